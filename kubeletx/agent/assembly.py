@@ -41,7 +41,7 @@ from .plugins import Plugins
 async def assemble(
     config: AgentConfig, *, plugins: Plugins, clock: Clock, host: HostReadings | None = None
 ) -> AsyncIterator[Assembly]:
-    """Build the agent from its configuration. `host`: instead of what this machine shows."""
+    """Build the agent from its configuration. `host` replaces what is read from this machine; None reads it."""
     async with Composition() as made:
         ctx = made.add(make_root(config, plugins, clock, host)).ctx
         made.add(make_event_loop())

@@ -20,7 +20,7 @@ from .parts.part import Close, Part
 
 
 class Room(Protocol):
-    """A room as its factory returns it."""
+    """A room as its factory returns it: anything with a `part`."""
 
     @property
     def part(self) -> Part:
@@ -32,7 +32,7 @@ R = TypeVar("R", bound=Room)
 
 
 class Composition:
-    """The parts in the order in which they were added. Leaving the context closes them in reverse order."""
+    """The agent's parts in the order of `add`. Leaving the context closes them in reverse order."""
 
     def __init__(self) -> None:
         self._parts: list[Part] = []
@@ -50,12 +50,12 @@ class Composition:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """In the order in which they were added."""
+        """The parts, in the order of `add`."""
         return tuple(self._parts)
 
     @property
     def objects(self) -> Mapping[str, ClusterObjects]:
-        """Cluster objects by the name of a pod's source; a live view."""
+        """Name of a pod's source → its cluster objects; a live view."""
         return MappingProxyType(self._objects)
 
     @property

@@ -45,16 +45,16 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     admin: AdminRoom
     servers: ServersRoom
     enforces_pods_limit: bool
-    """Write the node's allocatable into the cgroup above all pods."""
+    """True: the cgroup above all pods gets the node's allocatable as its limit."""
 
     @property
     def registry(self) -> RuntimeRegistry:
-        """All runtimes."""
+        """The registry of all runtimes."""
         return self.runtimes.registry
 
     @property
     def manager(self) -> PodManager:
-        """All pods."""
+        """The pod manager."""
         return self.pods.manager
 
     @property
@@ -63,7 +63,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
         return self.admin.backend
 
     async def run(self, began: float | None = None) -> None:
-        """Run until cancelled. `began`: when the process started to build the agent, in monotonic seconds."""
+        """Run until cancelled. `began`: monotonic time at which the process began to build the agent."""
         began = time.monotonic() if began is None else began
         async with asyncio.TaskGroup() as group:
             group.create_task(self.registry.run(), name="runtimes")
@@ -113,7 +113,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
             await self.pods.cgroups.prepare(limit)
 
     async def _resume_cgroups(self) -> None:
-        """Pods that run already keep their share of the processors."""
+        """Set the cgroups of recovered pods again, so that they keep their CPU share."""
         if self.pods.cgroups is None:
             return
         try:
@@ -122,7 +122,10 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
             log.warning("Failed to set the shares of running pods", err=str(error))
 
     async def _wait_listed(self) -> None:
-        """Wait a moment for every runtime, so that most pods are found again with their state."""
+        """Wait, at most `CONNECT_SECONDS`, for every runtime's first list.
+
+        Most pods are then recovered with their state.
+        """
         waiting = [
             asyncio.create_task(handle.wait_listed(), name=f"wait-listed-{handle.name}")
             for handle in self.registry.handles()

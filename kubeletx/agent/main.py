@@ -29,13 +29,16 @@ from .plugins import Plugins, load_plugins, log_plugins
 log = structlog.get_logger(__name__)
 
 GC_THRESHOLDS = (10_000, 20, 20)
-"""Python's own (700, 10, 10) took 14 % of the CPU time of starting pods; these take half and 1 MiB more."""
+"""Generations of the garbage collector.
+
+Python's own (700, 10, 10) took 14 % of the CPU time of starting pods; these take half and 1 MiB more.
+"""
 
 
 async def run_agent(config: AgentConfig, *, plugins: Plugins | None = None) -> int:
-    """Run until SIGTERM or SIGINT. Returns the exit code; raises InvalidConfig for what must be corrected.
+    """Run until SIGTERM or SIGINT; returns the exit code. Raises InvalidConfig for settings to correct.
 
-    `plugins`: instead of the installed ones.
+    `plugins` replaces the installed ones; None loads those.
     """
     gc.set_threshold(*GC_THRESHOLDS)
     begin_small()
@@ -69,7 +72,7 @@ async def run_agent(config: AgentConfig, *, plugins: Plugins | None = None) -> i
 
 
 async def _built(stack: AsyncExitStack, config: AgentConfig, plugins: Plugins) -> Assembly:
-    """The agent's parts. Raises Unavailable when the machine prevents the start, such as by a full disk."""
+    """Build the agent's parts. Raises Unavailable if the machine prevents the start, such as by a full disk."""
     log_plugins(plugins)
     try:
         return await stack.enter_async_context(assemble(config, plugins=plugins, clock=SystemClock()))
@@ -79,6 +82,6 @@ async def _built(stack: AsyncExitStack, config: AgentConfig, plugins: Plugins) -
 
 
 def _first(group: BaseExceptionGroup[KubeletxError]) -> KubeletxError:
-    """The first error of a tree of task groups."""
+    """The first error in a tree of exception groups."""
     first = group.exceptions[0]
     return _first(first) if isinstance(first, BaseExceptionGroup) else first

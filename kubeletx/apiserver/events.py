@@ -39,7 +39,7 @@ KNOWN = 4096
 WAITING = 1000
 QUIET_SECONDS = 1.0
 MOST_SECONDS = 10.0
-"""The longest wait for a quiet moment."""
+"""Longest wait for a quiet moment."""
 LAST_SECONDS = 2.0
 """Time to send waiting events when the agent ends."""
 KINDS = frozenset({"Pod", "Node"})
@@ -48,14 +48,14 @@ WARNING = "Warning"
 
 
 class _Waiting(msgspec.Struct):
-    """An event, in its newest form, and when it came first (monotonic)."""
+    """An event in its newest form, and the monotonic time of its first arrival."""
 
     event: Event
     since: float
 
 
 class EventReporter:
-    """`run` is its one task. `dropped` counts what was never sent."""
+    """Sends events; `run` is its only task. `dropped`: number of events that were never sent."""
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class EventReporter:
         clock: Clock,
         busy_at: Callable[[], float] = lambda: float("-inf"),
     ) -> None:
-        """`watch_events`: events of this agent; a repetition is the same event with a higher count.
+        """`watch_events`: yields events of this agent; a repetition is the same event with a higher count.
 
-        `busy_at`: when something was sent last that goes before events, in monotonic seconds.
+        `busy_at`: returns the monotonic time at which something more important was last sent.
         """
         self._client = client
         self._watch_events = watch_events
@@ -121,7 +121,7 @@ class EventReporter:
             self._current = None
 
     async def _next(self) -> Event:
-        """The next event, once it is time to send it."""
+        """Wait for the next event that is due."""
         while True:
             self._news.clear()
             now = self._clock.monotonic()
@@ -131,7 +131,7 @@ class EventReporter:
             await self._wait_news(due_at)
 
     def _due_at(self) -> float:
-        """Time to send the next event; infinite without one."""
+        """Monotonic time to send the next event; infinite without one."""
         if self._warnings:
             return float("-inf")
         if not self._others:

@@ -1,9 +1,9 @@
-"""Last writer of a field of an object, by its managedFields: `tell_foreign_write`, for the log.
+"""Finds the last writer of an object's field in its managedFields, for the log.
 
-ObjectMeta does not read managedFields, which are large: the object is read again when a line is to be logged.
+ObjectMeta does not decode managedFields, which are large: the object is read again when a line is to be logged.
 
-Source: meta/v1 ManagedFieldsEntry, FieldsV1; apiserver, pkg/endpoints/handlers (a manager without a name is
-named by its User-Agent up to the slash).
+Source: meta/v1 ManagedFieldsEntry, FieldsV1; apiserver, pkg/endpoints/handlers (a manager without a name is named by
+its User-Agent up to the slash).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Managed(ApiStruct, frozen=True, kw_only=True):
 async def tell_foreign_write(
     client: KubeClient, path: str, what: str, patch: Mapping[str, Any], *, next_wait: float
 ) -> None:
-    """Log the writer of the fields that `patch` corrects; call it before sending the patch."""
+    """Log the writer of the fields that `patch` will correct; called before the patch is sent."""
     paths = list(paths_of(patch))
     try:
         entries = (await client.get(path, _Managed)).metadata.managed_fields
@@ -65,7 +65,7 @@ async def tell_foreign_write(
 
 
 def last_writer(entries: Iterable[ManagedFieldsEntry], paths: Iterable[Path]) -> str:
-    """The manager that wrote one of these fields last; of fields that were removed, the last one at all."""
+    """The manager that wrote one of these fields last; for removed fields, the last manager of the object."""
     paths = list(paths)
     known = list(entries)
     owners = [one for one in known if any(_owns(one.fields, path) for path in paths)]
@@ -78,7 +78,10 @@ def last_writer(entries: Iterable[ManagedFieldsEntry], paths: Iterable[Path]) ->
 
 
 def paths_of(patch: Mapping[str, Any]) -> Iterator[Path]:
-    """Paths the patch changes, as managedFields name them: ``f:status``, ``f:conditions``, ``k:{"type":"Ready"}``."""
+    """Paths that the patch changes, in the form of managedFields.
+
+    Such as ``f:status``, ``f:conditions``, ``k:{"type":"Ready"}``.
+    """
     for part, fields in patch.items():
         for field, value in fields.items():
             if field.startswith("$") or field in ("uid", "resourceVersion"):
@@ -102,7 +105,7 @@ def _owns(fields: Mapping[str, Any], path: Path) -> bool:
 
 
 def _shown(path: Path) -> str:
-    """``status.conditions[Ready]``, ``metadata.labels[zone]``."""
+    """Format a path for users: ``status.conditions[Ready]``, ``metadata.labels[zone]``."""
     head = ".".join(part.removeprefix("f:") for part in path[:2])
     if len(path) == 2:
         return head

@@ -1,10 +1,11 @@
-"""`ForeignWrites`: limits this node's answers to foreign writes of what it reports.
+"""`ForeignWrites`: delays this node's corrections of foreign writes to what it reports.
 
-The first answer is immediate. While the other writer continues, each later answer waits twice as long as the previous one:
-10 s, 20 s, up to the cap. All answers together are limited too. The node's own changes are not answers and never wait.
+The first correction is immediate. While the other writer continues, each later one waits twice as long as the previous
+one: 10 s, 20 s, up to the cap. All corrections together are limited too. The node's own changes never wait.
 
-Two writers that answer each other immediately would write some hundred times a second to the API server. A kubelet compares
-every ten seconds with the API server's state (pkg/kubelet, nodeStatusUpdateFrequency; pkg/kubelet/status, syncBatch).
+Two writers that correct each other immediately would write some hundred times a second to the API server. A kubelet
+compares every ten seconds with the API server's state (pkg/kubelet, nodeStatusUpdateFrequency; pkg/kubelet/status,
+syncBatch).
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from kubeletx.api import Clock
 FIRST_SECONDS = 10.0
 CAP_SECONDS = 160.0
 FORGET_SECONDS = 300.0
-"""After this long without a foreign write, the next one is answered at once again."""
+"""Time without a foreign write after which the next one is corrected at once again."""
 BURST, PER_SECOND = 20.0, 2.0
-"""Answers for all objects together."""
+"""Limit of corrections for all objects together: a burst, and a rate per second."""
 _MANY = 1000
 
 
 class _Contest(msgspec.Struct):
-    """`due_at`: when the foreign write that is there now may be answered; None: there is none."""
+    """Foreign writes to one object. `due_at`: time at which the present one may be corrected; None: there is none."""
 
     delay: float = 0.0
     due_at: float | None = None
@@ -40,7 +41,7 @@ class _Contest(msgspec.Struct):
 
 
 class ForeignWrites:
-    """One for a group of objects; keys are the caller's own."""
+    """Delays for a group of objects; the caller chooses the keys."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -49,9 +50,9 @@ class ForeignWrites:
         self._counted_at = clock.monotonic()
 
     def may_answer(self, key: Hashable, again: Callable[[], object]) -> bool:
-        """Return True if the present foreign write may be answered; if not, `again` is called once it may.
+        """Return True if the present foreign write may be corrected; if not, `again` is called once it may.
 
-        It may be called at any time: only `settle` begins the next wait.
+        May be called at any time: only `settle` begins the next wait.
         """
         now = self._clock.monotonic()
         contest = self._contest(key, now)
@@ -69,7 +70,7 @@ class ForeignWrites:
         return False
 
     def settle(self, key: Hashable, *, is_answer: bool = True) -> None:
-        """The API server has again what this node reports. `is_answer` False: nothing had to be written for that."""
+        """Note that the API server's state equals this node's. `is_answer` False: nothing had to be written for it."""
         contest = self._contests.get(key)
         if contest is None or contest.due_at is None:
             return
@@ -78,12 +79,12 @@ class ForeignWrites:
         self._answers_left -= is_answer
 
     def next_wait(self, key: Hashable) -> float:
-        """Seconds that the next foreign write of this object will wait for its answer."""
+        """Seconds for which the next foreign write of this object will wait."""
         contest = self._contests.get(key)
         return min(CAP_SECONDS, contest.delay * 2 or FIRST_SECONDS) if contest is not None else 0.0
 
     def forget(self, key: Hashable) -> None:
-        """The object is gone."""
+        """Drop an object that is gone."""
         if (contest := self._contests.pop(key, None)) is not None:
             contest.stop_timer()
 
@@ -106,7 +107,7 @@ class ForeignWrites:
                 del self._contests[key]
 
     def _free_at(self, now: float) -> float:
-        """Time at which the limit for all objects allows another answer."""
+        """Monotonic time at which the common limit allows another correction."""
         self._answers_left = min(BURST, self._answers_left + (now - self._counted_at) * PER_SECOND)
         self._counted_at = now
         return now + max(0.0, (1.0 - self._answers_left) / PER_SECOND)

@@ -31,11 +31,11 @@ from kubeletx.pods.model.sources import API, PodSink, Refused
 log = structlog.get_logger(__name__)
 
 Listener = Callable[[Pod, bool], None]
-"""(pod as the API server has it, whether it is still there)."""
+"""(pod as in the API server, whether it still exists there)."""
 
 
 class ApiPods:
-    """A `ReflectorSink` of pods."""
+    """Passes pods to the manager; a `ReflectorSink` of pods."""
 
     def __init__(
         self,
@@ -44,7 +44,10 @@ class ApiPods:
         is_here: Callable[[PodUid], bool],
         may_begin: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`is_here`: whether the manager has the pod, running or waiting. `may_begin`: whether others may start now."""
+        """`is_here`: returns whether the manager has the pod, running or waiting.
+
+        `may_begin`: returns whether pods that the manager does not have may start now.
+        """
         self._sink = sink
         self._is_here = is_here
         self._may_begin = may_begin
@@ -54,10 +57,13 @@ class ApiPods:
         self._ended: set[PodUid] = set()
         """Pods ended by force on the node, remembered while the API server still has them."""
         self._unread: set[PodUid] = set()
-        """Pods that are here since before the start, of which the API server has only shown that they are there."""
+        """Recovered pods that the API server has, but whose content could not be decoded."""
         self.lists = 0
-        """Number of complete lists. Versions known before the last one are void: the API server
-        may have been restored from an older state."""
+        """Number of complete lists.
+
+        Versions seen before the last one do not count any more: the API server may have been restored from an older
+        state.
+        """
 
     @property
     def pods(self) -> Mapping[PodUid, Pod]:
@@ -74,7 +80,7 @@ class ApiPods:
         self._listeners.append(listener)
 
     def end(self, uid: PodUid) -> None:
-        """Note a pod ended on the node for all sources (DECISIONS 11): later updates do not start it again."""
+        """Note that the node ended the pod (DECISIONS 11): later updates do not start it again."""
         self._ended.add(uid)
 
     def begin(self, uid: PodUid) -> None:
@@ -82,14 +88,14 @@ class ApiPods:
         self._ended.discard(uid)
 
     def begin_all(self) -> None:
-        """Hand over what may begin now and could not before."""
+        """Pass on the pods that could not begin before and now may."""
         for pod in list(self._pods.values()):
             self._hand_over(pod)
 
     # --- ReflectorSink ---
 
     def replace(self, items: Sequence[Pod], unreadable: Sequence[ObjectMeta]) -> None:
-        """The whole set; what is missing in it is gone."""
+        """Replace the whole set; missing pods are gone."""
         there = {pod.uid for pod in items} | {PodUid(meta.uid) for meta in unreadable}
         for pod in [*self._pods.values(), *self._mirrors.values()]:
             if pod.uid not in there:
@@ -107,7 +113,7 @@ class ApiPods:
             self._sink.synced(API)
 
     def put(self, item: Pod) -> None:
-        """Wanted like this now."""
+        """Add or change a pod."""
         if is_mirror(item):
             key = (item.namespace, item.name)
             if (known := self._mirrors.get(key)) is not None and is_older(item.metadata, known.metadata):
@@ -120,7 +126,7 @@ class ApiPods:
         self._tell(item, True)
 
     def drop(self, item: Pod) -> None:
-        """Gone from the API server."""
+        """Remove a pod."""
         key = (item.namespace, item.name)
         if is_mirror(item):
             if (known := self._mirrors.get(key)) is not None and known.uid == item.uid:
@@ -165,7 +171,7 @@ def is_mirror(pod: Pod) -> bool:
 
 
 def prepared(pod: Pod) -> Pod:
-    """With our own defaults; of the status only what others say in it, so that our own reports change nothing."""
+    """The pod with this agent's defaults; its status has only what others wrote, so that own reports change nothing."""
     status = pod.status
     return set_defaults(
         replace(

@@ -1,4 +1,4 @@
-"""`run_sync_loop`: keeps one object of the API server equal to what this node wants, with retries."""
+"""`run_sync_loop`: keeps one object of the API server equal to this node's state, with retries."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ async def run_sync_loop(
     what: str,
     backoff: Backoff,
 ) -> None:
-    """Call `sync` after each piece of news, and again after each failure, until cancelled.
+    """Call `sync` after each `news`, and again after each failure, until cancelled.
 
-    `what`: the log line of the first failure in a row; the client logs an outage of the whole server itself.
+    `what`: log line of the first failure in a row; the client logs an outage of the whole server itself.
     """
     problem = ""
     while True:

@@ -17,7 +17,10 @@ log = structlog.get_logger(__name__)
 
 
 class ActivePods:
-    """`workers` is filled by the manager; preemption, eviction and the host's shutdown read it and end pods."""
+    """The workers of this node's pods by UID (`workers`, filled by the manager).
+
+    Preemption, eviction and the host's shutdown read it and end pods.
+    """
 
     def __init__(self, registry: RuntimeRegistry, clock: Clock) -> None:
         self.workers: dict[PodUid, PodWorker] = {}
@@ -25,7 +28,7 @@ class ActivePods:
         self._clock = clock
 
     def pod_of(self, uid: PodUid) -> Pod | None:
-        """The newest spec of a pod that is here."""
+        """Return the newest spec of the pod; None if the pod is not on this node."""
         worker = self.workers.get(uid)
         return worker.desired.pod if worker is not None else None
 
@@ -54,9 +57,9 @@ class ActivePods:
     def end(
         self, uid: PodUid, *, grace_seconds: int, reason: str, message: str, over_own_limit: bool = False
     ) -> bool:
-        """End the pod as Failed for a reason of the node's; False: it is gone, ending or ended already.
+        """End the pod as Failed with this reason and message; False if it is gone, ending or ended already.
 
-        `over_own_limit`: see `Deletion`.
+        `grace_seconds` replaces the pod's own. `over_own_limit`: see `Deletion`.
         """
         worker = self.workers.get(uid)
         if worker is None or worker.desired.deletion is not None or has_ended(worker.desired, worker.facts):

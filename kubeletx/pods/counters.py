@@ -1,7 +1,7 @@
-"""Counters of pods since the agent started: plain numbers, read by a scrape of the metrics.
+"""Counters of pods since the agent started: plain numbers that a scrape of the metrics reads.
 
-Counting costs well under a microsecond: an addition, for durations also a bisection. Names are those of the
-kubelet's metrics without their prefix; `kubeletx.agent.backend.about` gives them their full ones.
+Counting costs well under a microsecond: an addition, for durations also a bisection. Names are those of the kubelet's
+metrics without their prefix; `kubeletx.agent.backend.about` adds it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ PULL: tuple[float, ...] = (1, 5, 10, 20, 30, 60, 180, 300, 600, 900, 1200, 1800,
 
 @dataclass(slots=True)
 class Counters:
-    """All of them. Pods that an earlier agent started are in none."""
+    """All counters of pods. Pods that an earlier agent process started are not counted."""
 
     started_pods: int = 0
-    """Sandboxes that were asked for."""
+    """Sandboxes whose creation was requested."""
     started_pods_errors: int = 0
     started_containers: Counter[str] = field(default_factory=Counter)
-    """Units that were asked for, by container type (`container_type`)."""
+    """Units whose creation was requested, by container type (`container_type`)."""
     started_containers_errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Failed creates and starts, by container type and reason."""
     terminated_containers: Counter[tuple[str, int, str]] = field(default_factory=Counter)
-    """Ends that were seen, by container type, exit code and reason."""
+    """Observed container ends, by container type, exit code and reason."""
     restarted_pods: Counter[str] = field(default_factory=Counter)
-    """Pods that took the place of one of the same name, because their source changed it, by `static_label`."""
+    """Pods replaced by one of the same name because their source changed it, by `static_label`."""
     orphaned_runtime_pods: int = 0
     """Pods found on a runtime without a binding."""
     admission_rejections: Counter[str] = field(default_factory=Counter)
@@ -45,7 +45,7 @@ class Counters:
     evictions: Counter[str] = field(default_factory=Counter)
     """Pods that were evicted, by the signal of the threshold or limit."""
     websocket_streams: Counter[str] = field(default_factory=Counter)
-    """Streams of the node's API that came by WebSocket and end here, by subresource."""
+    """WebSocket streams that the node's API served, by subresource."""
     pod_start: Durations = field(default_factory=lambda: Durations(START))
     pod_worker: LabelledDurations = field(default_factory=LabelledDurations)
     """Durations by operation: create, update, sync, kill."""
@@ -59,7 +59,7 @@ class Counters:
     _waiting: set[PodUid] = field(default_factory=set)
 
     def first_seen(self, uid: PodUid, now: float) -> None:
-        """A pod that was never here. `now`: on the monotonic clock, here and below."""
+        """Note a new pod. `now`: monotonic seconds, here and below."""
         self._seen.setdefault(uid, now)
         self._waiting.add(uid)
 
@@ -76,7 +76,10 @@ class Counters:
             self.pod_start.add(now - seen)
 
     def ended(self, before: PodStatus | None, after: PodStatus) -> None:
-        """Count ends in a status published after `before`; None: the ends may be of an earlier agent's time."""
+        """Count containers that ended between two published statuses.
+
+        `before` None: nothing is counted, since the ends may be older than this agent process.
+        """
         if before is None:
             return
         for kind, old, new in (

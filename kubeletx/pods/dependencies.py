@@ -1,4 +1,4 @@
-"""`PodDependencies`: the parts that the executor and the steps of all pods use. The agent composes them."""
+"""`PodDependencies`: objects that the executor and the steps of all pods share. The agent builds it."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ Review = Callable[[Pod], Awaitable[Rejection | Waiting | None]]
 
 
 class PodDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """One part for each concern. `cgroups` None: pods get no cgroup from the agent.
+    """Objects that the steps use, one field per concern. `cgroups` None: the agent makes no cgroups for pods.
 
-    `classes`: runtime class → NAME or NAME--HANDLER; may change. `cluster`: cluster objects by the source whose pods
-    may refer to them; pods of other sources have none.
+    `classes`: runtime class → NAME or NAME--HANDLER; changes while the agent runs. `cluster`: cluster objects by the
+    source whose pods may refer to them; pods of other sources have none.
     """
 
     registry: RuntimeRegistry
@@ -52,11 +52,14 @@ class PodDependencies(msgspec.Struct, frozen=True, kw_only=True):
     events: EventSink
     clock: Clock
     user_mappings: Callable[[Pod], Awaitable[tuple[IdMapping, ...] | None]]
-    """The pod's own user namespace, for pods with hostUsers false."""
+    """Returns the pod's own user namespace, for pods with hostUsers false."""
     on_unit_started: Callable[[], None]
-    """Called after each start of a unit: its log may be the agent's to keep."""
+    """Called after each start of a unit, so that the log keeper looks for a log that the agent has to write."""
     review: Review | None = None
-    """Asked before a pod is bound: why it may not run here, or what it waits for. None: admission alone decides."""
+    """Called before a pod is bound: returns why it may not run here, or what it waits for.
+
+    None: admission alone decides.
+    """
     classes: Mapping[str, str] = {}
     cluster: Mapping[str, ClusterObjects] = {}
     extras: Mapping[str, ExtrasProvider] = {}

@@ -1,4 +1,4 @@
-"""`PodExecutor`: what all workers share: it observes, acts and publishes for them.
+"""`PodExecutor`: observes, acts and publishes for all workers.
 
     worker ──act──► steps/*.py ──► RuntimeHandle, volumes, images, hooks, cgroups
            ──observe──► registry (state, snapshot)      ──publish──► StatusBoard, PodRecords
@@ -49,7 +49,7 @@ from .worker import PodWorker
 
 
 class PodExecutor:
-    """The workers' `WorkerContext`, and for the manager: facts of new and recovered pods."""
+    """Implements `WorkerContext` for all workers; makes the facts of new and recovered pods for the manager."""
 
     def __init__(self, deps: PodDependencies) -> None:
         self._deps = deps
@@ -67,7 +67,7 @@ class PodExecutor:
         self.counters = deps.counters
         self._identity = deps.identity
         self._turned: dict[PodUid, DesiredPod] = {}
-        """Desired pod of each worker's last round."""
+        """Desired pod in each worker's last round."""
 
     @property
     def node_name(self) -> str:
@@ -77,15 +77,15 @@ class PodExecutor:
     # --- for workers --------------------------------------------------------------------------------
 
     def now(self) -> Now:
-        """The present moment."""
+        """The present moment on both clocks."""
         return Now(wall=self.clock.now(), mono=self.clock.monotonic(), draw=random.random())
 
     def call_at(self, when: float, callback: Callable[[], object]) -> Callable[[], None]:
-        """A timer on the monotonic clock."""
+        """Call back at a monotonic time; returns the function that cancels the timer."""
         return self.clock.call_at(when, callback)
 
     def observe(self, facts: PodFacts, desired: DesiredPod) -> PodFacts:
-        """Facts with the runtime's state and snapshot; an outage keeps what was seen last."""
+        """Facts with the runtime's present state and snapshot; during an outage those seen last."""
         facts = self._with_deadline(facts, desired)
         if facts.runtime is None:
             return facts
@@ -125,11 +125,11 @@ class PodExecutor:
         return await carry_out(step, action)
 
     def failed(self, action: Action, reason: str, message: str) -> Result:
-        """The result of an action that ended by a bug."""
+        """Result of an action that a bug ended."""
         return failed(action, reason, message)
 
     def publish(self, desired: DesiredPod, facts: PodFacts, plan: Plan) -> PodStatus:
-        """Build the status; tell the board and the records if it is news."""
+        """Build the status; give it to the board and the records if it changed."""
         status = build_status(desired, facts, self.now(), self._identity)
         before = self.board.statuses.get(desired.uid)
         if self.board.put(desired, facts, status):
@@ -152,13 +152,13 @@ class PodExecutor:
         self._deps.probes.sync(worker.desired, worker.facts, goal, worker.probed)
 
     def turned(self, worker: PodWorker, seconds: float) -> None:
-        """Count the round."""
+        """Count one round of a worker."""
         self.counters.worker_turned(worker.uid, seconds, self.clock.monotonic(), self._operation(worker))
 
     # --- for the manager ----------------------------------------------------------------------------
 
     def fresh_facts(self, desired: DesiredPod) -> PodFacts:
-        """Facts of a pod that was never here."""
+        """Facts of a pod that is new on this node."""
         return PodFacts(
             grace_seconds=grace_seconds(desired.pod), crash_cap_seconds=self._deps.crash_cap_seconds
         )
@@ -184,11 +184,14 @@ class PodExecutor:
         return facts
 
     def claimed(self, facts: PodFacts, desired: DesiredPod) -> None:
-        """Count a pod that was found again, or whose spec changed, with what it has now."""
+        """Count a recovered pod, or one whose spec changed, with the resources that it has now."""
         count_granted(self._deps, facts, desired)
 
     def runtime_changed(self, name: str) -> None:
-        """Learn the name that the runtime's container ids begin with."""
+        """Update the runtime's version name, the part of container ids before ``:
+
+        ``.
+        """
         handle = self.registry.find(name)
         version = handle.last_version if handle is not None else None
         if handle is None or version is None or self._identity.backends.get(handle.name) == version.name:
@@ -197,13 +200,13 @@ class PodExecutor:
         self._identity = replace(self._identity, backends=backends)
 
     def notify(self, desired: DesiredPod, notice: Notice) -> None:
-        """Tell the pod's users why nothing happens."""
+        """Record an event that says why the pod does not go on."""
         pod = desired.pod
         ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(pod.uid))
         self.events.record(ref, type=notice.type, reason=notice.reason, message=notice.message)
 
     def forget(self, worker: PodWorker) -> None:
-        """The pod is gone."""
+        """Drop everything kept for a pod that is gone."""
         self.specs.forget(worker.uid)
         self.overrides.forget(worker.uid)
         self._turned.pop(worker.uid, None)
@@ -218,7 +221,7 @@ class PodExecutor:
     # --- private ------------------------------------------------------------------------------------
 
     def _operation(self, worker: PodWorker) -> str:
-        """Operation of the worker's round, in the kubelet's words."""
+        """Operation label of the worker's round, as in the kubelet's metrics."""
         desired, before = worker.desired, self._turned.get(worker.uid)
         self._turned[worker.uid] = desired
         if desired.deletion is not None:
@@ -247,7 +250,7 @@ class PodExecutor:
         return PodSnapshot(uid=uid, looked_at=looked_at) if looked_at > 0 else None
 
     def _with_deadline(self, facts: PodFacts, desired: DesiredPod) -> PodFacts:
-        """activeDeadlineSeconds on the monotonic clock, anchored once: clock jumps do not end pods."""
+        """Set activeDeadlineSeconds on the monotonic clock, computed once: clock jumps do not end pods."""
         seconds = desired.pod.spec.active_deadline_seconds
         if seconds is None or facts.started_at is None:
             return facts if facts.deadline_at is None else replace(facts, deadline_at=None)

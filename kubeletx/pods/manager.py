@@ -42,15 +42,18 @@ log = structlog.get_logger(__name__)
 
 FLUSH_SECONDS = 1.0
 SOURCE_SECONDS = 30.0
-"""After the start, for a source to name the pods that it still wants before anything is started for them. A source that
-is silent for longer, such as an API server in an outage, must not keep crashed containers from their restart."""
+"""Time after the start in which each source should name its pods; nothing is started for recovered pods before.
+
+A source that is silent for longer, such as an API server in an outage, must not keep crashed containers from their
+restart.
+"""
 
 
 class PodManager:
     """Implements `PodSink` and the runtimes' listener. All methods but `run` are synchronous and quick."""
 
     def __init__(self, services: PodExecutor, *, has_lost_history: Callable[[], bool]) -> None:
-        """`has_lost_history`: whether the database was lost; then unclaimed pods are not stopped by themselves."""
+        """`has_lost_history`: whether the database was lost; pods that no source claims are then kept."""
         self._services = services
         self._has_lost_history = has_lost_history
         self.active = services.active
@@ -63,7 +66,7 @@ class PodManager:
         self._synced: set[str] = set()
         self._problems: dict[tuple[str, str], InvalidPod] = {}
         self._refusals: set[tuple[str, PodUid]] = set()
-        """Logged already."""
+        """Refusals that are logged already."""
         self._problem_pods: dict[tuple[str, str], set[PodUid]] = {}
         self._group: asyncio.TaskGroup | None = None
         self._again: dict[PodUid, DesiredPod] = {}
@@ -74,12 +77,12 @@ class PodManager:
 
     @property
     def workers(self) -> Mapping[PodUid, PodWorker]:
-        """Every pod that has a worker."""
+        """The worker of each pod, by UID."""
         return self._workers
 
     @property
     def problems(self) -> Mapping[tuple[str, str], InvalidPod]:
-        """(source, origin) of every manifest that cannot be used now, and why."""
+        """(source, origin) of each invalid manifest and its error."""
         return self._problems
 
     def queued(self) -> Iterator[DesiredPod]:
@@ -88,13 +91,13 @@ class PodManager:
             yield from pods.values()
 
     def running(self) -> Iterator[Pod]:
-        """Pods that are bound and have not come to their end."""
+        """Pods that are bound and have not ended."""
         for worker in self._workers.values():
             if worker.facts.runtime is not None and not has_ended(worker.desired, worker.facts):
                 yield worker.desired.pod
 
     def desired(self) -> Iterator[DesiredPod]:
-        """Every pod that a source wants here, those that wait included."""
+        """Every pod that a source wants here, waiting ones included."""
         yield from (worker.desired for worker in self._workers.values())
         yield from self.queued()
 
@@ -106,8 +109,7 @@ class PodManager:
     def images(self, runtimes: Container[RuntimeName]) -> Iterator[str]:
         """Image references that pods want from the store of these runtimes, even while nothing runs.
 
-        A pod that is not bound yet counts for the runtime that it would get now; where none can be named, for
-        every store.
+        A pod that is not bound yet counts for the runtime that it would get now; if there is none, for every store.
         """
         bound = [(worker.desired.pod, worker.facts.runtime) for worker in self._workers.values()]
         for pod, runtime in (*bound, *((one.pod, None) for one in self.queued())):
@@ -140,13 +142,13 @@ class PodManager:
 
     @property
     def synced_sources(self) -> frozenset[str]:
-        """Sources that delivered everything they had at start."""
+        """Sources that have delivered their first complete set."""
         return frozenset(self._synced)
 
     # --- PodSink ------------------------------------------------------------------------------------
 
     def update(self, source: str, pod: Pod) -> Outcome:
-        """See `PodSink.update`. A pod that is here already keeps its creation time: when it was first seen."""
+        """See `PodSink.update`. A pod that has a worker already keeps its creation time."""
         worker = self._workers.get(pod.uid)
         if worker is not None and not self._may_have(source, worker):
             return self._refused(source, pod, worker)
@@ -190,7 +192,7 @@ class PodManager:
         return Accepted()
 
     def _may_have(self, source: str, worker: PodWorker) -> bool:
-        """False for a pod of another source; one that was found again may be claimed by any source."""
+        """Return True if the source may change this pod; any source may claim a recovered pod."""
         return worker.desired.source == source or worker.uid in self._unclaimed
 
     def _refused(self, source: str, pod: Pod, worker: PodWorker) -> Refused:
@@ -208,7 +210,10 @@ class PodManager:
         return refused
 
     def _wait_for_name(self, key: tuple[str, str], desired: DesiredPod) -> WaitsFor:
-        """Queue the pod. Its users are informed once when the other pod is of another source."""
+        """Queue the pod until the other one of its name is gone.
+
+        An event is recorded once if that is of another source.
+        """
         first = self._workers[self._names[key]]
         waits = WaitsFor(first.desired.ref, first.uid, first.desired.source)
         queued = self._queued.setdefault(key, {})
@@ -228,9 +233,9 @@ class PodManager:
         return waits
 
     def _tell_of_ignored(self, worker: PodWorker, pod: Pod) -> None:
-        """An annotation that chooses the runtime changed on a pod that has one: it stays there (DECISIONS 4, 5).
+        """Record that a changed runtime annotation is ignored: the pod stays on its runtime (DECISIONS 4, 5).
 
-        Of a pod that was found again without its record the annotations before are not known.
+        For a pod recovered without its record the earlier annotations are unknown, so nothing is recorded.
         """
         runtime, before = worker.facts.runtime, worker.desired.pod.metadata.annotations
         after = pod.metadata.annotations
@@ -256,7 +261,7 @@ class PodManager:
             self._delete(worker, grace_seconds, force=force)
 
     def synced(self, source: str) -> None:
-        """See `PodSink.synced`: what the source no longer has is stopped."""
+        """See `PodSink.synced`: pods that the source no longer has are stopped."""
         if source in self._synced:
             return
         self._synced.add(source)
@@ -273,7 +278,7 @@ class PodManager:
             self._stop_unclaimed(worker)
 
     def invalid(self, source: str, origin: str, error: InvalidPod, uid: PodUid | None = None) -> None:
-        """See `PodSink.invalid`: one warning and one event for each text; the running pods show the error."""
+        """See `PodSink.invalid`: one warning and one event for each text; running pods show the error."""
         key = (source, origin)
         is_news = str(self._problems.get(key, "")) != str(error)
         self._problems[key] = error
@@ -304,7 +309,7 @@ class PodManager:
     # --- the runtimes' listener ---------------------------------------------------------------------
 
     def runtime_changed(self, name: str) -> None:
-        """Readiness, cordon or existence changed: pods on it and pods that wait plan again."""
+        """Plan again the pods on this runtime and those that wait: its readiness, cordon or existence changed."""
         self._services.runtime_changed(name)
         for worker in self._workers.values():
             if worker.facts.runtime == name or worker.facts.runtime is None:
@@ -312,13 +317,13 @@ class PodManager:
         self.adopt(name)
 
     def classes_changed(self) -> None:
-        """Note changed runtime classes: pods without a runtime choose again."""
+        """Choose again for pods without a runtime: the runtime classes changed."""
         for worker in self._workers.values():
             if worker.facts.runtime is None:
                 worker.runtime_changed()
 
     def pod_changed(self, name: str, uid: PodUid, event: RuntimeEvent | None) -> None:
-        """A runtime saw something of this pod."""
+        """Pass a runtime's event about this pod to its worker; `event` None: something changed."""
         worker = self._workers.get(uid)
         if worker is not None:
             worker.look_again(event) if event is not None else worker.refresh()
@@ -330,7 +335,7 @@ class PodManager:
     # --- life ---------------------------------------------------------------------------------------
 
     async def run(self, *, ready: asyncio.Event | None = None) -> None:
-        """Own all workers until cancelled; running pods are left running."""
+        """Run all workers until cancelled; pods are left running. `ready`: set after the recovery."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             for uid, worker in self._workers.items():
@@ -353,7 +358,7 @@ class PodManager:
         return len(found)
 
     def adopt(self, name: str) -> None:
-        """Pods found on a runtime that joined late, or that appeared without a binding."""
+        """Make workers for pods found on a runtime that joined late, or that have no binding."""
         for uid, (handle, snapshot) in self._services.registry.orphans().items():
             if uid not in self._workers and handle.name == name:
                 self._adopt(uid, handle, snapshot)
@@ -392,7 +397,7 @@ class PodManager:
             self._stop_unclaimed(self._workers[desired.uid])
 
     def _stop_unclaimed(self, worker: PodWorker) -> None:
-        """End a pod that its source, which has said everything, does not have."""
+        """End a recovered pod that its source, now synced, does not have."""
         source = worker.desired.source
         self._unclaimed.discard(worker.uid)
         log.info("Stopping a pod that its source no longer has", pod=worker.desired.ref, source=source)
@@ -401,7 +406,7 @@ class PodManager:
         self._delete(worker, None)
 
     def _supersede(self, uid: PodUid, source: str) -> None:
-        """A pod that was found again makes way for another of its name from the very source it came from."""
+        """End a recovered pod when its own source delivers another pod of the same name."""
         worker = self._workers[uid]
         if uid in self._unclaimed and worker.desired.source == source:
             self._unclaimed.discard(uid)
@@ -421,7 +426,7 @@ class PodManager:
         self._tasks[uid] = self._group.create_task(self._live(worker), name=f"pod {worker.desired.ref}")
 
     async def _live(self, worker: PodWorker) -> None:
-        """A worker's whole life; a bug in it ends neither its siblings nor the agent."""
+        """Run one worker to its end; a bug in it ends neither other workers nor the agent."""
         structlog.contextvars.bind_contextvars(pod_uid=worker.uid)
         while not worker.is_done:
             try:
@@ -475,10 +480,10 @@ class PodManager:
             self._services.records.flush()
 
     def end_on(self, runtime: str, *, force: bool = False) -> dict[PodUid, str]:
-        """Begin the end of every pod on the runtime; UID to namespace/name. `force`: do not wait for it.
+        """Begin to end every pod on the runtime; returns UID → namespace/name. `force`: do not wait for the runtime.
 
-        Pods that their source still wants are created again: named ones wait, others are bound again. What
-        has ended already, is being deleted, or is claimed by no source does not come back.
+        Pods that their source still wants are created again: those that name the runtime wait, others are bound again.
+        Pods that ended already, are being deleted, or are claimed by no source do not come back.
         """
         ended = {}
         for uid, worker in list(self._workers.items()):
@@ -491,16 +496,16 @@ class PodManager:
         return ended
 
     async def wait_change(self) -> None:
-        """Return after the next pod has gone."""
+        """Wait until the next pod is gone."""
         await self._gone.wait()
 
     async def wait_synced(self) -> None:
-        """Return after the next source has delivered everything."""
+        """Wait until the next source is synced."""
         await self._synced_news.wait()
 
 
 def _created(pod: Pod, before: Pod) -> Pod:
-    """The pod with the creation time that is known of it. A source that reads files knows only the present."""
+    """The pod with the creation time known from `before`; a source that reads files has no creation times."""
     created = before.metadata.creation_timestamp
     if created is None or created == pod.metadata.creation_timestamp:
         return pod

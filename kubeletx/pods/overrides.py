@@ -1,6 +1,6 @@
-"""`OverrideFiles`: reads and writes what operators asked of pods, and what containers were granted.
+"""`OverrideFiles`: reads and writes operators' requests and granted resources of pods.
 
-The file is written first; the worker's facts follow. One lock for each pod keeps changes in order.
+The file is written first; the worker's facts follow. One lock per pod keeps changes in order.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ log = structlog.get_logger(__name__)
 
 
 class OverrideFiles:
-    """The files of all pods."""
+    """The orders files of all pods."""
 
     def __init__(self, deps: PodDependencies) -> None:
         self._deps = deps
         self._locks: dict[PodUid, asyncio.Lock] = {}
 
     async def ensure_read(self, worker: PodWorker) -> Orders:
-        """The pod's overrides; read now unless the worker knows them: a command may come before the plan's own read."""
+        """The pod's overrides; reads the file now if the worker has not: a command may come before the plan's own read."""
         async with self._lock(worker.uid):
             return await self._read_once(worker)
 
     async def amend(self, worker: PodWorker, change: Callable[[Orders], Orders]) -> Orders:
-        """Change the overrides: on the disk first, then for the plan. Raises Unavailable when they cannot be written."""
+        """Change the overrides on disk, then in the worker's facts. Raises Unavailable if they cannot be written."""
         async with self._lock(worker.uid):
             after = change(await self._read_once(worker))
             if after != worker.facts.orders:
@@ -52,7 +52,7 @@ class OverrideFiles:
         return self._locks.setdefault(uid, asyncio.Lock())
 
     async def _read_once(self, worker: PodWorker) -> Orders:
-        """Read unless known; an operation that the earlier process did not end has ended as unknown."""
+        """Read the file unless that was done; an operation that an earlier process left unfinished becomes unknown."""
         if worker.facts.orders is not None:
             return worker.facts.orders
         pod = worker.desired.pod
@@ -78,14 +78,14 @@ class OverrideFiles:
         await self._deps.directories.write_orders(worker.desired.pod, encode(orders))
 
     async def _write_quietly(self, worker: PodWorker, orders: Orders) -> None:
-        """Write, or leave it to the next process, which finds the same operations and reports them again."""
+        """Write the file; a failure is ignored: the next process finds the same operations and reports them again."""
         try:
             await self._write(worker, orders)
         except KubeletxError as error:
             log.warning("Could not write what was asked of a machine", pod=worker.desired.ref, err=str(error))
 
     def _count_again(self, worker: PodWorker, orders: Orders) -> None:
-        """Count a machine that was resized by command with what it takes, not with what its spec says."""
+        """Count a machine that was resized by command with that size, not with that of its spec."""
         deps, facts = self._deps, replace(worker.facts, orders=orders)
         handle = deps.registry.find(facts.runtime) if facts.runtime is not None else None
         deps.admission.release(worker.uid)

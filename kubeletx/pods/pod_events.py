@@ -12,7 +12,7 @@ from .model.roles import all_units, field_of
 
 
 class PodEvents(msgspec.Struct, frozen=True):
-    """Events of this form of the pod. `container`, below: the event is about that container."""
+    """Events of one pod. `container` in the methods: the event is about that container."""
 
     sink: EventSink
     pod: Pod

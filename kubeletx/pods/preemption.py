@@ -1,10 +1,10 @@
-"""Critical pods that wait for room, and the pods that make way for them (S8, A7).
+"""Preemption: critical pods that wait for room, and the pods that end for them (S8, A7).
 
     bind ─► no room ─► make_room: victims end, the room is reserved, the pod waits
       ▲                                        │
       └──── some pod has left its room ◄───────┘
 
-Nothing of this outlives the agent: after a restart the pod asks for room again.
+Nothing of this is stored: after a restart of the agent the pod asks for room again.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class Preemption:
         refusal: Rejection,
         on_room: Callable[[], None],
     ) -> Waiting | Rejection:
-        """End other pods for a critical one that was not admitted, or reject it. `refusal`: why it was not admitted.
+        """End other pods for a critical one, or reject it. `refusal`: the reason it was not admitted.
 
-        `on_room`: called once some pod has left its room.
+        `on_room`: called once some pod has left.
         """
         room = self._admission.make_room(
             desired, handle, handler, leaves=self._pods.is_ending, may_leave=self._pods.can_end
@@ -66,7 +66,7 @@ class Preemption:
         )
 
     def left(self, uid: PodUid) -> None:
-        """Release what the pod takes of the node; pods that wait for room ask again."""
+        """Stop counting a pod that left the node; pods that wait for room are tried again."""
         self._admission.release(uid)
         self._waiting.pop(uid, None)
         waiting, self._waiting = self._waiting, {}

@@ -1,7 +1,7 @@
 """History of pods in the state database: the last spec and status of each, written in batches.
 
-Losing this costs history only: restart counts the runtime has forgotten, last states, the start time. A pod
-whose source is silent after a restart, or whose runtime does not answer, is shown from here.
+Losing it costs history only: restart counts that the runtime no longer has, last states, the start time. A pod whose
+source is silent after a restart, or whose runtime does not answer, is shown from these records.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _status_decoder = msgspec.json.Decoder(PodStatus)
 
 
 class PodRecords:
-    """Collects changes and hands them to the store now and then; `flush` is called by the manager."""
+    """Collects changes and writes them to the store in batches; the manager calls `flush`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -57,36 +57,36 @@ class PodRecords:
         self._dirty = asyncio.Event()
 
     def note_pod(self, uid: PodUid, source: str, pod: Pod) -> None:
-        """The newest spec."""
+        """Keep the newest spec for the next `flush`."""
         self._gone.discard(uid)
         self._pods[uid] = (source, pod)
         self._dirty.set()
 
     def note_status(self, uid: PodUid, status: PodStatus) -> None:
-        """The newest status."""
+        """Keep the newest status for the next `flush`."""
         self._statuses[uid] = status
         self._dirty.set()
 
     def forget(self, uid: PodUid) -> None:
-        """The pod is gone."""
+        """Delete the records of a pod that is gone."""
         self._pods.pop(uid, None)
         self._statuses.pop(uid, None)
         self._gone.add(uid)
         self._dirty.set()
 
     def prune(self, known: Container[PodUid]) -> None:
-        """Delete the rows of all pods but these: an agent that was killed at a pod's end left its row.
+        """Delete the rows of all pods but these: an agent that was killed while a pod ended left its row.
 
-        `known`: every pod that is here now, or is still wanted. Rows that are noted later are written later.
+        `known`: every pod that exists here or is still wanted. Rows noted later are written later.
         """
         self._store.write_later(lambda connection: _prune(connection, known))
 
     async def wait_dirty(self) -> None:
-        """Return once something waits for `flush`."""
+        """Wait until there is something to `flush`."""
         await self._dirty.wait()
 
     def flush(self) -> None:
-        """Queue everything noted since the last time as one piece of history."""
+        """Queue all changes since the last call as one history write."""
         self._dirty.clear()
         if not (self._pods or self._statuses or self._gone):
             return
@@ -102,9 +102,9 @@ class PodRecords:
         self._store.write_later(lambda connection: _write(connection, pods, statuses, gone))
 
     async def load(self) -> dict[PodUid, PodRecord]:
-        """All records; rows that cannot be read any more are left out, all when the database cannot be read.
+        """Read all records; unreadable rows are left out, all of them if the database cannot be read.
 
-        Pods are then found again from the runtimes' labels and their sources.
+        Such pods are then recovered from the runtimes' labels and their sources.
         """
         try:
             return await self._store.read(_load)

@@ -1,8 +1,8 @@
-"""Finding pods again after a restart: bindings, then what the runtimes show; pure apart from reading both.
+"""Recovery of pods after a restart: from bindings, then from the runtimes' lists; pure apart from reading both.
 
-A binding with a record resumes with the full spec. A binding without one (the history was lost), and a pod on a
-runtime without a binding (the database was lost), resume from the sandbox's own labels and annotations: enough
-to show it, to keep it, and to stop it with its own grace period (DECISIONS 7).
+A binding with a record resumes with the full spec. A binding without one (the history was lost), and a pod on a runtime
+without a binding (the database was lost), resume from the sandbox's own labels and annotations: enough to show it, to
+keep it, and to stop it with its own grace period (DECISIONS 7).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RecoveredPod(msgspec.Struct, frozen=True, kw_only=True):
 def find_again(
     registry: RuntimeRegistry, records: Mapping[PodUid, PodRecord], sources: SourceTable = BUILT_IN
 ) -> list[RecoveredPod]:
-    """Every bound pod of ours, in the order of its binding."""
+    """Every bound pod of this agent, in the order of binding."""
     found = []
     for binding in registry.bindings().values():
         if binding.owner != "pod":
@@ -127,9 +127,9 @@ def _created(desired: DesiredPod, binding: Binding) -> DesiredPod:
 
 
 def _after_shutdown(record: PodRecord, sources: SourceTable) -> PodStatus | None:
-    """Return the stored status; a node-local pod that a shutdown of the host ended is Pending again, so that it starts.
+    """The stored status; a node-local pod that a shutdown of the host ended becomes Pending, so that it starts again.
 
-    A cluster's pod stays Failed: its controller has made another one.
+    A cluster's pod stays Failed: its controller has created another one.
     """
     status = record.status
     if status is None or status.reason != TERMINATED or sources.of(record.source).is_cluster:

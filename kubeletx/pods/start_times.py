@@ -30,7 +30,7 @@ Span = tuple[datetime, datetime]
 
 
 class _Start(msgspec.Struct):
-    """One pod that starts."""
+    """Start of one pod: the times known so far."""
 
     created_at: datetime
     has_network: bool
@@ -43,18 +43,18 @@ class StartTimes:
     def __init__(self) -> None:
         self.sli = LabelledDurations(START)
         self.total = LabelledDurations(START)
-        """Both by `first_with_network`."""
+        """Durations labelled `first_with_network`; `sli` likewise."""
         self._starting: dict[PodUid, _Start] = {}
         self._has_network_pod = False
 
     def first_seen(self, pod: Pod, now: datetime) -> None:
-        """A pod that was never here. One without a creation time was created now."""
+        """Begin to measure a new pod. One without a creation time counts as created now."""
         self._starting[pod.uid] = _Start(
             created_at=pod.metadata.creation_timestamp or now, has_network=not pod.spec.host_network
         )
 
     def pulled(self, uid: PodUid, began_at: datetime, ended_at: datetime) -> None:
-        """An image was pulled for the pod."""
+        """Note a pull of an image for the pod."""
         start = self._starting.get(uid)
         if start is not None:
             start.pulls = [*start.pulls, (began_at, ended_at)]
@@ -71,7 +71,7 @@ class StartTimes:
             self._measure(start, status, now)
 
     def gone(self, uid: PodUid) -> None:
-        """Drop the pod: it is gone."""
+        """Drop a pod that is gone."""
         self._starting.pop(uid, None)
 
     def _measure(self, start: _Start, status: PodStatus, now: datetime) -> None:
@@ -84,7 +84,7 @@ class StartTimes:
 
 
 def covered_seconds(spans: Iterable[Span]) -> float:
-    """Length of the union of the spans; what overlaps counts once."""
+    """Length of the union of the spans; overlaps count once."""
     total, end = 0.0, None
     for began_at, ended_at in sorted(spans):
         first = began_at if end is None else max(began_at, end)

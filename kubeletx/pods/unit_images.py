@@ -52,7 +52,7 @@ _DOCKER_CONFIGS = ((".dockerconfigjson", False), (".dockercfg", True))
 
 
 class ImageUser(msgspec.Struct, frozen=True, kw_only=True):
-    """A container that needs its image, and the pod that it belongs to. `handle`: the bound runtime."""
+    """A container that needs its image, and its pod. `handle`: the bound runtime."""
 
     container: Container | VirtualMachine
     pod: Pod
@@ -73,7 +73,7 @@ class ImageUser(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def puller(self) -> Puller:
-        """The identity that credentials may depend on."""
+        """Identity of the pod, on which credentials may depend."""
         pod = self.pod
         return Puller(
             uid=pod.uid,
@@ -85,25 +85,25 @@ class ImageUser(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sandbox(self) -> SandboxSpec:
-        """The pod in the runtime's terms; its real sandbox may not exist yet."""
+        """A sandbox spec for the pull; the real sandbox may not exist yet."""
         pod = self.pod
         return SandboxSpec(
             uid=pod.uid, name=pod.name, namespace=pod.namespace, annotations={POD_SOURCE: self.source}
         )
 
     def fails(self, reason: str, text: str, retry_at: float | None = None) -> ImageResult:
-        """Record that the container cannot start without its image; `reason` is its waiting reason."""
+        """Record an event and return the failure; `reason` becomes the container's waiting reason."""
         self.events.warning(Event.FAILED, f"Error: {reason}", container=self.name)
         return ImageResult(reason=reason, message=text, retry_at=retry_at)
 
     def backs_off(self, text: str, error: PullFailed) -> ImageResult:
-        """Record that the next pull waits, when the wait begins: nothing else happens before it ends."""
+        """Record the BackOff event when a wait for the next pull begins, and return the failure."""
         self.events.normal(Event.BACK_OFF, text, container=self.name)
         return self.fails(IMAGE_PULL_BACK_OFF, str(error), error.retry_at)
 
 
 class ImageResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The image, or (`status` None) why there is none. `retry_at`: the store's own back-off, if it keeps one."""
+    """The image or, if `status` is None, the failure. `retry_at`: from the store's own back-off, if it has one."""
 
     status: ImageStatus | None = None
     reason: str = ""
@@ -121,14 +121,14 @@ class UnitImages:
         counters: Counters,
         cluster: Mapping[str, ClusterObjects] | None = None,
     ) -> None:
-        """`cluster`: where pull secrets are, by the source of the pods; pods of others have none."""
+        """`cluster`: source of the pods → where their pull secrets are; pods of other sources have none."""
         self._stores = stores
         self._clock = clock
         self._counters = counters
         self._cluster = cluster or {}
 
     async def ensure(self, user: ImageUser) -> ImageResult:
-        """Have the container's image in the bound store, and see that the pod may use those of its image volumes."""
+        """Make sure the container's image is in the bound store and that the pod may use its image volumes."""
         container = user.container
         own = await self._ensure_one(user, container.image or "", container.image_pull_policy)
         if own.status is None:
@@ -147,7 +147,7 @@ class UnitImages:
         *,
         is_volume: bool = False,
     ) -> ImageResult:
-        """The image, or why there is none. A missing image of a volume is left to the runtime."""
+        """Make sure of one image. A missing image of a volume is left to the runtime."""
         handle, name, policy = user.handle, user.name, policy or "IfNotPresent"
         spec = ImageSpec(requested=image)
         try:
@@ -188,7 +188,7 @@ class UnitImages:
         *,
         is_verified: bool,
     ) -> ImageResult:
-        """`is_verified`: the image is present, and the pull shows whether the pod may use it."""
+        """Pull the image. `is_verified`: it is present, and the pull only shows whether the pod may use it."""
         image, name, clock = spec.requested, user.name, self._clock
         began, began_at = clock.monotonic(), clock.now()
         sandbox = user.sandbox if user.is_machine else None
@@ -228,7 +228,7 @@ class UnitImages:
         return ImageResult(status=present)
 
     async def _pull_secrets(self, user: ImageUser, image: str) -> tuple[Credential, ...]:
-        """Credentials of the pod's secrets that fit the image, in the order of the secrets."""
+        """Credentials from the pod's pull secrets that fit the image, in the order of the secrets."""
         cluster = self._cluster.get(user.source)
         if cluster is None:
             return ()
@@ -266,7 +266,7 @@ def _image_volumes(pod: Pod, container: Container | VirtualMachine) -> list[Imag
 
 
 def _pulled_text(image: str, present: ImageStatus, pull_seconds: float, total_seconds: float) -> str:
-    """The kubelet's message; without the size where the store does not know it."""
+    """Message of event Pulled, as the kubelet's; without the size if the store does not know it."""
     pull, total = (format_duration(round(seconds, 3)) for seconds in (pull_seconds, total_seconds))
     text = f'Successfully pulled image "{image}" in {pull} ({total} including waiting).'
     return f"{text} Image size: {present.size_bytes} bytes." if present.size_bytes else text

@@ -1,12 +1,12 @@
-"""The pod worker: the one task that owns one pod's life here.
+"""The pod worker: the task that owns the life of one pod.
 
     input (new spec, event, runtime changed, result) ─► facts ─► plan_pod ─► start what is not in flight
           ▲                                                                        │
           └──────────────── sleeps until an input or the plan's wake-up ◄──────────┘
 
-Decisions are serial, actions are not. The mailbox is bounded by its shape: the newest spec, a "look again"
-mark with its debts, results of the actions in flight. A deletion cancels waits, pulls, probes and hooks;
-create, start, stop and remove run to their deadline.
+Decisions are serial, actions are not. The mailbox is bounded: the newest spec, a "look again" mark with its events,
+results of the actions in flight. A deletion cancels waits, pulls, probes and hooks; create, start, stop and remove run
+to their deadline.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ log = structlog.get_logger(__name__)
 
 
 SHUTDOWN_GRACE_SECONDS = 3.0
-"""Time a stopping agent waits for the calls in flight."""
+"""Time for which a stopping agent waits for the calls in flight."""
 
 
 class WorkerContext(Protocol):
     """Environment of a worker: steps, the runtime's state, the status, time.
 
-    A protocol because steps, which `PodExecutor` carries out, use the worker: imports go one way only.
+    A protocol because the steps, which `PodExecutor` carries out, use the worker: imports go one way only.
     """
 
     def now(self) -> Now:
-        """The present moment."""
+        """The present moment on both clocks."""
         ...
 
     def call_at(self, when: float, callback: Callable[[], object]) -> Callable[[], None]:
-        """A timer on the monotonic clock; returns its canceller."""
+        """Call back at a monotonic time; returns the function that cancels the timer."""
         ...
 
     def observe(self, facts: PodFacts, desired: DesiredPod) -> PodFacts:
@@ -68,7 +68,7 @@ class WorkerContext(Protocol):
         ...
 
     def failed(self, action: Action, reason: str, message: str) -> Result:
-        """The result of an action that ended by a bug."""
+        """Result of an action that a bug ended."""
         ...
 
     def publish(self, desired: DesiredPod, facts: PodFacts, plan: Plan) -> PodStatus:
@@ -76,7 +76,7 @@ class WorkerContext(Protocol):
         ...
 
     def notify(self, desired: DesiredPod, notice: Notice) -> None:
-        """Tell the pod's users why nothing happens."""
+        """Record an event that says why the pod does not go on."""
         ...
 
     def status_changes_at(self, facts: PodFacts) -> float | None:
@@ -88,12 +88,12 @@ class WorkerContext(Protocol):
         ...
 
     def turned(self, worker: PodWorker, seconds: float) -> None:
-        """The worker made one round, which took this long."""
+        """Count one round of the worker. `seconds`: its duration."""
         ...
 
 
 class PodWorker:
-    """One pod. `run` returns when the pod is gone; everything else is an input."""
+    """The worker of one pod. `run` returns when the pod is gone; all other methods are inputs."""
 
     def __init__(self, desired: DesiredPod, context: WorkerContext, facts: PodFacts) -> None:
         self.desired = desired
@@ -124,7 +124,7 @@ class PodWorker:
     # --- inputs -------------------------------------------------------------------------------------
 
     def set_desired(self, desired: DesiredPod) -> None:
-        """The newest spec; a deletion that was asked for stays, and its grace only shrinks (T4)."""
+        """Set the newest spec; a requested deletion stays, and its grace period only shrinks (T4)."""
         before = self.desired.deletion
         after = desired.deletion
         if before is not None:
@@ -146,11 +146,11 @@ class PodWorker:
         self._woken.set()
 
     def delete(self, deletion: Deletion) -> None:
-        """The pod is to end (with a reason) or to go (without)."""
+        """End the pod (if `deletion` has a reason) or delete it (if not)."""
         self.set_desired(replace(self.desired, deletion=deletion))
 
     def look_again(self, event: RuntimeEvent | None = None) -> None:
-        """Something may have changed on the runtime."""
+        """Plan a look: something may have changed on the runtime."""
         now = self._context.now().mono
         if event is not None:
             self._debts = self._debts.add(event, now)
@@ -159,23 +159,23 @@ class PodWorker:
         self._woken.set()
 
     def runtime_changed(self) -> None:
-        """A runtime's readiness, cordon or existence changed, or there is room on the node."""
+        """Plan again: a runtime's readiness, cordon or existence changed, or there is room on the node."""
         if self.facts.runtime is None and self.facts.rejection is None:
             self.facts = replace(self.facts, bind_wanted=True)
         self._woken.set()
 
     def objects_changed(self) -> None:
-        """Something that the pod refers to changed in the cluster."""
+        """Plan again: an object that the pod refers to changed in the cluster."""
         self._apply(results.ObjectsChanged())
         self._woken.set()
 
     def probed(self, name: str, probes: ProbeFacts) -> None:
-        """A probe's value changed."""
+        """Set the probe values of a container."""
         self._apply(results.Probed(name, probes))
         self._woken.set()
 
     def apply(self, result: Result) -> None:
-        """A command changed what is known of the pod."""
+        """Apply a command's result to the facts."""
         self._apply(result)
         self._woken.set()
 
@@ -183,15 +183,17 @@ class PodWorker:
         self.facts = results.apply(self.facts, result, self._context.now())
 
     def set_orders(self, orders: Orders) -> None:
-        """Set the operators' requests for the machine; they are stored already."""
+        """Set the operators' requests for the machine; they must be stored already."""
         self.facts = replace(self.facts, orders=orders)
         self._woken.set()
 
     @contextlib.contextmanager
     def holding(self, key: str, name: str) -> Iterator[None]:
-        """Keep the plan from the unit while a command changes it; a deletion with a grace overtakes it.
+        """Context in which a command changes the unit and the plan does not.
 
-        Raises Conflict while something is changing it already.
+        A deletion with a grace period overtakes it.
+
+        Raises Conflict while something else changes the unit.
         """
         if key in self._tasks or key in self._held:
             raise Conflict(f"{name} of pod {self.desired.ref} is just being changed; try again")
@@ -211,7 +213,7 @@ class PodWorker:
     # --- the loop -----------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Own the pod until it is gone. Cancelling leaves everything running as it is."""
+        """Run until the pod is gone. Cancelling leaves everything running as it is."""
         cancel_timer: Callable[[], None] | None = None
         self._woken.set()
         try:
@@ -233,7 +235,7 @@ class PodWorker:
             await self._end_tasks()
 
     def _turn(self) -> Plan:
-        """One round: facts, plan, start actions, publish."""
+        """One round: observe, plan, start actions, publish."""
         now = self._context.now()
         self.facts = self._context.observe(self.facts, self.desired)
         self.facts = without_old_boots(_note_exits(self.facts, now))
@@ -301,7 +303,7 @@ class PodWorker:
             return self._context.failed(action, "InternalError", f"{type(error).__name__}: {error}")
 
     def _ended(self, action: Action, task: asyncio.Task[Result]) -> None:
-        """The action is no longer in flight; its change, unless it was cancelled, is in the facts."""
+        """Remove an ended action from those in flight; apply its result unless it was cancelled."""
         self._tasks.pop(action.key, None)
         self._actions.pop(action.key, None)
         self._stop_ends_at.pop(action.key, None)
@@ -316,7 +318,7 @@ class PodWorker:
         self._woken.set()
 
     def _tell_no_effect(self, action: Action) -> None:
-        """The runtime reports no error and does nothing: an operator has to look at it."""
+        """Warn that the runtime reports success for this action, which has no effect: an operator has to look."""
         runtime = self.facts.runtime
         log.warning("Action had no effect", pod=self.desired.ref, action=doing(action), runtime=runtime)
         message = (
@@ -326,7 +328,7 @@ class PodWorker:
         self._context.notify(self.desired, Notice(reason=Event.RUNTIME_WITHOUT_EFFECT, message=message))
 
     def _settle_debts(self, now: Now) -> None:
-        """Drop the debts that are paid; see that a look comes for the others."""
+        """Drop the events that the snapshot shows; plan a look for the others."""
         if not self._debts.open:
             return
         self._debts = self._debts.after(self.facts.snapshot)
@@ -348,7 +350,7 @@ class PodWorker:
                 self._tasks[key].cancel()
 
     async def _end_tasks(self) -> None:
-        """Let changing calls come to their end for a moment, so that fewer results must be found again."""
+        """Wait a moment for changing calls in flight, so that fewer results have to be found again."""
         self._cancel_cancellable()
         tasks = list(self._tasks.values())
         if not tasks:

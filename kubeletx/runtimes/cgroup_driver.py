@@ -1,10 +1,9 @@
 """Driver of pods' cgroups: the one the runtimes use (R4 of the parity table).
 
-The host creates a pod's cgroup and the runtime puts the pod's units below it, so both must use the same driver.
-As in the kubelet, the runtimes' answer (`Traits.cgroup_driver`) counts more than
-``--cgroup-driver``, which is for runtimes without an answer. If they disagree the flag decides, without one
-the first listed; the others are not ready, with a condition that says so. The choice is made with the first
-cgroup and then stays until the agent restarts, since cgroups exist by then.
+The host creates a pod's cgroup and the runtime puts the pod's units below it, so both must use the same driver. As in
+the kubelet, the runtimes' answer (`Traits.cgroup_driver`) overrides ``--cgroup-driver``, which is for runtimes without
+an answer. If they disagree the flag decides, without one the first listed; the others are not ready, with a condition
+that says so. The choice is made with the first cgroup and stays until the agent restarts, since cgroups exist by then.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ MISMATCH = "CgroupDriverMismatch"
 
 
 class NodeCgroupDriver:
-    """`configured` None: pods get no cgroups of their own, so that nothing has to agree; empty: not set.
+    """The node's cgroup driver. `configured`: empty if not set; None if pods get no cgroups, so any driver fits.
 
-    `told`: what each runtime that was reached told, in the order listed; empty for those that do not tell.
+    `told`: driver of each connected runtime, in the order listed; empty for those that report none.
     """
 
     def __init__(self, configured: str | None, told: Callable[[], Iterable[str]]) -> None:
@@ -35,7 +34,7 @@ class NodeCgroupDriver:
         self._in_use: str | None = None
 
     def use(self) -> str:
-        """The driver, fixed from now on."""
+        """Return the driver and fix the choice."""
         if self._in_use is None:
             self._in_use = choose(self._configured or "", self._told())
             if self._configured and self._configured != self._in_use:
@@ -47,7 +46,7 @@ class NodeCgroupDriver:
         return self._in_use
 
     def judge(self, health: RuntimeHealth, told: str) -> RuntimeHealth:
-        """The health of a runtime that told this: not ready if it does not go with the node's driver."""
+        """Health of a runtime that reports driver `told`: not ready if it differs from the node's driver."""
         if self._configured is None or not told:
             return health
         driver = self._in_use or choose(self._configured, self._told())

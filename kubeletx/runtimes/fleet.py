@@ -1,7 +1,7 @@
-"""`Fleet`: which runtimes there are, in order, and the task that runs each.
+"""`Fleet`: the node's runtimes in order, and the task of each.
 
-Each runtime runs in a task of its own, which is started again when it fails: one runtime never ends another.
-Added runtimes, removals and cordons are lasting files (`DropIns`). Pods are not known here.
+Each runtime runs in a task of its own, which is restarted when it fails: one runtime never ends another. Added
+runtimes, removals and cordons are stored as files (`DropIns`). Pods are not handled here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .host.host import HostParts, RuntimeHost
 log = structlog.get_logger(__name__)
 
 _STEADY_SECONDS = 300.0
-"""A runtime's task that ran this long was well; its next failure is a first one again."""
+"""Run time after which a failing task counts as healthy before: its restart delay begins at the smallest value."""
 
 
 class FleetConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +56,10 @@ class Fleet:
         is_used: Callable[[RuntimeName], bool],
         beside: Callable[[RuntimeHandle], Coroutine[Any, Any, None]],
     ) -> None:
-        """`is_used`: whether pods are on the runtime. `beside`: what runs along with each, until cancelled."""
+        """`is_used`: returns whether pods are on the runtime.
+
+        `beside`: makes a coroutine that runs along with each runtime.
+        """
         self._kinds = kinds
         self._plan = plan
         self._settings = dict(plan.settings)
@@ -103,7 +106,7 @@ class Fleet:
             self._launch(handle)
 
     def end(self) -> None:
-        """The tasks have ended."""
+        """Note that the tasks have ended."""
         self._group = None
         self._tasks.clear()
         for host in self._hosts.values():
@@ -112,7 +115,7 @@ class Fleet:
     # --- changes at run time ---
 
     def is_leaving(self, name: RuntimeName) -> bool:
-        """Return True during its removal: no pod may be bound to it then."""
+        """Return True while the runtime is being removed; no pod may be bound to it then."""
         return name in self._leaving
 
     @contextlib.contextmanager
@@ -141,7 +144,7 @@ class Fleet:
         return handle
 
     async def remove(self, handle: RuntimeHandle, before_drop: Callable[[], Awaitable[None]]) -> None:
-        """Remove a runtime, lasting. `before_drop`: done when it has stopped and is still known."""
+        """Remove a runtime permanently. `before_drop`: awaited when it has stopped and is still listed."""
         self._dropins.remove(handle.endpoint)
         self._dropins.cordon(handle.name, False)
         await self._stop(handle)
@@ -151,7 +154,7 @@ class Fleet:
         self._listener.runtime_changed(handle.name)
 
     def cordon(self, handle: RuntimeHandle, cordoned: bool) -> None:
-        """Keep new pods off a runtime, lasting; or let them in again."""
+        """Cordon or uncordon a runtime permanently."""
         self._dropins.cordon(handle.name, cordoned)
         if handle.state.cordoned != cordoned:
             log.info("Cordoned runtime" if cordoned else "Uncordoned runtime", runtime=handle.name)

@@ -1,4 +1,4 @@
-"""`RuntimeRegistry`: the runtimes of this node, in order, and which pod is on which.
+"""`RuntimeRegistry`: the runtimes of this node, in order, and the runtime of each pod.
 
 It offers the eight operations of the multi-runtime design's RuntimeManager:
 
@@ -91,7 +91,7 @@ class RuntimeRegistry:
         )
         self._handles = self._fleet.handles
         self.cgroup_driver = self._fleet.cgroup_driver
-        """Driver of pods' cgroups, determined by the runtimes."""
+        """Driver of pods' cgroups, which the runtimes determine."""
 
     # --- start ---
 
@@ -115,7 +115,7 @@ class RuntimeRegistry:
             self._fleet.end()
 
     def subscribe(self, listener: RuntimeListener) -> None:
-        """Tell `listener` about every change from now on."""
+        """Call `listener` on every change from now on."""
         self._listeners.append(listener)
 
     # --- look-ups ---
@@ -125,7 +125,7 @@ class RuntimeRegistry:
         return tuple(self._handles.values())
 
     def get(self, name: str) -> RuntimeHandle:
-        """The runtime. Raises NotFound naming the known ones."""
+        """The runtime. Raises NotFound that lists the known names."""
         try:
             return self._handles[RuntimeName(name)]
         except KeyError:
@@ -133,7 +133,7 @@ class RuntimeRegistry:
             raise NotFound(f"no runtime {name!r} on this node; runtimes: {known}") from None
 
     def find(self, name: str) -> RuntimeHandle | None:
-        """The runtime, or None."""
+        """The runtime; None if there is none of this name."""
         return self._handles.get(RuntimeName(name))
 
     def default_for(self, workload_type: str) -> RuntimeHandle | None:
@@ -164,9 +164,9 @@ class RuntimeRegistry:
         return self.choose_for(request, pod.uid, lambda traits, handler: missing(pod, traits, handler))
 
     def choose_for(self, request: Requested, uid: PodUid, lacking: Lacking) -> Choice:
-        """The runtime for a request of pod `uid`; it waits while an earlier life of the pod is cleared there.
+        """Choose the runtime for a request of pod `uid`; the pod waits while earlier remains of it are removed there.
 
-        A pod that a runtime shows already (its binding was lost) belongs there.
+        A pod that a runtime lists already (its binding was lost) belongs there.
         """
         for handle in self._handles.values():
             if self.find_orphan(handle.name, uid) is not None:
@@ -219,15 +219,15 @@ class RuntimeRegistry:
         return service
 
     async def runtime_status(self, handle: RuntimeHandle) -> RuntimeHealth:
-        """Ask the runtime how it is."""
+        """Query the runtime's health."""
         return await handle.health()
 
     async def runtime_version(self, handle: RuntimeHandle) -> str:
-        """Ask for the version as one word, such as ``1.6.20``."""
+        """Query the runtime's version as one word, such as ``1.6.20``."""
         return (await handle.version()).version
 
     async def typed_version(self, handle: RuntimeHandle) -> RuntimeVersion:
-        """Ask for name, version and API version."""
+        """Query name, version and API version."""
         return await handle.version()
 
     # --- bindings ---
@@ -241,7 +241,7 @@ class RuntimeRegistry:
         return handle
 
     async def unbind(self, uid: PodUid) -> None:
-        """The pod has ended: its last write."""
+        """Delete the pod's binding, its last write."""
         binding = self._bindings.find(uid)
         handle = self._handles.get(binding.runtime) if binding is not None else None
         await self._bindings.unbind(uid)
@@ -249,7 +249,7 @@ class RuntimeRegistry:
             handle.forget(uid)
 
     def restore(self, binding: Binding) -> bool:
-        """Take in a binding found again from a runtime's labels; False if there is one already."""
+        """Add a binding recovered from a runtime's labels; False if there is one already."""
         return self._bindings.restore(binding)
 
     def bindings(self) -> Mapping[PodUid, Binding]:
@@ -261,7 +261,7 @@ class RuntimeRegistry:
         return tuple(binding.uid for binding in self._bindings.of_runtime(name))
 
     def orphans(self) -> Mapping[PodUid, tuple[RuntimeHandle, PodSnapshot]]:
-        """Pods with our labels that have neither a binding nor a tombstone."""
+        """Pods with this agent's labels that have neither a binding nor a tombstone."""
         return {
             uid: (handle, snapshot)
             for handle in self._handles.values()
@@ -270,7 +270,7 @@ class RuntimeRegistry:
         }
 
     def find_orphan(self, name: str, uid: PodUid) -> tuple[RuntimeHandle, PodSnapshot] | None:
-        """One of `orphans`, without a look at the others; None: the pod is not there, or is none."""
+        """One of `orphans`, without listing the others; None if the pod is not on the runtime or is no orphan."""
         handle = self.find(name)
         snapshot = handle.snapshot(uid) if handle is not None else None
         if handle is None or snapshot is None or not self._is_orphan(handle.name, uid):
@@ -278,7 +278,7 @@ class RuntimeRegistry:
         return handle, snapshot
 
     async def bury(self, uid: PodUid) -> None:
-        """End a pod for all sources although its runtime does not answer: tombstone, then no binding."""
+        """End a pod although its runtime does not answer: write a tombstone, then delete the binding."""
         binding = self._bindings.get(uid)
         handle = self._handles.get(binding.runtime)
         snapshot = handle.snapshot(uid) if handle is not None else None
@@ -291,21 +291,21 @@ class RuntimeRegistry:
     async def add(
         self, *, name: str, workload_type: str, url: str, image_url: str | None = None
     ) -> RuntimeHandle:
-        """Add a runtime, lasting. Raises InvalidConfig for what the flag would refuse too."""
+        """Add a runtime permanently. Raises InvalidConfig for what the flag would refuse too."""
         endpoint = make_endpoint(EndpointItem("runtime url", workload_type, name, url), self._kinds, "added")
         if image_url is not None:
             endpoint = msgspec.structs.replace(endpoint, image_url=normal(image_url, "image url"))
         return await self.add_endpoint(endpoint)
 
     async def add_endpoint(self, endpoint: Endpoint) -> RuntimeHandle:
-        """Add a runtime, lasting, from an endpoint that `parse_endpoints` made."""
+        """Add a runtime permanently, from a parsed endpoint."""
         return self._fleet.add(endpoint)
 
     async def remove(self, name: str, *, force: bool = False) -> None:
-        """Remove a runtime, lasting. Raises Conflict while pods are bound to it, unless `force`d.
+        """Remove a runtime permanently. Raises Conflict while pods are bound to it, unless `force`d.
 
-        With `force` the pods end here and each leaves a tombstone; what runs is stopped when a runtime of
-        this name is added again.
+        With `force` the pods end here and each leaves a tombstone; their remains are stopped when a runtime of this
+        name is added again.
         """
         handle = self.get(name)
         with self._fleet.leaving(handle):
@@ -324,24 +324,24 @@ class RuntimeRegistry:
             await self._fleet.remove(handle, bury_all)
 
     def cordon(self, name: str, cordoned: bool = True) -> None:
-        """Keep new pods off a runtime, lasting; or let them in again."""
+        """Cordon or uncordon a runtime permanently."""
         self._fleet.cordon(self.get(name), cordoned)
 
     def put_settings(self, kind: str, settings: object) -> None:
-        """Decoded settings of a kind that was registered after the start; for its later runtimes."""
+        """Set the decoded settings of a kind that was registered after the start, for its later runtimes."""
         self._fleet.put_settings(kind, settings)
 
     async def reload_dropins(self) -> tuple[InvalidConfig, ...]:
-        """Follow the drop-in files: new ones are added; a vanished one removes its runtime once no pod is on it.
+        """Apply the drop-in files: new ones are added; a vanished one removes its runtime once no pod is on it.
 
-        Returns one error per file that cannot be used.
+        Returns one error per unusable file.
         """
         return await self._fleet.reload_dropins()
 
     # --- RuntimeListener: handles report here ---
 
     def runtime_changed(self, name: RuntimeName) -> None:
-        """Pass on to every subscriber."""
+        """Call every listener."""
         for listener in self._listeners:
             listener.runtime_changed(name)
 

@@ -1,8 +1,8 @@
-"""Last usage of our units by runtime; `kubeletx.node.totals` sums over runtimes.
+"""Last known usage of this agent's units by runtime; `kubeletx.node.totals` sums over runtimes.
 
-All runtimes are asked in parallel with a deadline of seconds; one that does not answer keeps its last figures and is
-marked (rule 7). A figure that a runtime does not measure stays None and is never taken for 0. CPU rates that a
-runtime does not give come from two readings of its counter.
+All runtimes are queried in parallel with a deadline of seconds; one that does not answer keeps its last figures and is
+marked (rule 7). A figure that a runtime does not measure is None, never 0. CPU rates that a runtime does not give are
+computed from two readings of its counter.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from .registry import RuntimeRegistry
 log = structlog.get_logger(__name__)
 
 DEADLINE_SECONDS = 5.0
-"""A runtime that takes longer did not answer."""
+"""Deadline; a runtime that takes longer counts as not answering."""
 FRESH_SECONDS = 5.0
-"""Figures of this age are not asked for again."""
+"""Figures up to this age are reused."""
 
 
 class RuntimeUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """One runtime's units. `answered` False: it is silent or cannot measure, so these are old figures or none.
+    """Usage of one runtime's units. `answered` False: the figures are old or missing.
 
-    `at`: when the figures were read. `remote`: they are of another machine.
+    `at`: when they were read. `remote`: they are of another machine.
     """
 
     name: RuntimeName
@@ -41,7 +41,7 @@ class RuntimeUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageBoard:
-    """Asks the runtimes, and remembers what they said last."""
+    """Queries the runtimes and keeps their last figures."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class UsageBoard:
         deadline_seconds: float = DEADLINE_SECONDS,
         fresh_seconds: float = FRESH_SECONDS,
     ) -> None:
-        """`agent_id`: only units of this agent are counted."""
+        """`agent_id`: only units of this agent count."""
         self._registry = registry
         self._agent_id = agent_id
         self._clock = clock
@@ -62,7 +62,7 @@ class UsageBoard:
         self._asking: asyncio.Task[tuple[RuntimeUsage, ...]] | None = None
 
     async def read(self) -> tuple[RuntimeUsage, ...]:
-        """Every runtime in the order listed; callers at the same time share one round of questions."""
+        """Read all runtimes, in the order listed; concurrent callers share one query."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._read(), name="usage")
         return await asyncio.shield(self._asking)
@@ -105,14 +105,14 @@ class UsageBoard:
 
 
 def _silent(handle: RuntimeHandle, last: RuntimeUsage | None) -> RuntimeUsage:
-    """Last figures, marked as stale."""
+    """The last figures, marked as not answered."""
     if last is None:
         return RuntimeUsage(name=handle.name, workload_type=handle.workload_type, answered=False)
     return msgspec.structs.replace(last, answered=False)
 
 
 def with_rate(unit: UnitStats, before: UnitStats | None) -> UnitStats:
-    """The CPU rate from two readings of the counter, when the runtime gives the counter alone."""
+    """Compute the CPU rate from two readings of the counter if the runtime gives no rate."""
     if unit.cpu_usage_nano_cores is not None or unit.cpu_usage_core_ns is None:
         return unit
     if before is None or before.cpu_usage_core_ns is None or unit.at_ns <= before.at_ns:

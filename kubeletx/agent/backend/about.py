@@ -47,7 +47,7 @@ class AgentBackend:
         health: Callable[[], tuple[PartHealth, ...]],
         plugin_rooms: PluginRooms | None = None,
     ) -> None:
-        """`health`: of every part of the agent. `plugin_rooms` None: plugins register only runtimes."""
+        """`health`: returns the health of every part of the agent. `plugin_rooms` None: plugins register only runtimes."""
         self._config = config
         self._plugins = plugins
         self._plugin_rooms = plugin_rooms
@@ -68,7 +68,7 @@ class AgentBackend:
         return self._version
 
     async def health(self) -> HealthView:
-        """Each part; asks no runtime."""
+        """Health of each part; calls no runtime."""
         return HealthView(parts=self._health())
 
     async def plugins(self) -> Sequence[PluginView]:
@@ -99,12 +99,12 @@ class AgentBackend:
 
 
 def node_name_health(reporting: Reporting) -> tuple[PartHealth, ...]:
-    """Tell whether this agent alone has the node's name."""
+    """Health part ``node-name``: whether this agent may report under the node's name."""
     return (PartHealth(name="node-name", ok=not reporting.problem, message=reporting.problem),)
 
 
 def plugin_views(plugins: Iterable[LoadedPlugin], rooms: PluginRooms | None = None) -> Sequence[PluginView]:
-    """The state of each plugin. `rooms`: how what it registered beside runtimes does; None: nothing runs."""
+    """State of each plugin. `rooms`: state of the registrations other than runtimes; None if there are none."""
     states = rooms.states() if rooms is not None else {}
     return [
         _plugin_view(
@@ -124,7 +124,7 @@ def plugin_views(plugins: Iterable[LoadedPlugin], rooms: PluginRooms | None = No
 
 
 def _plugin_view(plugin: LoadedPlugin, registrations: tuple[RegistrationView, ...]) -> PluginView:
-    """A plugin is degraded while something that it registered does not do its work."""
+    """State of one plugin: degraded while one of its registrations is."""
     broken = [one for one in registrations if one.state != "ready"]
     return PluginView(
         name=plugin.name,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class SecretFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Rotations of certificates (None without any) and providers of registry credentials."""
+    """Counters of certificate rotation (None without rotation) and of the providers of registry credentials."""
 
     providers: CredentialProviders
     client: CertificateRotation | None = None
@@ -46,9 +46,9 @@ class SecretFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """Objects with counters. `cgroups` None: pods have none. `requests` None: no API server.
+    """The objects whose counters a scrape reads. `cgroups` None: the agent makes no cgroups.
 
-    `plugins` None: plugins register only runtimes.
+    `requests` None: no API server. `plugins` None: plugins register only runtimes.
     """
 
     registry: RuntimeRegistry

@@ -1,8 +1,8 @@
 """`FigureBackend`: one reading of the node and of all pods, for the metrics of the kubelet's API.
 
-Runtimes are asked through the usage board, which remembers their answers for a few seconds; the kernel's files are read
-on a thread. Callers at the same time share one reading. A pod whose cgroup is not ours to name (a machine's) has what
-its runtime measures.
+Runtimes are called through the usage board, which caches their answers for a few seconds; the kernel's files are read
+on a thread. Concurrent callers share one reading. A pod without a cgroup of the agent (a machine) has what its runtime
+measures.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from .kernel_figures import KernelPod, KernelUnit, Wanted, read_image_fs, read_k
 log = structlog.get_logger(__name__)
 
 FRESH_SECONDS = 1.0
-"""A reading of this age is given again."""
+"""A reading younger than this is reused."""
 IMAGE_FS_SECONDS = 60.0
 ASK_SECONDS = 2.0
 
@@ -68,7 +68,7 @@ class FigureBackend:
         blocking: Blocking,
         clock: Clock,
     ) -> None:
-        """`cgroups` None: pods have none that we know."""
+        """`cgroups` None: the agent makes no cgroups for pods."""
         self._node_name = node_name
         self._usage = usage
         self._stores = stores
@@ -192,7 +192,7 @@ class FigureBackend:
 
 
 def volume_figures(disks: DiskBoard, volumes: VolumeBoard, uid: PodUid) -> dict[str, VolumeFigures]:
-    """The volumes of one pod that were measured."""
+    """Measured volumes of one pod, by name."""
     disk = disks.figures.get(uid)
     local = disk.told if disk is not None else {}
     counted = disk.volumes if disk is not None else {}

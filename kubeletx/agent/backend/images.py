@@ -22,7 +22,7 @@ from .watching import Latest
 
 LIST_SECONDS = 10.0
 WATCH_SECONDS = 5.0
-"""Interval of a watch's own looks: other clients (crictl, a kubelet) change the stores without an event."""
+"""Interval of looks during a watch: other clients (crictl, a kubelet) change stores without an event."""
 
 
 class ImageBackend:
@@ -47,13 +47,13 @@ class ImageBackend:
         self._records = records
 
     async def list_images(self) -> ImageListing:
-        """Images of all stores; runtimes that do not answer are named."""
+        """Images of all stores, and the names of runtimes that do not answer."""
         found, missing = await self._listed(None)
         items = [self._view(store, image) for store, images in found for image in sorted(images, key=_order)]
         return ImageListing(items=tuple(items), missing=tuple(missing))
 
     async def watch_images(self) -> AsyncIterator[ImageListing]:
-        """All images now, and again when the list has changed: at once for what we did, else by looking."""
+        """Yield all images now, and again after each change: at once for changes by the agent, else at the next look."""
         news: Latest[None] = Latest()
         unsubscribe = self._records.subscribe(lambda: news.put("all", None))
         looks = asyncio.create_task(self._look_again(news), name="watch-images")
@@ -76,11 +76,11 @@ class ImageBackend:
             news.put("all", None)
 
     async def node_images(self) -> tuple[ContainerImage, ...]:
-        """Images for the Node object: each image id once."""
+        """Images for the Node object; each image id appears once."""
         return await self._node_images.current()
 
     async def pull_image(self, image: str, runtime: str | None) -> AsyncIterator[PullUpdate]:
-        """Pull, with progress where the runtime tells any."""
+        """Pull an image; yields progress if the runtime reports any."""
         handle = one_of(self._registry, runtime)
         store = await self._stores.of(handle)
         updates: asyncio.Queue[PullUpdate | None] = asyncio.Queue()
@@ -115,7 +115,7 @@ class ImageBackend:
             await asyncio.gather(task, return_exceptions=True)
 
     async def remove_image(self, image: str, runtime: str | None) -> Sequence[str]:
-        """Remove from one store or from all that have it; an id may be given as tables show it, by its beginning."""
+        """Remove an image from one store, or from all that have it. `image`: a name, an id, or the beginning of an id."""
         found, _ = await self._listed(runtime)
         ids = meant(image, (one for _, images in found for one in images))
         removed = []
@@ -182,7 +182,7 @@ class ImageBackend:
         )
 
     def _default_for(self, store: ImageStore) -> tuple[str, ...]:
-        """Workload types, in the order of their runtimes."""
+        """Workload types for which a runtime of this store is the default, in the order of the runtimes."""
         types = dict.fromkeys(handle.workload_type for handle in self._registry.handles())
         defaults = {one: self._registry.default_for(one) for one in types}
         return tuple(one for one, handle in defaults.items() if handle and handle.name in store.members)

@@ -52,7 +52,7 @@ class KernelPod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Cgroup and units of one pod to read. `cgroup`: empty for none."""
+    """A pod to read: its cgroup (empty: none) and units."""
 
     uid: str
     cgroup: str
@@ -65,7 +65,10 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 def read_kernel(
     trees: CgroupTrees, root_dir: Path, shared: tuple[str, ...], wanted: list[Wanted]
 ) -> tuple[KernelNode, dict[str, KernelPod]]:
-    """Read the node, and the wanted pods by uid. `shared`: the parent cgroups of pods, that of all pods first."""
+    """Read the figures of the node, and of the wanted pods by UID.
+
+    `shared`: the parent cgroups of pods, that of all pods first.
+    """
     host = read_host(root_dir)
     groups = [GroupFigures(path="", usage=_root_usage(trees, host))]
     groups += [GroupFigures(path=path, usage=read_cgroup(trees, path)) for path in (*shared, *_slices(trees))]
@@ -79,7 +82,7 @@ def read_kernel(
 
 
 def _root_usage(trees: CgroupTrees, host: HostUsage) -> CgroupUsage:
-    """The machine's: its cgroup has no figures of memory in v2, and no limits that mean anything."""
+    """Usage of the whole machine, from /proc: in v2 the root cgroup has no memory figures and no limits."""
     return msgspec.structs.replace(
         read_cgroup(trees, ""),
         cpu_seconds=host.cpu_core_ns / 1e9,
@@ -93,12 +96,12 @@ def _root_usage(trees: CgroupTrees, host: HostUsage) -> CgroupUsage:
 
 
 def _slices(trees: CgroupTrees) -> list[str]:
-    """The slices of the machine, as systemd makes them."""
+    """Names of the machine's top-level slices, as systemd creates them."""
     return sorted(name for name in children(trees, "") if name.endswith(".slice"))
 
 
 def _system(trees: CgroupTrees, shared: tuple[str, ...]) -> Iterator[SystemFigures]:
-    """All pods together, and the agent where it has a cgroup of its own."""
+    """Yield the figures of all pods together, and of the agent if it has a cgroup of its own."""
     own = own_cgroup(trees)
     if own:
         yield _system_figures(trees, "kubelet", own)
@@ -111,7 +114,7 @@ def _system_figures(trees: CgroupTrees, name: str, path: str) -> SystemFigures:
 
 
 def read_image_fs(mount: str) -> tuple[FsUsage | None, str]:
-    """The filesystem of the images, and its block device."""
+    """Usage of the file system of the images, and its block device."""
     return read_fs(Path(mount)), device_of(Path(mount))
 
 

@@ -22,7 +22,7 @@ class PodLogs:
         self._reader = reader
 
     async def open(self, worker: PodWorker, container: str, options: LogOptions) -> AsyncIterator[bytes]:
-        """The log of the newest attempt, or of the one before. Raises NotFound when there is none."""
+        """Lines of the log of the newest attempt, or of the one before. Raises NotFound if there is none."""
         attempt, unit = self._attempt(worker, container, previous=options.previous)
         path = self._context.log_directory(worker.desired.pod) / log_path(container, attempt)
         since = options.since_at

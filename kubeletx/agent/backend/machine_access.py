@@ -18,19 +18,22 @@ from .seen import require_seen
 T = TypeVar("T")
 
 LOOK_SECONDS = 0.1
-"""A waiting verb looks at the facts so often, besides after each new status."""
+"""Interval of looks at the facts while a command waits, in addition to each new status."""
 
 
 class MachineAccess:
-    """Finds machines and says in words why a verb cannot have one."""
+    """Finds machines; errors say why a command cannot act on one."""
 
     def __init__(self, services: PodExecutor, worker_of: Callable[[PodTarget], PodWorker]) -> None:
-        """`worker_of`: the living pod that a target means; raises NotFound or Conflict."""
+        """`worker_of`: returns the worker of a target's living pod; raises NotFound or Conflict."""
         self.services = services
         self._worker_of = worker_of
 
     async def find(self, target: PodTarget) -> PodWorker:
-        """The worker of a pod that is a machine, bound and not ended. Raises what says why not."""
+        """The worker of a pod that is a machine, bound and not ended.
+
+        Raises NotFound, Conflict or Unsupported otherwise.
+        """
         worker = self._worker_of(target)
         if not worker.facts.is_machine and machine_of(worker.desired.pod) is None:
             raise Unsupported(
@@ -61,14 +64,14 @@ class MachineAccess:
         return unit
 
     def alive(self, worker: PodWorker) -> UnitSummary:
-        """Unit of the machine. Raises Conflict if it is off."""
+        """Running or paused unit of the machine. Raises Conflict if it is off."""
         unit = self.unit(worker)
         if not unit.state.is_alive:
             raise Conflict(f"machine {worker.desired.ref} is off")
         return unit
 
     def running(self, worker: PodWorker, verb: str) -> UnitSummary:
-        """Unit of the machine. Raises Conflict unless its processors run."""
+        """Running unit of the machine. Raises Conflict unless its processors run."""
         unit = self.alive(worker)
         if unit.state is not UnitState.RUNNING:
             raise Conflict(
@@ -78,7 +81,10 @@ class MachineAccess:
         return unit
 
     def capable(self, worker: PodWorker, protocol: type[T], what: str) -> tuple[RuntimeHandle, T]:
-        """The runtime that answers, and its part for `protocol`. Raises Unavailable and Unsupported."""
+        """The runtime, and its implementation of `protocol`. Raises Unavailable and Unsupported.
+
+        `what`: for the message.
+        """
         assert worker.facts.runtime is not None
         handle = self.services.registry.get(worker.facts.runtime)
         handle.require_reachable()
@@ -88,7 +94,7 @@ class MachineAccess:
         return handle, found
 
     async def wait(self, worker: PodWorker, is_done: Callable[[], bool], seconds: float) -> bool:
-        """Wait until `is_done`; False if the time is over before. Raises Conflict when the pod ends."""
+        """Wait until `is_done`; False after `seconds`. Raises Conflict when the pod ends."""
         clock = self.services.clock
         news = asyncio.Event()
         stop = self.services.board.subscribe(lambda *_: news.set())
@@ -110,7 +116,7 @@ class MachineAccess:
         return True
 
     def tell(self, worker: PodWorker, reason: str, message: str, *, type: str = "Normal") -> None:
-        """One event of the pod."""
+        """Record one event of the pod."""
         pod = worker.desired.pod
         ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(pod.uid))
         self.services.events.record(ref, type=type, reason=reason, message=message)

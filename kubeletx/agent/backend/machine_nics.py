@@ -1,4 +1,4 @@
-"""Network interfaces of a machine by verb: an order beside the spec, which the pod's plan carries out."""
+"""Commands on a machine's network interfaces: each is stored as a request, which the pod's plan carries out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kubeletx.server.views import NicRequest, NicView, PodTarget
 from .machine_access import MachineAccess
 
 SETTLE_SECONDS = 10.0
-"""Time a verb waits for the interface."""
+"""Time for which a command waits for the interface."""
 
 
 class MachineNics:
@@ -46,9 +46,9 @@ class MachineNics:
         return [*map(_view, found), *missing]
 
     async def attach(self, target: PodTarget, wanted: NicRequest) -> Sequence[NicView]:
-        """Record that the machine is to have this interface too.
+        """Request that the machine has this interface too.
 
-        Raises what its runtime says. The order stands if that may change, and is forgotten if not.
+        Raises the runtime's error. The request is kept if the failure is temporary, and dropped otherwise.
         """
         worker = await self._access.find(target)
         self._access.capable(worker, SupportsNics, "change the interfaces of its units")
@@ -84,7 +84,7 @@ class MachineNics:
         return await self.list(target)
 
     async def detach(self, target: PodTarget, name: str) -> Sequence[NicView]:
-        """Record that the machine is not to have it; one that it has not is no error."""
+        """Request that the machine does not have this interface; succeeds if it has none of this name."""
         worker = await self._access.find(target)
         self._access.capable(worker, SupportsNics, "change the interfaces of its units")
         if name == FIRST_NIC:
@@ -127,7 +127,7 @@ class MachineNics:
     async def _settle(
         self, worker: PodWorker, unit: UnitSummary, is_there: Callable[[set[str]], bool], name: str
     ) -> None:
-        """Wait until the plan has done its part, or failed, at most `SETTLE_SECONDS`."""
+        """Wait, at most `SETTLE_SECONDS`, until the plan has attached or detached the interface, or failed."""
 
         def is_settled() -> bool:
             known = worker.facts.unit(unit.name)

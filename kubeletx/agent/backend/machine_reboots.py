@@ -1,4 +1,4 @@
-"""Reboots that are still to come: the agent waits for their time, so that no call of the runtime is held."""
+"""Delayed reboots of machines: the delay is spent in the agent, so that no runtime call is open meanwhile."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class RebootCancelled(Conflict):
 
 
 class DelayedReboots:
-    """At most one for each machine."""
+    """Delayed reboots, at most one per machine."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waiting: dict[PodUid, asyncio.Future[str]] = {}
 
     def cancel(self, uid: PodUid, why: str) -> bool:
-        """Cancel the planned reboot; False without one."""
+        """Cancel the delayed reboot; False if there is none."""
         waiting = self._waiting.get(uid)
         if waiting is None or waiting.done():
             return False
@@ -29,7 +29,7 @@ class DelayedReboots:
         return True
 
     async def wait_out(self, worker: PodWorker, seconds: float) -> None:
-        """Return after the time. Raises RebootCancelled, and Conflict as soon as the pod is deleted."""
+        """Wait for the delay. Raises RebootCancelled, and Conflict as soon as the pod is deleted."""
         cancelled: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting[worker.uid] = cancelled
         others: list[asyncio.Task[Any]] = [

@@ -69,7 +69,7 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 SNAPSHOT_SECONDS = 600.0
-"""Memory of a large guest goes to disk; on top of the runtime's own deadline."""
+"""Added to the runtime's own deadline: writing the memory of a large guest to disk takes long."""
 
 _WANTED = {
     "pause": Power.PAUSED,
@@ -91,7 +91,7 @@ class MachineBackend:
     """Implements `MachineVerbs`."""
 
     def __init__(self, services: PodExecutor, worker_of: Callable[[PodTarget], PodWorker]) -> None:
-        """`worker_of`: the living pod that a target means; raises NotFound or Conflict."""
+        """`worker_of`: returns the worker of a target's living pod; raises NotFound or Conflict."""
         self._services = services
         self._access = MachineAccess(services, worker_of)
         self._nics = MachineNics(self._access)
@@ -99,13 +99,13 @@ class MachineBackend:
         self._resizing: WeakValueDictionary[PodUid, asyncio.Lock] = WeakValueDictionary()
 
     async def find_machine(self, target: PodTarget) -> MachineView:
-        """State of the machine, and the requests for it."""
+        """State of the machine and the pending requests for it."""
         return self._view(await self._access.find(target))
 
     # --- orders -------------------------------------------------------------------------------------
 
     async def machine_power(self, target: PodTarget, verb: str, timeout_seconds: float) -> MachineView:
-        """Record what is wanted above powerSpec, and wait until it is so."""
+        """Request a power state, which overrides powerSpec, and wait until the machine has it."""
         if verb not in _WANTED:
             raise NotFound(f"no verb {verb!r}; verbs: {', '.join(_WANTED)}")
         worker = await self._access.find(target)
@@ -125,7 +125,7 @@ class MachineBackend:
         return self._view(worker)
 
     async def resize_machine(self, target: PodTarget, size: MachineSize) -> MachineView:
-        """Record other limits; the machine takes them while it runs, or when it runs again."""
+        """Request other limits; a machine that does not run takes them when it runs again."""
         worker = await self._access.find(target)
         asked = {k: v for k, v in (("cpu", size.cpu), ("memory", size.memory)) if v is not None}
         if not asked:
@@ -142,17 +142,17 @@ class MachineBackend:
         return await self._nics.list(target)
 
     async def attach_nic(self, target: PodTarget, wanted: NicRequest) -> Sequence[NicView]:
-        """Record that the machine is to have this interface too."""
+        """Request that the machine has this interface too; see `MachineNics.attach`."""
         return await self._nics.attach(target, wanted)
 
     async def detach_nic(self, target: PodTarget, name: str) -> Sequence[NicView]:
-        """Record that the machine is not to have it; one that it has not is no error."""
+        """Request that the machine does not have this interface; succeeds if it has none of this name."""
         return await self._nics.detach(target, name)
 
     # --- what may not be repeated -------------------------------------------------------------------
 
     async def reboot_machine(self, target: PodTarget, delay_seconds: float) -> MachineView:
-        """Once the delay is over; the host waits, so that no call of the runtime is held."""
+        """Reboot after the delay. The delay is spent here, so that no runtime call is open meanwhile."""
         worker = await self._access.find(target)
         handle, machine = self._access.capable(worker, SupportsMachine, "reboot its units")
         self._access.running(worker, "reboot")
@@ -172,14 +172,14 @@ class MachineBackend:
         return self._view(worker)
 
     async def cancel_reboot(self, target: PodTarget) -> MachineView:
-        """Cancel a reboot that is still to come. Raises NotFound without one."""
+        """Cancel a delayed reboot. Raises NotFound if there is none."""
         worker = await self._access.find(target)
         if not self._reboots.cancel(worker.uid, "cancelled by command"):
             raise NotFound(f"machine {target.ref} has no reboot that is still to come")
         return self._view(worker)
 
     async def list_snapshots(self, target: PodTarget) -> Sequence[SnapshotView]:
-        """All of them, oldest first."""
+        """Snapshots of the machine, oldest first."""
         worker = await self._access.find(target)
         handle, snapshots = self._access.capable(worker, SupportsSnapshots, "make snapshots")
         unit = self._access.unit(worker)
@@ -187,7 +187,7 @@ class MachineBackend:
         return [_snapshot_view(one) for one in found]
 
     async def create_snapshot(self, target: PodTarget, name: str, memory: bool) -> SnapshotView:
-        """Make one."""
+        """Create a snapshot. `memory`: with the guest's memory."""
         _check_snapshot_name(name)
         worker = await self._access.find(target)
         handle, snapshots = self._access.capable(worker, SupportsSnapshots, "make snapshots")
@@ -206,7 +206,7 @@ class MachineBackend:
         return _snapshot_view(made)
 
     async def restore_snapshot(self, target: PodTarget, name: str) -> MachineView:
-        """Bring the machine back to it; an unknown one changes nothing."""
+        """Restore the machine from a snapshot. Raises NotFound for an unknown one."""
         worker = await self._access.find(target)
         handle, snapshots = self._access.capable(worker, SupportsSnapshots, "make snapshots")
         unit = self._access.unit(worker)
@@ -230,7 +230,7 @@ class MachineBackend:
         return self._view(worker)
 
     async def delete_snapshot(self, target: PodTarget, name: str) -> MachineView:
-        """Forget it. Raises NotFound for an unknown one."""
+        """Delete a snapshot. Raises NotFound for an unknown one."""
         worker = await self._access.find(target)
         handle, snapshots = self._access.capable(worker, SupportsSnapshots, "make snapshots")
         unit = self._access.unit(worker)
@@ -266,14 +266,14 @@ class MachineBackend:
     # --- questions ----------------------------------------------------------------------------------
 
     async def machine_screenshot(self, target: PodTarget) -> bytes:
-        """A PNG."""
+        """The machine's screen as PNG."""
         worker = await self._access.find(target)
         unit = self._access.alive(worker)
         handle, pictures = self._access.capable(worker, SupportsScreenshot, "take screenshots")
         return await handle.ask("screenshot", lambda: pictures.screenshot(unit.id))
 
     async def machine_definition(self, target: PodTarget) -> str:
-        """The backend's own words."""
+        """The machine's definition in the format of its runtime, such as domain XML."""
         worker = await self._access.find(target)
         unit = self._access.unit(worker)
         handle, definitions = self._access.capable(
@@ -331,7 +331,7 @@ class MachineBackend:
         return has_ended or wanted_power(worker.desired, worker.facts) is Power.OFF
 
     async def _wake(self, worker: PodWorker, machine: SupportsMachine, wanted: Power) -> None:
-        """Let a machine go on that holds itself; the plan does not, since it might do so for ever."""
+        """Resume a machine that paused itself; the plan does not do that, since it might repeat it endlessly."""
         unit = self._access.find_unit(worker)
         if wanted is not Power.RUNNING or unit is None or not own_hold(worker.facts, unit):
             return
@@ -341,7 +341,7 @@ class MachineBackend:
             await handle.change("resume", lambda: machine.resume(unit.id))
 
     async def _wait_power(self, worker: PodWorker, verb: str, wanted: Power, seconds: float) -> None:
-        """Until the machine is there. Raises what keeps it, and TimedOut; the order stands all the same."""
+        """Wait until the machine has the wanted power. Raises what prevents it, or TimedOut; the request is kept."""
         name, ref = self._access.name(worker), worker.desired.ref
         before = worker.facts.unit(name).power_failure
 
@@ -370,12 +370,15 @@ class MachineBackend:
         detail: str,
         call: Callable[[], Awaitable[T]],
     ) -> T:
-        """`_once`, with the plan kept from the unit meanwhile."""
+        """Like `_once`, while the plan makes no changes to the unit."""
         with worker.holding(f"unit/{unit.name}", unit.name):
             return await self._once(worker, verb, detail, call)
 
     async def _once(self, worker: PodWorker, verb: str, detail: str, call: Callable[[], Awaitable[T]]) -> T:
-        """Begun is written down before, the end after; an answer that was lost is an end of its own."""
+        """Make a call that must not be repeated: its begin is stored before, its outcome after.
+
+        A lost answer is an outcome of its own (unknown).
+        """
         orders = worker.facts.orders or Orders()
         if any(one.verb == verb and one.outcome is Outcome.BEGUN for one in orders.operations):
             hint = "; 'kubeletx vm reboot --cancel' cancels one that waits" if verb == "reboot" else ""

@@ -23,7 +23,7 @@ HTTP_LABELS = ("method", "path", "server_type", "long_running")
 
 
 def histogram_view(durations: Durations) -> HistogramView:
-    """One histogram as it is rendered."""
+    """Convert one histogram for a scrape."""
     return HistogramView(
         bounds=durations.bounds, counts=tuple(durations.counts), sum_seconds=durations.sum_seconds
     )
@@ -32,14 +32,14 @@ def histogram_view(durations: Durations) -> HistogramView:
 def histograms(
     name: str, labels: tuple[str, ...], durations: LabelledDurations
 ) -> Iterator[LabelledHistogram]:
-    """All histograms of one metric. `labels`: names, in the order of the values that were counted."""
+    """Yield all histograms of one metric. `labels`: names of the labels, in the order of the counted values."""
     for values, one in durations.items():
         named = dict(zip(labels, values, strict=True))
         yield LabelledHistogram(name=name, labels=named, histogram=histogram_view(one))
 
 
 def build_info(agent_version: str) -> CountView:
-    """Version of the Node, in the labels that tools compare."""
+    """Info metric with the version, in the labels that tools compare."""
     major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
     labels = {
         "major": major,
@@ -128,7 +128,7 @@ def volume_operations(volumes: VolumePreparer) -> tuple[list[LabelledHistogram],
 
 
 def http_metrics(counts: HttpCounts) -> tuple[list[LabelledHistogram], list[CountView]]:
-    """Requests that the kubelet's servers got."""
+    """Requests that the kubelet's servers received."""
     durations = list(histograms("kubelet_http_requests_duration_seconds", HTTP_LABELS, counts.durations))
     return durations, [
         *_counts("kubelet_http_requests_total", HTTP_LABELS, counts.requests),

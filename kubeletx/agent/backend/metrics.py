@@ -48,7 +48,7 @@ RESULTS = {
     ProbeOutcome.WARNING: "successful",
     ProbeOutcome.FAILURE: "failed",
 }
-"""The kubelet's words; everything else is unknown."""
+"""Probe results as the kubelet labels them; everything else is ``unknown``."""
 DURATIONS = ("pod_start", "pod_worker_start", "image_pull")
 
 
@@ -175,7 +175,7 @@ def _probe_durations(manager: PodManager, probes: UnitProbes) -> Iterator[ProbeD
 
 
 def _claims(manager: PodManager, volumes: VolumeBoard) -> Iterator[ClaimView]:
-    """Each claim once, however many pods use it."""
+    """Yield each claim once, whatever the number of pods that use it."""
     found = {}
     for uid, uses in volumes.figures.items():
         worker = manager.workers.get(uid)

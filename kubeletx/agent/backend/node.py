@@ -29,7 +29,7 @@ _PRESSURE_REASONS = {
     "disk": (Reason.NO_DISK_PRESSURE, Reason.HAS_DISK_PRESSURE),
     "pids": (Reason.SUFFICIENT_PID, Reason.INSUFFICIENT_PID),
 }
-"""Event without and with the pressure, by field of `Pressure`."""
+"""Field of `Pressure` → event reasons without and with the pressure."""
 
 
 class NodeBackend:
@@ -59,7 +59,7 @@ class NodeBackend:
         registry.subscribe(self)
 
     def pressure_changed(self, pressure: Pressure) -> None:
-        """Set the node's pressure; the conditions follow immediately, with an event for each change."""
+        """Set the node's pressure and recompute the conditions, with an event for each change."""
         before, self._pressure = self._pressure, pressure
         self.runtime_changed("")
         for name, reasons in _PRESSURE_REASONS.items():
@@ -68,19 +68,19 @@ class NodeBackend:
                 self._record(reasons[has_pressure])
 
     def problems_changed(self, *problems: str) -> None:
-        """Further reasons against Ready, in words; the conditions follow at once."""
+        """Set further reasons why the node is not Ready, and recompute the conditions."""
         self._problems = problems
         self.runtime_changed("")
 
     def checks_changed(self, checks: tuple[CheckFacts, ...]) -> None:
-        """Results of plugins' health checks; the conditions follow at once."""
+        """Set results of plugins' health checks, and recompute the conditions."""
         self._checks = checks
         self.runtime_changed("")
 
     # --- the runtimes' listener ---
 
     def runtime_changed(self, name: str) -> None:
-        """Compute the conditions again; NodeReady and NodeNotReady are reported once each."""
+        """Recompute the conditions; NodeReady and NodeNotReady are each recorded once."""
         if self._update(self.reports()):
             for watcher in self._watchers:
                 watcher.put("node", None)
@@ -107,18 +107,18 @@ class NodeBackend:
         sink.record(ref, type="Normal", reason=reason, message=f"Node {name} status is now: {reason}")
 
     def pod_changed(self, name: str, uid: str, event: object) -> None:
-        """Pods are not this part's business."""
+        """Ignored: pods do not affect the node's conditions."""
 
     # --- NodeVerbs ---
 
     async def get_node(self) -> Node:
-        """The node as it would be reported."""
+        """The Node object as it would be reported now."""
         reports = self.reports()
         self._update(reports)
         return self._reporter.build(reports, images=await self._images.node_images())
 
     async def watch_node(self) -> AsyncIterator[Node]:
-        """The node now, and again after each change of a condition."""
+        """Yield the Node object now, and again after each change of a condition."""
         changes: Latest[None] = Latest()
         self._watchers.append(changes)
         try:
@@ -129,16 +129,16 @@ class NodeBackend:
             self._watchers.remove(changes)
 
     async def list_events(self) -> Sequence[Event]:
-        """Events kept, oldest first."""
+        """The kept events, oldest first."""
         return self._events.list_events()
 
     async def watch_events(self) -> AsyncIterator[Event]:
-        """Events from now on."""
+        """Yield events from now on."""
         async for event in self._events.watch_events():
             yield event
 
     async def usage(self) -> views.UsageView:
-        """Usage now, with the runtimes that did not answer."""
+        """Usage now, with the names of the runtimes that did not answer."""
         report = UsageReport(runtimes=await self._usage.read())
         by_pod = report.units_by_pod()
         pods = []

@@ -1,4 +1,4 @@
-"""The images that the node object lists: what each store said last, so that no hung store delays the report."""
+"""Images for the Node object: each store's last known list, so that a store that hangs does not delay the report."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from kubeletx.runtimes.images.store import ImageStore
 from kubeletx.runtimes.images.stores import ImageStores
 
 WAIT_SECONDS = 0.3
-"""A store that answers later than this is shown as it was last seen."""
+"""A store that takes longer is shown as last seen."""
 LIST_SECONDS = 10.0
 
 
 class NodeImages:
-    """One list call for each store at a time."""
+    """Images of all stores; at most one list call per store at a time."""
 
     def __init__(self, stores: ImageStores) -> None:
         self._stores = stores
@@ -24,7 +24,7 @@ class NodeImages:
         self._asking: dict[StoreId, asyncio.Task[None]] = {}
 
     async def current(self) -> tuple[ContainerImage, ...]:
-        """Each image id once."""
+        """Known images; each image id appears once."""
         stores, _ = await self._stores.all()
         begun = [self._ask(store) for store in stores if store.id not in self._asking]
         if begun:

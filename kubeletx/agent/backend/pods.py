@@ -47,7 +47,7 @@ from .watching import Latest
 T = TypeVar("T")
 
 TELL_SECONDS = 30.0
-"""Time for a runtime to report its own timeout of a checkpoint."""
+"""Time for a runtime to report its own timeout of a checkpoint, added to the deadline."""
 
 
 class PodBackend:
@@ -62,13 +62,13 @@ class PodBackend:
         self._logs = logs
 
     async def list_pods(self) -> Sequence[Pod]:
-        """All pods by namespace and name."""
+        """All pods, sorted by namespace and name."""
         pods = [self._shown(worker) for worker in self._manager.workers.values()]
         pods += [self._waiting(desired) for desired in self._manager.queued()]
         return sorted(pods, key=lambda p: (p.namespace, p.name, str(p.uid)))
 
     async def watch_pods(self) -> AsyncIterator[PodChange]:
-        """ADDED for each pod there is, then each change; only the newest state waits for a slow reader."""
+        """Yield ADDED for each existing pod, then each change; a slow reader gets only the newest state of each pod."""
         changes: Latest[PodChange] = Latest()
         seen: set[str] = set()
 
@@ -99,13 +99,13 @@ class PodBackend:
             stop()
 
     async def apply_pod(self, pod: Pod, *, dry_run: bool = False) -> ApplyResult:
-        """Create the pod, or change what may be changed. `dry_run`: only find out what it would do."""
+        """Create the pod, or change its mutable fields. `dry_run`: only report what would happen."""
         self._refuse_foreign(pod.namespace or "default", pod.name)
         action, made = await self._applied.apply(pod, dry_run=dry_run)
         return self._applied_result(action.value, made, dry_run)
 
     async def replace_pod(self, pod: Pod, force: bool, *, dry_run: bool = False) -> ApplyResult:
-        """The pod must exist; with `force` it is deleted and created again."""
+        """Replace an existing pod; with `force` it is deleted and created again. Raises NotFound."""
         self._refuse_foreign(pod.namespace or "default", pod.name)
         action, made = await self._applied.replace(pod, force=force, dry_run=dry_run)
         return self._applied_result(action.value, made, dry_run)
@@ -116,7 +116,7 @@ class PodBackend:
         return ApplyResult(action=action, pod=self._found(made), warnings=self._applied.answers(made.ref))
 
     async def pod_history(self, target: PodTarget) -> Sequence[ActionView]:
-        """The last actions of the pod's newest life."""
+        """The last actions of the pod; of several pods of one name those of the newest."""
         entries = self.find_worker(target).history.entries
         return [
             ActionView(at=e.at, action=e.action, result=e.result, seconds=e.seconds, count=e.count)
@@ -124,7 +124,7 @@ class PodBackend:
         ]
 
     async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
-        """Begin the end of every life of the pod, or of the one with the target's UID."""
+        """Begin to delete every pod of this name, or the one with the target's UID."""
         grace, force = options.grace_seconds, options.force
         applied = self._applied.find(target.namespace, target.name)
         if applied is None and await self._applied.forget(target.namespace, target.name):
@@ -145,7 +145,7 @@ class PodBackend:
         return self._shown(worker) if worker is not None else self._waiting(lives[0])
 
     def _end_forgotten(self, target: PodTarget, grace: int | None, force: bool) -> Pod:
-        """End the applied pods of this name whose file could not be read and is gone now."""
+        """Delete applied pods of this name whose file was unreadable and no longer exists."""
         worker = self._manager.find(target.namespace, target.name)
         if worker is None or worker.desired.source != APPLIED:
             return Pod(metadata=ObjectMeta(namespace=target.namespace, name=target.name))
@@ -153,7 +153,7 @@ class PodBackend:
         return self._shown(worker)
 
     async def open_logs(self, target: PodTarget, options: LogOptions) -> AsyncIterator[bytes]:
-        """The container's log lines."""
+        """Yield the container's log lines."""
         worker = self.find_worker(target)
         name = self._container(worker.desired.pod, options.container, only=True)
         return await self._logs.open(worker, name, options)
@@ -176,7 +176,7 @@ class PodBackend:
         return await handle.ask("attach", lambda: supports.attach(unit_id, request))
 
     async def port_forward(self, target: PodTarget, port: int) -> Session | StreamUrl:
-        """One connection into the pod."""
+        """Open one connection to a port of the pod."""
         worker = self.find_worker(target)
         snapshot = worker.facts.snapshot
         sandbox = snapshot.sandboxes[0] if snapshot is not None and snapshot.sandboxes else None
@@ -187,11 +187,11 @@ class PodBackend:
         return await handle.ask("port_forward", lambda: supports.port_forward(sandbox.id, port))
 
     def find_container(self, target: PodTarget, container: str) -> None:
-        """Raises NotFound when the pod or the container is not there, Conflict when it does not run."""
+        """Raise NotFound if the pod or container does not exist, Conflict if it does not run."""
         self._running(target, container)
 
     async def checkpoint(self, target: PodTarget, container: str, path: Path, timeout_seconds: float) -> None:
-        """Write the state of a running container to an archive; it goes on. Raises Unsupported."""
+        """Write the state of a running container to an archive; the container runs on. Raises Unsupported."""
         worker, unit_id = self._running(target, container)
         handle, supports = self._capable(worker, SupportsCheckpoint, "write checkpoints")
         await handle.ask(
@@ -222,7 +222,7 @@ class PodBackend:
         return self._shown(worker) if worker is not None else pod
 
     def _waiting(self, desired: DesiredPod) -> Pod:
-        """A pod that waits for an older one of its name to end."""
+        """A pod that waits for an older one of its name to end, as shown to users."""
         return present(desired, None, None, self._services.now())
 
     def _lives(self, target: PodTarget) -> list[DesiredPod]:
@@ -236,7 +236,10 @@ class PodBackend:
         return lives
 
     def find_worker(self, target: PodTarget) -> PodWorker:
-        """The living pod that is meant. Raises NotFound, and Conflict for one that waits for its turn."""
+        """The worker of the target's living pod.
+
+        Raises NotFound, or Conflict for a pod that waits for another of its name.
+        """
         life = self._lives(target)[0]
         worker = self._manager.workers.get(life.uid)
         if worker is None:
@@ -261,7 +264,7 @@ class PodBackend:
         return self._services.registry.get(worker.facts.runtime)
 
     def _capable(self, worker: PodWorker, protocol: type[T], what: str) -> tuple[RuntimeHandle, T]:
-        """The pod's runtime and what answers for the protocol there. Raises Unsupported without it."""
+        """The pod's runtime, and its implementation of `protocol`. Raises Unsupported."""
         handle = self._handle_of(worker)
         found: T | None = handle.capability(protocol)
         if found is None:

@@ -12,7 +12,7 @@ from kubeletx.pods import DesiredPod, Now, PodFacts
 from kubeletx.server.views import ORPHANED
 
 PROBLEM = "kubeletx.io/manifest-problem"
-"""Annotation: the source's manifest is invalid now; the pod goes on as it was."""
+"""Annotation: the source's manifest is invalid now; the pod runs on unchanged."""
 
 
 def present(

@@ -59,23 +59,23 @@ class RuntimeBackend:
         self._kinds = kinds
         self._watchers: list[Latest[None]] = []
         self._changes: set[asyncio.Task[Any]] = set()
-        """Changes that go on when their client leaves."""
+        """Changes that continue when their client disconnects."""
         registry.subscribe(self)
 
     def runtime_changed(self, name: str) -> None:
-        """Tell the watchers."""
+        """Send the new list to watchers."""
         for watcher in self._watchers:
             watcher.put("all", None)
 
     def pod_changed(self, name: str, uid: str, event: object) -> None:
-        """Pods are not this room's business."""
+        """Ignored: pods do not change the list of runtimes."""
 
     async def list_runtimes(self) -> Sequence[RuntimeView]:
-        """All, in their order."""
+        """All runtimes, in configured order."""
         return [self._view(handle) for handle in self._registry.handles()]
 
     async def watch_runtimes(self) -> AsyncIterator[Sequence[RuntimeView]]:
-        """The whole list now, and again after each change."""
+        """Yield the whole list now, and again after each change."""
         changes: Latest[None] = Latest()
         self._watchers.append(changes)
         try:
@@ -86,7 +86,7 @@ class RuntimeBackend:
             self._watchers.remove(changes)
 
     async def describe_runtime(self, name: str) -> RuntimeDetail:
-        """Everything about one runtime; what it does not answer in a few seconds is left out."""
+        """Details of one runtime; what it does not answer within a few seconds is left out."""
         handle = self._registry.get(name)
         traits = handle.traits
         health = store = None
@@ -123,7 +123,7 @@ class RuntimeBackend:
         )
 
     async def add_runtime(self, text: str, image_endpoint: str | None = None) -> RuntimeView:
-        """Register one endpoint, lasting."""
+        """Add one endpoint permanently, as a drop-in file."""
         images = [image_endpoint] if image_endpoint else []
         (endpoint,) = parse_endpoints([text], images, self._kinds, "runtime add", places=["the endpoint"])
         handle = await self._registry.add_endpoint(endpoint)
@@ -132,7 +132,10 @@ class RuntimeBackend:
     async def remove_runtime(
         self, name: str, *, drain: bool, force: bool, timeout_seconds: float
     ) -> AsyncIterator[Progress]:
-        """Unregister it; `drain` ends its pods with their grace first, `force` at once (DECISIONS 11)."""
+        """Remove a runtime.
+
+        `drain` first ends its pods with their grace periods, `force` ends them at once (DECISIONS 11).
+        """
         self._registry.get(name)
         if drain:
             self._registry.cordon(name)
@@ -154,26 +157,26 @@ class RuntimeBackend:
         )
 
     async def cordon(self, name: str) -> RuntimeView:
-        """Keep new pods off."""
+        """Cordon the runtime: it gets no new pods."""
         self._registry.cordon(name)
         return self._view(self._registry.get(name))
 
     async def uncordon(self, name: str) -> RuntimeView:
-        """Let new pods come again."""
+        """Uncordon the runtime: it gets new pods again."""
         self._registry.cordon(name, False)
         return self._view(self._registry.get(name))
 
     # --- private ------------------------------------------------------------------------------------
 
     async def _complete(self, change: Coroutine[Any, Any, T], name: str) -> T:
-        """Run a change to its end even if the client disconnects: no runtime is left half removed."""
+        """Run a change to its end even if the client disconnects, so that no runtime is left half removed."""
         task = asyncio.create_task(change, name=name)
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
         return await asyncio.shield(task)
 
     async def _drain(self, name: str, timeout_seconds: float) -> AsyncIterator[Progress]:
-        """End the pods, one line for each that is gone."""
+        """End the pods of the runtime; yields one line for each that is gone."""
         left = self._manager.end_on(name)
         deadline = asyncio.get_running_loop().time() + timeout_seconds
         try:
@@ -233,7 +236,7 @@ class RuntimeBackend:
 
 
 def one_of(registry: RuntimeRegistry, name: str | None, workload_type: str = "container") -> RuntimeHandle:
-    """The named runtime, or the default of the type. Raises NotFound; Unavailable while it does not answer."""
+    """The named runtime, or the default of the type. Raises NotFound, or Unavailable while it does not answer."""
     handle = registry.get(name) if name is not None else registry.default_for(workload_type)
     if handle is None:
         raise NotFound(f"no {workload_type} runtime on this node; name one")

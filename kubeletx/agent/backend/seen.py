@@ -1,4 +1,4 @@
-"""Freshness of pods: their state is known only if their runtime has answered since the agent started."""
+"""Check that the state of a pod is current: its runtime has answered since the agent started."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kubeletx.pods import PodExecutor, PodWorker
 
 
 def require_seen(services: PodExecutor, worker: PodWorker) -> None:
-    """Raise Unavailable if the pod's runtime does not answer, or did not show the pod yet.
+    """Raise Unavailable if the pod's runtime does not answer, or has not listed the pod yet.
 
     A pod without a runtime passes. Raises NotFound if its runtime was removed from the node.
     """

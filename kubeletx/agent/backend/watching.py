@@ -1,4 +1,4 @@
-"""`Latest`: a watch that never grows: per key only the newest change waits for a slow reader."""
+"""`Latest`: a watch of bounded size: for a slow reader it keeps only the newest change of each key."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ V = TypeVar("V")
 
 
 class Latest(Generic[V]):
-    """Values put under keys; iteration gives each key's newest value, in the order of first change."""
+    """Changes by key; iteration yields each key's newest value, in the order of their first change."""
 
     def __init__(self) -> None:
         self._waiting: dict[Hashable, V] = {}
         self._news = asyncio.Event()
 
     def put(self, key: Hashable, value: V) -> None:
-        """Replace what waits under the key."""
+        """Set the pending value of the key."""
         self._waiting[key] = value
         self._news.set()
 
     def find(self, key: Hashable) -> V | None:
-        """Pending value of the key."""
+        """Pending value of the key; None if there is none."""
         return self._waiting.get(key)
 
     async def __aiter__(self) -> AsyncIterator[V]:

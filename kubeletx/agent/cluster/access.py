@@ -26,7 +26,10 @@ SERVER_PURPOSE = Purpose(name="server", signer=SERVING_SIGNER, usage="server aut
 
 
 class NodeAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """`access`: good once `bootstrap`, if there is one, has run. `rebootstrap`: for a certificate that is over."""
+    """The node's access to its cluster. `access`: usable once `bootstrap`, if set, has run.
+
+    `rebootstrap`: requests a new certificate if the present one has expired.
+    """
 
     access: ClusterAccess
     bootstrap: Bootstrap | None = None
@@ -39,7 +42,7 @@ def cert_directory(config: AgentConfig) -> Path:
 
 
 def node_access(config: AgentConfig, kubeconfig: Path, node_name: str, clock: Clock) -> NodeAccess:
-    """Raises InvalidConfig for files that cannot be used."""
+    """Read the node's access. Raises InvalidConfig for unusable files."""
     settings = config.cluster
     files = CertificateFiles(cert_directory(config), CLIENT)
     again = None
@@ -55,7 +58,7 @@ def node_access(config: AgentConfig, kubeconfig: Path, node_name: str, clock: Cl
 
 
 def is_usable(kubeconfig: Path, clock: Clock) -> bool:
-    """Return True if it exists, can be read, and its certificate, if any, has not expired."""
+    """Return True if the kubeconfig exists, is readable, and its certificate, if any, has not expired."""
     if not kubeconfig.exists():
         return False
     try:
@@ -99,9 +102,9 @@ def server_rotation(
 
 
 def _rotated(access: ClusterAccess, files: CertificateFiles, subject: Subject, clock: Clock) -> ClusterAccess:
-    """The access with the newest certificate; the kubeconfig's own is the first of them.
+    """The access with the newest certificate; the kubeconfig's own is the first one.
 
-    One that has not begun is kept too: while a machine starts its clock may be behind.
+    A certificate that is not valid yet is kept too: while a machine starts its clock may be behind.
     """
     held, pair = files.load(), _pair_of(access)
     if pair is not None and pair != held and (held is None or not _is_good(held, subject, pair, clock)):

@@ -1,4 +1,7 @@
-"""The connection to the cluster, and what pods refer to there: built before the pods' rooms, which read it."""
+"""The connection to the cluster and the cluster objects that pods refer to.
+
+It is built before the rooms of pods, which read it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ LABELS_SECONDS = 5.0
 
 
 class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
-    """See the module's docstring."""
+    """The node's connection to its cluster: client, access, and caches of the objects that pods refer to."""
 
     client: KubeClient
     found: NodeAccess
@@ -45,7 +48,7 @@ class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
             await self.taint_client.close()
 
     def connect(self, manager: PodManager, node: ApiNode, admission: NodeAdmission) -> None:
-        """Tell pods about what changes, and volumes and admission about the node's labels."""
+        """Pass changes of objects to pods, and the node's labels to volumes and admission."""
 
         def object_changed(uid: PodUid) -> None:
             if (worker := manager.workers.get(uid)) is not None:
@@ -69,7 +72,7 @@ class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
         admission.follow(look_at_node)
 
     async def wait_classes(self) -> None:
-        """Return once the cluster's runtime classes are known, or it takes too long: pods that name one then wait."""
+        """Wait until the cluster's runtime classes are known, with a limit; after it, pods that name one wait."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLASSES_SECONDS):
                 await self.class_reflector.synced.wait()

@@ -1,4 +1,4 @@
-"""The node as a member of a cluster: what is built when there is a kubeconfig."""
+"""The node as a member of a cluster: built if there is a kubeconfig."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from .link import ClusterLink
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """Built and connected; `run` owns its tasks. `health` gets the failures of the pod source."""
+    """The node's membership, built and connected; `run` runs its tasks. `health` gets failures of the pod source."""
 
     clock: Clock
     health: SourceHealth
@@ -61,7 +61,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     node_reflector: Reflector[Node]
 
     async def run(self) -> None:
-        """Join the cluster once the node has an identity; static pods do not wait for that."""
+        """Join the cluster once the node has an identity; static pods start before that."""
         if self.link.found.bootstrap is not None:
             await supervise("api-bootstrap", self.link.found.bootstrap.run, self.clock)
         async with asyncio.TaskGroup() as group:
@@ -71,7 +71,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
                 group.create_task(supervise(task, run, self.clock, on_failure), name=task)
 
     def _tasks(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """Background tasks of the membership, by name; a task that fails with a bug is restarted."""
+        """Background tasks by name; a task that fails with a bug is restarted."""
         perhaps = {
             "client-certificate": self.link.client_rotation,
             "server-certificate": self.server_rotation,
@@ -96,29 +96,32 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     async def _follow_node(self) -> None:
-        """A list from before the registration would look like a deletion."""
+        """Watch the Node, after its registration: in an earlier list the Node is missing, which looks like a deletion."""
         await self.node.registered.wait()
         await self.node_reflector.run()
 
     async def _renew_lease(self) -> None:
-        """A lease goes with its Node, so it is made after it; what is reported waits for the claim to the name."""
+        """Create and renew the lease, after the Node: they are deleted together.
+
+        Reports wait for the claim to the name.
+        """
         await self.lease.claim()
         await self.node.registered.wait()
         await self.lease.run()
 
     async def _follow_pods(self) -> None:
-        """Pods are asked for once the node is known: its authorizer lets a node see its own pods only (S1)."""
+        """Watch pods, once the Node exists: the node authorizer lets a node see its own pods only (S1)."""
         await self.node.registered.wait()
         await self.link.wait_classes()
         await self.pod_reflector.run()
 
     async def _begin_held_pods(self) -> None:
-        """Pods that came while another agent had the node's name."""
+        """Start pods that arrived while another agent had the node's name."""
         self.pods.begin_all()
         await asyncio.Event().wait()
 
     async def _mirror_pods(self) -> None:
-        """Mirrors that are there already are known first."""
+        """Create mirror pods, once the existing ones are known."""
         await self.pod_reflector.synced.wait()
         await self.mirrors.run()
 
@@ -139,9 +142,10 @@ def make_cluster(
     health: SourceHealth,
     clock: Clock,
 ) -> Cluster:
-    """The node's tasks, over a link that is there already.
+    """Build the node's tasks over an existing connection.
 
-    `sources`: names of the sources whose pods are mirrored. `recorder`: where events of ours go. `health`: gets the failures of the pod source.
+    `sources`: names of the sources whose pods are mirrored. `recorder`: target of the agent's events. `health`: gets
+    the failures of the pod source.
     """
     settings, client = config.cluster, link.client
     heartbeats = client.lane(None)  # an agent with much to tell does not lose its node
@@ -217,7 +221,7 @@ def make_cluster(
 
 
 def identity_of(agent_id: str, clock: Clock) -> Identity:
-    """This agent as it claims its node's name, from now on."""
+    """Identity with which this agent claims the node's name, from now on."""
     machine = read_system_info(kubelet_version="", runtime=None)
     return Identity(
         agent=agent_id,
@@ -229,7 +233,7 @@ def identity_of(agent_id: str, clock: Clock) -> Identity:
 
 
 def registration_taints(config: AgentConfig) -> tuple[Taint, ...]:
-    """The taints that the node is registered with, those of its workload types aside."""
+    """The taints that the node is registered with, except those of its workload types."""
     taints = config.cluster.register_with_taints
     if config.node.cloud_provider != EXTERNAL:
         return taints
@@ -237,7 +241,7 @@ def registration_taints(config: AgentConfig) -> tuple[Taint, ...]:
 
 
 def static_pods(manager: PodManager) -> tuple[dict[Key, DesiredPod], set[Key]]:
-    """Return the static pods to mirror, and the names of pods not claimed by a source since the start."""
+    """Return the static pods to mirror, and the keys of pods that no source has claimed since the start."""
     here = {
         (one.pod.namespace, one.pod.name): one
         for one in (worker.desired for worker in manager.workers.values())

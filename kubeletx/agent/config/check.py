@@ -1,4 +1,4 @@
-"""Rules over the whole configuration: relations between settings, and forms that a kind cannot check."""
+"""Rules over the whole configuration: relations between settings, and formats that no kind checks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([
 
 
 def check(config: AgentConfig) -> Iterator[InvalidConfig]:
-    """Every broken rule, in the order of the tree."""
+    """Yield an error for every broken rule, in the order of the tree."""
     for rule in _RULES:
         yield from rule(config)
 
@@ -189,7 +189,7 @@ def _cgroups(config: AgentConfig) -> Iterator[InvalidConfig]:
 
 
 def unenforced(config: AgentConfig) -> Iterator[UnusedSetting]:
-    """Levels of enforceNodeAllocatable that are not carried out."""
+    """Yield the levels of enforceNodeAllocatable that have no effect."""
     for level in config.cgroups.enforce_allocatable:
         if level in _LEVELS[2:]:
             yield UnusedSetting(

@@ -1,4 +1,4 @@
-"""From the configured endpoint texts to endpoints; with none, the well-known CRI sockets are looked for."""
+"""Parses endpoint texts of the configuration; without any, looks for the well-known CRI sockets."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def read_endpoints(config: AgentConfig, kinds: KindTable) -> tuple[Endpoint, ...
 
 
 def check_classes(config: AgentConfig, endpoints: Sequence[Endpoint]) -> None:
-    """Raises InvalidConfig naming each runtime class of the configuration that names no runtime.
+    """Raise InvalidConfig naming each configured runtime class that refers to no runtime.
 
-    With files in ``runtimes.d`` runtimes come and go while the agent runs: then only the name's form counts.
+    With files in ``runtimes.d`` runtimes come and go while the agent runs: then only the format of the name is checked.
     """
     known = {str(endpoint.name) for endpoint in endpoints}
     may_come = any(config.runtimes_directory.glob("*.*"))
@@ -60,7 +60,7 @@ def check_classes(config: AgentConfig, endpoints: Sequence[Endpoint]) -> None:
 def check_plugins_part(
     config: AgentConfig, kinds: KindTable, others: Mapping[str, type[Any] | None] = MappingProxyType({})
 ) -> None:
-    """Check endpoints and settings of plugins, which needs the loaded plugins. Raises InvalidConfig naming each wrong item.
+    """Check endpoints and settings of plugins, once these are loaded. Raises InvalidConfig naming each wrong item.
 
     `others`: see `KindTable.decode_settings`.
     """

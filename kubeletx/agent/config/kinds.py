@@ -1,8 +1,8 @@
-"""Kinds of configuration values: how each is read from the file, from a flag, and shown again.
+"""Kinds of configuration values: how each is read from the file, from a flag, and shown.
 
-A kind's `from_file` gets what YAML or JSON made of the value, `from_flag` the text after ``--flag=``. Both
-raise ValueError whose text continues the sentence "'…' ". Types are strict, as the kubelet's are: a number
-written as a string is refused.
+A kind's `from_file` gets the value that YAML or JSON decoded, `from_flag` the text after ``--flag=``. Both raise
+ValueError with a text that continues the sentence "'…' ". Types are strict, as the kubelet's are: a number written as a
+string is refused.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ class PathKind(msgspec.Struct, frozen=True):
     word: str = "PATH"
 
     def from_file(self, value: object) -> Path | None:
-        """Strings only."""
+        """Accept strings only."""
         if not isinstance(value, str):
             raise ValueError(f"is {type_word(value)}; a path is expected")
         return self.from_flag(value)
 
     def from_flag(self, text: str) -> Path | None:
-        """Made absolute, so that it keeps its meaning."""
+        """Make the path absolute, so that a change of directory does not change it."""
         return Path(text).absolute() if text else None
 
     def show(self, value: Any) -> object:
@@ -79,13 +79,13 @@ class PathKind(msgspec.Struct, frozen=True):
 
 
 class Boolean(msgspec.Struct, frozen=True):
-    """true or false; `optional` only says that the default is neither."""
+    """true or false. `optional`: the default is None."""
 
     optional: bool = False
     word: str = "true|false"
 
     def from_file(self, value: object) -> bool | None:
-        """YAML booleans."""
+        """Accept YAML booleans only."""
         if value is None and self.optional:
             return None
         if not isinstance(value, bool):
@@ -105,7 +105,7 @@ class Boolean(msgspec.Struct, frozen=True):
 
 
 class Integer(msgspec.Struct, frozen=True):
-    """A whole number within bounds. `optional`: null is None."""
+    """A whole number within bounds. `optional`: null means None."""
 
     low: int = 0
     high: int = 2**31 - 1
@@ -113,7 +113,7 @@ class Integer(msgspec.Struct, frozen=True):
     word: str = "NUMBER"
 
     def from_file(self, value: object) -> int | None:
-        """Numbers only."""
+        """Accept numbers only."""
         if value is None and self.optional:
             return None
         if isinstance(value, bool) or not isinstance(value, int):
@@ -123,7 +123,7 @@ class Integer(msgspec.Struct, frozen=True):
         return value
 
     def from_flag(self, text: str) -> int | None:
-        """Decimal digits."""
+        """Parse decimal digits."""
         try:
             number = int(text)
         except ValueError:
@@ -135,9 +135,9 @@ class Integer(msgspec.Struct, frozen=True):
 
 
 class Duration(msgspec.Struct, frozen=True):
-    """A Go duration within bounds in seconds; the tree holds seconds.
+    """A Go duration within bounds, which are in seconds; the tree holds seconds.
 
-    `zero_means`: the value of 0, as the kubelet treats a duration of zero as "not set".
+    `zero_means`: used in place of 0, since the kubelet treats a duration of zero as "not set".
     """
 
     low: float = 0.0
@@ -146,13 +146,13 @@ class Duration(msgspec.Struct, frozen=True):
     word: str = "DURATION"
 
     def from_file(self, value: object) -> float:
-        """Strings only: a bare number has no unit."""
+        """Accept strings only: a number has no unit."""
         if not isinstance(value, str):
             raise ValueError(f"is {type_word(value)}; a duration such as 20s is expected")
         return self.from_flag(value)
 
     def from_flag(self, text: str) -> float:
-        """Go syntax."""
+        """Parse Go's duration syntax."""
         from kubeletx.kube.text.duration import format_duration, parse_duration
 
         seconds = parse_duration(text)
@@ -174,7 +174,7 @@ class Duration(msgspec.Struct, frozen=True):
         return self.zero_means is not None and isinstance(value, str) and parse_duration(value) == 0
 
     def show(self, value: Any) -> object:
-        """Go syntax."""
+        """Format as a Go duration."""
         from kubeletx.kube.text.duration import format_duration
 
         return format_duration(value)
@@ -186,13 +186,13 @@ class Size(msgspec.Struct, frozen=True):
     word: str = "SIZE"
 
     def from_file(self, value: object) -> int:
-        """A string, as the kubelet's field is."""
+        """Accept strings only, as the kubelet's field does."""
         if not isinstance(value, str):
             raise ValueError(f"is {type_word(value)}; a size such as 10Mi is expected")
         return self.from_flag(value)
 
     def from_flag(self, text: str) -> int:
-        """A positive quantity."""
+        """Parse a positive quantity."""
         from kubeletx.kube.text import quantity
 
         try:
@@ -217,17 +217,17 @@ class Choice(msgspec.Struct, frozen=True):
 
     @property
     def word(self) -> str:
-        """The words joined by ``|``."""
+        """The allowed values joined by ``|``."""
         return "|".join(self.words)
 
     def from_file(self, value: object) -> str | None:
-        """Strings only."""
+        """Accept strings only."""
         if not isinstance(value, str):
             raise ValueError(f"is {type_word(value)}; one of {', '.join(self.words)} is expected")
         return self.from_flag(value)
 
     def from_flag(self, text: str) -> str | None:
-        """One of the words."""
+        """Accept one of the allowed values."""
         if not text and self.optional:
             return None
         if text not in self.words:
@@ -235,18 +235,18 @@ class Choice(msgspec.Struct, frozen=True):
         return text
 
     def show(self, value: Any) -> object:
-        """Empty for None."""
+        """Return an empty string for None."""
         return value or ""
 
 
 class Items(msgspec.Struct, frozen=True):
-    """A list; on the command line joined by commas. `paths`: items are paths."""
+    """A list, joined by commas on the command line. `paths`: items are paths."""
 
     paths: bool = False
     word: str = "A,B,..."
 
     def from_file(self, value: object) -> tuple[Any, ...]:
-        """A list of strings; a single string counts as the flag's form."""
+        """Accept a list of strings; a single string is parsed like a flag."""
         if isinstance(value, str):
             return self.from_flag(value)
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
@@ -262,13 +262,13 @@ class Items(msgspec.Struct, frozen=True):
 
 
 class Pairs(msgspec.Struct, frozen=True):
-    """A map of strings; on the command line ``a=1,b=2``. `separator` stands between key and value."""
+    """A map of strings; on the command line ``a=1,b=2``. `separator`: between key and value."""
 
     separator: str = "="
     word: str = "K=V,..."
 
     def from_file(self, value: object) -> dict[str, str]:
-        """A map of strings to strings."""
+        """Accept a map of strings to strings."""
         if value is None:
             return {}
         if not isinstance(value, dict):
@@ -336,7 +336,7 @@ class Taints(msgspec.Struct, frozen=True):
     word: str = "TAINTS"
 
     def from_file(self, value: object) -> tuple[Taint, ...]:
-        """A list of maps."""
+        """Accept a list of maps."""
         from kubeletx.kube.types.node import Taint
 
         if not isinstance(value, list | tuple):
@@ -378,7 +378,7 @@ class PriorityGraces(msgspec.Struct, frozen=True):
     word: str = "LIST"
 
     def from_file(self, value: object) -> tuple[ShutdownGroup, ...]:
-        """A list of {priority, shutdownGracePeriodSeconds}."""
+        """Accept a list of {priority, shutdownGracePeriodSeconds}."""
         from kubeletx.node.shutdown import ShutdownGroup
 
         if not isinstance(value, list | tuple):
@@ -406,7 +406,7 @@ class Tables(msgspec.Struct, frozen=True):
     word: str = "MAP"
 
     def from_file(self, value: object) -> dict[str, dict[str, Any]]:
-        """Kinds to maps."""
+        """Accept a map from kind to a map of settings."""
         if not isinstance(value, dict):
             raise ValueError(f"is {type_word(value)}; a map is expected")
         for kind, settings in value.items():
@@ -422,6 +422,6 @@ class Tables(msgspec.Struct, frozen=True):
 
 
 def type_word(value: object) -> str:
-    """Type of a value in YAML's words."""
+    """Name of a value's type in YAML."""
     words = {type(None): "empty", bool: "a boolean", int: "a number", float: "a number", str: "a string"}
     return words.get(type(value), "a list" if isinstance(value, list) else "a map")

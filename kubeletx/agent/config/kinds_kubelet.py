@@ -10,7 +10,7 @@ from .kinds import Boolean, type_word
 
 
 class Opaque(msgspec.Struct, frozen=True):
-    """Any value: nothing here depends on it."""
+    """Any value, unchecked: the agent does not use it."""
 
     word: str = "VALUE"
 
@@ -30,7 +30,7 @@ class Switches(msgspec.Struct, frozen=True):
     word: str = "NAME=true|false,..."
 
     def from_file(self, value: object) -> dict[str, bool]:
-        """A map of booleans."""
+        """Accept a map of booleans."""
         if value is None:
             return {}
         if not isinstance(value, dict):

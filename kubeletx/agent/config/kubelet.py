@@ -1,13 +1,13 @@
-"""Settings of the kubelet that kubeletx does not carry out: one row for a flag and its field.
+"""Settings of the kubelet that have no effect in kubeletx: one row per flag and its field.
 
-`config_settings.SETTINGS` holds what is carried out. With `config_kubelet_options` it covers every flag and every
+`config_settings.SETTINGS` holds those with an effect. With `config_kubelet_options` it covers every flag and every
 field of KubeletConfiguration of kubelet v1.36; a house test compares both with the kubelet's own list.
-`config_kubelet_legacy` covers the flags that kubelets had from v1.15 on and have no more. A flag and its field are
-one row, so that both are treated alike:
+`config_kubelet_legacy` covers the flags that kubelets had from v1.15 on and have no more. A flag and its field are one
+row, so that both are treated alike:
 
-- a value that asks for nothing kubeletx lacks (the kubelet's default, say) is accepted in silence;
-- any other value is accepted with one warning at start that names the consequence,
-- or refused, where a pod would be promised something that it does not get.
+- a value that asks for nothing kubeletx lacks (the kubelet's default, say) is accepted without a warning; any other
+value is accepted with one warning at start that names the consequence, or refused where a pod would be promised
+something that it does not get.
 
 Source: kubelet v1.36, config/v1beta1/types.go and cmd/kubelet/app/options.
 """
@@ -22,10 +22,10 @@ from .kinds import SettingKind
 
 
 class KubeletOption(msgspec.Struct, frozen=True, kw_only=True):
-    """One row. `field` or `flag` is empty where the kubelet has only the other.
+    """One row. `field` or `flag` is empty if the kubelet has only the other.
 
-    `silent`: values that ask for nothing. Empty texts, lists and maps never do.
-    `accepted`: values of a refused option that are accepted with the warning.
+    `silent`: values accepted without a warning; so are empty texts, lists and maps. `accepted`: values of a refused
+    option that are accepted with the warning.
     """
 
     field: str = ""
@@ -33,14 +33,14 @@ class KubeletOption(msgspec.Struct, frozen=True, kw_only=True):
     kind: SettingKind
     silent: tuple[object, ...] = ()
     words: str
-    """The consequence; of a refused option what to do instead."""
+    """The consequence; for a refused option, what to do instead."""
     refused: bool = False
     accepted: tuple[str, ...] = ()
     fix: str = ""
     """Advice for a refused value; empty if `words` has it."""
 
     def is_silent(self, value: Any) -> bool:
-        """Return True if this value needs no missing feature."""
+        """Return True if the value needs no missing feature, so that it causes no warning."""
         if value is None or (isinstance(value, str | list | dict | tuple) and not value):
             return True
         return any(type(value) is type(one) and value == one for one in self.silent)

@@ -1,4 +1,4 @@
-"""Values of the kubelet that both the command line and the agent know. It imports nothing, so that help is quick."""
+"""Values of the kubelet that both the command line and the agent use. It imports nothing, so that help is quick."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 KUBELET: Final = "kubelet"
-"""The program's name; called by it, kubeletx runs as the kubelet."""
+"""Name of the kubelet's program; kubeletx started under this name runs as the kubelet."""
 KUBELET_ROOT: Final = Path("/var/lib/kubelet")
 EXTERNAL: Final = "external"
-"""The one value of --cloud-provider that kubelets still know."""
+"""The only value of --cloud-provider that kubelets still accept."""

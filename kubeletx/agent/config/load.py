@@ -44,7 +44,7 @@ _MAX_BYTES: Final = 10 * 1024 * 1024
 
 
 class _Values:
-    """Values found so far, by path in the tree, with where each came from."""
+    """Values read so far, by path in the tree, each with its origin."""
 
     def __init__(self) -> None:
         self.found: dict[str, Any] = {}
@@ -52,32 +52,32 @@ class _Values:
         self.endpoints: dict[str, list[EndpointText]] = {path: [] for path in ENDPOINT_KEYS}
         self.legacy: dict[str, EndpointText] = {}
         self.options: dict[KubeletOption, tuple[Any, str]] = {}
-        """Options without effect, each with its value and file; an empty file means a flag."""
+        """Options without effect, each with its value and file; an empty file: from a flag."""
         self.problems: list[InvalidConfig] = []
 
     def refuse(self, obj: str, field: str, problem: str, fix: str = "") -> None:
-        """Remember one mistake and go on."""
+        """Record one mistake; reading goes on."""
         self.problems.append(InvalidConfig(obj=obj, field=field, problem=problem, fix=fix))
 
     def put(self, setting: Setting, value: Any, origin: str) -> None:
-        """A later value replaces an earlier one; maps of files are merged."""
+        """Set a value; a later one replaces an earlier one, maps of files are merged."""
         if setting.key in _MAPS and not origin.startswith("flag") and setting.path in self.found:
             value = {**self.found[setting.path], **value}
         self.found[setting.path] = value
         self.origins[setting.path] = origin
 
     def forget(self, setting: Setting) -> None:
-        """Back to the default."""
+        """Return the setting to its default."""
         self.found.pop(setting.path, None)
         self.origins.pop(setting.path, None)
 
     def put_option(self, option: KubeletOption, value: Any, *, file: str = "") -> None:
-        """Remember what is not carried out; a later value replaces an earlier one. `file` empty: it is a flag."""
+        """Record an option without effect; a later value replaces an earlier one. `file` empty: from a flag."""
         self.options.pop(option, None)
         self.options[option] = (value, file)
 
     def judge_options(self) -> tuple[UnusedSetting, ...]:
-        """Refuse or accept what is not carried out, once every file and flag is read."""
+        """Refuse or accept the options without effect; called once every file and flag is read."""
         accepted = []
         for option, (value, file) in self.options.items():
             name = option.field if file else f"--{option.flag}"
@@ -99,11 +99,11 @@ def load_config(
     config_dir: Path | None = None,
     flags: Mapping[str, Sequence[str]] | None = None,
 ) -> AgentConfig:
-    """The effective configuration.
+    """Read the effective configuration.
 
-    `flags`: name without dashes to the texts given, in order; flags that were not given are absent.
-    `as_kubelet`: defaults of root directory and process as a kubelet has them.
-    Raises InvalidConfig, or `InvalidConfigs` with every mistake of every file and flag.
+    `flags`: flag name without dashes → the texts given, in order; flags not given are absent. `as_kubelet`: use a
+    kubelet's defaults for the root directory and the process. Raises InvalidConfig, or `InvalidConfigs` with every
+    mistake of every file and flag.
     """
     values = _Values()
     for path in _files(config_file, config_dir, values):
@@ -133,7 +133,10 @@ def _files(config_file: Path | None, config_dir: Path | None, values: _Values) -
 
 
 def _drop_ins(directory: Path) -> Iterator[Path]:
-    """The ``*.conf`` files below, in order of name, as a kubelet reads them; not those behind the links of a volume."""
+    """The ``*.conf`` files below the directory, sorted by name.
+
+    Links to directories, and names that begin with ``..``, are left out: a mounted config map has both.
+    """
     for path in sorted(directory.iterdir()):
         if path.is_dir():
             if not path.is_symlink() and not path.name.startswith(".."):
@@ -156,7 +159,7 @@ def _read_file(path: Path, values: _Values) -> None:
 
 
 def _parse(path: Path, values: _Values) -> dict[str, Any] | None:
-    """The file's document; None and a remembered mistake when there is none. YAML as manifests have it: no key twice."""
+    """Parse the file; None, with a recorded mistake, if it is unreadable. Duplicate YAML keys are refused."""
     file = str(path)
     try:
         if path.stat().st_size > _MAX_BYTES:
@@ -192,7 +195,7 @@ _BRANCHES: Final = frozenset(
 
 
 def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values: goes down only where some known key goes on."""
+    """Yield dotted keys and values; descends only where a known key continues."""
     for name, value in table.items():
         key = f"{prefix}{name}"
         if f"{key}." in _BRANCHES and isinstance(value, dict):
@@ -232,7 +235,7 @@ def _read_key(file: str, key: str, value: Any, values: _Values) -> None:
 
 
 def _lines(value: Any, read: tuple[str, ...]) -> tuple[str, ...]:
-    """Endpoint texts hold commas in one of their forms, so a plain string is not split."""
+    """A plain string as one endpoint text: it is not split, since one form of the text contains commas."""
     return (value,) if isinstance(value, str) else read
 
 
@@ -266,7 +269,7 @@ def _read_flags(flags: Mapping[str, Sequence[str]], values: _Values) -> None:
 
 
 def _read_texts(name: str, kind: SettingKind, texts: Sequence[str], values: _Values) -> Any:
-    """The value of a flag that may be repeated; `_UNREADABLE`, and remembered mistakes, when no text can be read."""
+    """Value of a repeatable flag; `_UNREADABLE`, with recorded mistakes, if no text can be parsed."""
     merged: Any = _UNREADABLE
     for text in texts:
         try:
@@ -279,7 +282,7 @@ def _read_texts(name: str, kind: SettingKind, texts: Sequence[str], values: _Val
 
 
 def _join(before: Any, now: Any) -> Any:
-    """A repeated flag adds to maps and lists and replaces anything else."""
+    """Combine the values of a repeated flag: maps and lists are extended, anything else is replaced."""
     if isinstance(before, dict) and isinstance(now, dict):
         return {**before, **now}
     if isinstance(before, tuple) and isinstance(now, tuple):
@@ -288,7 +291,7 @@ def _join(before: Any, now: Any) -> Any:
 
 
 def _build(values: _Values, root_dir: Path | None, base: AgentConfig) -> AgentConfig:
-    """The tree of what could be read."""
+    """Build the tree from the values that could be read."""
     for path, texts in values.endpoints.items():
         legacy = values.legacy.get(path)
         if legacy is not None and not texts:
@@ -322,7 +325,7 @@ def _build(values: _Values, root_dir: Path | None, base: AgentConfig) -> AgentCo
 
 
 def _defaults_that_follow(values: _Values) -> dict[str, Any]:
-    """Defaults that depend on another setting, as a kubelet has them (SetDefaults_KubeletConfiguration)."""
+    """Defaults that depend on another setting, as in a kubelet (SetDefaults_KubeletConfiguration)."""
     found: dict[str, Any] = {}
     if (values.found.get("images.max_parallel_pulls") or 1) > 1:
         found["images.serialize_pulls"] = False

@@ -7,8 +7,10 @@ from typing import Final
 from .tree import AgentConfig
 
 EXTEND_WEBSOCKETS: Final = "ExtendWebSocketsToKubelet"
-"""Exec, attach and port-forward over WebSocket end at the node and not at the API server. Source: component-helpers,
-nodedeclaredfeatures/features/extendwebsocketstokubelet."""
+"""Feature with which exec, attach and port-forward over WebSocket end at the node, not at the API server.
+
+Source: component-helpers, nodedeclaredfeatures/features/extendwebsocketstokubelet.
+"""
 
 ALWAYS_DECLARED: Final = (
     "InPlacePodLevelResourcesVerticalScaling",
@@ -20,8 +22,8 @@ ALWAYS_DECLARED: Final = (
 def kubelet_port(config: AgentConfig) -> int | None:
     """Port of the kubelet's API; None if it is not served.
 
-    Without a cluster it is served only if the port was set and authorization needs no webhook; a
-    kubelet's configuration file usually sets both port and Webhook, and must not fail for that.
+    Without a cluster it is served only if the port was set and authorization needs no webhook; a kubelet's
+    configuration file usually sets both port and Webhook, and must not fail for that.
     """
     if not config.server.enabled or not config.server.port:
         return None
@@ -37,7 +39,7 @@ def declared_features(config: AgentConfig) -> tuple[str, ...]:
 
 
 def listens(config: AgentConfig) -> tuple[tuple[str, int], ...]:
-    """Addresses and ports of all servers; port 0: that one is off."""
+    """(address, port) of all servers; port 0: the server is off."""
     server = config.server
     return (
         (server.healthz_bind_address, server.healthz_port),

@@ -36,7 +36,7 @@ PERCENT: Final = Integer(low=0, high=100)
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One setting. `path`: in `AgentConfig`; `key`: in the file; `flag`: without the dashes."""
+    """One setting. `path`: in `AgentConfig`; `key`: in the file; `flag`: without dashes."""
 
     path: str
     key: str
@@ -53,7 +53,7 @@ ENDPOINT_KEYS: Final = {
     ENDPOINTS: ("kubeletx.containerRuntimeEndpoints", "containerRuntimeEndpoint"),
     IMAGE_ENDPOINTS: ("kubeletx.imageServiceEndpoints", "imageServiceEndpoint"),
 }
-"""Our list, and the kubelet's single endpoint that a flag replaces."""
+"""The list of this agent, and the kubelet's single endpoint, which a flag replaces."""
 
 SETTINGS: Final[tuple[Setting, ...]] = (
     # runtimes

@@ -22,11 +22,11 @@ from kubeletx.runtimes.images.verification import NEVER_PRELOADED
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of the sections."""
+    """Base of the configuration sections."""
 
 
 class EndpointText(Section, frozen=True, kw_only=True):
-    """An endpoint list as the operator wrote it: still to be parsed by `kubeletx.runtimes`.
+    """An endpoint list as the operator wrote it, not parsed yet.
 
     `text`: one or more items joined by ``;``. `origin`: where it was written, for error messages; `key`: its field if
     that is a file.
@@ -38,7 +38,7 @@ class EndpointText(Section, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """File and field; empty for a flag."""
+        """File and field, for messages; empty for a flag."""
         return f"{self.origin}: {self.key}" if self.key else ""
 
 
@@ -46,16 +46,18 @@ class RuntimeSettings(Section, frozen=True, kw_only=True):
     """Settings of runtimes and calls to them."""
 
     endpoints: tuple[EndpointText, ...] = ()
-    """Flags first, then the file, then drop-ins by file name; the first of a type is its default. Empty:
-    look for the well-known CRI sockets."""
+    """Endpoints: of flags first, then the file, then drop-ins by file name. The first of a type is its default.
+
+    Empty: the well-known CRI sockets are looked for.
+    """
     image_endpoints: tuple[EndpointText, ...] = ()
-    """Same grammar. A runtime without one keeps its images itself."""
+    """Image endpoints, in the same syntax. A runtime without one keeps its images itself."""
     request_timeout_seconds: float = 120.0
     """Deadline of every call except pulls, logs, exec and attach (kubelet: 2m)."""
     health_grace_seconds: float = 10.0
     """Time without an answer to health calls after which a runtime is not ready (kubelet: 30s, fixed)."""
     classes: dict[str, str] = {}
-    """RuntimeClass name to NAME or NAME--HANDLER: a runtime of this node and a handler of it."""
+    """RuntimeClass name → NAME or NAME--HANDLER: a runtime of this node and its handler."""
     plugins: dict[str, dict[str, Any]] = {}
     """Kind or registered name to the plugin's own settings, checked at start against what the plugin declares."""
     share_runtime: bool = False
@@ -75,19 +77,19 @@ class SourceSettings(Section, frozen=True, kw_only=True):
     """Settings of static pod sources."""
 
     pod_manifest_path: Path | None = None
-    """A directory or one file; None: no file source."""
+    """Directory or file of static pods; None: no file source."""
     manifest_url: str | None = None
-    """URL of manifests; None for no URL source."""
+    """URL of manifests; None: no URL source."""
     manifest_url_headers: dict[str, tuple[str, ...]] = {}
     """Extra request headers; values are never printed."""
     file_check_seconds: float = 20.0
-    """The re-listing beside inotify (kubelet: 20s)."""
+    """Interval of re-listing, in addition to inotify (kubelet: 20s)."""
     http_check_seconds: float = 20.0
     """Interval of requests to the URL (kubelet: 20s)."""
 
 
 class ClusterSettings(Section, frozen=True, kw_only=True):
-    """The API server, and the Node object there."""
+    """Settings of the API server and the Node object there."""
 
     kubeconfig: Path | None = None
     """Kubeconfig of the node; None without a cluster."""
@@ -96,23 +98,24 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
     rotate_certificates: bool = False
     """Renew the client certificate after 70 to 90 % of its life."""
     server_tls_bootstrap: bool = False
-    """Request the certificate of the kubelet's API from the cluster too; an approver must approve it."""
+    """Request the certificate of the kubelet's API from the cluster too; it must be approved there."""
     taint_kubeconfig: Path | None = None
-    """Identity that may change the node's taints, which a node may not; None keeps them as registered."""
+    """Kubeconfig of an identity that may change the node's taints, which a node may not; None: they stay as registered.
+    """
     register_node: bool = True
     register_schedulable: bool = True
-    """False: the node is registered as unschedulable; 'kubectl uncordon' opens it."""
+    """False: the node is registered as unschedulable until 'kubectl uncordon'."""
     register_with_taints: tuple[Taint, ...] = ()
-    """At registration only; a node may not change its taints later."""
+    """Taints set at registration only; a node may not change its taints later."""
     report_seconds: float = 300.0
     """Interval of node status reports without a change (kubelet: 5m)."""
     lease_seconds: int = 40
-    """Duration of the node's lease; it is renewed after a quarter of that."""
+    """Duration of the node's lease; it is renewed after a quarter of this."""
     qps: int = 50
-    """Requests a second, heartbeats and events aside; 0: no limit."""
+    """Requests per second, except heartbeats and events; 0: no limit."""
     burst: int = 100
     event_qps: int = 50
-    """Requests for events a second; 0: no limit."""
+    """Requests for events per second; 0: no limit."""
     event_burst: int = 100
 
 
@@ -126,39 +129,40 @@ class NodeSettings(Section, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     max_pods: int = 110
     pods_per_core: int = 0
-    """0: no limit by cores."""
+    """Limit of pods per CPU core; 0: no limit."""
     readiness_policy: str = "partial"
     """partial: one ready runtime is enough. all: every uncordoned one. primary: the first listed."""
     status_update_seconds: float = 10.0
     """Interval of node status computations (kubelet: 10s)."""
     system_reserved: dict[str, str] = {}
-    """Resource to quantity, kept from pods."""
+    """Resource → quantity that pods may not use."""
     kube_reserved: dict[str, str] = {}
-    """Resource to quantity, kept from pods."""
+    """Resource → quantity that pods may not use."""
     provider_id: str | None = None
     cloud_provider: str | None = None
     """external: a cloud controller sets the node's addresses and removes its taint."""
     max_images: int = 50
     """Number of images in the node's status, largest first; -1 for all (kubelet: 50)."""
     fail_swap_on: bool = False
-    """Ours is False (the kubelet's is True): pods get no swap, whatever the machine has."""
+    """Refuse to start with swap on. False by default, unlike the kubelet: pods get no swap, whatever the machine has.
+    """
 
 
 class PodSettings(Section, frozen=True, kw_only=True):
     """Settings of pods."""
 
     sync_seconds: float = 60.0
-    """Runtimes with events are also listed after one to five times this, as a safety net (kubelet: 1m)."""
+    """Runtimes with events are also listed every one to five times this, as a safety net (kubelet: 1m)."""
     max_restart_period_seconds: float = 300.0
     """Cap of the crash-loop back-off, 1 to 300 (kubelet: 5m)."""
     allowed_unsafe_sysctls: tuple[str, ...] = ()
-    """Names, or prefixes ending in ``*``."""
+    """Names of sysctls, or prefixes ending in ``*``."""
     seccomp_default: bool = False
     """True: containers without a profile get the runtime's default one."""
     pids_limit: int = -1
-    """Processes per pod; -1: no limit of its own."""
+    """Maximum processes per pod; -1: no limit."""
     swap_behavior: str | None = None
-    """LimitedSwap: burstable pods get a share of the machine's swap, on cgroup v2. None, NoSwap: no pod gets any."""
+    """LimitedSwap: burstable pods get a share of the machine's swap, on cgroup v2. None, NoSwap: no pod gets swap."""
 
 
 class NetworkSettings(Section, frozen=True, kw_only=True):
@@ -167,11 +171,11 @@ class NetworkSettings(Section, frozen=True, kw_only=True):
     cni_conf_dir: Path | None = None
     """Directory of CNI configurations; None: plugins get no pod network from the host."""
     cni_bin_dirs: tuple[Path, ...] = (Path("/opt/cni/bin"), Path("/usr/lib/cni"))
-    """Searched in order; the second is where Debian puts them."""
+    """Directories searched for CNI programs, in order; the second is Debian's."""
     cluster_dns: tuple[str, ...] = ()
     cluster_domain: str = ""
     resolv_conf: Path | None = Path("/etc/resolv.conf")
-    """Resolver file of the host; None (an empty string in the file): pods get no name servers of the host."""
+    """Resolver file of the host; None (an empty string in the file): pods get none of its name servers."""
 
 
 class ImageSettings(Section, frozen=True, kw_only=True):
@@ -179,17 +183,17 @@ class ImageSettings(Section, frozen=True, kw_only=True):
 
     serialize_pulls: bool = True
     max_parallel_pulls: int | None = None
-    """Limit of parallel pulls if pulls are not serialised; None for no limit."""
+    """Limit of parallel pulls, if pulls are parallel; None: no limit."""
     pull_qps: int = 5
-    """0: no limit."""
+    """Pulls per second; 0: no limit."""
     pull_burst: int = 10
     gc_high_percent: int = 85
     gc_low_percent: int = 80
     minimum_gc_age_seconds: float = 120.0
     maximum_gc_age_seconds: float = 0.0
-    """0: images are not removed for their age alone."""
+    """Age at which unused images are removed; 0: never for age alone."""
     verification_policy: str = NEVER_PRELOADED
-    """Policy that selects the present images for which a pod must prove its right of use."""
+    """Policy that selects the images on the node for which a pod must prove its right of use."""
     verification_allowlist: tuple[str, ...] = ()
     """Images that need no proof, with policy NeverVerifyAllowlistedImages only."""
     credential_provider_config: Path | None = None
@@ -206,9 +210,9 @@ class LogSettings(Section, frozen=True, kw_only=True):
     max_files: int = 5
     monitor_interval_seconds: float = 10.0
     format: str = "text"
-    """text or json."""
+    """Format of the agent's log: text or json."""
     verbosity: int = 0
-    """4 and more: debug messages."""
+    """Log verbosity; 4 and more shows debug messages."""
 
 
 class CgroupSettings(Section, frozen=True, kw_only=True):
@@ -216,17 +220,20 @@ class CgroupSettings(Section, frozen=True, kw_only=True):
 
     per_qos: bool = True
     driver: str | None = None
-    """cgroupfs or systemd, as the runtimes have it; None: cgroupfs."""
+    """cgroupfs or systemd, as the runtimes use; None: cgroupfs."""
     root: str = ""
-    """Empty: the root of the tree."""
+    """Cgroup below which pods' cgroups are made; empty: the root of the tree."""
     cpu_cfs_quota: bool = True
     cpu_cfs_quota_period_seconds: float = 0.1
     single_process_oom_kill: bool | None = None
     """Kill single processes on OOM; None means False on cgroup v2."""
     enforce_allocatable: tuple[str, ...] = ("pods",)
-    """pods: all pods together are limited to what kubeReserved and systemReserved leave. Empty or none: they are not."""
+    """('pods',): all pods together are limited to what kubeReserved and systemReserved leave.
+
+    Empty or ('none',): no such limit.
+    """
     fail_cgroup_v1: bool = False
-    """Ours is False (the kubelet's is True): cgroup v1 is reported with an event."""
+    """Refuse to start on cgroup v1. False by default, unlike the kubelet: v1 is reported with an event."""
 
 
 DEFAULT_EVICTION_HARD: dict[str, str] = {
@@ -242,16 +249,16 @@ class EvictionSettings(Section, frozen=True, kw_only=True):
     """Settings of eviction. Hard thresholds are subtracted from allocatable."""
 
     hard: dict[str, str] = msgspec.field(default_factory=DEFAULT_EVICTION_HARD.copy)
-    """Signal to quantity or percentage. Setting any drops the other defaults, unless they are merged."""
+    """Signal → quantity or percentage. Setting any drops the other defaults, unless they are merged."""
     merge_defaults: bool = False
     soft: dict[str, str] = {}
-    """Signal to quantity or percentage: thresholds that act after a grace period."""
+    """Signal → quantity or percentage of thresholds that act after a grace period."""
     soft_grace_periods: dict[str, str] = {}
-    """Signal to duration; each soft threshold has one."""
+    """Signal → duration; each soft threshold has one."""
     minimum_reclaim: dict[str, str] = {}
-    """Signal to quantity or percentage: how far above its threshold a pressure ends."""
+    """Signal → quantity or percentage beyond the threshold at which a pressure ends."""
     pressure_transition_seconds: float = 300.0
-    """Time a pressure is reported after it was last seen (kubelet: 5m)."""
+    """Time for which a pressure is reported after it was last seen (kubelet: 5m)."""
     max_pod_grace_seconds: int = 0
     """Upper bound of the grace period of soft evictions; at least 1 s is used."""
     local_limits: bool = True
@@ -261,14 +268,14 @@ class EvictionSettings(Section, frozen=True, kw_only=True):
 
 
 class ShutdownSettings(Section, frozen=True, kw_only=True):
-    """Settings of host shutdowns, signalled by systemd-logind. Ending only the agent ends no pod."""
+    """Settings of host shutdowns, signalled by systemd-logind. Stopping only the agent ends no pod."""
 
     grace_seconds: float = 0.0
-    """Total time a shutdown waits for pods; 0 disables the watch for shutdowns."""
+    """Total time for which a shutdown waits for pods; 0: shutdowns are not watched."""
     critical_grace_seconds: float = 0.0
-    """The part of it that is kept for critical pods, which end last."""
+    """Part of it that is reserved for critical pods, which end last."""
     by_priority: tuple[ShutdownGroup, ...] = ()
-    """Another way to say it: pods of each priority and above, and how long they may take."""
+    """In place of the two: pods of each priority and above, with their time."""
 
 
 class ServerSettings(Section, frozen=True, kw_only=True):
@@ -276,62 +283,62 @@ class ServerSettings(Section, frozen=True, kw_only=True):
 
     healthz_bind_address: str = "127.0.0.1"
     healthz_port: int = 10248
-    """0: off."""
+    """Port of the health server; 0: off."""
     read_only_port: int = 0
-    """0: off."""
+    """Port of the read-only server; 0: off."""
     address: str = "0.0.0.0"
     """Address of the kubelet's API and the read-only port."""
     enabled: bool = True
     """False: the kubelet's API is not served."""
     port: int = 10250
-    """Port of the kubelet's API; served with a kubeconfig, or if the port was set. 0 means off."""
+    """Port of the kubelet's API; served with a kubeconfig, or if the port was set. 0: off."""
     cert_dir: Path | None = None
     """Directory of certificates; None means ``pki`` below the root directory."""
     tls_cert_file: Path | None = None
-    """Serving certificate; None means a self-made pair in `cert_dir`."""
+    """Serving certificate; None: a self-signed pair in `cert_dir`."""
     tls_key_file: Path | None = None
     tls_cipher_suites: tuple[str, ...] = ()
-    """IANA names, for TLS 1.2; empty: OpenSSL's choice of strong ones."""
+    """IANA names of cipher suites for TLS 1.2; empty: OpenSSL's strong ones."""
     tls_min_version: str = "VersionTLS12"
     debugging_handlers: bool = True
-    """False: no logs, commands, port-forward and running pods over the kubelet's API."""
+    """False: the kubelet's API serves no logs, commands, port-forward and running pods."""
     system_log_handler: bool = True
     """False: the node's own logs are not served."""
     system_log_query: bool = False
-    """True: the journal may be asked for the logs of services."""
+    """True: the journal's logs of services can be queried."""
     debug_flags_handler: bool = True
-    """False: the verbosity of the log cannot be changed over the kubelet's API."""
+    """False: the log verbosity cannot be changed over the kubelet's API."""
     stream_idle_seconds: float = 4 * 3600.0
-    """A stream that is handed through and over which nothing goes for so long is closed (kubelet: 4h)."""
+    """A forwarded stream without data for this long is closed (kubelet: 4h)."""
 
 
 class AuthSettings(Section, frozen=True, kw_only=True):
     """Settings of access to the kubelet's API."""
 
     client_ca_file: Path | None = None
-    """Authority of client certificates; None refuses them."""
+    """CA of client certificates; None: client certificates are refused."""
     webhook: bool = True
-    """Tokens are reviewed by the API server."""
+    """True: tokens are reviewed by the API server."""
     webhook_cache_seconds: float = 120.0
     anonymous: bool = False
-    """True: who shows no credentials is system:anonymous."""
+    """True: a request without credentials is from user system:anonymous."""
     mode: str = "Webhook"
-    """Webhook: the API server decides about each request. AlwaysAllow: every authenticated user may do everything."""
+    """Webhook: the API server authorizes each request. AlwaysAllow: every authenticated user may do everything."""
     allow_cache_seconds: float = 300.0
     deny_cache_seconds: float = 30.0
 
 
 class ProcessSettings(Section, frozen=True, kw_only=True):
-    """The agent's own process. None: as the service manager started it."""
+    """Settings of the agent's own process. None: as the service manager started it."""
 
     oom_score_adj: int | None = None
-    """-1000 to 1000; children of the agent inherit it."""
+    """OOM score, -1000 to 1000; child processes inherit it."""
     max_open_files: int | None = None
     """Limit of open files, if the kernel allows raising it."""
 
 
 class UnusedSetting(Section, frozen=True, kw_only=True):
-    """A setting of the kubelet that asks for something that kubeletx does not do."""
+    """A kubelet setting that asks for a feature kubeletx does not have."""
 
     name: str
     """The field, or the flag with its dashes."""
@@ -345,7 +352,7 @@ KUBELET_PROCESS = ProcessSettings(oom_score_adj=-999, max_open_files=1_000_000)
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the agent is told at start."""
+    """The whole configuration of the agent."""
 
     root_dir: Path = Path("/var/lib/kubeletx")
     runtimes: RuntimeSettings = RuntimeSettings()
@@ -364,21 +371,21 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     auth: AuthSettings = AuthSettings()
     process: ProcessSettings = ProcessSettings()
     origins: dict[str, str] = {}
-    """Path of a field in this tree (``node.max_pods``) to where its value came from; absent: default."""
+    """Path of a field in this tree (``node.max_pods``) → origin of its value; absent: default."""
     unused: tuple[UnusedSetting, ...] = ()
-    """To be logged once at start, each with its consequence."""
+    """Settings without effect; each is logged once at start with its consequence."""
 
     @property
     def socket_path(self) -> Path:
-        """The admin socket."""
+        """Path of the admin socket."""
         return self.root_dir / "kubeletx.sock"
 
     @property
     def runtimes_directory(self) -> Path:
-        """Drop-in files of runtimes, written by ``runtime add`` or by an operator."""
+        """Directory of runtimes' drop-in files, which ``runtime add`` or an operator writes."""
         return self.root_dir / "runtimes.d"
 
     @property
     def applied_directory(self) -> Path:
-        """One file for each pod of ``kubeletx apply``."""
+        """Directory with one file for each pod of ``kubeletx apply``."""
         return self.root_dir / "applied"

@@ -1,4 +1,4 @@
-"""The effective configuration for people: every setting, its value, and where it came from."""
+"""The effective configuration for users: every setting, its value and its origin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .tree import AgentConfig
 
 
 def effective_values(config: AgentConfig) -> tuple[ConfigValue, ...]:
-    """One entry for each setting, in the table's order, and last what has no effect."""
+    """One entry per setting, in the table's order; settings without effect come last."""
     rows = [
         ConfigValue(
             key="",

@@ -1,7 +1,7 @@
 """Threads for blocking file work: volumes, directories, termination messages.
 
-A few calls run at once; a call that takes long (a dead file server) gives its turn to the next one and keeps
-only its thread, until so many hang that new calls are refused.
+A few calls run at once. A call that takes long (a dead file server) frees its slot for the next call and keeps its
+thread; when too many threads hang, new calls are refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class FileThreads:
         self._turns = asyncio.Semaphore(TURNS)
 
     async def __call__(self, function: Callable[..., T], /, *args: Any) -> T:
-        """The function's result. Raises Unavailable when all threads hang."""
+        """Run the function on a thread; returns its result. Raises Unavailable when all threads hang."""
         await self._turns.acquire()
         release = _Once(self._turns.release)
         timer = asyncio.get_running_loop().call_later(LONG_SECONDS, release)
@@ -43,7 +43,7 @@ class FileThreads:
 
 
 class _Once:
-    """Calls at the first call."""
+    """Wraps a function that is called at most once."""
 
     def __init__(self, call: Callable[[], None]) -> None:
         self._call: Callable[[], None] | None = call

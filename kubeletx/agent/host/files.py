@@ -1,4 +1,4 @@
-"""Directories that the operator named and this user must be able to write in."""
+"""Directories that the operator configured and that this user must be able to write."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kubeletx.api import InvalidConfig
 
 
 def make_directory(path: Path, field: str, mode: int = 0o755) -> Path:
-    """The directory, made if it is missing. Raises InvalidConfig, naming `field`, if this user may not use it."""
+    """Make the directory if it is missing. Raises InvalidConfig, naming `field`, if this user may not write there."""
     try:
         path.mkdir(mode=mode, parents=True, exist_ok=True)
         usable = os.access(path, os.R_OK | os.W_OK | os.X_OK)

@@ -1,8 +1,8 @@
-"""Another agent on the machine (DECISIONS 12): look before the first call, refuse what is shared.
+"""Detection of another agent on the machine (DECISIONS 12), before the first call to a runtime.
 
-A stock kubelet removes pods that it does not know from the runtime it uses, and two agents on one root
-directory, log directory, cgroup root or port destroy each other's work. So the agent starts only when all of
-these are its own; ``--share-runtime`` lifts the check of the CRI sockets alone, with a warning.
+A stock kubelet removes pods that it does not know from the runtime it uses, and two agents on one root directory, log
+directory, cgroup root or port destroy each other's work. So the agent starts only when all of these are its own;
+``--share-runtime`` disables the check of the CRI sockets alone, with a warning.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KUBELET_CGROUP_ROOT = ""
 
 
 class Kubelet(msgspec.Struct, frozen=True, kw_only=True):
-    """A kubelet process that was found, with the settings its command line shows (defaults elsewhere)."""
+    """A running kubelet process, with the settings of its command line (defaults elsewhere)."""
 
     pid: int
     root_dir: Path = KUBELET_ROOT
@@ -34,7 +34,7 @@ class Kubelet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ours(msgspec.Struct, frozen=True, kw_only=True):
-    """Resources this agent is about to use. `cgroup_root`: None if it creates no cgroups."""
+    """Resources that this agent is about to use. `cgroup_root`: None if it makes no cgroups."""
 
     root_dir: Path
     logs_dir: Path
@@ -44,7 +44,7 @@ class Ours(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Collision(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is not ours alone. `shareable`: ``--share-runtime`` lifts it."""
+    """A resource that this agent shares with another. `shareable`: ``--share-runtime`` permits it."""
 
     field: str
     problem: str
@@ -68,7 +68,7 @@ def find_kubelets(proc: Path = Path("/proc")) -> list[Kubelet]:
 
 
 def _is_of_a_pod(process: Path, namespace: str) -> bool:
-    """True in another PID namespace or below a cgroup of pods: a tenant chooses such a process's name and flags."""
+    """Return True in another PID namespace or below a cgroup of pods: a pod can choose such a process's name and flags."""
     if namespace and _pid_namespace(process) not in ("", namespace):
         return True
     try:
@@ -82,7 +82,7 @@ def _is_of_a_pod(process: Path, namespace: str) -> bool:
 
 
 def _pid_namespace(process: Path) -> str:
-    """Identity of its PID namespace; empty when the process is gone."""
+    """Identity of the process's PID namespace; empty if the process is gone."""
     try:
         return os.readlink(process / "ns/pid")
     except OSError:
@@ -118,7 +118,7 @@ def _flags(words: Sequence[str]) -> dict[str, str]:
 def collisions(
     ours: Ours, kubelets: Iterable[Kubelet], is_free: Callable[[str, int], bool]
 ) -> list[Collision]:
-    """Everything that this agent would share with another one."""
+    """Every resource that this agent would share with another one."""
     found = []
     for kubelet in kubelets:
         found += _with_kubelet(ours, kubelet)
@@ -161,7 +161,7 @@ def _with_kubelet(ours: Ours, kubelet: Kubelet) -> list[Collision]:
 
 
 def check(found: Sequence[Collision], *, share_runtime: bool) -> list[str]:
-    """Warnings for what is shared on purpose. Raises one InvalidConfig that lists every other collision."""
+    """Warnings for permitted collisions. Raises one InvalidConfig that lists all others."""
     refused = [c for c in found if not (c.shareable and share_runtime)]
     if refused:
         raise InvalidConfig(

@@ -19,13 +19,13 @@ LOCK_FILE = "lock"
 
 
 def ensure_agent_id(root_dir: Path) -> tuple[str, bool]:
-    """(the agent id, whether it was there before).
+    """Return the agent id, and whether it existed before.
 
-    Raises InvalidConfig for a file that is no id, and for a root directory with pods of another agent: an agent with a
-    new id would take them for leftovers, and start those of its cluster a second time beside them.
+    Raises InvalidConfig for a file without a valid id, and for a root directory with pods of another agent: an agent
+    with a new id would treat them as leftovers, and start those of its cluster a second time beside them.
 
-    The id is the value of label ``kubeletx.io/agent-id`` on everything we make. It is a file and not in
-    the database, so that losing the database does not make our own pods foreign (DECISIONS 7).
+    The id is the value of label ``kubeletx.io/agent-id`` on all sandboxes and units of the agent. It is in a file, not
+    in the database, so that the agent still recognises its pods after the loss of the database (DECISIONS 7).
     """
     path = root_dir / ID_FILE
     try:
@@ -87,9 +87,9 @@ def _new_agent_id(path: Path) -> str:
 
 
 def lock_root(root_dir: Path) -> int:
-    """Take the root directory for this process; returns the descriptor that holds the lock.
+    """Lock the root directory for this process; returns the descriptor that holds the lock.
 
-    Raises InvalidConfig when another agent holds it or the directory cannot be made.
+    Raises InvalidConfig if another agent holds it or the directory cannot be made.
     """
     make_directory(root_dir, "--root-dir", 0o750)
     try:

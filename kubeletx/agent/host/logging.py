@@ -18,7 +18,7 @@ _QUIET = structlog.make_filtering_bound_logger(logging.INFO)
 
 
 def set_up_logging(format: str = "text", verbosity: int = 0) -> None:
-    """Configure structlog and let the standard library's loggers (of our dependencies) go the same way.
+    """Configure structlog, and send records of the standard library's loggers (of dependencies) through it.
 
     `format`: text or json. `verbosity`: 4 and more shows debug messages (the kubelet's --v).
     """
@@ -50,7 +50,7 @@ def set_verbosity(verbosity: int) -> None:
 
 
 def _switch(logger: Any, verbosity: int) -> Any:
-    """Loggers are made once and kept, so their class is changed: its methods are looked up at each call."""
+    """Change the class of an existing logger: loggers are cached, but their methods are looked up at each call."""
     source = _LOUD if verbosity >= DEBUG_VERBOSITY else _QUIET
     for name in ("debug", "adebug", "is_enabled_for", "get_effective_level"):
         if hasattr(source, name):  # the last two came with structlog 25
@@ -75,7 +75,7 @@ class _Tolerant:
 
 
 class _Bridge(logging.Handler):
-    """Hands records of other libraries to structlog."""
+    """A logging handler that passes records of other libraries to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         log = structlog.get_logger(record.name)
@@ -84,5 +84,5 @@ class _Bridge(logging.Handler):
 
 
 def _drop_empty(_logger: Any, _name: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Fields without a value say nothing."""
+    """Remove fields without a value from the log line."""
     return {key: value for key, value in event.items() if value is not None and value != ""}

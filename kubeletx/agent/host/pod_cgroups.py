@@ -1,4 +1,4 @@
-"""Cgroups at start: whether this machine's version will do, and whether this user may make any."""
+"""Checks of cgroups at start: the machine's version, and whether this user may make cgroups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 def check_cgroup_version(settings: CgroupSettings, version: int, events: EventSink, node: ObjectRef) -> None:
-    """Tell or refuse cgroup v1 (DECISIONS 28). Raises InvalidConfig with failCgroupV1."""
+    """Report or refuse cgroup v1 (DECISIONS 28). Raises InvalidConfig with failCgroupV1."""
     if version != 1:
         return
     if settings.fail_cgroup_v1:
@@ -33,7 +33,7 @@ def check_cgroup_version(settings: CgroupSettings, version: int, events: EventSi
 
 
 def check_swap(config: AgentConfig, version: int, *, is_on: bool) -> None:
-    """Raises InvalidConfig for swap that the operator does not want, or that pods could not be given."""
+    """Raise InvalidConfig for swap that the configuration refuses, or that pods cannot use as configured."""
     if config.node.fail_swap_on and is_on:
         raise InvalidConfig(
             field="failSwapOn",
@@ -49,7 +49,7 @@ def check_swap(config: AgentConfig, version: int, *, is_on: bool) -> None:
 
 
 def has_swap(swaps: Path = Path("/proc/swaps")) -> bool:
-    """Return True if the swap table has a line after its head. A kernel without swap has no such file."""
+    """Return True if the swap table has an entry. A kernel without swap has no such file."""
     try:
         return swaps.read_text().count("\n") > 1
     except FileNotFoundError:
@@ -57,16 +57,17 @@ def has_swap(swaps: Path = Path("/proc/swaps")) -> bool:
 
 
 def may_make_cgroups(settings: CgroupSettings, trees: CgroupTrees) -> bool:
-    """Return True if pods get cgroups, by configuration and by this user's rights."""
+    """Return True if pods get cgroups, by the configuration and by this user's rights."""
     return settings.per_qos and trees.find_closed(settings.root.strip("/")) is None
 
 
 def make_pod_cgroups(
     config: AgentConfig, context: NodeContext, files: Blocking, trees: CgroupTrees, driver: Callable[[], str]
 ) -> PodCgroupManager | None:
-    """The manager of pods' cgroups. None: pods get none, by configuration or because this user may not make any.
+    """Make the manager of pods' cgroups; None if pods get none, by configuration or for lack of rights.
 
-    `driver` is asked when the first cgroup is due: the runtimes decide it. Raises InvalidConfig when they were asked for in so many words and cannot be made.
+    `driver` is called when the first cgroup is made: the runtimes decide it. Raises InvalidConfig if cgroups are
+    configured explicitly and cannot be made.
     """
     settings = config.cgroups
     if not settings.per_qos:

@@ -15,7 +15,7 @@ OOM_SCORE = Path("/proc/self/oom_score_adj")
 
 
 def apply_process_settings(settings: ProcessSettings, oom_score: Path = OOM_SCORE) -> None:
-    """Set what is asked for. What this user may not set is a warning, as in a kubelet."""
+    """Apply the configured settings. A setting that this user may not change is a warning, as in a kubelet."""
     if settings.oom_score_adj is not None:
         try:
             oom_score.write_text(f"{settings.oom_score_adj}\n")
@@ -26,7 +26,7 @@ def apply_process_settings(settings: ProcessSettings, oom_score: Path = OOM_SCOR
 
 
 def _raise_files(number: int) -> None:
-    """The hard limit too, where this user may; else as far as it goes."""
+    """Raise the limit of open files, the hard limit too if this user may; else as far as possible."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (number, number))

@@ -1,4 +1,4 @@
-"""`HostReadings`: what the agent reads from the machine at its start, as a value that tests can give."""
+"""`HostReadings`: what the agent reads from the machine at its start, as a value that tests can replace."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ APPARMOR = Path("/sys/module/apparmor")
 
 
 class HostReadings(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine when the agent starts."""
+    """State of the machine at the agent's start."""
 
     trees: CgroupTrees
     facts: HostFacts = HostFacts()
     kubelets: tuple[Kubelet, ...] = ()
     """Kubelet processes on the machine."""
     is_port_free: Callable[[str, int], bool] = is_port_free
-    """True when no process listens on the address and port."""
+    """Returns True if no process listens on the address and port."""
     has_apparmor: bool = False
     has_swap: bool = False
 

@@ -1,9 +1,9 @@
-"""`ServiceManager`: what the agent tells systemd: that it is ready, alive, and stopping.
+"""`ServiceManager`: reports to systemd that the agent is ready, alive or stopping.
 
     start ─► READY=1 ─► WATCHDOG=1, twice within the time that systemd gives ─► STOPPING=1
 
-The sign of life comes from the event loop itself, so an agent whose loop hangs is started again; pods go on. Without
-``NOTIFY_SOCKET`` in the environment nothing is sent. Source: sd_notify(3), sd_watchdog_enabled(3).
+The watchdog message comes from the event loop itself, so systemd restarts an agent whose loop hangs; pods run on.
+Without ``NOTIFY_SOCKET`` in the environment nothing is sent. Source: sd_notify(3), sd_watchdog_enabled(3).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _SHARE = 0.5
 
 
 class ServiceManager:
-    """One for the process. No method raises: an agent without a service manager is an agent all the same."""
+    """Connection to the service manager, one per process. No method raises, also without a service manager."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         self._address = _address(environment.get("NOTIFY_SOCKET", ""))
         self._watchdog_seconds = _watchdog_seconds(environment)
 
     def ready(self, status: str) -> None:
-        """Started. `status`: a line for ``systemctl status``."""
+        """Report that the start is complete. `status`: a line for ``systemctl status``."""
         self._send(f"READY=1\nSTATUS={status}")
 
     def stopping(self) -> None:
-        """About to end."""
+        """Report that the agent is about to end."""
         self._send("STOPPING=1\nSTATUS=stopping; what runs goes on running")
 
     async def run(self) -> None:
@@ -58,7 +58,7 @@ class ServiceManager:
 
 
 def _address(text: str) -> str | None:
-    """The name of a socket; one that begins with ``@`` is abstract."""
+    """Address of a socket; one that begins with ``@`` is abstract. None for an invalid text."""
     if text.startswith("@"):
         return "\0" + text[1:]
     return text or None

@@ -1,7 +1,7 @@
-"""`SourceHealth`: pod sources whose task fails again and again, for ``/healthz`` and as an event.
+"""`SourceHealth`: pod sources whose task fails repeatedly, for ``/healthz`` and as an event.
 
-A source that failed once and works after its restart is not mentioned. Unreachable and invalid manifests are not failures
-of the source: it reports them itself and keeps its pods.
+A source that failed once and works after its restart is not mentioned. Unreachable and invalid manifests are not
+failures of the source: it reports them itself and keeps its pods.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from kubeletx.api.names import Event
 from kubeletx.server.views import PartHealth
 
 FORGET_SECONDS: Final = 120.0
-"""Without another failure, after which the source counts as well."""
+"""Time without another failure after which a source counts as healthy again."""
 REPEATED: Final = 2
-"""Failures, each within FORGET_SECONDS of the last, from which on the source counts as failing."""
+"""Number of failures, each within FORGET_SECONDS of the last, that make a source unhealthy."""
 
 
 class _Failing(msgspec.Struct):
@@ -36,7 +36,7 @@ class SourceHealth:
         self._failing: dict[str, _Failing] = {}
 
     def failed(self, name: str, error: Exception) -> None:
-        """The source's task ended with this error and starts again later."""
+        """Record that the source's task ended with this error; it restarts later."""
         now, problem = self._clock.monotonic(), f"{type(error).__name__}: {error}"
         known = self._failing.get(name)
         count = known.count + 1 if known is not None and now - known.last_at < FORGET_SECONDS else 1
@@ -46,7 +46,7 @@ class SourceHealth:
             self._events.record(self._node, type="Warning", reason=Event.FAILED_SOURCE, message=message)
 
     def problems(self) -> tuple[str, ...]:
-        """One line for each source that fails repeatedly now, in the order of their names."""
+        """One line for each source that fails repeatedly now, sorted by name."""
         now = self._clock.monotonic()
         return tuple(
             f"{name} failed {one.count} times: {one.problem}"

@@ -1,7 +1,7 @@
-"""`supervise`: the root of each of the agent's own tasks, so that a failure in one ends neither it nor the agent.
+"""`supervise`: the root of the agent's background tasks; a failure in one ends neither it nor the agent.
 
-Pod sources, clean-up, drop-ins, image collection, log keeping: each is useful by itself and none of them may take
-running pods' agent down with it. A task that returns is done; one that raises is started again after a while.
+Examples are pod sources, clean-up, drop-ins, image collection and log keeping. A task that returns is done; one that
+raises is started again after a delay.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ async def supervise(
     clock: Clock,
     on_failure: Callable[[Exception], None] | None = None,
 ) -> None:
-    """Run to the end, again after each failure. `name` is for the log; `on_failure` gets each error."""
+    """Run to the end, and again after each failure. `name`: for the log; `on_failure`: gets each error."""
     while True:
         try:
             await run()

@@ -23,7 +23,7 @@ DEAD_SECONDS = 60.0
 
 
 class EventLoopWatchdog:
-    """Made and used on the event loop's thread."""
+    """Detects stalls of the event loop. Made and used on the loop's thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -74,7 +74,7 @@ class EventLoopWatchdog:
             )
 
     def _task(self) -> str:
-        """The name of the task that runs now."""
+        """Name of the task that runs now."""
         task = asyncio.current_task(self._loop)
         return task.get_name() if task is not None else ""
 
@@ -84,7 +84,7 @@ class EventLoopWatchdog:
 
 
 def _where(stack: str) -> str:
-    """The plugin or room nearest to the stall."""
+    """The plugin or room of the innermost stack frame that belongs to one."""
     for line in reversed(stack.split("\n")):
         for mark in ("kubeletx_", "kubeletx/"):
             if mark in line:

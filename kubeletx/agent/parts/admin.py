@@ -1,4 +1,4 @@
-"""The agent's side of the servers: one object for each subject."""
+"""Part: the agent's side of the servers, one object per subject."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .volumes import VolumesRoom
 
 
 class AdminNeeds(msgspec.Struct, frozen=True, kw_only=True):
-    """The rooms that operators ask about."""
+    """The rooms that the admin server reads."""
 
     node: NodeRoom
     link: LinkRoom
@@ -46,7 +46,7 @@ class AdminNeeds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AdminRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """`pods` is also part of `backend`. `http`: requests to the servers."""
+    """The admin objects. `pods` is also part of `backend`. `http`: counters of requests to the servers."""
 
     part: Part
     backend: AdminBackend
@@ -57,7 +57,7 @@ class AdminRoom(msgspec.Struct, frozen=True, kw_only=True):
 def make_admin(
     ctx: PartContext, needs: AdminNeeds, health: Callable[[], tuple[PartHealth, ...]]
 ) -> AdminRoom:
-    """`health`: of every part of the agent."""
+    """Make the admin objects. `health`: returns the health of every part of the agent."""
     services, manager = needs.pods.services, needs.pods.manager
     registry, http = needs.runtimes.registry, HttpCounts()
     reader = LogReader(blocking=needs.volumes.files, watcher=needs.pods.watcher)

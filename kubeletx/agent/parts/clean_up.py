@@ -1,9 +1,8 @@
 """Clean-up after every source is synced: removes what pods of an earlier agent process left on the node.
 
-It removes records, directories and logs of unknown pods. A directory below our root proves that a pod was
-ours: the log directory may be shared with a kubelet, whose pods' logs must stay. Nothing is removed
-while a source is not synced, after the loss of the database (a pod may still be claimed), or where something is
-mounted.
+It removes records, directories and logs of unknown pods. A directory below the agent's root proves that a pod was the
+agent's: the log directory may be shared with a kubelet, whose logs must stay. Nothing is removed while a source is not
+synced, after the loss of the database (a pod may still be claimed), or where something is mounted.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from .volumes import VolumesRoom
 log = structlog.get_logger(__name__)
 
 SETTLE_SECONDS = 5.0
-"""Delay after the last source is synced: queued pods have their workers by then."""
+"""Delay after the last source is synced; queued pods have their workers by then."""
 RETRY_SECONDS = 60.0
-"""Between tries of what could not be removed: a mount that is in use, say."""
+"""Interval of retries for what could not be removed, such as a mount in use."""
 
 
 class CleanUp:
-    """Runs after the start, until everything is removed."""
+    """Removes remains of earlier pods; runs after the start until everything is removed."""
 
     def __init__(
         self,
@@ -47,7 +46,7 @@ class CleanUp:
         clock: Clock,
         sources: Callable[[], frozenset[str]],
     ) -> None:
-        """`sources`: names of the sources that must have delivered everything first."""
+        """`sources`: returns the names of the sources that must be synced first."""
         self._manager = manager
         self._registry = registry
         self._volumes = volumes
@@ -59,7 +58,7 @@ class CleanUp:
         self._problems: dict[PodUid, str] = {}
 
     async def run(self) -> None:
-        """Wait for the sources, clean up, end."""
+        """Wait for the sources, clean up, and return."""
         while not self._sources() <= self._manager.synced_sources:
             await self._manager.wait_synced()
         await self._clock.sleep(SETTLE_SECONDS)
@@ -81,7 +80,7 @@ class CleanUp:
         return frozenset((*self._manager.workers, *queued, *self._registry.bindings()))
 
     async def _remove(self, uid: PodUid) -> bool:
-        """Remove the pod's remains; True if nothing is left, or if it is not ours."""
+        """Remove the pod's remains; True if nothing is left, or if it belongs to another agent."""
         steps: tuple[Callable[[], Awaitable[object]], ...] = (
             lambda: self._volumes.release(uid),
             lambda: self._blocking(self._directories.remove_logs, uid),
@@ -106,7 +105,7 @@ class CleanUp:
 
 
 class CleanUpRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """One task, which ends."""
+    """The part of the clean-up: one task, which ends when everything is removed."""
 
     part: Part
 
@@ -118,7 +117,7 @@ def make_clean_up(
     pods: PodsRoom,
     sources: Callable[[], frozenset[str]],
 ) -> CleanUpRoom:
-    """`sources`: names of all pod sources."""
+    """Make the clean-up. `sources`: returns the names of all pod sources."""
     clean_up = CleanUp(
         manager=pods.manager,
         registry=runtimes.registry,

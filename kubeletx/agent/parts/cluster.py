@@ -1,4 +1,4 @@
-"""The node as a member of a cluster, when there is a kubeconfig."""
+"""Part: the node as a member of a cluster, if there is a kubeconfig."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .views import ViewsRoom
 
 
 class ClusterRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """`cluster` None: the node is of no cluster."""
+    """The part of the membership. `cluster` None: the node is in no cluster."""
 
     part: Part
     cluster: Cluster | None
@@ -35,7 +35,7 @@ def make_cluster_room(
     views: ViewsRoom,
     names: Callable[[], frozenset[str]],
 ) -> ClusterRoom:
-    """Connect the pods, the node and the events to the API server. `names`: of all pod sources."""
+    """Connect pods, the node and events to the API server. `names`: returns those of all pod sources."""
     if link.link is None:
         return ClusterRoom(part=Part(name="cluster"), cluster=None)
     cluster = make_cluster(

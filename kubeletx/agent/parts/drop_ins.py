@@ -14,11 +14,11 @@ from kubeletx.runtimes.registry import RuntimeRegistry
 log = structlog.get_logger(__name__)
 
 QUIET_SECONDS = 0.2
-"""Several files written together are read once."""
+"""Files written within this time of each other are read together."""
 
 
 class DropInWatch:
-    """One task; the files themselves are read by the registry."""
+    """Watches the drop-in directories in one task; the registry reads the files."""
 
     def __init__(self, registry: RuntimeRegistry, directories: Sequence[Path]) -> None:
         self._registry = registry
@@ -26,7 +26,7 @@ class DropInWatch:
         self._refused: dict[str, str] = {}
 
     async def run(self) -> None:
-        """Follow changes until cancelled; what changed before the watch began is read at once."""
+        """Follow changes until cancelled; earlier changes are read at once."""
         changed = asyncio.Event()
         changed.set()
         watch = Inotify(lambda _events: changed.set())
@@ -43,7 +43,7 @@ class DropInWatch:
             watch.close()
 
     async def _reload(self) -> None:
-        """Each problem is told once."""
+        """Read the files again; each problem is logged once."""
         refused = {error.obj or error.field: str(error) for error in await self._registry.reload_dropins()}
         for origin, text in refused.items():
             if self._refused.get(origin) != text:

@@ -1,4 +1,4 @@
-"""The watchdog of the event loop."""
+"""Part: the watchdog of the event loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .part import Part
 
 
 class EventLoopRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """Measures stalls from now on."""
+    """The part of the watchdog, which runs from now on."""
 
     part: Part
 

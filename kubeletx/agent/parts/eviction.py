@@ -24,7 +24,7 @@ from .volumes import VolumesRoom
 
 
 class EvictionRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """One task."""
+    """The part of eviction: one task."""
 
     part: Part
 
@@ -38,7 +38,7 @@ def make_eviction(
     pods: PodsRoom,
     views: ViewsRoom,
 ) -> EvictionRoom:
-    """Make the evictor; each pressure goes to admission and to the node's conditions."""
+    """Make the evictor; it passes each pressure to admission and to the node's conditions."""
 
     def on_pressure(pressure: Pressure) -> None:
         pods.door.pressure = pressure
@@ -71,7 +71,7 @@ def make_eviction(
 
 
 def _pids_counter(cgroups: PodCgroupManager | None, trees: CgroupTrees) -> Callable[[Pod], int | None]:
-    """Count a pod's processes by its cgroup; None for a pod without one of ours."""
+    """A function that counts a pod's processes by its cgroup; None for a pod without a cgroup of the agent."""
 
     def count(pod: Pod) -> int | None:
         if cgroups is None:

@@ -20,7 +20,7 @@ from .settings import provider_plan, pull_settings
 
 
 class ImagesRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """`records`: which images the agent pulled."""
+    """The part of images. `records`: the images that the agent pulled."""
 
     part: Part
     stores: ImageStores

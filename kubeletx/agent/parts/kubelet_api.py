@@ -36,7 +36,7 @@ from ..host.logging import set_verbosity
 
 
 def review_client(config: AgentConfig, client: KubeClient | None, clock: Clock) -> KubeClient | None:
-    """A client beside the node's own, so that strangers who are reviewed never hold up what the node has to say."""
+    """A client apart from the node's own, so that reviews of other users' requests never delay the node's requests."""
     if kubelet_port(config) is None or client is None:
         return None
     return KubeClient(
@@ -62,7 +62,10 @@ def kubelet_server(
     blocking: Blocking,
     clock: Clock,
 ) -> KubeletServer | None:
-    """Build the server; None if its port is off. `websockets`: counted by subresource. Raises InvalidConfig for unusable certificates."""
+    """Build the server; None if its port is off. `websockets`: counter by subresource.
+
+    Raises InvalidConfig for unusable certificates.
+    """
     port = kubelet_port(config)
     if port is None:
         return None

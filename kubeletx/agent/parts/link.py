@@ -1,4 +1,4 @@
-"""The connection to the cluster's API server, which pods' rooms read objects through."""
+"""Part: the connection to the cluster's API server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .part import Part, PartContext
 
 
 class LinkRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """`link` None: the node is of no cluster. `classes`: of the cluster and of the configuration."""
+    """The part of the connection. `link` None: the node is in no cluster. `classes`: of cluster and configuration."""
 
     part: Part
     link: ClusterLink | None

@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 class NodeRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """`ref`: the node as the object of an event."""
+    """The part of the node. `ref`: the node as the object of events."""
 
     part: Part
     reporter: NodeReporter

@@ -28,9 +28,9 @@ from ..plugins import Plugins
 Run = Callable[[], Awaitable[None]]
 Close = Callable[[], Awaitable[None] | None]
 HealthCheck = Callable[[], Sequence[PartHealth]]
-"""Quick; asks nothing outside the process."""
+"""Returns health parts; quick, and calls nothing outside the process."""
 StatusListener = Callable[[DesiredPod, PodFacts, PodStatus | None], None]
-"""Called after each change of a pod's status; None: the pod is gone."""
+"""Called after each change of a pod's status; status None: the pod is gone."""
 
 
 class ListeningServer(Protocol):
@@ -46,7 +46,7 @@ class ListeningServer(Protocol):
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """One background task. It starts again after a failure; when `run` returns, it is done."""
+    """One background task. It is restarted after a failure; when `run` returns, it is done."""
 
     name: str
     run: Run
@@ -54,7 +54,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One room's part of the agent. Every field except the name may be empty."""
+    """One room's part of the agent. Every field except the name is optional."""
 
     name: str
     tables: tuple[MetaData, ...] = ()
@@ -62,15 +62,15 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     load: Run | None = None
     """Runs once the state database is open, in the order of the parts."""
     tasks: tuple[Task, ...] = ()
-    """Start once pods were found again, before any server listens."""
+    """Tasks that start once pods are recovered, before any server listens."""
     servers: tuple[ListeningServer, ...] = ()
-    """Listen once the tasks run; stop first, in reverse order."""
+    """Servers that start once the tasks run, and stop first, in reverse order."""
     feeds: tuple[Task, ...] = ()
-    """Start once the servers listen: pod sources and reporters to a cluster."""
+    """Tasks that start once the servers listen: pod sources and reporters to a cluster."""
     close: tuple[Close, ...] = ()
-    """Run in reverse order, after the parts that were added later were closed."""
+    """Functions to call at the end, in reverse order, after the parts added later are closed."""
     health: tuple[HealthCheck, ...] = ()
-    """Parts of ``/healthz``."""
+    """Health checks of the room, for ``/healthz``."""
     status_listeners: tuple[StatusListener, ...] = ()
     sources: tuple[str, ...] = ()
     """Names of the pod sources that report `synced` to the manager."""

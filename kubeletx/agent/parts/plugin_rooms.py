@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class PluginsRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """`rooms` None: plugins register only runtimes."""
+    """The part of plugins. `rooms` None: plugins register only runtimes."""
 
     part: Part
     rooms: PluginRooms | None
 
     @property
     def review(self) -> Review | None:
-        """Reviews new pods; None when no plugin does."""
+        """Reviews new pods; None if no plugin does."""
         return self.rooms.review if self.rooms is not None else None
 
     @property
@@ -43,13 +43,13 @@ class PluginsRoom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PluginFeeds(msgspec.Struct, frozen=True):
-    """Tasks of plugins that report to the rooms above."""
+    """The part of plugins' tasks that report to rooms above: health checks and pod sources."""
 
     part: Part
 
 
 def make_plugins(ctx: PartContext, node: NodeRoom, objects: Mapping[str, ClusterObjects]) -> PluginsRoom:
-    """Make a host for everything that plugins register beside runtimes. `objects`: of the cluster, by source."""
+    """Make a host for everything that plugins register besides runtimes. `objects`: cluster objects by source."""
     if not len(ctx.plugins.registrations):
         return PluginsRoom(part=Part(name="plugins"), rooms=None)
     from kubeletx.store.records import StoreRecords
@@ -81,7 +81,7 @@ def make_plugin_feeds(
     sources: SourcesRoom,
     views: ViewsRoom,
 ) -> PluginFeeds:
-    """The tasks of what plugins registered: health checks and pod sources."""
+    """Make the tasks of plugins' health checks and pod sources."""
     if plugins.rooms is None:
         return PluginFeeds(Part(name="plugin-feeds"))
     from ..plugins.pod_sources import SourceParts

@@ -45,7 +45,7 @@ from .volumes import VolumesRoom
 
 
 class PodsRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The manager, whose `run` the agent owns. `cgroups` None: pods get none of ours."""
+    """The part of pods. The agent runs `manager`. `cgroups` None: the agent makes none."""
 
     part: Part
     manager: PodManager
@@ -78,7 +78,7 @@ class PodNeeds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_pods(ctx: PartContext, needs: PodNeeds) -> PodsRoom:
-    """Make the manager and everything that its workers use. No pod has a worker yet."""
+    """Make the manager and everything that its workers use; no pod has a worker yet."""
     config, clock = ctx.config, ctx.clock
     node, volumes, registry = needs.node, needs.volumes, needs.runtimes.registry
     reporter, context, files = node.reporter, node.context, needs.volumes.files

@@ -28,9 +28,9 @@ class RootRoom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_root(config: AgentConfig, plugins: Plugins, clock: Clock, host: HostReadings | None) -> RootRoom:
-    """Take the root directory for this process. Raises InvalidConfig when another agent has it or it cannot be used.
+    """Lock the root directory for this process. Raises InvalidConfig if another agent has it or it is unusable.
 
-    `host` None: what this machine shows.
+    `host` None: read from this machine.
     """
     lock = lock_root(config.root_dir)
     try:

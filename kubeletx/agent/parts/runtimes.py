@@ -1,4 +1,4 @@
-"""The runtimes: endpoints of the configuration and of drop-in files, bindings of pods, and the pod network."""
+"""Part: the runtimes: endpoints of the configuration and of drop-in files, bindings of pods, and the pod network."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read_runtimes(ctx: PartContext) -> tuple[Endpoint, ...]:
 def make_runtimes(
     ctx: PartContext, node: NodeRoom, link: LinkRoom, endpoints: Sequence[Endpoint]
 ) -> RuntimesRoom:
-    """Make a handle for each endpoint. A drop-in file that cannot be used is one log line."""
+    """Make a handle for each endpoint. An unusable drop-in file is logged."""
     config, root = ctx.config, ctx.config.root_dir
     bindings, tombstones = Bindings(ctx.store), Tombstones(ctx.store)
     pod_network = pod_network_of(config, ctx.agent_id, ctx.clock)

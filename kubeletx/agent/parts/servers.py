@@ -1,4 +1,4 @@
-"""Servers: the admin socket, the health and read-only ports, the kubelet's API."""
+"""Part: the admin socket, the health and read-only ports, and the kubelet's API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .part import Close, ListeningServer, Part, PartContext
 
 
 class ServersRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """`figures`: what the kubelet's API measures with."""
+    """The part of the servers. `figures`: the measurements of the kubelet's API."""
 
     part: Part
     figures: FigureBackend

@@ -1,4 +1,4 @@
-"""The settings of each room, from the configuration: one small function a room, without I/O."""
+"""The settings of each room from the configuration: one small function per room, without I/O."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..host.readings import HostReadings
 
 
 def call_limits(config: AgentConfig) -> Limits:
-    """Deadlines and rhythms of every runtime."""
+    """Deadlines and intervals of all runtimes."""
     sync = config.pods.sync_seconds
     return Limits(
         request_seconds=config.runtimes.request_timeout_seconds,

@@ -1,4 +1,4 @@
-"""The watch for a shutdown of the host."""
+"""Part: the watch for a shutdown of the host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHUTTING_DOWN = "node is shutting down"
 
 
 class ShutdownRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """One task."""
+    """The part of the shutdown watch: one task."""
 
     part: Part
 
@@ -32,7 +32,7 @@ def make_shutdown(
     views: ViewsRoom,
     cluster: ClusterRoom,
 ) -> ShutdownRoom:
-    """Make the watch; a shutdown closes admission and makes the node not ready."""
+    """Make the watch; a shutdown closes admission and sets the node not ready."""
     settings = ctx.config.shutdown
 
     def on_change(is_going: bool) -> None:

@@ -28,7 +28,10 @@ log = structlog.get_logger(__name__)
 
 
 class SourcesRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """`applied`: also written by the admin server. `health`: failures of all sources, the cluster's too."""
+    """The part of the sources. `applied`: the admin server writes to it.
+
+    `health`: failures of all sources, including the cluster's.
+    """
 
     part: Part
     applied: AppliedSource
@@ -36,7 +39,7 @@ class SourcesRoom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_sources(ctx: PartContext, node: NodeRoom, pods: PodsRoom) -> SourcesRoom:
-    """The sources that the configuration names, and the one of applied pods, which is always there."""
+    """Make the configured sources, and that of applied pods, which always exists."""
     workload_types = WorkloadTypes(ctx.plugins.kinds)
     reader = ManifestReader(node_name=node.reporter.name, workload_types=workload_types)
     on_unknown = functools.partial(_warn, node.events)
@@ -100,7 +103,7 @@ def _url_source(
 
 
 def _warn(events: EventSink, pod: Pod, fields: tuple[str, ...]) -> None:
-    """One event for each field of a manifest that has no effect."""
+    """Record one event for each field of a manifest that has no effect."""
     log.warning("Ignored unknown fields of a manifest", pod=pod.ref, fields=fields)
     ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(pod.uid))
     for field in fields:

@@ -20,7 +20,7 @@ from .volumes import VolumesRoom
 
 
 class ViewsRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """`usage`: of runtimes. `disks`, `volumes`: what pods use of the disk, by volume too."""
+    """The part of measurements. `usage`: of runtimes. `disks`, `volumes`: disk usage of pods, and by volume."""
 
     part: Part
     collector: ImageCollector
@@ -39,7 +39,7 @@ def make_views(
     volumes: VolumesRoom,
     pods: PodsRoom,
 ) -> ViewsRoom:
-    """Make what measures the node, and the collector of unused images."""
+    """Make the measurements of the node, and the collector of unused images."""
     registry, manager, clock = runtimes.registry, pods.manager, ctx.clock
     period = ctx.config.eviction.volume_stats_seconds
     collector = ImageCollector(

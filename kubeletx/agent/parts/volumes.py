@@ -25,7 +25,7 @@ class VolumesRoom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_volumes(ctx: PartContext, node: NodeRoom) -> VolumesRoom:
-    """Make the threads and the preparer."""
+    """Make the threads and the preparer of volumes."""
     files, measuring = FileThreads(), BoundedThreadPool("volume-usage", VOLUME_THREADS)
     return VolumesRoom(
         part=Part(name="volumes", close=(files.close, measuring.close)),

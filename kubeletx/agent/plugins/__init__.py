@@ -1,8 +1,7 @@
-"""Plugins: found and loaded (`loading`), what they registered (`registrations`), new ones while the agent
-runs (`reload`), and how the host calls them.
+"""Plugins: found and loaded (`loading`), their registrations (`registrations`), and `reload` of new ones.
 
-These three are imported by every agent. The rest is imported only when a plugin registers something beside runtimes
-(see `rooms`), so that an agent without such plugins is not larger.
+Every agent imports these three. The rest is imported only if a plugin registers something besides runtimes (see
+`rooms`), so that an agent without such plugins is not larger.
 """
 
 from .loading import LoadedPlugin, Plugins, load_plugins, log_plugins

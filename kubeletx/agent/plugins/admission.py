@@ -1,4 +1,4 @@
-"""The admission checks of plugins, asked one after the other before a pod is bound."""
+"""The admission checks of plugins, called one after the other before a pod is bound."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .callbacks import Callbacks, line
 log = structlog.get_logger(__name__)
 
 MOST_LEFT: Final = 8
-"""Reviews that may go on after their deadline before a check is not asked any more."""
+"""Number of reviews still running after their deadline at which a check is no longer called."""
 REASON: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}")
 
 
 class AdmissionChecks:
-    """All admission checks, in the order of their names. None: a check that could not be made."""
+    """All admission checks, in the order of their names. None in place of a check whose factory failed."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class AdmissionChecks:
         return len(self._checks)
 
     async def review(self, pod: Pod) -> Rejection | Waiting | None:
-        """The first refusal, what the pod waits for, or None when every check allows it."""
+        """The first refusal or waiting reason; None if every check allows the pod."""
         for callbacks, check in self._checks:
             registration = callbacks.registration
             try:
@@ -81,6 +81,6 @@ def _reviewing(check: AdmissionCheck, pod: Pod) -> Callable[[], Any]:
 
 
 def as_mapping(pod: Pod) -> Mapping[str, Any]:
-    """A copy of the pod as JSON has it."""
+    """A copy of the pod as JSON values."""
     copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(pod))
     return {"apiVersion": "v1", "kind": "Pod", **copy}

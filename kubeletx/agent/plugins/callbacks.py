@@ -1,11 +1,11 @@
-"""`Callbacks`: every call of plugin code that is no runtime goes through here.
+"""`Callbacks`: every call of plugin code, except runtimes, goes through it.
 
 Each call runs in a task of its own, named after the registration and the callback, so that a stall of the event loop
 names it (`host.watchdog`). It has a deadline on the injected clock; its duration and its failures are counted. No
 exception of the plugin leaves its task, not even SystemExit: the caller gets a KubeletxError and the registration
 becomes degraded until a call succeeds.
 
-A call that does not end after its cancellation is left behind; the callback is not called again before it has ended.
+A call that does not end after its cancellation is left running; the callback is not called again before it has ended.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class CallbackCounts:
     def __init__(self) -> None:
         self.durations = LabelledDurations()
         self.errors: Counter[tuple[str, str, str, str]] = Counter()
-        """The last label: error or timeout."""
+        """Errors with one more label: error or timeout."""
 
 
 class _Raised(msgspec.Struct, frozen=True):
@@ -56,14 +56,14 @@ class _Raised(msgspec.Struct, frozen=True):
 
 
 class Callbacks:
-    """The calls of one registration."""
+    """The calls to the plugin code of one registration."""
 
     def __init__(self, registration: Registration, clock: Clock, counts: CallbackCounts) -> None:
         self.registration = registration
         self._clock = clock
         self._counts = counts
         self._left: dict[str, set[asyncio.Task[Any]]] = {}
-        """Calls that went on after their deadline, by callback."""
+        """Calls that still run after their deadline, by callback."""
         self.state = PluginState()
 
     def make(self, make: Callable[[], T]) -> T | None:
@@ -86,10 +86,10 @@ class Callbacks:
     async def call(
         self, callback: str, start: Callable[[], Awaitable[T]], *, seconds: float, most_left: int = 1
     ) -> T:
-        """The result of one call. Raises TimedOut after `seconds`, else the plugin's own error as KubeletxError.
+        """Make one call. Raises TimedOut after `seconds`, and the plugin's own error as KubeletxError.
 
-        `start` runs in the guarded task: what it does with the plugin's result may fail too. `most_left`: while so many
-        earlier calls go on after their deadline, no other is made: Unavailable.
+        `start` runs in the guarded task: what it does with the plugin's result may fail too. `most_left`: while this
+        many earlier calls still run after their deadline, Unavailable is raised instead.
         """
         left = self._left.get(callback, set())
         if len(left) >= most_left:
@@ -114,9 +114,9 @@ class Callbacks:
         return outcome
 
     async def run(self, callback: str, start: Callable[[], Awaitable[None]]) -> None:
-        """Run something without a deadline until it ends. Raises the plugin's error as KubeletxError.
+        """Run a callback without a deadline until it ends. Raises the plugin's error as KubeletxError.
 
-        When the caller is cancelled, it waits for the end for `STOP_SECONDS` at most.
+        When the caller is cancelled, it waits at most `STOP_SECONDS` for the end.
         """
         began = time.perf_counter()
         task = asyncio.create_task(_outcome(start), name=self.task_name(callback))
@@ -132,7 +132,7 @@ class Callbacks:
             raise self._degraded(callback, self._translated(callback, outcome.error)) from outcome.error
 
     def not_made(self) -> KubeletxError:
-        """The error for a call of what the factory could not make."""
+        """The error for a call to an object whose factory failed."""
         return Unavailable(self.state.reason)
 
     def task_name(self, callback: str) -> str:
@@ -140,12 +140,12 @@ class Callbacks:
         return f"plugin {self.registration.plugin}: {self.registration.label} {callback}"
 
     def failed(self, callback: str, error: BaseException) -> KubeletxError:
-        """Count a failure outside of `call`, and degrade; returns the error as ours."""
+        """Count a failure outside of `call`, and set the state to degraded; returns the error as a KubeletxError."""
         self._counts.errors[(*self._labels(callback), "error")] += 1
         return self._degraded(callback, self._translated(callback, error))
 
     def recovered(self, callback: str) -> None:
-        """Note that the registration does its work."""
+        """Set the state to ready."""
         if self.state.word == DEGRADED:
             log.info("Plugin works again", **self._who(callback))
         self.state = PluginState()
@@ -198,7 +198,7 @@ class Callbacks:
 
 
 async def _outcome(start: Callable[[], Awaitable[T]]) -> T | _Raised:
-    """The call's result or its error. Only a cancellation by the host leaves this task."""
+    """The call's result, or its error as a value. Only a cancellation by the host is raised."""
     try:
         return await start()
     except asyncio.CancelledError as error:
@@ -211,19 +211,19 @@ async def _outcome(start: Callable[[], Awaitable[T]]) -> T | _Raised:
 
 
 def expect(result: Any, wanted: type[T]) -> T:
-    """The result, if it is of the wanted type; else raises TypeError."""
+    """Return the result if it has the wanted type; else raise TypeError."""
     if isinstance(result, wanted):
         return result
     raise TypeError(f"returned {type(result).__name__}, not {wanted.__name__}")
 
 
 def line(text: object) -> str:
-    """The text as one line of bounded length, whatever the plugin gave."""
+    """The text as one line of bounded length."""
     return " ".join(str(text).split())[:LONGEST_LINE]
 
 
 def _words(error: BaseException) -> str:
-    """Type and message; an exception of a plugin may fail to give one."""
+    """Type and message of an exception; a plugin's exception may fail to give one."""
     name = type(error).__name__
     try:
         return f"{name}: {error}" if str(error) else name

@@ -58,7 +58,7 @@ NOT_YET: Final = LastCheck(CheckVerdict.UNKNOWN, "not checked yet")
 
 
 class RunningCheck(msgspec.Struct, kw_only=True):
-    """One check that the plugin's factory made."""
+    """A check whose factory succeeded."""
 
     callbacks: Callbacks
     check: HealthCheck
@@ -104,7 +104,7 @@ class HealthChecks:
         return tuple(_facts(one) for one in self._checks)
 
     async def run(self, on_changed: Callable[[tuple[CheckFacts, ...]], None]) -> None:
-        """Check until cancelled. `on_changed` gets what the node conditions are made from, at each change."""
+        """Check until cancelled. `on_changed` gets the facts for the node conditions at each change."""
         if self._checks:
             on_changed(self.facts())
         async with asyncio.TaskGroup() as group:
@@ -126,7 +126,7 @@ class HealthChecks:
             return LastCheck(CheckVerdict.UNKNOWN, line(str(error)))
 
     def _note(self, one: RunningCheck, outcome: LastCheck) -> bool:
-        """Store the outcome; True if it changed. A changed verdict makes an event."""
+        """Store the outcome; True if it changed. A changed verdict records an event."""
         before, one.outcome = one.outcome, outcome
         if outcome.verdict is before.verdict or (
             before is NOT_YET and outcome.verdict is CheckVerdict.PASSED

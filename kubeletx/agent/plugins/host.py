@@ -1,4 +1,4 @@
-"""`RegistrationHost`: the host's side of the seam for one registration (see `kubeletx.api.PluginHost`)."""
+"""`RegistrationHost`: implements `kubeletx.api.PluginHost` for one registration."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RegistrationHost:
 
     @property
     def state_directory(self) -> Path:
-        """``<root>/plugins/<name>``, made on first use with mode 0700."""
+        """Directory ``<root>/plugins/<name>``, made on first use with mode 0700."""
         path = self._parts.root / "plugins" / self._name
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
@@ -56,11 +56,11 @@ class RegistrationHost:
 
     @property
     def cluster(self) -> ClusterObjects | None:
-        """Objects of the cluster, or None."""
+        """Objects of the cluster; None without one."""
         return self._parts.cluster
 
     async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a blocking call on this registration's own threads; Unavailable at once when all hang."""
+        """Run a blocking call on this registration's own threads. Raises Unavailable at once when all hang."""
         return await self._threads.run(function, *args, **kwargs)
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ FAILED: Final = "failed"
 
 
 class LoadedPlugin(msgspec.Struct, frozen=True, kw_only=True):
-    """One plugin that was found. `state`: ready, skipped (registers nothing) or failed, with the reason."""
+    """One plugin that was found, with its state: ready, skipped (registers nothing) or failed, and the reason."""
 
     name: str
     distribution: str
@@ -39,19 +39,19 @@ class LoadedPlugin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plugins(msgspec.Struct, frozen=True, kw_only=True):
-    """All plugins, by name, and what they registered."""
+    """All plugins by name, and their registrations."""
 
     loaded: tuple[LoadedPlugin, ...]
     kinds: KindTable
     registrations: Registrations = msgspec.field(default_factory=Registrations)
 
     def decode_settings(self, sections: Mapping[str, Any], origin: str = "") -> dict[str, Any]:
-        """The settings of every kind and registration by name, see `KindTable.decode_settings`."""
+        """The settings of every kind and registration by name; see `KindTable.decode_settings`."""
         return self.kinds.decode_settings(sections, origin, self.registrations.settings())
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A plugin that was imported, and what it wants to register. `about.state` may be failed already."""
+    """An imported plugin and what it wants to register. `about.state` may be failed already."""
 
     about: LoadedPlugin
     kinds: tuple[RuntimeKind, ...] = ()
@@ -59,7 +59,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_plugins(found: Iterable[EntryPoint] | None = None) -> Plugins:
-    """Load every installed plugin, in order of name. `found`: instead of the installed ones."""
+    """Load every installed plugin, in the order of names. `found` replaces the installed ones."""
     points = entry_points(group=ENTRY_POINT_GROUP) if found is None else found
     kinds, registrations = KindTable(), Registrations()
     loaded = [
@@ -70,13 +70,13 @@ def load_plugins(found: Iterable[EntryPoint] | None = None) -> Plugins:
 
 
 def log_plugins(plugins: Plugins) -> None:
-    """One line for each plugin."""
+    """Log one line for each plugin."""
     for plugin in plugins.loaded:
         log_plugin(plugin)
 
 
 def log_plugin(plugin: LoadedPlugin) -> None:
-    """One line."""
+    """Log one line for the plugin."""
     report = log.warning if plugin.state == FAILED else log.debug
     report("Loaded plugin", plugin=plugin.name, version=plugin.version, state=plugin.state, err=plugin.reason)
 
@@ -104,7 +104,7 @@ def load_candidate(point: EntryPoint) -> Candidate:
 
 
 def take_over(candidate: Candidate, kinds: KindTable, registrations: Registrations) -> LoadedPlugin:
-    """Add what the candidate registers to the tables: all of it or nothing."""
+    """Add the candidate's registrations to the tables: all of them or none."""
     try:  # raises before the first of them is taken over
         all_kinds = KindTable((*kinds, *candidate.kinds))
         check_kind_names(Registrations((*registrations, *candidate.registrations)), all_kinds)
@@ -154,7 +154,7 @@ def _refuse_coroutines(plugin: str, hook: str, results: Iterable[object]) -> Non
 
 
 def _forget_modules(point: EntryPoint, before: Set[str]) -> None:
-    """Unload what a failed import left of the plugin's own package, so that it can be tried again whole."""
+    """Unload the modules that a failed import left, so that the whole plugin can be imported again."""
     package = point.module.partition(".")[0]
     if package in before:
         return

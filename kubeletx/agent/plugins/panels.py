@@ -20,7 +20,7 @@ PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 
 
 class Panels:
-    """Panels by name. `panels`: None in place of a panel whose factory failed."""
+    """Panels by name. None in place of a panel whose factory failed."""
 
     def __init__(
         self, panels: Mapping[str, tuple[Callbacks, Panel | None]], *, timeout_seconds: float
@@ -69,7 +69,7 @@ class Panels:
 
 
 async def _content(panel: Panel) -> PanelContent:
-    """The content, decoded again so that fields of a wrong type are refused."""
+    """The panel's content, encoded and decoded so that fields of a wrong type are refused."""
     shown = await panel.show()
     if not isinstance(shown, Table | Text | Png):
         raise TypeError(f"returned {type(shown).__name__}, not Table, Text or Png")
@@ -77,7 +77,7 @@ async def _content(panel: Panel) -> PanelContent:
 
 
 def checked(content: PanelContent) -> PanelContent:
-    """The content. Raises ValueError for what breaks a rule of `kubeletx.api.panels`."""
+    """Return the content. Raises ValueError if it breaks a rule of `kubeletx.api.panels`."""
     match content:
         case Table(columns=columns, rows=rows):
             for number, row in enumerate(rows):

@@ -3,7 +3,7 @@
     mapping ─► decode ─► defaults ─► validate ─► identity ─► manager
        └──── refused, with the field ◄───┘           └──► accepted, or waits for the source that has the name
 
-A source owns its pods by namespace and name. It is started again after each failure; what it has set runs on.
+A source owns its pods by namespace and name. It is restarted after each failure; its pods run on.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from .callbacks import Callbacks
 log = structlog.get_logger(__name__)
 
 RESTART_SECONDS: Final = 10.0
-"""From the end of a source's run to the next one."""
+"""Delay between the end of a source's run and the next one."""
 
 
 class SourceParts(msgspec.Struct, frozen=True, kw_only=True):
-    """Parts all sources share. `on_failure` gets the name of a source and the error that ended its run."""
+    """Objects that all sources share. `on_failure` gets a source's name and the error that ended its run."""
 
     pods: PodSink
     reader: ManifestReader
@@ -62,7 +62,7 @@ class PodSources:
         return tuple(callbacks.registration.name for callbacks, _ in self._sources)
 
     def feeds(self, parts: SourceParts) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
-        """One endless task for each source, by its name."""
+        """One endless task per source, by its name."""
         return {
             callbacks.registration.name: partial(self._keep, callbacks, source, parts)
             for callbacks, source in self._sources
@@ -105,12 +105,12 @@ class Sink:
         self._pods: dict[tuple[str, str], Pod] = {}
         """Pods by namespace and name as in the manifest."""
         self._refused: dict[tuple[str, str], str] = {}
-        """The origin that the manager knows of a manifest that cannot be used."""
+        """Invalid manifests by namespace and name, with the origin under which the manager knows them."""
         self._seen: set[tuple[str, str]] = set()
         self.is_synced = False
 
     def begin(self) -> None:
-        """A run of the source begins."""
+        """Note that a run of the source begins."""
         self._seen = set()
         self.is_synced = False
 
@@ -196,7 +196,7 @@ class Sink:
 
 
 def _key(pod: Any) -> tuple[str, str]:
-    """Namespace and name as far as the mapping has them."""
+    """Namespace and name of the mapping, as far as it has them."""
     metadata = pod.get("metadata") if isinstance(pod, Mapping) else None
     if not isinstance(metadata, Mapping):
         return "default", ""

@@ -21,7 +21,7 @@ NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 class Hook(enum.Enum):
-    """Kinds of registrations; the value is the word that users see."""
+    """Kinds of registrations; the value is shown to users."""
 
     HEALTH_CHECK = "health-check"
     POD_SOURCE = "pod-source"
@@ -30,7 +30,7 @@ class Hook(enum.Enum):
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that a plugin registered. `plugin`: name of the entry point."""
+    """One registration of a plugin. `plugin`: name of its entry point."""
 
     hook: Hook
     name: str
@@ -51,7 +51,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Registrations:
-    """All registrations by name, in the order in which they came."""
+    """All registrations by name, in the order of their addition."""
 
     def __init__(self, items: Iterable[Registration] = ()) -> None:
         self._items: dict[str, Registration] = {}
@@ -69,7 +69,7 @@ class Registrations:
         return tuple(item for item in self if item.hook is hook)
 
     def settings(self) -> Mapping[str, type[Any] | None]:
-        """The settings that each name declares."""
+        """The settings type that each name declares; None if it has no settings."""
         return {item.name: item.settings for item in self}
 
     def add(self, item: Registration) -> None:
@@ -97,7 +97,7 @@ class Registrations:
 
 
 def check_kind_names(registrations: Registrations, kinds: KindTable) -> None:
-    """Raise AlreadyExists when a runtime kind has the name of a registration."""
+    """Raise AlreadyExists if a runtime kind and a registration have the same name."""
     for item in registrations:
         if item.name in kinds:
             raise AlreadyExists(
@@ -106,7 +106,7 @@ def check_kind_names(registrations: Registrations, kinds: KindTable) -> None:
 
 
 def registrars(into: Registrations, plugin: str) -> Mapping[str, Callable[..., None]]:
-    """The function to hand to each hook of `plugin`, by the name of the hook."""
+    """Name of each hook → the `register` function to pass to it for `plugin`."""
 
     def health_check(
         name: str, factory: Any, *, period_seconds: float = 60.0, settings: type[Any] | None = None
@@ -175,7 +175,7 @@ def registrars(into: Registrations, plugin: str) -> Mapping[str, Callable[..., N
 
 
 def _refusing(what: str, plugin: str) -> Callable[..., None]:
-    """The function for a hook whose place is only prepared."""
+    """A `register` function that refuses: the hook is reserved but not implemented."""
 
     def refuse(name: str, *_: object, **__: object) -> None:
         raise Unsupported(f"plugin {plugin}: {what} {name!r}: this agent has no room for it yet")

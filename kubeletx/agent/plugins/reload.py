@@ -1,11 +1,11 @@
 """`RunningPlugins`: the plugins of a running agent, and new ones that `kubeletx runtime reload` finds.
 
-Only distributions that were not loaded before are loaded: code that runs is never replaced. A plugin that failed is
-tried again, since what it lacked may have been installed since. Each new plugin is imported in a thread with a
-deadline, registers into a table of its own, and is taken over on the event loop, so that one that fails or hangs
-leaves nothing behind.
+Only distributions that were not loaded before are loaded: running code is never replaced. A plugin that failed is tried
+again, since its missing dependency may have been installed. Each new plugin is imported in a thread with a deadline,
+registers into a table of its own, and is taken over on the event loop, so that one that fails or hangs leaves nothing
+behind.
 
-What a new plugin registers beside runtimes begins with the next start of the agent; its state says so.
+Registrations of a new plugin other than runtimes take effect at the next start of the agent; its state says so.
 
 Python reads ``.pth`` files only at its start: an editable install (``pip install -e``) needs a restart of the agent.
 """
@@ -52,7 +52,7 @@ class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunningPlugins:
-    """Made once by the agent. Calls come from its event loop."""
+    """The agent's loaded plugins, made once; called from its event loop."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class RunningPlugins:
         on_settings: Callable[[str, Any], None],
         find: Callable[[], Iterable[EntryPoint]] = lambda: entry_points(group=ENTRY_POINT_GROUP),
     ) -> None:
-        """`on_settings` takes the default settings of a new kind."""
+        """`on_settings`: gets the default settings of a new kind."""
         self._loaded = {_key(one.distribution, one.name): one for one in plugins.loaded}
         self._kinds = plugins.kinds
         self._on_settings = on_settings
@@ -79,7 +79,7 @@ class RunningPlugins:
         self._threads.close()
 
     async def reload(self) -> Reloaded:
-        """Load the plugins of new distributions. Never raises for one of them; its state says what happened."""
+        """Load the plugins of new distributions. Never raises for a plugin's failure; its state reports it."""
         async with self._turn:
             points = await self._threads.run(self._scan)
             running = {_word(one.distribution) for one in self._loaded.values() if one.state != FAILED}
@@ -125,7 +125,7 @@ class RunningPlugins:
         return loaded
 
     def _claims(self, found: Iterable[LoadedPlugin]) -> Iterable[str]:
-        """Endpoints that the kinds of before served alone may have become ambiguous."""
+        """Notes on endpoints that only older kinds served and that a new kind now claims too."""
         new = {name for plugin in found for name in plugin.kinds}
         for kind in self._kinds:
             rivals = [other.name for other in self._kinds if kind.name in new and _are_rivals(kind, other)]
@@ -136,7 +136,7 @@ class RunningPlugins:
                 )
 
     def _changes(self, points: Iterable[EntryPoint]) -> Iterable[str]:
-        """Differences between what is loaded and what is installed now."""
+        """Notes on differences between loaded and installed plugins."""
         installed = {_key(_distribution(point), point.name): point for point in points}
         for key, loaded in sorted(self._loaded.items()):
             point = installed.pop(key, None)
@@ -181,7 +181,7 @@ def _key(distribution: str, name: str) -> tuple[str, str]:
 
 
 def _word(distribution: str) -> str:
-    """A distribution's name as packaging compares it (PEP 503)."""
+    """A distribution's name in normalised form (PEP 503)."""
     return re.sub(r"[-_.]+", "-", distribution).lower()
 
 

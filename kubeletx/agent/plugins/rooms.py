@@ -1,4 +1,4 @@
-"""`PluginRooms`: everything that plugins registered beside runtimes, made and connected."""
+"""`PluginRooms`: everything that plugins registered besides runtimes, made and connected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .registrations import Hook, Registration, Registrations
 
 
 class PluginRooms:
-    """Made once, before the event loop runs anything of plugins."""
+    """All registrations except runtimes, made once before any plugin code runs."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class PluginRooms:
         settings: PluginSettings,
         node: ObjectRef,
     ) -> None:
-        """`own_settings`: of each registration that declares some, by name."""
+        """`own_settings`: the settings of each registration that declares some, by name."""
         self._parts = parts
         self._own_settings = own_settings
         self._hosts: list[RegistrationHost] = []
@@ -59,7 +59,7 @@ class PluginRooms:
             timeout_seconds=settings.admission_check_seconds,
         )
         self.review = self._admission.review if len(self._admission) else None
-        """Reviews a new pod; None when no plugin does."""
+        """Reviews a new pod; None if no plugin does."""
         self.panels = Panels(
             {one.name: self._make(one) for one in registrations.of(Hook.PANEL)},
             timeout_seconds=settings.panel_seconds,

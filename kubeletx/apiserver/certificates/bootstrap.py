@@ -1,10 +1,10 @@
-"""`Bootstrap`: the node's first identity, asked for with a bootstrap kubeconfig.
+"""`Bootstrap`: requests the node's first certificate with a bootstrap kubeconfig.
 
     bootstrap token ─► request for system:node:NAME ─► <cert-dir>/kubelet-client-current.pem ─► kubeconfig that names it
 
-It goes on until it succeeds: static pods run meanwhile, and an operator may have to approve the request by hand. A
-certificate that is there and was over only by a clock that has been put right since is as good as a new one. The key
-of a request that is not answered yet is kept in a file, so that an agent that starts again does not ask twice.
+It repeats until it succeeds: static pods run meanwhile, and an operator may have to approve the request. A stored
+certificate that looked expired only because the clock was wrong is used once the clock is right. The key of an
+unanswered request is kept in a file, so that a restarted agent finds the same request.
 
 Source: kubelet, pkg/kubelet/certificate/bootstrap/bootstrap.go (LoadClientCert, writeKubeconfigFromBootstrapping).
 """
@@ -48,7 +48,7 @@ class Bootstrap:
         kubeconfig: Path,
         clock: Clock,
     ) -> None:
-        """`load_access`: reads the bootstrap kubeconfig. `kubeconfig`: what is written at the end."""
+        """`load_access`: reads the bootstrap kubeconfig. `kubeconfig`: the file written at the end."""
         self._load_access = load_access
         self._subject = subject
         self._files = files
@@ -57,7 +57,7 @@ class Bootstrap:
         self._key_file = files.current.with_name(KEY_FILE)
 
     async def run(self) -> None:
-        """Ask until there is an answer."""
+        """Request a certificate until one is issued."""
         backoff, problem = server_backoff(first=1.0), ""
         while True:
             try:

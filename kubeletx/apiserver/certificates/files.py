@@ -25,7 +25,7 @@ CLIENT, SERVER = "kubelet-client", "kubelet-server"
 
 
 class CertificateFiles:
-    """Files of one purpose: `CLIENT` or `SERVER`. All methods block."""
+    """Certificate files of one purpose: `CLIENT` or `SERVER`. All methods block."""
 
     def __init__(self, directory: Path, prefix: str) -> None:
         self._directory = directory
@@ -33,7 +33,7 @@ class CertificateFiles:
         self.current = directory / f"{prefix}-current.pem"
 
     def load(self) -> KeyPair | None:
-        """The newest pair; None if there is none, or none that can be used, which is logged."""
+        """The newest pair; None if there is none, or none is usable, which is logged."""
         try:
             return parse_pair(self.current.read_bytes(), str(self.current))
         except FileNotFoundError:
@@ -43,7 +43,7 @@ class CertificateFiles:
             return None
 
     def store(self, pair: KeyPair, now: datetime) -> Path:
-        """Keep the pair and make it the newest. Raises OSError."""
+        """Store the pair and make it the newest. Raises OSError."""
         self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         path = self._directory / f"{self._prefix}-{now:%Y-%m-%d-%H-%M-%S}.pem"
         write_file(path, pair.pem, 0o600)

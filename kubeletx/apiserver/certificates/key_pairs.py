@@ -23,7 +23,7 @@ _EARLIEST, _LATEST = 0.7, 0.9
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """Subject of a certificate: a node, and for serving its names and addresses."""
+    """Subject of a certificate: a node and, for a serving certificate, its names and addresses."""
 
     node_name: str
     dns_names: tuple[str, ...] = ()
@@ -31,12 +31,12 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def common_name(self) -> str:
-        """The node's user."""
+        """The node's user name: ``system:node:NAME``."""
         return f"system:node:{self.node_name}"
 
 
 class KeyPair(msgspec.Struct, frozen=True, kw_only=True):
-    """A certificate with its key, as one file holds them. The representation shows no key."""
+    """A certificate with its key, as in one file. Its repr hides the key."""
 
     pem: bytes
     common_name: str
@@ -57,17 +57,17 @@ class KeyPair(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def is_valid_at(self, now: datetime) -> bool:
-        """Return True if `now` is within its validity."""
+        """Return True if the certificate is valid at this time."""
         return self.not_before <= now < self.not_after
 
     def rotate_at(self, draw: float) -> datetime:
-        """Time of the next request. `draw`: random from 0 to 1, so that nodes do not all ask together."""
+        """Time of the renewal. `draw`: a random number from 0 to 1, so that nodes do not all renew together."""
         life = self.not_after - self.not_before
         return self.not_before + life * (_EARLIEST + (_LATEST - _EARLIEST) * draw)
 
 
 def new_key() -> bytes:
-    """A private key."""
+    """Make a private key; PEM."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -79,7 +79,7 @@ def new_key() -> bytes:
 
 
 def make_request(key: bytes, subject: Subject) -> bytes:
-    """A request for a certificate, signed with the key. Raises InvalidConfig for a key that is none."""
+    """Make a certificate request signed with the key; PEM. Raises InvalidConfig for an invalid key."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.x509.oid import NameOID
@@ -99,7 +99,7 @@ def make_request(key: bytes, subject: Subject) -> bytes:
 
 
 def public_part(key: bytes) -> bytes:
-    """The public key. Raises InvalidConfig for a key that is none."""
+    """The public key. Raises InvalidConfig for an invalid key."""
     from cryptography.hazmat.primitives import serialization
 
     return (
@@ -110,7 +110,7 @@ def public_part(key: bytes) -> bytes:
 
 
 def parse_pair(pem: bytes, origin: str) -> KeyPair:
-    """The first certificate of the text, which must belong to the key in it. Raises InvalidConfig, naming `origin`."""
+    """Parse the first certificate of the text with its key. Raises InvalidConfig naming `origin` if they do not match."""
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
     from cryptography.x509.oid import NameOID
@@ -148,7 +148,7 @@ def _private(key: bytes) -> ec.EllipticCurvePrivateKey:
 
 
 def _key_of(pem: bytes) -> bytes:
-    """The key alone: a file may begin with the certificate."""
+    """The private key's part of the text: a file may begin with the certificate."""
     begin = pem.find(b"-----BEGIN", 0)
     while begin >= 0:
         if b"PRIVATE KEY" in pem[begin : pem.find(b"\n", begin)]:

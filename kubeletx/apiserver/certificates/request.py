@@ -25,7 +25,7 @@ from .key_pairs import KeyPair, Subject, make_request, parse_pair, public_part
 log = structlog.get_logger(__name__)
 
 WAIT_SECONDS = 900.0
-"""Seconds to wait for approval before sending a new CSR."""
+"""Seconds to wait for approval before a new request."""
 _LOOK_FIRST, _LOOK_CAP = 0.25, 5.0
 
 
@@ -34,8 +34,8 @@ async def obtain(
 ) -> KeyPair:
     """Obtain a certificate for the key. `usage`: ``client auth`` or ``server auth``.
 
-    The same key and subject find the same request again, so an approval given meanwhile is used immediately. Raises
-    PermissionDenied when it was denied, TimedOut without a decision, and the API server's errors.
+    The same key and subject give the same request name, so an approval given meanwhile is used immediately. Raises
+    PermissionDenied if it was denied, TimedOut without a decision, and the API server's errors.
     """
     wanted = CertificateSigningRequest(
         metadata=ObjectMeta(name=_name(key, subject, signer)),
@@ -69,7 +69,7 @@ async def obtain(
 
 
 def _answer(found: CertificateSigningRequest) -> bytes | None:
-    """The certificate, if it was issued. Raises PermissionDenied if it never will be."""
+    """The certificate; None if it is not issued yet. Raises PermissionDenied if it never will be."""
     for condition in found.status.conditions:
         if condition.type in ("Denied", "Failed"):
             why = condition.message or condition.reason or "no reason given"
@@ -80,7 +80,7 @@ def _answer(found: CertificateSigningRequest) -> bytes | None:
 
 
 def _name(key: bytes, subject: Subject, signer: str) -> str:
-    """The same for the same question."""
+    """Name of the request; equal for equal key, subject and signer."""
     digest = hashlib.sha256()
     for part in (
         public_part(key),

@@ -38,7 +38,7 @@ FIRST_SECONDS, CAP_SECONDS = 2.0, 120.0
 
 _DAY = 24 * 3600.0
 LIVES = (60.0, 3600.0, 4 * 3600.0, *(days * _DAY for days in (1, 7, 30, 90, 180, 360, 1440)))
-"""Upper bounds in seconds, the kubelet's of kubelet_certificate_manager_server_rotation_seconds."""
+"""Upper bounds in seconds, as in kubelet_certificate_manager_server_rotation_seconds."""
 
 
 class Purpose(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +50,10 @@ class Purpose(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CertificateRotation:
-    """`run` is its one task. `errors` counts requests that failed, `lives` how long certificates had been in use."""
+    """Renews one certificate; `run` is its only task.
+
+    `errors`: number of failed requests. `lives`: how long certificates were in use.
+    """
 
     def __init__(
         self,
@@ -63,7 +66,7 @@ class CertificateRotation:
         when_expired: Callable[[], Awaitable[None]] | None = None,
         draw: random.Random | None = None,
     ) -> None:
-        """`when_expired`: how to get a certificate when the one that would ask for it is over; None: in no other way."""
+        """`when_expired`: obtains a certificate if the one that authenticates requests has expired; None: no other way."""
         self._client = client
         self._files = files
         self._subject = subject
@@ -86,7 +89,7 @@ class CertificateRotation:
         return (self.current.not_after - self._clock.now()).total_seconds()
 
     async def run(self) -> None:
-        """Keep the certificate good until cancelled."""
+        """Renew the certificate until cancelled."""
         backoff = server_backoff(first=FIRST_SECONDS, cap=CAP_SECONDS)
         while True:
             seconds = self._seconds_left()
@@ -107,7 +110,10 @@ class CertificateRotation:
                 await self._clock.sleep(self._rest(backoff))
 
     def _rest(self, backoff: Backoff) -> float:
-        """Seconds after a success: one whose life is too short, or a clock that is wrong, makes no flood."""
+        """Seconds to wait after a success.
+
+        There is a minimum, in case the certificate's life is too short or the clock is wrong.
+        """
         due, pair = self._seconds_left(), self.current
         if due > 0 or pair is None:
             backoff.reset()
@@ -127,7 +133,7 @@ class CertificateRotation:
         return seconds
 
     def _seconds_left(self) -> float:
-        """Until a new one is due; 0 and less: now."""
+        """Seconds until a new certificate is due; 0 or less: now."""
         self.current = pair = self._files.load()
         if pair is None or not pair.is_for(self._subject()):
             return 0.0

@@ -1,1 +1,1 @@
-"""Mirror pods: what the API server shows of static pods."""
+"""Mirror pods: representations of static pods in the API server."""

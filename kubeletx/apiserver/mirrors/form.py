@@ -42,7 +42,7 @@ class Create(msgspec.Struct, frozen=True):
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """This mirror is to go. `why`: for the log."""
+    """This mirror has to be deleted. `why`: for the log."""
 
     mirror: Pod
     why: str

@@ -1,16 +1,17 @@
-"""`Mirrors`: static pods are shown in the API server by mirror pods, one each.
+"""`Mirrors`: makes one mirror pod in the API server for each static pod.
 
     static pods of the manager ──┐
     mirrors of the watch ────────┼─► plan (`mirror_form`) ─► POST ─► what the answer says is known at once
     the Node, sources' news ─────┘                       └─► DELETE with the uid, once ─► the watch says that it is gone
 
-- A mirror is only a copy: its deletion in the API never touches the pod, and it is created again.
-- No mirror is created before the Node is registered and the existing mirrors are known.
-- A mirror whose pod is gone is deleted once every source has reported; that of an ending pod stays, so
-  that its last statuses are visible. A mirror kept by finalizers delays its successor, without further requests.
-- Repeated foreign deletions, changes or creations of mirrors are answered with growing delays (`ForeignWrites`).
-- A refusal by the API server (a missing namespace, a policy) is reported once, by a log line and an event of the
-  pod, and retried with back-off; other pods are not delayed by it.
+A mirror is only a copy: its deletion in the API never affects the pod, and it is created again. No mirror is created
+before the Node is registered and the existing mirrors are known. A mirror whose pod is gone is deleted once every
+source has reported; that of an ending pod stays, so that its last statuses are visible. A mirror kept by finalizers
+delays its successor, without further requests.
+
+Repeated foreign deletions, changes or creations of mirrors are corrected with growing delays (`ForeignWrites`). A
+refusal by the API server (a missing namespace, a policy) is reported once, by a log line and an event of the pod, and
+retried with back-off; other pods are not delayed by it.
 
 Source: kubelet, pkg/kubelet/pod/mirror_client.go, kubelet.go (tryReconcileMirrorPods), kubelet_pods.go.
 """
@@ -56,11 +57,11 @@ LOOK_SECONDS = 10.0
 FIRST_SECONDS, CAP_SECONDS = 0.5, 60.0
 
 StaticPods = Callable[[], tuple[dict[Key, DesiredPod], set[Key]]]
-"""Every static pod that is here, by name, and the names of those that no source has claimed yet."""
+"""Returns all static pods by name, and the names of those that no source has claimed yet."""
 
 
 class Mirrors:
-    """`run` is its one task; `wake` is called at news."""
+    """Keeps mirrors; `run` is its only task. Call `wake` after a change."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class Mirrors:
         events: EventSink,
         clock: Clock,
     ) -> None:
-        """`all_seen`: whether every source of static pods has said what it has."""
+        """`all_seen`: returns whether every source of static pods is synced."""
         self._client = client
         self._pods = pods
         self._static_pods = static_pods
@@ -85,23 +86,23 @@ class Mirrors:
         self._told: dict[Key, str] = {}
         self._foreign = ForeignWrites(clock)
         self._shown: dict[Key, tuple[PodUid, str]] = {}
-        """UID and hash of the static pod that was last seen as its mirror shows it."""
+        """UID and hash of the static pod that its mirror last showed."""
         self._answers: set[Key] = set()
-        """Steps of this round that answer a foreign write."""
+        """Steps of this round that correct a foreign write."""
         self._named: set[Key] = set()
-        """Mirrors whose foreign writer is logged, until they are correct again."""
+        """Mirrors whose foreign writer is logged already; dropped once they are correct again."""
         self._deleted: dict[PodUid, int] = {}
-        """Mirrors that are there still though their deletion was answered, and the lists that had come by then."""
+        """UID of a mirror that still exists after its accepted deletion → number of lists received by then."""
         pods.subscribe(self._api_changed)
 
     # --- ears ---
 
     def wake(self, *_: object) -> None:
-        """Something may have changed: a pod, a source."""
+        """Plan again: a pod or a source changed."""
         self._news.set()
 
     def node_changed(self, node: Node | None) -> None:
-        """A listener of `ApiNode`; None: there is no Node that could own anything."""
+        """Listener of `ApiNode`; None: there is no Node, which would own the mirrors."""
         before, self._node = self._node, node
         if (before.metadata.uid if before else None) != (node.metadata.uid if node else None):
             self._news.set()
@@ -113,7 +114,7 @@ class Mirrors:
     # --- life ---
 
     async def run(self) -> None:
-        """Keep mirrors as they should be until cancelled. To be started once pods are listed."""
+        """Create and delete mirrors until cancelled. Start it once pods are listed."""
         while True:
             cancel = self._clock.call_at(self._clock.monotonic() + self._seconds(), self._news.set)
             await self._news.wait()
@@ -177,9 +178,9 @@ class Mirrors:
         self._foreign.settle(key)
 
     def _is_answer(self, step: Step, statics: Mapping[Key, DesiredPod]) -> bool:
-        """Return True if a foreign write is the reason for the step, and not a change of the pod.
+        """Return True if a foreign write, not a change of the pod, causes the step.
 
-        A mirror deleted with a grace is removed immediately; its replacement may have to wait.
+        A mirror deleted with a grace period is removed immediately; its replacement may have to wait.
         """
         key = _key(step)
         static, shown = statics.get(key), self._shown.get(key)
@@ -191,7 +192,7 @@ class Mirrors:
         return isinstance(step, Delete) and step.mirror.uid in self._deleted
 
     async def _try(self, step: Step) -> bool:
-        """False: the server does not answer, so the rest is not tried now."""
+        """Carry out a step; False if the server does not answer, so that the rest is not tried now."""
         key = _key(step)
         try:
             if key in self._answers and key not in self._named:

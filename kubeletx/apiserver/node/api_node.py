@@ -47,15 +47,15 @@ class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):
     register: bool = True
     taints: tuple[Taint, ...] = ()
     schedulable: bool = True
-    """False: registered as unschedulable."""
+    """False: the node is registered as unschedulable."""
     external_cloud: bool = False
-    """Addresses that the Node has are a cloud controller's and stay."""
+    """True: a cloud controller sets the Node's addresses, and they are not changed."""
     update_seconds: float = 10.0
     report_seconds: float = 300.0
 
 
 class ApiNode:
-    """A `ReflectorSink` of nodes; `run` is its one task."""
+    """Reports the Node; a `ReflectorSink` of nodes. `run` is its only task."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ApiNode:
         clock: Clock,
         policy: NodePolicy,
     ) -> None:
-        """`watch_node`: the node as it stands now, and again at each change of a condition."""
+        """`watch_node`: yields the node's present state, and again at each change of a condition."""
         self._client = client
         self._name = name
         self._watch_node = watch_node
@@ -75,7 +75,7 @@ class ApiNode:
         self._current: Node | None = None
         self._wanted: Node | None = None
         self._told: Node | None = None
-        """Wanted object when the API server last had it; None before that."""
+        """Wanted object that the API server last had; None before the first report."""
         self._was_registered = False
         self._foreign = ForeignWrites(clock)
         self._reported_at = float("-inf")
@@ -85,7 +85,7 @@ class ApiNode:
 
     @property
     def current(self) -> Node | None:
-        """The Node as the API server has it; None: it has none, or none was seen yet."""
+        """The Node in the API server; None if it has none or was not read yet."""
         return self._current
 
     def subscribe(self, listener: Callable[[Node | None], None]) -> None:
@@ -104,7 +104,7 @@ class ApiNode:
             self._set(items[0] if items else None)
 
     def put(self, item: Node) -> None:
-        """Note a change; our own writes come back too and are recognised by version."""
+        """Store a change; this agent's own writes come back too and are recognised by their version."""
         if self._current is None or not is_older(item.metadata, self._current.metadata):
             self._set(item)
 
@@ -114,7 +114,7 @@ class ApiNode:
             self._set(None)
 
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:
-        """The reflector has logged it."""
+        """Ignored: the reflector has logged it."""
 
     # --- life ---
 

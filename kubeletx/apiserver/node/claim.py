@@ -1,12 +1,12 @@
-"""Two agents of one node name: which one may report, as their node's Lease shows it. Pure, but for `Reporting`.
+"""Decides which of two agents with one node name may report, by the node's Lease. Pure except `Reporting`.
 
 Each renewal writes the agent's identity into an annotation of the Lease. An agent that starts and finds the Lease of
-another, which may still be renewed, waits until the Lease moves (the other lives) or its duration is over. An agent that
-finds its Lease renewed by another between two renewals of its own knows that both live. The one whose claim is younger
-stops to report; its pods keep running. A claim survives restarts of its agent and reboots of its machine.
+another, which may still be alive, waits until the Lease changes (the other lives) or expires. An agent that finds its
+Lease renewed by another between two of its own renewals knows that both live. The one with the younger claim stops
+reporting; its pods run on. A claim survives restarts of its agent and reboots of its machine.
 
 A writer without an identity (a kubelet) that was there first counts as the older one; one that comes later cannot be
-made to stop, so the agent goes on and says so.
+stopped, so the agent goes on and reports the conflict.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kubeletx.kube.types.lease import Lease
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent and its claim. `since`: a MicroTime, as text."""
+    """An agent and its claim. `since`: begin of the claim, as a MicroTime text."""
 
     agent: str
     boot: str
@@ -38,15 +38,15 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """Describe the identity in words."""
+        """The identity as text for messages."""
         return f"agent {self.agent} (boot {self.boot}, process {self.pid}, since {self.since})"
 
     def is_same_run(self, other: Identity) -> bool:
-        """Return True for the same agent on the same boot of a machine."""
+        """Return True for the same agent in the same boot of its machine."""
         return (self.agent, self.boot) == (other.agent, other.boot)
 
     def is_older_than(self, other: Identity) -> bool:
-        """Return True if this claim wins over `other`; never true both ways."""
+        """Return True if this claim is older and so wins over `other`; never true both ways."""
         return (self.since, self.agent, self.boot) < (other.since, other.agent, other.boot)
 
 
@@ -60,7 +60,7 @@ class LeaseVerdict(enum.Enum):
 
 
 def identity_in(lease: Lease) -> Identity | None:
-    """Identity of the last renewer; None if it wrote none."""
+    """Identity of the Lease's last renewer; None if it wrote none."""
     text = lease.metadata.annotations.get(AGENT_IDENTITY, "")
     try:
         return msgspec.json.decode(text, type=Identity)
@@ -69,7 +69,7 @@ def identity_in(lease: Lease) -> Identity | None:
 
 
 def is_over(lease: Lease, now: datetime) -> bool:
-    """Return True if its duration has passed since the last renewal, by this machine's clock."""
+    """Return True if the Lease has expired, by this machine's clock."""
     try:
         renewed_at = datetime.fromisoformat(lease.spec.renew_time or "")
         return now - renewed_at > timedelta(seconds=lease.spec.lease_duration_seconds or 0)
@@ -80,9 +80,9 @@ def is_over(lease: Lease, now: datetime) -> bool:
 def first_verdict(
     own: Identity, lease: Lease, *, node_boot: str, now: datetime, is_process: Callable[[int], bool]
 ) -> LeaseVerdict:
-    """Judge a Lease for an agent without a renewal yet. `node_boot`: the boot id in the Node, "" for none.
+    """Judge a Lease that this agent has not renewed yet. `node_boot`: the boot id in the Node, empty if none.
 
-    `is_process`: whether the renewer's process exists on this machine.
+    `is_process`: returns whether the renewer's process exists on this machine.
     """
     if is_over(lease, now):
         return LeaseVerdict.OURS
@@ -99,38 +99,38 @@ def first_verdict(
 
 
 def must_stop(own: Identity, rival: Identity | None) -> bool:
-    """Return True if this agent must stop reporting, as both are alive. `rival`: None without identity."""
+    """Return True if both agents live and this one must stop reporting. `rival` None: it wrote no identity."""
     return rival is not None and not rival.is_same_run(own) and rival.is_older_than(own)
 
 
 class Reporting:
-    """Permission of this agent to report as its node, and tasks that run only with it."""
+    """Permission of this agent to report as its node, and the tasks that need it."""
 
     def __init__(self) -> None:
         self._allowed, self._refused = asyncio.Event(), asyncio.Event()
         self._refused.set()
         self.problem = ""
-        """Reason it may not; empty if it may, or if that is unknown yet."""
+        """Reason for which it may not report; empty if it may, or if that is not decided yet."""
 
     @property
     def is_allowed(self) -> bool:
-        """True while it may report."""
+        """True while this agent may report."""
         return self._allowed.is_set()
 
     def allow(self) -> None:
-        """From now on."""
+        """Permit reporting from now on."""
         self.problem = ""
         self._refused.clear()
         self._allowed.set()
 
     def refuse(self, problem: str) -> None:
-        """From now on not, for this reason."""
+        """Forbid reporting from now on, for this reason."""
         self.problem = problem
         self._allowed.clear()
         self._refused.set()
 
     async def while_allowed(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run it, cancel it when it is no longer allowed, and run it again when it is."""
+        """Run the coroutine while reporting is allowed: cancel it when not, start it again when allowed again."""
         while True:
             await self._allowed.wait()
             work = asyncio.create_task(run(), name="reporting")

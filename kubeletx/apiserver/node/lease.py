@@ -55,7 +55,7 @@ _WRITTEN = 8
 
 
 class NodeLease:
-    """`run` is its one task; `claim` comes before anything is reported."""
+    """Renews the lease; `run` is its only task. Await `claim` before reporting anything."""
 
     def __init__(
         self,
@@ -67,7 +67,10 @@ class NodeLease:
         identity: Identity | None = None,
         events: EventSink | None = None,
     ) -> None:
-        """`duration_seconds`: how long it is good. `identity` None: other agents of this name are not looked for."""
+        """`duration_seconds`: validity of the lease.
+
+        `identity` None: other agents with this node name are not detected.
+        """
         self._client = client
         self._name = name
         self._path = LEASES.path(NAMESPACE, name)
@@ -81,16 +84,16 @@ class NodeLease:
         self._silent = 0
         self._hurry = asyncio.Event()
         self._written: deque[str | None] = deque(maxlen=_WRITTEN)
-        """Times of renewal that were sent, also those whose answer was lost."""
+        """Renewal times that were sent, including those without an answer."""
         self._rival_seen: tuple[str | None, float] | None = None
-        """The renewal of another that was seen last, and when (monotonic)."""
+        """Last seen renewal by another agent, and its monotonic time."""
         self._told: str | None = None
         self.reporting = Reporting()
         if identity is None:
             self.reporting.allow()
 
     def owned_by(self, node_uid: str) -> None:
-        """The Node object that the lease goes with; empty: there is none."""
+        """Set the UID of the Node that owns the lease; empty: there is none."""
         if node_uid and self._node_uid != node_uid and self._lease is not None:
             self._hurry.set()  # the owner that it names may be gone, and the lease soon with it
         self._node_uid = node_uid
@@ -147,7 +150,7 @@ class NodeLease:
     # --- the claim ---
 
     async def claim(self) -> None:
-        """Return once this agent may report as the node: no other one lives that claimed the name before."""
+        """Wait until this agent may report as the node: no living agent has an older claim."""
         backoff = server_backoff(first=0.2, cap=CAP_SECONDS)
         while not self.reporting.is_allowed:
             try:
@@ -184,7 +187,7 @@ class NodeLease:
             self._take()
 
     def _take(self) -> None:
-        """From now on this agent reports; its claim goes on if the Lease has it already."""
+        """Begin to report; a claim that the Lease already holds continues."""
         own, known = self._identity, identity_in(self._lease) if self._lease is not None else None
         if own is not None and known is not None and known.agent == own.agent:
             self._identity = replace(own, since=min(own.since, known.since))
@@ -209,7 +212,7 @@ class NodeLease:
         self._record(problem)
 
     async def _judge(self, lease: Lease) -> bool:
-        """Return True if this agent may use the found lease; another may have renewed it meanwhile."""
+        """Return True if this agent may use the found lease; another agent may have renewed it meanwhile."""
         own = self._identity
         if own is None or not self._written or lease.spec.renew_time in self._written:
             return True
@@ -245,7 +248,7 @@ class NodeLease:
     # --- one renewal ---
 
     async def renew(self) -> None:
-        """Once. Raises what the API server or the way to it says."""
+        """Renew once. Raises the API server's error, or that of the connection."""
         if self._lease is None and not await self._find_again():
             return
         if self._lease is None:
@@ -266,7 +269,7 @@ class NodeLease:
                 await self._replace()
 
     async def _find_again(self) -> bool:
-        """Read the lease again; True if this agent may use it."""
+        """Read the lease again after a conflict; True if this agent may use it."""
         self._lease = await self._find()
         return self._lease is None or await self._judge(self._lease)
 
@@ -299,7 +302,7 @@ class NodeLease:
         return replace(lease, metadata=metadata, spec=spec)
 
     def _owners(self, known: tuple[OwnerReference, ...]) -> tuple[OwnerReference, ...]:
-        """The Node as it is now, in place of one that is gone; owners of other kinds stay."""
+        """Owners of the lease: the present Node instead of an earlier one; owners of other kinds stay."""
         if not self._node_uid or any(one.uid == self._node_uid for one in known):
             return known
         node = OwnerReference(api_version="v1", kind="Node", name=self._name, uid=self._node_uid)
@@ -307,7 +310,7 @@ class NodeLease:
 
 
 def _words(lease: Lease) -> str:
-    """Describe the last renewer in words."""
+    """The last renewer as text for messages."""
     known, holder = identity_in(lease), lease.spec.holder_identity or ""
     return known.words if known is not None else f"one without an identity (holder {holder!r} of the lease)"
 

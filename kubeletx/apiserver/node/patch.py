@@ -28,19 +28,19 @@ _OTHERS = frozenset({"volumesAttached", "phase", "config"})
 _REPLACED = frozenset({"addresses"})
 _LISTS = frozenset({"addresses", "declaredFeatures", "images", "runtimeHandlers", "volumesInUse"})
 _ALONG = frozenset({"declaredFeatures"})
-"""Older API servers do not keep it: it goes along with a report and is no reason for one."""
+"""Fields that older API servers drop: sent with other changes only, never a reason for a report."""
 _MAPS = frozenset({"capacity", "allocatable"})
 _OWN_NOTES = (RUNTIME_TYPE_PREFIX, RUNTIME_VERSION_PREFIX, PROVIDED_NODE_IP)
-"""Annotations that go when the node no longer has them."""
+"""Annotations that are removed when the node no longer has them."""
 _OWN_CONDITIONS = (RUNTIME_CONDITION_PREFIX, HEALTH_CONDITION_PREFIX)
-"""Beginnings of condition types that go when the node no longer has them."""
+"""Prefixes of condition types that are removed when the node no longer has them."""
 _GIVEN_UP = frozenset({"NodeStatusUnknown", "NodeStatusNeverUpdated"})
 
 
 def status_patch(
     current: NodeStatus, wanted: NodeStatus, *, heartbeat: datetime, is_due: bool
 ) -> dict[str, Any] | None:
-    """The value of ``status``; None when there is nothing to say. `is_due`: report even without a change."""
+    """Patch of ``status``; None without a difference. `is_due`: report even then."""
     before, after = _plain(current), _plain(wanted)
     patch: dict[str, Any] = {}
     for field in sorted((before.keys() | after.keys()) - _OTHERS - {"conditions"}):
@@ -72,20 +72,20 @@ def status_patch(
 def map_patch(
     current: Mapping[str, str], wanted: Mapping[str, str], own_prefix: str | tuple[str, ...]
 ) -> dict[str, str | None]:
-    """Labels or annotations to set, and those under our own prefix to remove; empty when all is as wanted."""
+    """Labels or annotations to set, and those with `own_prefix` to remove (None); empty without a difference."""
     gone = {key: None for key in current if key.startswith(own_prefix) and key not in wanted}
     return {**gone, **{key: value for key, value in wanted.items() if current.get(key) != value}}
 
 
 def metadata_patch(current: ObjectMeta, wanted: ObjectMeta) -> dict[str, dict[str, str | None]]:
-    """Labels and annotations to change; empty when all is as wanted."""
+    """Patch of labels and annotations; empty without a difference."""
     labels = map_patch(current.labels, wanted.labels, RUNTIME_LABEL_PREFIX)
     notes = map_patch(current.annotations, wanted.annotations, _OWN_NOTES)
     return {key: value for key, value in (("labels", labels), ("annotations", notes)) if value}
 
 
 def changes_of(patch: Mapping[str, Any], current: NodeStatus) -> dict[str, Any]:
-    """The patch without the conditions that go along unchanged; for the log."""
+    """The patch without unchanged conditions, for the log."""
     known = {one.type: (one.status, one.reason, one.message) for one in current.conditions}
     changed = [
         one
@@ -106,7 +106,7 @@ def is_given_up(current: NodeStatus, wanted: NodeStatus) -> bool:
 
 
 def _timed(one: NodeCondition, known: NodeCondition | None, now: datetime) -> NodeCondition:
-    """With the time of its last transition as readers of the API server saw it, as a kubelet has it."""
+    """The condition with the transition time that readers of the API server saw, as a kubelet keeps it."""
     since = one.last_transition_time
     if known is not None and known.last_transition_time is not None:
         if known.status == one.status:

@@ -1,9 +1,9 @@
-"""`TypeTaints`: taints of workload types follow the readiness of their runtimes, under a separate identity.
+"""`TypeTaints`: keeps taints of workload types equal to the readiness of their runtimes, with a separate identity.
 
 NodeRestriction lets a node set taints only at its registration. `--taint-kubeconfig` names an identity that may patch
-nodes (deploy/taints.yaml); reads come from the node's existing watch. Taints of others are kept: the
-list is replaced as a whole, under the version at which it was read, so that no change is lost. Repeated foreign changes
-are answered with growing delays (`ForeignWrites`).
+nodes (deploy/taints.yaml); reads come from the node's existing watch. Taints of others are kept: the list is replaced
+as a whole, with the version at which it was read, so that no change is lost. Repeated foreign changes are corrected
+with growing delays (`ForeignWrites`).
 
 Source: core/v1 NodeSpec.taints (atomic list); NodeRestriction, plugin/pkg/admission/noderestriction.
 """
@@ -31,24 +31,24 @@ log = structlog.get_logger(__name__)
 
 
 class TypeTaints:
-    """`run` is its one task."""
+    """Keeps the taints; `run` is its only task."""
 
     def __init__(
         self, client: KubeClient, watch_node: Callable[[], AsyncIterator[Node]], *, clock: Clock
     ) -> None:
-        """`watch_node`: the node as it stands, with the taints that are due, at each change of a condition."""
+        """`watch_node`: yields the node with its wanted taints, at each change of a condition."""
         self._client = client
         self._watch_node = watch_node
         self._clock = clock
         self._due: tuple[Taint, ...] | None = None
         self._told: tuple[Taint, ...] | None = None
-        """Taints that were due when the API server last had them."""
+        """Wanted taints that the API server last had; None before the first."""
         self._foreign = ForeignWrites(clock)
         self._current: Node | None = None
         self._news = asyncio.Event()
 
     def node_changed(self, node: Node | None) -> None:
-        """A listener of `ApiNode`, which may be behind what was written here."""
+        """Listener of `ApiNode`, whose Node may be older than what was written here."""
         before = self._current
         if node is not None and before is not None and is_older(node.metadata, before.metadata):
             return
@@ -56,7 +56,7 @@ class TypeTaints:
         self._news.set()
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Correct the taints until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._observe(), name="taints-due")
             await run_sync_loop(
@@ -104,7 +104,7 @@ class TypeTaints:
 
 
 def merged(current: tuple[Taint, ...], due: tuple[Taint, ...]) -> tuple[Taint, ...] | None:
-    """The whole list as it should be: those of others as they are, then ours; None: it is so already."""
+    """The whole list with those of others unchanged, then the wanted ones; None if nothing changes."""
     ours = [one for one in current if one.key.startswith(WORKLOAD_TAINT_PREFIX)]
     if {_said(one) for one in ours} == {_said(one) for one in due}:
         return None

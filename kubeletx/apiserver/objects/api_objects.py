@@ -39,7 +39,7 @@ WAIT_SECONDS = 5.0
 
 
 class ApiObjects:
-    """Implements `kubeletx.api.ClusterObjects`. `run` owns its watches."""
+    """Implements `kubeletx.api.ClusterObjects`. `run` runs its watches."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ApiObjects:
         clock: Clock,
     ) -> None:
         self.node_labels: Mapping[str, str] = {}
-        """Labels of the node in the API server: volumes may be bound to some nodes."""
+        """Labels of the Node in the API server: volumes may be restricted to some nodes."""
         self._client = client
         self._users: dict[PodUid, ObjectUser] = {}
         self._listeners: list[Callable[[PodUid], None]] = []
@@ -67,7 +67,7 @@ class ApiObjects:
             group.create_task(self._volumes.run(), name="api-claims")
 
     def subscribe(self, listener: Callable[[PodUid], None]) -> None:
-        """Call the listener for every pod whose objects changed or whose token is due."""
+        """Call the listener with every pod whose objects changed or whose token is due for renewal."""
         self._listeners.append(listener)
 
     # --- ClusterObjects ---

@@ -1,10 +1,10 @@
-"""Config maps and secrets that pods refer to: each is watched by itself for as long as a pod here refers to it.
+"""Config maps and secrets that pods refer to: each has a watch of its own while a pod of this node refers to it.
 
     pod follows ─► first user: list and watch metadata.name=NAME ─► content changed: its users are told
     pod leaves  ─► last user gone: the watch ends and the content is forgotten
 
-The Node authorizer lets a node see no others, and never a whole namespace. What is immutable is read once. While the
-API server is away the content stays as it was last seen. Source: kubelet, pkg/kubelet/util/manager.
+The Node authorizer lets a node see no others, and never a whole namespace. Immutable objects are read once. While the
+API server is unreachable the content stays as last seen. Source: kubelet, pkg/kubelet/util/manager.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ WAIT_SECONDS = 5.0
 """Time to wait for a first answer."""
 
 LISTS_AT_ONCE = 8
-"""After a restart all pods ask together; each new connection takes much memory until it rests."""
+"""Concurrent lists.
+
+After a restart all pods need theirs at once, and each new connection takes much memory while it is busy.
+"""
 
 Content = ConfigMap | Secret
 
@@ -62,7 +65,7 @@ class ObjectKey(msgspec.Struct, frozen=True):
 
 
 class _Followed:
-    """One object and its users: a `ReflectorSink` of at most one item."""
+    """One object and the pods that use it: a `ReflectorSink` of at most one item."""
 
     def __init__(self, key: ObjectKey, tell: Callable[[PodUid], None]) -> None:
         self.key = key
@@ -77,18 +80,18 @@ class _Followed:
         self._tell = tell
 
     def begin(self, group: asyncio.TaskGroup, reflector: Reflector[Content]) -> None:
-        """Watch from now on."""
+        """Begin to watch."""
         self.reflector = reflector
         self._task = group.create_task(reflector.run(), name=f"api-follow {self.key}")
 
     def end(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
 
     def replace(self, items: Sequence[Content], unreadable: Sequence[ObjectMeta]) -> None:
-        """The object, or nothing."""
+        """Store the listed object, or its absence."""
         if not unreadable:
             self._see(items[0] if items else None)
 
@@ -101,7 +104,7 @@ class _Followed:
         self._see(None)
 
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:
-        """The content that was seen last stays."""
+        """Keep the content that was seen last."""
 
     def _see(self, item: Content | None) -> None:
         data = None if item is None else data_of(item)
@@ -121,7 +124,7 @@ class FollowedObjects:
     """All config maps and secrets of all pods here."""
 
     def __init__(self, client: KubeClient, tell: Callable[[PodUid], None], *, clock: Clock) -> None:
-        """`tell`: content that a pod refers to has changed."""
+        """`tell`: called with a pod when an object that it refers to has changed."""
         self._client = client
         self._tell = tell
         self._clock = clock
@@ -135,7 +138,7 @@ class FollowedObjects:
         return frozenset(self._followed)
 
     async def run(self) -> None:
-        """Own all watches until cancelled."""
+        """Run all watches until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             try:
@@ -146,7 +149,7 @@ class FollowedObjects:
                 self._group = None
 
     def follow(self, user: ObjectUser) -> None:
-        """The pod refers to these and no others."""
+        """Watch exactly the objects that the pod refers to."""
         wanted = {ObjectKey(FollowedKind.CONFIG_MAP, user.namespace, name) for name in user.config_maps}
         wanted |= {ObjectKey(FollowedKind.SECRET, user.namespace, name) for name in user.secrets}
         for key in wanted:
@@ -158,7 +161,7 @@ class FollowedObjects:
         self._drop(user.uid, but=wanted)
 
     def leave(self, uid: PodUid) -> None:
-        """The pod refers to nothing any more."""
+        """Stop watching for this pod."""
         self._drop(uid, but=set())
 
     async def find(self, kind: FollowedKind, namespace: str, name: str) -> ObjectData | None:
@@ -208,7 +211,7 @@ class FollowedObjects:
 
 
 def data_of(item: Content) -> ObjectData:
-    """Content of the object."""
+    """Convert a config map or secret to `ObjectData`."""
     if isinstance(item, ConfigMap):
         return ObjectData(text=item.data, binary=item.binary_data, uid=str(item.metadata.uid))
     return ObjectData(binary=item.data, uid=str(item.metadata.uid))

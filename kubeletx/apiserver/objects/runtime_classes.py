@@ -1,6 +1,6 @@
-"""Runtime classes: those of the configuration, and beside them those of the cluster (DECISIONS 3-5).
+"""Runtime classes of the configuration and of the cluster (DECISIONS 3-5).
 
-A class's handler is the name of a runtime, or NAME--HANDLER. A class that the configuration maps stays as it says.
+A class's handler is the name of a runtime, or NAME--HANDLER. For a class in both, the configuration decides.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kubeletx.kube.types.objects import RuntimeClass
 
 
 class RuntimeClasses(Mapping[str, str]):
-    """Class to handler; changes while the agent runs. A `ReflectorSink` of runtime classes."""
+    """Class name → handler; changes while the agent runs. A `ReflectorSink` of runtime classes."""
 
     def __init__(self, configured: Mapping[str, str]) -> None:
         self._configured = dict(configured)
@@ -33,7 +33,7 @@ class RuntimeClasses(Mapping[str, str]):
         return len(self._found.keys() | self._configured.keys())
 
     def replace(self, items: Sequence[RuntimeClass], unreadable: Sequence[ObjectMeta]) -> None:
-        """These and no others, but what cannot be read stays as it was."""
+        """Replace all classes; undecodable ones keep their last form."""
         kept = {meta.name: self._found[meta.name] for meta in unreadable if meta.name in self._found}
         self._become({**kept, **{item.metadata.name: item.handler for item in items}})
 

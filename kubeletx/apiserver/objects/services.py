@@ -1,4 +1,4 @@
-"""Services of the cluster, watched as a whole, for the variables that containers get."""
+"""Services of the cluster, all of them watched, for the service variables of containers."""
 
 from __future__ import annotations
 

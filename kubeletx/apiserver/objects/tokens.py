@@ -1,7 +1,7 @@
-"""Tokens of pods' service accounts: requested, kept in memory, renewed before they expire (kubelet V6).
+"""Tokens of pods' service accounts: requested, cached in memory, renewed before they expire (kubelet V6).
 
-A token is bound to its pod and ends with it. It is renewed after 80 % of its life or a day, whichever comes
-first, minus a few random seconds; then the pod is notified and its volumes are written again. While that fails the old
+A token is bound to its pod and ends with it. It is renewed after 80 % of its life or a day, whichever comes first,
+minus a few random seconds; then the pod is notified and its volumes are written again. While renewal fails the old
 token is used until it expires. Tokens are never logged or shown. Source: kubelet, pkg/kubelet/token.
 """
 
@@ -35,15 +35,15 @@ LONGEST_SECONDS = 24 * 3600.0
 JITTER_SECONDS = 10.0
 RETRY_SECONDS = 30.0
 BEHIND_SECONDS = (0.05, 0.1, 0.2, 0.4)
-"""Waits for an API server that bound a pod a moment ago and whose authorizer or admission does not know it yet."""
+"""Delays of retries while the API server's authorizer or admission has not seen the pod's new binding yet."""
 _BEHIND = ("scheduled on a different node", "no relationship found")
-"""Messages of NodeRestriction and the Node authorizer while they have not seen the pod."""
+"""Error messages of NodeRestriction and the Node authorizer in that case."""
 
 
 class _Token(msgspec.Struct, kw_only=True):
-    """One token. `renew_at` on the monotonic clock, `ends_at` and `renew_by` on this machine's wall clock.
+    """One token. `renew_at`: monotonic; `ends_at` and `renew_by`: this machine's wall clock.
 
-    Ends are counted from the request: the API server's own time may be another one than ours.
+    They count from the request, since the API server's clock may differ.
     """
 
     value: bytes
@@ -56,7 +56,7 @@ class _Token(msgspec.Struct, kw_only=True):
 
 
 class PodTokens:
-    """Tokens of all pods here."""
+    """Tokens of all pods on this node."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class PodTokens:
         clock: Clock,
         draw: random.Random | None = None,
     ) -> None:
-        """`tell`: a token of the pod is due for renewal."""
+        """`tell`: called with a pod whose token is due for renewal."""
         self._client = client
         self._tell = tell
         self._clock = clock
@@ -76,7 +76,7 @@ class PodTokens:
         self._locks: dict[PodUid, asyncio.Lock] = {}
 
     async def token(self, user: ObjectUser, wanted: TokenParameters) -> bytes:
-        """A token with a good part of its life before it. Raises Unavailable when there is none to give."""
+        """A token with most of its life left. Raises Unavailable if there is none."""
         key = (user.uid, user.service_account, wanted)
         async with self._locks.setdefault(user.uid, asyncio.Lock()):
             known = self._tokens.get(key)
@@ -100,7 +100,7 @@ class PodTokens:
             return fresh.value
 
     def leave(self, uid: PodUid) -> None:
-        """The pod needs no tokens any more."""
+        """Drop the tokens of a pod that is gone."""
         self._locks.pop(uid, None)
         for key in [one for one in self._tokens if one[0] == uid]:
             del self._tokens[key]
@@ -108,7 +108,10 @@ class PodTokens:
             self._timers.pop(key)()
 
     def _is_due(self, token: _Token) -> bool:
-        """Compare by both clocks: the monotonic one stops while a machine sleeps, the wall clock may be set."""
+        """Return True if either clock says so.
+
+        The monotonic one stops while a machine sleeps, and the wall clock may be set.
+        """
         return self._clock.monotonic() >= token.renew_at or self._clock.now() >= token.renew_by
 
     def _schedule(self, key: tuple[PodUid, str, TokenParameters], when: float) -> None:

@@ -3,7 +3,7 @@
     bound ─► remembered for as long as the API server does not answer
     not there, not bound yet ─► looked at now and then; its pods are told when it is
 
-A node may not watch claims, so they are asked for again: after a second, later every ten.
+A node may not watch claims, so they are read again: after a second, later every ten.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _Key = tuple[str, str]
 
 
 class _NotUsable(Unavailable):
-    """The API server did answer."""
+    """The claim cannot be used, by the API server's answer; not a failed request."""
 
 
 class ClaimedVolumes:
-    """Looks claims up. `run` owns the looks at those that are waited for."""
+    """Finds the volumes of claims. `run` repeats the reads that pods wait for."""
 
     def __init__(
         self,
@@ -38,7 +38,10 @@ class ClaimedVolumes:
         *,
         clock: Clock,
     ) -> None:
-        """`tell`: a claim that the pod waited for can be used. `node`: its name and labels in the API server."""
+        """`tell`: called with a pod whose claim has become usable.
+
+        `node`: returns its name and labels in the API server.
+        """
         self._client = client
         self._tell = tell
         self._node = node
@@ -49,7 +52,7 @@ class ClaimedVolumes:
         self._news = asyncio.Event()
 
     async def run(self) -> None:
-        """Look at what is waited for, until cancelled."""
+        """Read the awaited claims again until cancelled."""
         delay = FIRST_SECONDS
         while True:
             if not self._waiting:
@@ -88,7 +91,7 @@ class ClaimedVolumes:
         return found
 
     def leave(self, uid: PodUid) -> None:
-        """The pod needs no claims any more."""
+        """Drop the claims of a pod that is gone."""
         for key, users in list(self._users.items()):
             users.discard(uid)
             if not users:

@@ -1,1 +1,1 @@
-"""Statuses of pods on their way to the API server."""
+"""Reporting of pod statuses to the API server."""

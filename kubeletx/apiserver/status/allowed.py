@@ -1,9 +1,9 @@
 """`allowed`: the part of a pod's status that an API server accepts. Pure.
 
-It refuses a status in which a terminated container runs again against its restart policy, and with
-it the whole status. That happens on a node: a failed probe ends a container with exit code 0 under
-OnFailure and starts another, init containers run again in a new sandbox, a pod that its runtime was taken from begins
-again. Such a container is reported in its earlier state, the rest as it is.
+An API server refuses a whole status in which a terminated container runs again against its restart policy. That happens
+on a node: a failed probe ends a container with exit code 0 under OnFailure and starts another, init containers run
+again in a new sandbox, a pod whose runtime was removed starts again. Such a container is reported in its earlier state,
+the rest as it is.
 
 Source: kubernetes, pkg/apis/core/validation ValidateContainerStateTransition; the kubelet sends nothing at all then
 (pkg/kubelet/status, checkContainerStateTransition).

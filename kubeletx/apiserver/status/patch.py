@@ -23,7 +23,7 @@ _REPLACED = frozenset({"podIPs", "hostIPs"})
 
 
 def status_patch(current: PodStatus, wanted: PodStatus) -> dict[str, Any] | None:
-    """The value of ``status`` in the patch; None when nothing differs."""
+    """Patch of ``status``; None without a difference."""
     before, after = _plain(current), _plain(wanted)
     patch: dict[str, Any] = {}
     for field in sorted((before.keys() | after.keys()) - _OTHERS - {"conditions"}):
@@ -55,7 +55,7 @@ def _is_ours(condition: PodCondition, known: Mapping[str, PodCondition]) -> bool
 
 
 def _condition(wanted: PodCondition, before: PodCondition | None) -> dict[str, Any]:
-    """The condition, with null for what it no longer says."""
+    """The condition, with null for fields that it no longer has."""
     value: dict[str, Any] = _plain(wanted)
     if before is not None:
         value.update(dict.fromkeys(_plain(before).keys() - value.keys()))

@@ -49,11 +49,11 @@ from .patch import status_patch
 log = structlog.get_logger(__name__)
 
 PARALLEL = 10
-"""Requests under way for different pods."""
+"""Concurrent requests for different pods."""
 QUIET_SECONDS = 1.0
 """Time a status waits for a newer one; a kubelet relists once a second."""
 MOST_SECONDS = 5.0
-"""Longest wait while other pods have news."""
+"""Longest wait while other pods change."""
 
 
 class _Pending(msgspec.Struct):
@@ -72,16 +72,16 @@ class _Reported(msgspec.Struct, frozen=True):
     wanted: PodStatus
     answer: Pod
     lists: int
-    """Whole lists that had come by then."""
+    """Number of complete lists received by then."""
 
 
 class StatusReporter:
-    """`board_changed` and `api_changed` are its ears, `run` its one task."""
+    """Reports statuses; `board_changed` and `api_changed` are its inputs, `run` is its only task."""
 
     def __init__(
         self, client: KubeClient, pods: ApiPods, *, clock: Clock, is_here: Callable[[PodUid], bool]
     ) -> None:
-        """`is_here`: whether the manager has the pod."""
+        """`is_here`: returns whether the manager has the pod."""
         self._client = client
         self._pods = pods
         self._clock = clock
@@ -89,8 +89,10 @@ class StatusReporter:
         self._wanted: dict[PodUid, _Pending] = {}
         self._told: dict[PodUid, _Reported] = {}
         self._let_go: dict[PodUid, int] = {}
-        """Pods that were deleted by an answered request, or were not there any more, and the lists that had come by then.
-        The watch brings the mark of the deletion before its end, and finalizers may keep the pod for long."""
+        """UID of a pod whose deletion was accepted, or that did not exist → number of lists received by then.
+
+        The watch shows the deletion mark before the end, and finalizers may keep the pod for long.
+        """
         self._statics: dict[PodUid, DesiredPod] = {}
         self._static_uids: dict[Key, PodUid] = {}
         self._queue: dict[PodUid, None] = {}
@@ -106,7 +108,7 @@ class StatusReporter:
     # --- ears ---
 
     def board_changed(self, desired: DesiredPod, facts: PodFacts, status: PodStatus | None) -> None:
-        """A listener of the status board."""
+        """Listener of the status board."""
         if not desired.traits.is_cluster and not self._static_changed(desired, status):
             return
         known = self._wanted.get(desired.uid)
@@ -125,7 +127,7 @@ class StatusReporter:
             self._put(desired.uid)
 
     def api_changed(self, pod: Pod, is_there: bool) -> None:
-        """A listener of `ApiPods`."""
+        """Listener of `ApiPods`."""
         if is_mirror(pod):
             uid = self._static_uids.get((pod.namespace, pod.name))
             if uid is not None and is_there:
@@ -143,13 +145,13 @@ class StatusReporter:
 
     @property
     def told_at(self) -> float:
-        """Monotonic time of the last report; the present time while one is due."""
+        """Monotonic time of the last report; the present time while a report is due."""
         return self._clock.monotonic() if self._queue or self._busy else self._told_at
 
     # --- life ---
 
     async def run(self) -> None:
-        """Report until cancelled; may begin again after that."""
+        """Report until cancelled; may be started again."""
         for uid in self._wanted:
             self._put(uid)
         slots = asyncio.Semaphore(PARALLEL)
@@ -205,7 +207,7 @@ class StatusReporter:
             log.debug("Found another pod of this name in the API", pod=pod.ref, pod_uid=uid)
 
     def _static_changed(self, desired: DesiredPod, status: PodStatus | None) -> bool:
-        """Return True if there is a pod to report; statuses of a removed static pod are dropped."""
+        """Return True if there is a mirror to report to; statuses of a removed static pod are dropped."""
         key = (desired.pod.namespace, desired.pod.name)
         if status is None:
             self._statics.pop(desired.uid, None)
@@ -218,7 +220,7 @@ class StatusReporter:
         return True
 
     def _target(self, uid: PodUid) -> Pod | None:
-        """Pod of the API that shows the status: itself, or the mirror of a static pod."""
+        """The pod in the API that shows the status: itself, or the mirror of a static pod; None if there is none."""
         static = self._statics.get(uid)
         if static is None:
             return self._pods.pods.get(uid)
@@ -228,7 +230,7 @@ class StatusReporter:
         return mirror
 
     async def _patch(self, uid: PodUid, pod: Pod, wanted: _Pending, *, is_last: bool = True) -> None:
-        """`is_last`: the pod is deleted next, so that nothing waits."""
+        """Send the patch. `is_last`: the pod is deleted next, so it is sent without a wait."""
         told = self._told.get(uid)
         if told is not None and told.answer.uid != pod.uid:
             told = None  # of the mirror before
@@ -279,14 +281,14 @@ class StatusReporter:
         self._news.set()
 
     def _put_seen(self, uid: PodUid, pod: Pod) -> None:
-        """The API server's pod changed, perhaps by what was told; what waits goes on waiting."""
+        """Queue a comparison: the API server's pod changed, perhaps by an own report; a waiting status keeps its time."""
         wanted = self._wanted.get(uid)
         may_wait = wanted is None or (uid in self._later and is_startup_only(wanted.status))
         if not may_wait or pod.metadata.deletion_timestamp is not None:
             self._put(uid)
 
     def _put_at(self, uid: PodUid, when: float, *, latest: float) -> None:
-        """At the monotonic time `when`, or in a quiet moment up to `latest`, unless it is told before that."""
+        """Queue a report for the monotonic time `when`, or for a quiet moment up to `latest`."""
         if uid not in self._queue and uid not in self._later:
             self._later[uid] = self._clock.call_at(when, lambda: self._put_when_quiet(uid, latest))
 

@@ -1,4 +1,4 @@
-"""Admission: whether a pod may run on this node, decided once, before it is bound."""
+"""Admission: decides once, before a pod is bound to a runtime, whether the pod may run on this node."""
 
 from .chain import admit, admit_beside
 from .counter import FreedRoom, NodeAdmission

@@ -38,8 +38,8 @@ def admit(
 ) -> Rejection | None:
     """Reason the pod cannot run here together with `others`; None if it is admitted.
 
-    `traits`: of the chosen runtime, None if it has not answered yet (the pod then waits for it anyway).
-    All of `others` are taken to be of the same source, on this node.
+    `traits`: of the chosen runtime, None if it has not answered yet (the pod then waits for it anyway). All of `others`
+    count as pods on this node from the same source.
     """
     taken = (taken_by(other, source, None) for other in others)
     return admit_beside(
@@ -55,7 +55,10 @@ def admit_beside(
     traits: Traits | None,
     handler: str = "",
 ) -> Rejection | None:
-    """The same with the others' sum at hand. `wanted` None: the pod takes nothing of this node."""
+    """The same as `admit`, with the other pods' sum already computed (`occupancy`).
+
+    `wanted`: what the pod takes of this node; None: nothing.
+    """
     refusal = check_annotations(pod)
     refusal = refusal or check_sysctls(pod, node) or check_system(pod, node) or check_groups(pod, node)
     if refusal is None and wanted is not None:
@@ -72,13 +75,13 @@ def admit_beside(
 
 
 def check_annotations(pod: Pod) -> Rejection | None:
-    """Our own annotations can be read: an API server does not look at them."""
+    """Reject a pod whose kubeletx annotations are invalid; an API server does not check them."""
     problems = validate_annotations(pod, pod.ref)
     return Rejection(reason=Event.FAILED_VALIDATION, message=str(problems[0])) if problems else None
 
 
 def check_runtime(pod: Pod, traits: Traits | None, handler: str = "") -> Rejection | None:
-    """The chosen runtime, by the handler of the pod's class, can do all that the pod needs."""
+    """Reject a pod that needs what the chosen runtime, with the handler of the pod's class, cannot do."""
     lacks = missing(pod, traits, handler) if traits is not None else ()
     if not lacks:
         return None

@@ -1,7 +1,7 @@
-"""`NodeAdmission`: admission with a memory: who was admitted, and what that takes.
+"""`NodeAdmission`: admits pods and remembers which pods are admitted and what they take.
 
-Synchronous: of two pods that ask in the same moment the second sees the first one counted. The sum is kept,
-so that a pod costs the same to admit whether ten or five thousand run.
+Synchronous: of two pods that ask at the same moment, the second sees the first one counted. The sum is kept, so that
+admitting a pod costs the same with ten pods or five thousand.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .taints import check_taints
 
 
 class HasTraits(Protocol):
-    """A runtime as far as admission looks at it (`RuntimeHandle`)."""
+    """The part of a runtime that admission reads (`RuntimeHandle` implements it)."""
 
     @property
     def traits(self) -> Traits | None:
@@ -54,9 +54,11 @@ class NodeAdmission:
         door: Door | None = None,
         runtime_labels: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`door`: what the node is short of now, and whether it is going down.
+        """`door`: the node's present pressure and shutdown.
 
-        `runtime_labels`: the labels of this node's runtimes now; they replace what the cluster has of them.
+        `runtime_labels`: returns the labels of this node's runtimes.
+
+        They replace the cluster's copy of these labels.
         """
         self._node = node
         self._runtime_labels = runtime_labels
@@ -67,26 +69,28 @@ class NodeAdmission:
         self._with_ports: dict[PodUid, Taken] = {}
         self._amounts: dict[str, int] = {}
         self._reserved: set[PodUid] = set()
-        """Counted before others have left their room."""
+        """Pods counted while the pods that make way for them still run."""
 
     @property
     def occupancy(self) -> Occupancy:
-        """Present occupancy of the node."""
+        """Sum of what all counted pods take of the node."""
         ports = tuple((port, taken.ref) for taken in self._with_ports.values() for port in taken.ports)
         return Occupancy(amounts=dict(self._amounts), pods=len(self._taken), ports=ports)
 
     @property
     def labels(self) -> dict[str, str]:
-        """The Node's labels as they are known now."""
+        """The Node's labels, as last read from the cluster, with the runtimes' labels as they are now."""
         return with_runtime_labels(self._node.labels, self._runtime_labels())
 
     def follow(self, look: Callable[[], Awaitable[None]]) -> None:
-        """`look` asks the cluster for the Node and ends in `relabel`; it raises nothing."""
+        """Set the function that `refresh` awaits. It reads the Node and calls `relabel`; it must not raise."""
         self._look = look
 
     def relabel(self, labels: Mapping[str, str] | None, taints: Sequence[Taint] = ()) -> None:
-        """Labels and taints of the Node as the cluster has them, users' own among them; None: those that the agent
-        gives."""
+        """Set labels and taints of the Node as the cluster has them, users' own included.
+
+        `labels` None: use those that the agent gives the Node.
+        """
         known = dict(self._own_labels if labels is None else labels)
         self._node = replace(self._node, labels=known, taints=tuple(taints))
 
@@ -100,7 +104,10 @@ class NodeAdmission:
         return runtime_awaited(pod, self._node_now())
 
     def admit(self, desired: DesiredPod, handle: HasTraits, handler: str = "") -> Rejection | None:
-        """Admit and count the pod, or say why not. Asking again for a counted pod admits it again."""
+        """Admit and count the pod, or return the reason for the refusal; None if admitted.
+
+        A pod that is counted already is admitted again.
+        """
         if desired.uid in self._reserved:
             self.release(desired.uid)
         if desired.uid in self._taken:
@@ -122,8 +129,8 @@ class NodeAdmission:
     ) -> FreedRoom | Rejection | None:
         """Reserve room for a critical pod that was not admitted, or return the refusal; None if no pod may end for it.
 
-        `leaves`: whether a pod is at its end already, `may_leave`: whether it could be ended. Ask `admit` again
-        whenever one has left: the reservation holds until then.
+        `leaves`: whether a pod is ending already. `may_leave`: whether it could be ended. Call `admit` again whenever
+        one has left: the reservation holds until then.
         """
         wanted = taken_by(desired.pod, desired.traits, handle.traits)
         if wanted is None or not wanted.is_critical:
@@ -170,13 +177,13 @@ class NodeAdmission:
         return replace(self._node, labels=self.labels)
 
     def restore(self, pod: Pod, handle: HasTraits | None = None, source: SourceTraits = CLUSTER) -> None:
-        """Count a pod that runs already, whatever the sums say (A6). `handle` None: it is gone."""
+        """Count a pod that already runs, without any check (A6). `handle` None: its runtime is not configured any more."""
         wanted = taken_by(pod, source, handle.traits if handle is not None else None)
         if wanted is not None and pod.uid not in self._taken:
             self._count(wanted)
 
     def change(self, pod: Pod, handle: HasTraits, source: SourceTraits = CLUSTER) -> Rejection | None:
-        """Count the pod with what it wants now in place of what it took, or say why that does not fit."""
+        """Count the pod with what its changed spec wants; return the reason, and change nothing, if that does not fit."""
         before = self._taken.get(pod.uid)
         self.release(pod.uid)
         wanted = taken_by(pod, source, handle.traits)
@@ -192,7 +199,7 @@ class NodeAdmission:
         return wanted is None or check_resources(wanted, self._node, Occupancy()) is None
 
     def release(self, uid: PodUid) -> None:
-        """The pod takes nothing any more; unknown ones are ignored."""
+        """Stop counting the pod; unknown UIDs are ignored."""
         self._reserved.discard(uid)
         self._with_ports.pop(uid, None)
         taken = self._taken.pop(uid, None)

@@ -20,7 +20,7 @@ MEMORY_PRESSURE_TAINT = "node.kubernetes.io/memory-pressure"
 
 
 class Door:
-    """Present pressure and shutdown of the node: written by the evictor and the shutdown watch, read by admission."""
+    """Present pressure and shutdown of the node. The evictor and the shutdown watch write it, admission reads it."""
 
     def __init__(self) -> None:
         self.pressure = Pressure()
@@ -39,12 +39,12 @@ def check_pressure(desired: DesiredPod, pressure: Pressure) -> Rejection | None:
 
 
 def refused(pressure: Pressure) -> str:
-    """Message for a refused pod."""
+    """Message for a pod refused under pressure, with the node's conditions."""
     return f"The node had condition: [{' '.join(conditions(pressure))}]. "
 
 
 def conditions(pressure: Pressure) -> Sequence[str]:
-    """Names of the conditions that are true."""
+    """Names of the node conditions that are true, such as MemoryPressure."""
     named = (
         ("MemoryPressure", pressure.memory),
         ("DiskPressure", pressure.disk),

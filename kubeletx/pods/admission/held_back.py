@@ -27,7 +27,7 @@ def held_back(pod: Pod) -> Waiting | None:
 
 
 def _claims(pod: Pod) -> Iterator[str]:
-    """Every field that asks for devices by a claim (DRA), one that the scheduler made for the pod among them."""
+    """Yield every field that asks for devices by a claim (DRA), including a claim that the scheduler made for the pod."""
     spec, status = pod.spec, pod.status
     yield from (f"spec.resourceClaims[{index}]" for index in range(len(spec.resource_claims)))
     if spec.resources.claims:

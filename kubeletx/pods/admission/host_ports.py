@@ -14,7 +14,7 @@ ANY_ADDRESSES = ("", "0.0.0.0", "::")
 
 
 class HostPort(NamedTuple):
-    """`address` empty: all addresses of the node."""
+    """A port that a pod publishes on the node. `address` empty: on all addresses of the node."""
 
     protocol: str
     address: str
@@ -22,7 +22,7 @@ class HostPort(NamedTuple):
 
 
 def host_ports_of(pod: Pod) -> tuple[HostPort, ...]:
-    """Ports of regular containers and sidecars; on the node's network every container port is one."""
+    """Host ports of regular containers and sidecars; with hostNetwork every container port is a host port."""
     found = []
     for container in (*pod.spec.containers, *(c for c in init_units(pod) if is_sidecar(c))):
         for port in container.ports:

@@ -30,10 +30,10 @@ class AdmissionNode(Fact, frozen=True, kw_only=True):
     max_pods: int = 110
     labels: dict[str, str] = {}
     taints: tuple[Taint, ...] = ()
-    """Taints in the cluster; a pod of the cluster must tolerate those of effect NoExecute."""
+    """Taints in the cluster; a cluster's pod must tolerate those with effect NoExecute."""
     operating_system: str = "linux"
     allowed_unsafe_sysctls: tuple[str, ...] = ()
-    """Names, or beginnings followed by ``*``."""
+    """Names of sysctls; a name that ends in ``*`` matches every sysctl with this prefix."""
     has_apparmor: bool = True
     has_seccomp: bool = True
     has_user_namespaces: bool = True
@@ -50,16 +50,16 @@ class Taken(Fact, frozen=True, kw_only=True):
     ports: tuple[HostPort, ...] = ()
     qos: str = BEST_EFFORT
     is_critical: bool = False
-    """Only a critical pod of higher priority preempts it, and it preempts others."""
+    """True: only a critical pod of higher priority preempts it, and it may preempt others."""
     priority: int | None = None
-    """spec.priority; None for static pods without one, which are never compared."""
+    """spec.priority; None for static pods without one, whose priorities are not compared."""
 
 
 def taken_by(pod: Pod, source: SourceTraits, traits: Traits | None) -> Taken | None:
     """Resources the pod takes of this node; None if it runs on another machine.
 
-    The runtime's own overhead counts for pods of node-local sources that declare none; a cluster's
-    scheduler has not counted it, so that it must not reject the cluster's pods.
+    The runtime's own overhead is added for pods of node-local sources that declare none. It is not added for pods of a
+    cluster: its scheduler did not count it, so it must not cause a rejection here.
     """
     if traits is not None and traits.remote:
         return None
@@ -83,16 +83,16 @@ def taken_by(pod: Pod, source: SourceTraits, traits: Traits | None) -> Taken | N
 
 
 class Occupancy(Fact, frozen=True, kw_only=True):
-    """All that is taken: sums of `amounts`, the number of pods, and who has which port."""
+    """Resources that all pods take together: sums of `amounts`, the number of pods, and the holder of each port."""
 
     amounts: dict[str, int] = {}
     pods: int = 0
     ports: tuple[tuple[HostPort, str], ...] = ()
-    """(port, namespace/name of the pod that has it)."""
+    """(port, namespace/name of the pod that holds it)."""
 
 
 def occupancy_of(pods: Iterable[Taken]) -> Occupancy:
-    """The sum over pods."""
+    """Sum up what these pods take."""
     amounts: dict[str, int] = {}
     ports: list[tuple[HostPort, str]] = []
     number = 0

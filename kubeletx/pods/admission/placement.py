@@ -20,7 +20,7 @@ _NO_MATCH = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affi
 
 
 class _Requirement(msgspec.Struct, frozen=True):
-    """`operator`: In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+    """One matchExpression. `operator`: In, NotIn, Exists, DoesNotExist, Gt or Lt."""
 
     key: str
     operator: str
@@ -28,26 +28,26 @@ class _Requirement(msgspec.Struct, frozen=True):
 
 
 class _Term(msgspec.Struct, frozen=True, rename="camel"):
-    """All requirements must hold."""
+    """One nodeSelectorTerm: all of its requirements must match."""
 
     match_expressions: tuple[_Requirement, ...] = ()
     match_fields: tuple[_Requirement, ...] = ()
 
 
 class _Selector(msgspec.Struct, frozen=True, rename="camel"):
-    """One of the terms must hold."""
+    """A NodeSelector: at least one of its terms must match."""
 
     node_selector_terms: tuple[_Term, ...] = ()
 
 
 class _NodeAffinity(msgspec.Struct, frozen=True, rename="camel"):
-    """Preferences are the scheduler's business."""
+    """The required part of spec.affinity.nodeAffinity; only the scheduler reads the preferred part."""
 
     required_during_scheduling_ignored_during_execution: _Selector | None = None
 
 
 class _Affinity(msgspec.Struct, frozen=True, rename="camel"):
-    """Pod affinity is the scheduler's business."""
+    """The nodeAffinity of spec.affinity; only the scheduler reads pod affinity."""
 
     node_affinity: _NodeAffinity | None = None
 
@@ -56,7 +56,7 @@ CORDONED, READY = "cordoned", "ready"
 
 
 def with_runtime_labels(labels: Mapping[str, str], runtimes: Mapping[str, str]) -> dict[str, str]:
-    """`labels` with the labels of this node's runtimes as they are now; the API server's copy may be older."""
+    """Replace the runtimes' labels in `labels` with their present values; the API server's copy may be older."""
     others = {key: value for key, value in labels.items() if not key.startswith(RUNTIME_LABEL_PREFIX)}
     return {**others, **runtimes}
 
@@ -84,7 +84,7 @@ def runtime_awaited(pod: Pod, node: AdmissionNode) -> Waiting | None:
 
 
 def check_system(pod: Pod, node: AdmissionNode) -> Rejection | None:
-    """The pod's operating system is the node's. A machine brings its own."""
+    """Reject a pod whose spec.os is not the node's. A virtual machine has its own operating system and always passes."""
     label = pod.metadata.labels.get(OS_LABEL)
     if label is not None and label != node.operating_system:
         return Rejection(
@@ -102,7 +102,7 @@ def check_system(pod: Pod, node: AdmissionNode) -> Rejection | None:
 
 
 def check_placement(pod: Pod, node: AdmissionNode) -> Rejection | None:
-    """The node has the labels that the pod demands."""
+    """Reject a pod whose node selector or required node affinity does not match the node's labels."""
     if any(node.labels.get(key) != value for key, value in pod.spec.node_selector.items()):
         return Rejection(reason=NODE_AFFINITY, message=_NO_MATCH)
     if pod.spec.affinity is None:
@@ -131,7 +131,7 @@ def _selects(selector: _Selector, name: str, labels: Mapping[str, str]) -> bool:
 
 
 def _holds(term: _Term, name: str, labels: Mapping[str, str]) -> bool:
-    """An empty term matches no node."""
+    """Return True if all requirements of the term match; an empty term matches no node."""
     if not term.match_expressions and not term.match_fields:
         return False
     fields = {"metadata.name": name}

@@ -23,7 +23,7 @@ from ..model.facts import Rejection
 from .node import CPU, MEMORY, PODS, Taken
 
 Missing: TypeAlias = Mapping[str, int]
-"""Resource name to how much of it is missing; always more than nothing."""
+"""Resource name to the missing amount, always above 0."""
 
 MESSAGE = "Preempted in order to admit critical pod"
 
@@ -55,7 +55,10 @@ def choose_victims(missing: Missing, wanted: Taken, pods: Iterable[Taken]) -> tu
 
 
 def no_victims(missing: Missing, wanted: Taken, pods: Iterable[Taken], refusal: Rejection) -> Rejection:
-    """Rejection of `wanted` without victims, with the missing resource. `refusal`: its first rejection."""
+    """Rejection of `wanted` when no pod can make way for it; names the missing resource.
+
+    `refusal`: the rejection that started the search for victims.
+    """
     left = without(missing, [pod for pod in pods if may_preempt(wanted, pod)])
     lacks = ", ".join(
         f"{name}: {amount}{'m' if name == CPU else ''}" for name, amount in sorted(left.items())
@@ -77,7 +80,7 @@ def without(missing: Missing, pods: Iterable[Taken]) -> dict[str, int]:
 
 
 def _class(pod: Taken) -> tuple[bool, int, int]:
-    """The higher, the later it goes."""
+    """Sort key of a pod's class: best effort, burstable, guaranteed, critical by priority; higher ones end later."""
     priority = pod.priority if pod.is_critical and pod.priority is not None else 0
     return pod.is_critical, priority, _CLASSES.index(pod.qos)
 
@@ -94,13 +97,13 @@ def _nearest(pods: Sequence[Taken], missing: Missing) -> list[Taken]:
 
 
 def _distance(pod: Taken, missing: Missing) -> float:
-    """Each resource weighs the same: the square of the part that is still missing without the pod."""
+    """Distance to enough room if `pod` ends: the sum over resources of (missing part)²; 0 is enough."""
     parts = ((amount - _amount(pod, name)) / amount for name, amount in missing.items())
     return sum(part * part for part in parts if part > 0)
 
 
 def _needed(missing: Missing, victims: Sequence[Taken]) -> tuple[Taken, ...]:
-    """Remove victims that others made unnecessary, the highest class first."""
+    """Remove the victims that are not needed because the others free enough, highest class first."""
     kept = list(victims)
     for pod in reversed(victims):
         others = [one for one in kept if one is not pod]

@@ -22,18 +22,18 @@ class Shortage(NamedTuple):
 
     @property
     def missing(self) -> int:
-        """Missing amount."""
+        """Amount by which the request exceeds what is free."""
         return self.used + self.requested - self.capacity
 
 
 def check_resources(wanted: Taken, node: AdmissionNode, occupancy: Occupancy) -> Rejection | None:
-    """The first shortage decides."""
+    """Reject the pod for its first shortage; None if everything fits."""
     first = next(shortages(wanted, node, occupancy), None)
     return out_of(first) if first is not None else None
 
 
 def shortages(wanted: Taken, node: AdmissionNode, occupancy: Occupancy) -> Iterator[Shortage]:
-    """Pods first, then cpu, memory, ephemeral-storage, then all other resources by name."""
+    """Yield each resource of which too little is left: pods, cpu, memory, ephemeral-storage, then the others by name."""
     if occupancy.pods + 1 > node.max_pods:
         yield Shortage(PODS, 1, occupancy.pods, node.max_pods)
     others = sorted(set(wanted.amounts) - set(_FIRST))
@@ -47,8 +47,11 @@ def shortages(wanted: Taken, node: AdmissionNode, occupancy: Occupancy) -> Itera
 
 
 def _is_unlimited(name: str, node: AdmissionNode) -> bool:
-    """Return True for unmeasured basic resources, and for extended ones this node does not have: a cluster
-    may provide these in other ways."""
+    """Return True if the node does not limit this resource.
+
+    These are basic resources that were not measured, and extended ones that this node does not list: a cluster may
+    provide them in other ways.
+    """
     return name not in node.allocatable and (name in _FIRST or _is_extended(name))
 
 

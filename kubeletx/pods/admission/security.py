@@ -17,7 +17,7 @@ UNCONFINED = "Unconfined"
 
 
 def check_groups(pod: Pod, node: AdmissionNode) -> Rejection | None:
-    """supplementalGroupsPolicy Strict needs a runtime that obeys it."""
+    """Reject supplementalGroupsPolicy Strict if the pod's runtime does not support it."""
     context = pod.spec.security_context
     if context is None or context.supplemental_groups_policy != "Strict" or node.has_strict_groups:
         return None
@@ -28,14 +28,14 @@ def check_groups(pod: Pod, node: AdmissionNode) -> Rejection | None:
 
 
 def check_apparmor(pod: Pod, node: AdmissionNode) -> Rejection | None:
-    """A profile needs AppArmor in the kernel."""
+    """Reject a pod with an AppArmor profile if the kernel has no AppArmor."""
     if node.has_apparmor or not any(_profiles(pod, "app_armor_profile")):
         return None
     return Rejection(reason="AppArmor", message="Cannot enforce AppArmor: it is not enabled on the host")
 
 
 def check_features(pod: Pod, node: AdmissionNode) -> Rejection | None:
-    """Seccomp profiles and user namespaces need the kernel's support."""
+    """Reject seccomp profiles and user namespaces that the kernel does not support."""
     if not node.has_seccomp and any(_profiles(pod, "seccomp_profile")):
         return _unsupported("seccomp profiles")
     if not node.has_user_namespaces and pod.spec.host_users is False:
@@ -48,7 +48,7 @@ def _unsupported(what: str) -> Rejection:
 
 
 def _profiles(pod: Pod, field: str) -> Iterator[bool]:
-    """Yield for each security context whether it demands a profile of this kind."""
+    """Yield for each security context of the pod whether its `field` demands a profile."""
     spec = pod.spec
     contexts = [spec.security_context]
     for container in (*spec.init_containers, *spec.containers, *spec.ephemeral_containers):

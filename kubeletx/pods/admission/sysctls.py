@@ -33,7 +33,7 @@ _NETWORK = ("net.",)
 
 
 def check_sysctls(pod: Pod, node: AdmissionNode) -> Rejection | None:
-    """Every sysctl of the pod is allowed and belongs to a namespace of the pod's own."""
+    """Reject a pod with a sysctl that is not allowed, or that belongs to a namespace the pod shares with the node."""
     context = pod.spec.security_context
     for sysctl in context.sysctls if context is not None else ():
         name = dotted(sysctl.name)

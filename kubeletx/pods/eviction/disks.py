@@ -32,10 +32,11 @@ _LOCAL: Final = (layout.EMPTY_DIR, layout.DOWNWARD_API, layout.PROJECTED, layout
 
 
 class PodDisk(Fact, frozen=True, kw_only=True):
-    """`volumes`: those on the node's disk, by name. `logs`: by container. `other`: further files of the pod.
+    """Measured disk usage of one pod.
 
-    `at`: monotonic. `seconds`: what measuring took. `told`: all volumes below the pod's directory, those in memory
-    too, for statistics.
+    `volumes`: those on the node's disk, by name. `logs`: by container. `other`: further files of the pod. `at`:
+    monotonic. `seconds`: duration of the measurement. `told`: all volumes below the pod's directory, memory-backed ones
+    included, for statistics.
     """
 
     at: float
@@ -58,7 +59,7 @@ class DiskBoard:
         clock: Clock,
         period_seconds: float = PERIOD_SECONDS,
     ) -> None:
-        """`pods`: those that are worth measuring now."""
+        """`pods`: returns the pods that are worth measuring now."""
         self._context = context
         self._pods = pods
         self._blocking = blocking
@@ -78,7 +79,7 @@ class DiskBoard:
             await self._clock.sleep(LOOK_SECONDS)
 
     async def refresh(self, *, max_age_seconds: float | None = None) -> None:
-        """Measure pods whose figures are due, or all whose figures are older than this."""
+        """Measure the pods that are due. `max_age_seconds`: instead, all pods whose figures are older than this."""
         pods = list(self._pods())
         for uid in self._figures.keys() - {pod.uid for pod in pods}:
             del self._figures[uid]
@@ -124,7 +125,7 @@ def _measure(context: NodeContext, pod: Pod, now: float, wall: float) -> PodDisk
 
 
 def _children(path: Path) -> list[Path]:
-    """The directories in a directory; no link counts."""
+    """The subdirectories of a directory, without links."""
     try:
         with hold_directory(path, depth=1) as directory:
             return [path / name for name in directory.directories()]

@@ -1,11 +1,11 @@
-"""`Evictor`: looks every ten seconds, tells what the node is short of, and ends one pod at a time to relieve it.
+"""`Evictor`: looks every ten seconds at what the node is short of, and ends one pod at a time to relieve it.
 
     signals ─► thresholds ─┬─► conditions of the node, admission
                            └─► limits of pods' own ─► disk: dead containers, unused images ─► the first pod by rank
                                                                     of the store that is short alone
 
-After an eviction the next look comes once the pod has stopped. What is decided is in `thresholds`, `rank` and
-`limits`; this file asks, waits and acts. Source: kubelet, pkg/kubelet/eviction/eviction_manager.go.
+After an eviction the next look comes once the pod has stopped. Decisions are in `thresholds`, `rank` and `limits`; this
+file reads, waits and acts. Source: kubelet, pkg/kubelet/eviction/eviction_manager.go.
 """
 
 from __future__ import annotations
@@ -62,8 +62,10 @@ STORES_SECONDS: Final = 300.0
 
 
 class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """`hold_seconds`: how long a pressure is reported after it ended. `max_grace_seconds`: of soft evictions.
-    `local_limits`: whether pods are ended for limits of their own."""
+    """Settings of the evictor. `hold_seconds`: time for which a pressure is still reported after it ended.
+
+    `max_grace_seconds`: of soft evictions. `local_limits`: whether pods are ended for limits of their own.
+    """
 
     thresholds: tuple[Threshold, ...] = ()
     hold_seconds: float = TRANSITION_SECONDS
@@ -72,7 +74,7 @@ class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EvictedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """Node as the evictor sees it. `pids`: number of processes of a pod; None if unknown."""
+    """The parts of the node that the evictor reads. `pids`: returns the number of processes of a pod; None if unknown."""
 
     root_dir: Path
     ref: ObjectRef
@@ -84,12 +86,12 @@ class EvictedNode(msgspec.Struct, frozen=True, kw_only=True):
     disks: DiskBoard
     pids: Callable[[Pod], int | None] = lambda _pod: None
     evictions: Counter[str] = msgspec.field(default_factory=Counter)
-    """Counted by signal."""
+    """Evictions by signal."""
     proc: Path = Path("/proc")
 
 
 class Evictor:
-    """`run` is its one task."""
+    """The eviction loop; `run` is its only task."""
 
     def __init__(
         self,
@@ -125,7 +127,7 @@ class Evictor:
                 await self._wait(LOOK_SECONDS)
 
     async def look(self) -> Sequence[PodUid]:
-        """One look; the pods that it ended."""
+        """Look once at all signals and act on them; returns the pods that it ended."""
         mono = self._clock.monotonic()
         look = step(
             self._state,
@@ -164,7 +166,10 @@ class Evictor:
         )
 
     async def _find_mounts(self) -> None:
-        """Ask stores where they keep their data, now and then; what one said last holds while it is silent."""
+        """Ask the image stores at intervals where they keep their data.
+
+        A store that does not answer keeps its last known place.
+        """
         local = self._local_runtimes()
         now = self._clock.monotonic()
         if now < self._mounts_until and local == self._mounts.keys():
@@ -195,7 +200,7 @@ class Evictor:
     # --- pods ---
 
     def _active(self) -> Iterator[PodWorker]:
-        """Pods that run on this machine and whose end their runtime could bring about."""
+        """Yield pods that run on this machine and whose runtime can end them now."""
         local = self._local_runtimes()
         for worker in self._node.pods.workers.values():
             handle = self._node.registry.find(worker.facts.runtime) if worker.facts.runtime else None
@@ -236,7 +241,7 @@ class Evictor:
     # --- relief ---
 
     async def _relieve(self, met: Met) -> bool:
-        """Remove dead containers and unused images of the stores on this disk; whether that was enough."""
+        """Remove dead containers and unused images of the stores on this disk; True if the threshold is no longer met."""
         disks, _ = await self._read()
         on_it = {name for disk in disks if disk.place == met.observation.place for name in disk.runtimes}
         if not on_it:
@@ -251,7 +256,7 @@ class Evictor:
         return met.key not in again.state.acting
 
     async def _remove_dead(self, runtimes: set[RuntimeName]) -> None:
-        """Containers of pods that have ended; what their status tells of them is written down."""
+        """Remove the containers of pods that have ended; the pods' statuses have the data already."""
         for worker in list(self._node.pods.workers.values()):
             runtime = worker.facts.runtime
             if runtime not in runtimes or not has_ended(worker.desired, worker.facts):
@@ -323,7 +328,7 @@ class Evictor:
         )
 
     async def _stopped(self, uids: Sequence[PodUid]) -> None:
-        """Wait until nothing of them runs, but not for ever."""
+        """Wait until nothing of these pods runs, at most `STOP_SECONDS`."""
         end = self._clock.monotonic() + STOP_SECONDS
         while self._clock.monotonic() < end:
             await self._clock.sleep(1.0)

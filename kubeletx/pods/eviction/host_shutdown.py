@@ -29,14 +29,14 @@ MESSAGE: Final = "Pod was terminated in response to imminent node shutdown."
 RETRY_SECONDS: Final = 30.0
 LOOK_SECONDS: Final = 0.2
 TELL_SECONDS: Final = 5.0
-"""Time the host waits for statuses that are not reported yet."""
+"""Time for which the shutdown waits until all statuses are reported."""
 
 
 class ShutdownLock(Protocol):
-    """Delays a shutdown of the host (`node.logind.Logind`)."""
+    """A lock that delays a shutdown of the host (`node.logind.Logind` implements it)."""
 
     async def open(self, delay_seconds: int) -> bool:
-        """Hold the lock for so long; whether the host is going down already. Raises Unavailable."""
+        """Take the lock with this delay; True if the host is going down already. Raises Unavailable."""
         ...
 
     async def hold(self) -> None:
@@ -44,11 +44,11 @@ class ShutdownLock(Protocol):
         ...
 
     def release(self) -> None:
-        """Let the host go on."""
+        """Release the lock, so that the host goes on."""
         ...
 
     async def next(self) -> bool:
-        """True when a shutdown begins, False when it was called off."""
+        """Wait for the next signal: True when a shutdown begins, False when it is cancelled."""
         ...
 
     def close(self) -> None:
@@ -57,7 +57,7 @@ class ShutdownLock(Protocol):
 
 
 class HostShutdown:
-    """`run` is its one task; without groups it does nothing."""
+    """Ends pods when the host shuts down. `run` is its only task; without groups it does nothing."""
 
     def __init__(
         self,
@@ -71,7 +71,10 @@ class HostShutdown:
         on_change: Callable[[bool], object],
         has_told: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`on_change`: called with whether the host is going down. `has_told`: whether all statuses are reported."""
+        """`on_change`: called with True when a shutdown begins, False when it is cancelled.
+
+        `has_told`: whether all statuses are reported.
+        """
         self._lock = lock
         self._groups = tuple(groups)
         self._pods = pods
@@ -82,10 +85,10 @@ class HostShutdown:
         self._has_told = has_told
         self._problem = ""
         self._is_closed = False
-        """The node refuses pods for a shutdown, perhaps one that was called off while the bus was away."""
+        """True while the node refuses pods for a shutdown; it may have been cancelled while the bus was unreachable."""
 
     async def run(self) -> None:
-        """Watch until cancelled; a bus or logind that is away is tried again."""
+        """Watch until cancelled; reconnects when the bus or logind is unreachable."""
         if not total_seconds(self._groups):
             return
         while True:
@@ -141,7 +144,7 @@ class HostShutdown:
         self._lock.release()
 
     async def _end(self, uids: Sequence[PodUid], seconds: int) -> None:
-        """End them together, and wait until they have stopped or their time is over."""
+        """End these pods together and wait, at most `seconds`, until they have stopped."""
         for uid in uids:
             worker = self._pods.workers.get(uid)
             if worker is not None:

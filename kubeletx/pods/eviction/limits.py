@@ -30,7 +30,7 @@ def has_storage_limits(pod: Pod) -> bool:
 
 
 def empty_dir_limits(pod: Pod) -> dict[str, str]:
-    """Volume name to its sizeLimit, of those on disk."""
+    """Volume name to sizeLimit, for emptyDir volumes on disk."""
     return {
         volume.name: volume.empty_dir.size_limit
         for volume in pod.spec.volumes
@@ -42,14 +42,14 @@ def empty_dir_limits(pod: Pod) -> dict[str, str]:
 
 
 class Exceeded(NamedTuple):
-    """A limit of the pod's own. `signal`: the kubelet's name for it in metrics."""
+    """A limit of the pod that its usage exceeds. `signal`: the kubelet's name for it in metrics."""
 
     signal: str
     message: str
 
 
 def exceeded(use: PodUse) -> Exceeded | None:
-    """The first limit that the pod exceeds; None: none, or it is never evicted."""
+    """The first limit that the pod exceeds; None if it exceeds none, or is critical and never evicted."""
     if use.is_critical:
         return None
     return _volumes(use) or (None if use.is_machine else _pod(use) or _containers(use))

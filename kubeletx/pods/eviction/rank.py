@@ -33,7 +33,7 @@ def resource_of(signal: str) -> str:
 
 
 def is_disk(signal: str) -> bool:
-    """Return True if removing images and dead containers may help before an eviction."""
+    """Return True if the signal is about a disk, so that removing images and dead containers may help first."""
     return resource_of(signal) in (EPHEMERAL_STORAGE, INODES)
 
 
@@ -54,7 +54,7 @@ def parts_of(use: PodUse, met: Met) -> frozenset[DiskPart]:
 
 
 def rank(uses: Iterable[PodUse], met: Met) -> list[PodUse]:
-    """The pods that may be ended for this threshold, the first one first."""
+    """The pods that may be ended for this threshold, in the order of eviction."""
     able = [use for use in uses if not use.is_critical and is_concerned(use, met)]
     if met.threshold.signal == PIDS:
         return sorted(able, key=lambda use: (use.priority, -(use.pids or 0), use.uid))

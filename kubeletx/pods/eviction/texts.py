@@ -31,22 +31,22 @@ def low_on(met: Met, use: PodUse) -> str:
 
 
 def empty_dir_over(volume: str, limit: str) -> str:
-    """An emptyDir grew beyond its sizeLimit."""
+    """Message for an emptyDir larger than its sizeLimit."""
     return f'Usage of EmptyDir volume "{volume}" exceeds the limit "{limit}". '
 
 
 def container_over(container: str, limit: str) -> str:
-    """A container wrote more than its limit of ephemeral storage."""
+    """Message for a container above its limit of ephemeral storage."""
     return f'Container {container} exceeded its local ephemeral storage limit "{limit}". '
 
 
 def pod_over(limit: str) -> str:
-    """All of the pod takes more than its containers may together."""
+    """Message for a pod above the sum of its containers' limits of ephemeral storage."""
     return f"Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "
 
 
 def amount(resource: str, value: int) -> str:
-    """Bytes as 1Mi, numbers as they are."""
+    """Format a value of a resource: bytes as 1Mi, numbers as they are."""
     return quantity.from_bytes(value) if resource in ("memory", EPHEMERAL_STORAGE) else str(value)
 
 

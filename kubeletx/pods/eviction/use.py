@@ -23,7 +23,7 @@ class DiskPart(enum.Enum):
 
 
 class ContainerUse(Fact, frozen=True, kw_only=True):
-    """Usage of a container, or of a machine with its emulator. None if not measured, never 0 for that."""
+    """Usage of a container, or of a machine with its emulator. None, never 0, for what was not measured."""
 
     name: str
     memory_bytes: int | None = None
@@ -32,10 +32,10 @@ class ContainerUse(Fact, frozen=True, kw_only=True):
 
 
 class PodUse(Fact, frozen=True, kw_only=True):
-    """`image_place`: where the writable layers of its runtime are (`node.pressure.ImageDisk`); None: not known.
+    """Measured usage of one pod. `image_place`: where its runtime keeps writable layers; None if unknown.
 
     `volumes`: those on the node's disk, by name. `other`: further files of the pod, such as its hosts file.
-    `is_machine`: its root disk has a fixed size, so that limits of ephemeral storage hold by themselves.
+    `is_machine`: its root disk has a fixed size, so limits of ephemeral storage need no check.
     """
 
     uid: PodUid
@@ -50,12 +50,12 @@ class PodUse(Fact, frozen=True, kw_only=True):
 
     @property
     def priority(self) -> int:
-        """Higher is more important."""
+        """The pod's priority; higher is more important."""
         return priority_of(self.pod)
 
     @property
     def is_critical(self) -> bool:
-        """True if it is never evicted."""
+        """True if the pod is never evicted."""
         return is_critical(self.pod, self.source)
 
     @property

@@ -33,13 +33,14 @@ CLAIMS: Final = frozenset({"persistent_volume_claim", "ephemeral"})
 _OTHERS_BUSINESS: Final = frozenset(
     {"empty_dir", "config_map", "secret", "downward_api", "projected", "host_path", "image"}
 )
-"""Kinds not measured here: in the pod's directory, or, as hostPath and image, not the pod's own."""
+"""Volume kinds not measured here: those in the pod's directory, and hostPath and image, which are not the pod's own."""
 
 
 class VolumeUse(Fact, frozen=True, kw_only=True):
-    """`at`: since the epoch. `fs`: of the file system it lies on. `use`: its own part of that; None: all of it.
+    """Usage of one volume. `at`: seconds since the epoch. `fs`: usage of its file system.
 
-    `claim`: the claim it comes from, in the pod's namespace; empty: from none.
+    `use`: the volume's own part of it; None: all of it. `claim`: the claim that it comes from, in the pod's namespace;
+    empty if none.
     """
 
     at: float
@@ -49,7 +50,7 @@ class VolumeUse(Fact, frozen=True, kw_only=True):
 
 
 class VolumeBoard:
-    """Last figures of each volume. `run` is its one task."""
+    """Last measured usage of each volume; `run` is its only task."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class VolumeBoard:
         clock: Clock,
         period_seconds: float,
     ) -> None:
-        """`pods`: those that are worth asking about now. `prepared`: their volumes as they are on the node."""
+        """`pods`: returns the pods that are worth measuring now. `prepared`: returns their prepared volumes."""
         self._pods = pods
         self._prepared = prepared
         self._blocking = blocking
@@ -72,11 +73,11 @@ class VolumeBoard:
 
     @property
     def figures(self) -> Mapping[PodUid, Mapping[str, VolumeUse]]:
-        """Figures by pod and volume; unmeasured and unanswered ones are missing."""
+        """Figures by pod and volume; unmeasured ones, and those whose file server does not answer, are missing."""
         return self._figures
 
     async def run(self) -> None:
-        """Ask what is due, until cancelled."""
+        """Measure what is due, until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 for uid, volume, path, claim in self._due():

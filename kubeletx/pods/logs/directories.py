@@ -32,7 +32,7 @@ _LONGEST_NAME: Final = 255
 _GOING: Final = ".going__"
 """With the pod's UID: a log directory that is being removed."""
 _ATTEMPT: Final = re.compile(r"\d{1,9}\.log(?:\..*)?", re.ASCII)
-"""A restart count has 31 bits; a pod that can write here may have made any name."""
+"""Name of a log file. At most nine digits: a pod that can write here may have made any name."""
 _NO_DIRECTORY: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
@@ -40,7 +40,7 @@ class PodDirectories:
     """Makes, finds and removes directories of pods."""
 
     def __init__(self, context: NodeContext, *, links_dir: Path | None = None) -> None:
-        """`links_dir`: None makes links only beside the standard log directory, where collectors look."""
+        """`links_dir`: None makes links only if the log directory is the standard one, where collectors look."""
         self._context = context
         standard = STANDARD_LINKS_DIR if context.pod_logs_dir == STANDARD_LOGS_DIR else None
         self._links_dir = links_dir or standard
@@ -51,14 +51,14 @@ class PodDirectories:
         return self._links_dir is not None
 
     def make(self, pod: Pod) -> None:
-        """The pod's data directory (0750, with volumes and plugins) and its log directory (0755)."""
+        """Make the pod's data directory (0750, with volumes and plugins) and its log directory (0755)."""
         own = self._context.pod_directory(pod.uid)
         for part in ("volumes", "plugins"):
             _do(make_private, own / part)
         _do(_make_log_directory, self._context.log_directory(pod))
 
     def highest_attempt(self, pod: Pod, container: str) -> int | None:
-        """The restart count that the log directory remembers; None without any log that is not empty."""
+        """The highest restart count among the container's logs; None if no log has content."""
         path = self._context.log_directory(pod) / layout.check_name(container, "spec.containers[].name")
         try:
             with hold_directory(path) as directory:
@@ -71,9 +71,9 @@ class PodDirectories:
         return max((int(name.partition(".")[0]) for name in names), default=None)
 
     def earlier_runs(self, pod: Pod) -> dict[str, int]:
-        """Each container that wrote a log here and the restart count of its next run.
+        """Container to the restart count of its next run, for each container with a log that is not empty.
 
-        An empty log tells nothing: it may be of a start that was cut off.
+        An empty log is ignored: its start may have been interrupted.
         """
         with hold_directory(self._context.log_directory(pod), depth=1) as directory:
             names = directory.directories()
@@ -81,7 +81,7 @@ class PodDirectories:
         return {name: attempt + 1 for name, attempt in found.items() if attempt is not None}
 
     def link_log(self, pod: Pod, container: str, unit_id: UnitId, log_path: str) -> None:
-        """Link for log collectors. `log_path`: relative to the pod's log directory."""
+        """Make the link for log collectors. `log_path`: relative to the pod's log directory."""
         if self._links_dir is None:
             return
         stem = f"{pod.name}_{pod.namespace}_{container}-{unit_id}"[: _LONGEST_NAME - len(".log")]
@@ -100,7 +100,7 @@ class PodDirectories:
         _do(_remove_files, message.parent, message.name)
 
     def remove_logs(self, uid: PodUid) -> None:
-        """Remove the log directory of this pod, whatever its name was, and the links into it. Idempotent.
+        """Remove the log directory of this UID, whatever the pod's name was, and the links into it. Idempotent.
 
         It is renamed first, so that late writers (the follower of a raw log) fail instead of refilling it.
         """
@@ -116,7 +116,7 @@ class PodDirectories:
             _do(remove_tree, going)
 
     def _remove_links(self, target: str) -> None:
-        """Remove links for log collectors whose target begins like this; others' links are none of ours."""
+        """Remove links for log collectors whose target begins with `target`; other links are left."""
         if self._links_dir is None or not self._links_dir.is_dir():
             return
         for link in list(self._links_dir.iterdir()):
@@ -143,7 +143,7 @@ def _make_log_directory(path: Path) -> None:
 
 
 def _remove_files(path: Path, prefix: str) -> None:
-    """Remove everything but directories whose name begins like this; a link in place of `path` is left alone."""
+    """Remove all files in `path` whose name begins with `prefix`, but no directories; if `path` is a link, nothing."""
     try:
         with hold_directory(path) as directory:
             for name in directory.names(prefix):

@@ -32,7 +32,7 @@ _FALLBACK_SECONDS: Final = 0.1
 
 
 class FileWatcher:
-    """Tells when something in a directory changed. Belongs to one event loop; close it at the end."""
+    """Reports changes of files in directories. Belongs to one event loop; close it at the end."""
 
     def __init__(self) -> None:
         self._inotify: Inotify | None = None

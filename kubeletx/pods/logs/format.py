@@ -34,7 +34,7 @@ class LogRecord(NamedTuple):
 
 
 def parse_line(line: bytes) -> LogRecord | None:
-    """The record of one line with or without its newline; None for what is no record."""
+    """Parse one line with or without its newline; None if it is not a log record."""
     parts = line.rstrip(b"\n").split(b" ", 3)
     if len(parts) < 3 or parts[1] not in {b"stdout", b"stderr"}:
         return None
@@ -57,7 +57,7 @@ def format_time(at_ns: int) -> bytes:
 
 
 def parse_time(text: bytes) -> int:
-    """Nanoseconds since the epoch of an RFC 3339 time; 0 if it is none."""
+    """Parse an RFC 3339 time to nanoseconds since the epoch; 0 if it is invalid."""
     match = _TIME.fullmatch(text)
     if match is None:
         return 0
@@ -71,7 +71,7 @@ def parse_time(text: bytes) -> int:
 
 
 class LineSplitter:
-    """Turns a stream of raw bytes into log lines; keeps an unfinished line until its rest comes."""
+    """Splits a stream of raw bytes into log lines; keeps an unfinished line until its rest arrives."""
 
     def __init__(self, stream: bytes = b"stdout", *, pending: bytes = b"") -> None:
         """`pending`: the unfinished line of an earlier splitter."""
@@ -79,7 +79,7 @@ class LineSplitter:
         self.pending = pending
 
     def feed(self, data: bytes, at_ns: int) -> bytes:
-        """Log lines of everything that is complete with `data`; over-long lines come in parts."""
+        """Return the log lines that `data` completes; lines above the limit come in parts."""
         *whole, rest = (self.pending + data).split(b"\n")
         lines = [line for text in whole for line in self._parts(text, at_ns, last=True)]
         while len(rest) > MAX_LINE_BYTES:
@@ -89,7 +89,7 @@ class LineSplitter:
         return b"".join(lines)
 
     def finish(self, at_ns: int) -> bytes:
-        """The log line of what is left when the stream ended without a newline."""
+        """Return the log line for the rest of a stream that ended without a newline."""
         rest, self.pending = self.pending, b""
         return b"".join(self._parts(rest, at_ns, last=True)) if rest else b""
 

@@ -1,11 +1,11 @@
-"""`LogKeeper`: looks after the logs of all units on all runtimes, as each runtime declares (DECISIONS 18).
+"""`LogKeeper`: writes and rotates the logs of all units on all runtimes, by the log mode of each (DECISIONS 18).
 
     file       the runtime writes; here: rotation by rename and reopen, every 10 s
     raw-file   one follower for each unit, also for one that ended while the agent was away
     stream     one writer for each living unit
 
-What there is comes from the runtimes' snapshots, so nothing is remembered and a restart finds it all again.
-Each runtime rotates by itself: one that hangs holds up no other.
+The units come from the runtimes' snapshots, so nothing is stored and a restart finds them again. Each runtime has a
+rotation of its own: one that hangs delays no other.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .rotation import LogRotator, OpenLog, RotationLimits
 log = structlog.get_logger(__name__)
 
 KEEPING_SECONDS = 1.0
-"""Interval of looks for new units while the host keeps logs itself, in addition to `wake`."""
+"""Interval of looks for new units while the host writes logs itself; `wake` makes a look come sooner."""
 
 
 class LogKeeper:
@@ -58,7 +58,7 @@ class LogKeeper:
         watcher: FileWatcher,
         limits: RotationLimits | None = None,
     ) -> None:
-        """`handles`: all runtimes, now (`RuntimeRegistry.handles`)."""
+        """`handles`: returns all runtimes (`RuntimeRegistry.handles`)."""
         self._handles = handles
         self._context = context
         self._blocking = blocking
@@ -72,11 +72,11 @@ class LogKeeper:
         self._rotations: dict[RuntimeName, asyncio.Task[None]] = {}
 
     def wake(self) -> None:
-        """A unit was started: begin to keep its log now rather than at the next look."""
+        """Look for new units now: one was started."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Look after all logs until cancelled."""
+        """Write and rotate logs until cancelled."""
         rotate_at = self._clock.monotonic() + self._limits.interval_seconds
         async with asyncio.TaskGroup() as group:
             while True:
@@ -117,7 +117,7 @@ class LogKeeper:
                 )
 
     def _start_writers(self, group: asyncio.TaskGroup) -> bool:
-        """Start what is missing; whether any runtime leaves its logs to the host."""
+        """Start the missing writers; True if any runtime leaves its logs to the host."""
         present: set[UnitId] = set()
         keeps = False
         for handle in self._handles():
@@ -198,7 +198,7 @@ def _mode(handle: RuntimeHandle) -> LogMode | None:
 
 
 def _units(handle: RuntimeHandle) -> Iterator[tuple[PodSnapshot, UnitSummary]]:
-    """Units whose log has a path: a runtime may report any names, and they become parts of it."""
+    """Yield units whose names are safe as parts of a log path; a runtime may report any names."""
     for snapshot in list(handle.pods().values()):
         if not snapshot.sandboxes:
             continue

@@ -15,10 +15,10 @@ import msgspec
 from .format import LogRecord, format_time, parse_line, parse_time
 
 _TEXT: Final = re.compile(rb"(?m)^[-0-9T:.]{20,29}(?:Z|[+-]\d\d:\d\d) std(?:out|err) F (.*\n)")
-"""The text of a whole line. A search that begins where the last match ended tries no other place."""
+"""Matches a whole line and its text. A search from the end of the previous match tries no other position."""
 _TIME: Final = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?)(Z|[+-]\d\d:\d\d)")
 _FIELDS: Final = re.compile(rb"(?m)^%b (stdout|stderr) F (.*\n)" % _TIME.pattern)
-"""Time, zone, stream and text of a whole line."""
+"""Matches time, zone, stream and text of a whole line."""
 _FULL_TIME_BYTES: Final = len("2026-11-20T12:00:00.123456789")
 
 
@@ -49,7 +49,7 @@ class LogOutput:
 
     @property
     def full(self) -> bool:
-        """True if the byte limit is reached."""
+        """True once the byte limit is reached."""
         return self._left is not None and self._left <= 0
 
     def format(self, data: bytes) -> bytes:
@@ -63,7 +63,7 @@ class LogOutput:
         return text
 
     def _quickly(self, data: bytes) -> bytes | None:
-        """All lines at once. None: one of them is not whole, so each must be looked at."""
+        """Format all lines with one regular expression; None if one of them is not whole."""
         if not data.endswith(b"\n"):
             return None
         if not self._timestamps and self._stream is None and not self._since_ns:
@@ -101,13 +101,13 @@ def _to_ns(moment: datetime) -> int:
 
 
 def _bound(at_ns: int, zone: bytes) -> bytes:
-    """This moment as a clock of `zone` shows it, without zeros at its end: text that sorts before all later times."""
+    """`at_ns` as a time in `zone` without trailing zeros: it sorts before all later times."""
     ahead_ns = -parse_time(b"1970-01-01T00:00:00" + zone)
     return format_time(at_ns + ahead_ns).rstrip(b"Z").rstrip(b"0").rstrip(b".")
 
 
 def _nine_digits(at: bytes) -> bytes:
-    """A time without its zone; runtimes leave out zeros at the end of its fraction."""
+    """A time without its zone, with nine digits of its fraction; runtimes leave out trailing zeros."""
     if len(at) == _FULL_TIME_BYTES:
         return at
     whole, _, fraction = at.partition(b".")
@@ -115,6 +115,6 @@ def _nine_digits(at: bytes) -> bytes:
 
 
 def _prefix(record: LogRecord) -> bytes:
-    """The time in its own zone, as the kubelet shows it; what is no time stays as it is."""
+    """The record's time as the kubelet shows it, in the zone it was written in; an invalid time is left unchanged."""
     found = _TIME.fullmatch(record.time)
     return b"%b%b " % (_nine_digits(found[1]), found[2]) if found else record.time + b" "

@@ -1,4 +1,4 @@
-"""A pod's directories and termination messages, on threads of our own."""
+"""A pod's directories and termination messages; the work runs on threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .termination_messages import read_message
 log = structlog.get_logger(__name__)
 
 ORDERS_FILE: Final = "orders.json"
-"""In the pod's own directory: what operators asked of its machine."""
+"""File in the pod's data directory with operators' requests for its machine."""
 _MAX_ORDERS_BYTES: Final = 1 << 20
 
 
@@ -38,7 +38,7 @@ class PodFiles:
         self._blocking = blocking
 
     async def create(self, pod: Pod) -> dict[str, int]:
-        """The log directory and the pod's own one; what the logs there tell of earlier runs (L3)."""
+        """Make the pod's log and data directories; container → restart count of its next run, from existing logs (L3)."""
 
         def create() -> dict[str, int]:
             self._directories.make(pod)
@@ -47,9 +47,9 @@ class PodFiles:
         return await self._blocking(create)
 
     async def remove(self, pod: Pod) -> None:
-        """Both, with everything below; refuses while something is mounted there.
+        """Remove both directories with everything below; refuses while something is mounted there.
 
-        The pod's own directory goes last: after a crash it is what tells that the logs are ours to remove.
+        The data directory is removed last: after a crash it shows that the logs are the agent's to remove.
         """
         await self._blocking(self._directories.remove_logs, pod.uid)
         await self._volumes.remove_directory(pod.uid)
@@ -59,7 +59,7 @@ class PodFiles:
         await self._blocking(self._directories.remove_attempt, pod, container, attempt)
 
     async def begin_once(self, pod: Pod, what: str) -> bool:
-        """Write down that `what` begins; False when it began before. A full disk stops nothing."""
+        """Record that `what` begins; False if it was recorded before. If the disk is full, True."""
 
         def begin() -> bool:
             marker = self._context.pod_directory(pod.uid) / layout.check_name(f"begun-{what}", "name")
@@ -89,7 +89,7 @@ class PodFiles:
         return await self._blocking(read)
 
     async def write_orders(self, pod: Pod, data: bytes) -> None:
-        """Replace it, atomically and for good."""
+        """Replace the requests for the pod's machine, atomically and with fsync."""
 
         def write() -> None:
             if not self._orders(pod).parent.is_dir():
@@ -105,7 +105,7 @@ class PodFiles:
         return self._context.pod_directory(pod.uid) / ORDERS_FILE
 
     async def link_log(self, pod: Pod, container: str, attempt: int, unit_id: UnitId) -> None:
-        """Link the log to where collectors look; a link that cannot be made stops nothing (L3)."""
+        """Make the log collectors' link; a link that cannot be made is ignored (L3)."""
         if not self._directories.makes_links:
             return
         try:

@@ -66,7 +66,7 @@ class LogFile:
         self.size = 0
 
     def open(self, directory: HeldDirectory, size: int | None = None) -> None:
-        """Open for appending, in a directory that exists. `size`: cut to this first, if it is longer."""
+        """Open for appending; the directory must exist. `size`: truncate to this first, if the file is longer."""
         self._fd = directory.open_or_create(self._path.name, os.O_WRONLY | os.O_APPEND, _LOG_MODE)
         self.size = os.fstat(self._fd).st_size
         if size is not None and self.size > size:
@@ -87,7 +87,7 @@ class LogFile:
             view = view[written:]
 
     def rotate(self, directory: HeldDirectory) -> None:
-        """Begin a new file, unless the last one was begun in the same second."""
+        """Rotate, unless the last rotation was in the same second."""
         rotated = rotated_name(self._path.name, self._clock.now())
         if directory.stat(rotated) is not None:
             return
@@ -97,7 +97,7 @@ class LogFile:
         self.open(directory)
 
     def close(self) -> None:
-        """Free the descriptor; idempotent."""
+        """Close the file; idempotent."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -131,7 +131,7 @@ class RawLogFollower:
         self._is_over = False
 
     async def run(self, is_running: Callable[[], bool]) -> None:
-        """Follow until the unit has ended and all was read; cancelling is allowed at any time."""
+        """Follow until the unit has ended and everything is read; may be cancelled at any time."""
         with self._watcher.watch(self._raw.parent) as changed:
             try:
                 while True:
@@ -148,8 +148,10 @@ class RawLogFollower:
                 self._close_unless_busy()
 
     def _alone(self, work: Callable[[HeldDirectory], bool]) -> bool:
-        """Do it, unless all is over. A caller that was cancelled leaves the descriptors open for it: their numbers
-        must not be reused while it writes."""
+        """Run `work` on a thread unless the follower is closed.
+
+        A cancelled caller leaves the descriptors open for the thread: their numbers must not be reused while it writes.
+        """
         try:
             with self._work:
                 if self._is_over:
@@ -172,7 +174,7 @@ class RawLogFollower:
                 self._work.release()
 
     def _step(self, directory: HeldDirectory) -> bool:
-        """Move one chunk; False when there was nothing."""
+        """Move one chunk to the log; False if there was nothing to read."""
         if self._fd < 0 and not self._open(directory):
             return False
         younger = self._younger(directory)  # before reading: a file that was renamed grows no more
@@ -223,7 +225,7 @@ class RawLogFollower:
         return True
 
     def _younger(self, directory: HeldDirectory) -> str | None:
-        """The file to read after this one; None while this is the one that grows."""
+        """Name of the raw file to read after the present one; None while the present one still grows."""
         found = directory.stat(self._raw.name)  # None: in the middle of a rotation
         if found is not None and found.st_ino == self._inode:
             return None
@@ -232,7 +234,7 @@ class RawLogFollower:
         return files[at + 1][0] if at + 1 < len(files) else None
 
     def _follow(self, directory: HeldDirectory, younger: str) -> bool:
-        """Go on with the next file; a line may begin in one and end in the other."""
+        """Continue with the next raw file; a line may begin in one and end in the other."""
         if not self._open_raw(directory, younger, 0):
             return False
         self._save(directory)
@@ -242,13 +244,13 @@ class RawLogFollower:
         return f"{self._raw.name}{_HELD}{inode}"
 
     def _find(self, directory: HeldDirectory, inode: int, files: list[tuple[str, int]]) -> str | None:
-        """The file of this number, by the name that it has now."""
+        """Present name of the raw file with this inode; None if it is gone."""
         held = self._held(inode)
         is_held = bool(inode) and directory.stat(held) is not None
         return next((name for name, one in files if one == inode), held if is_held else None)
 
     def _let_go(self, directory: HeldDirectory) -> None:
-        """The note is about the present file: those before it are not needed any more."""
+        """Remove links to raw files before the present one: the offset note no longer refers to them."""
         for name in directory.files(f"{self._raw.name}{_HELD}"):
             if name != self._held(self._inode):
                 directory.unlink(name)
@@ -283,7 +285,7 @@ class RawLogFollower:
             self._noted = self._inode
 
     def _free_space(self) -> None:
-        """Give back what was read, a step at a time; a file system that cannot keeps it."""
+        """Give the space of what was read back to the file system, in steps; ignored if the file system cannot."""
         done = self._position - len(self._lines.pending)
         done -= done % _FREE_STEP
         if done > self._freed:

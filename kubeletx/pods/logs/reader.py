@@ -27,18 +27,18 @@ T = TypeVar("T")
 
 _CHUNK: Final = 256 * 1024
 MAX_LINE_BYTES: Final = 1024 * 1024
-"""A longer line is handed on in parts."""
+"""Lines above this are returned in parts."""
 _NO_RECORD: Final = b"-"
-"""In place of the first part of a long line that is no record, so that its rest is not taken for one."""
+"""Stands for the first part of a long line that is not a record, so that the rest is not parsed as one."""
 _STATE_SECONDS: Final = 1.0
 """Interval of checks that the unit still runs, while a followed file does not change."""
 
 
 class LogReader:
-    """Reads log files. One object serves any number of readers."""
+    """Reads log files; one object serves any number of readers."""
 
     def __init__(self, *, blocking: Blocking, watcher: FileWatcher | None = None) -> None:
-        """`watcher`: shared with others, or one of its own."""
+        """`watcher`: a shared one; None makes one of its own."""
         self._blocking = blocking
         self._watcher = watcher or FileWatcher()
 
@@ -102,13 +102,13 @@ class LogReader:
 
 
 def _show_more(follower: _Follower, shown: LogOutput, options: LogSelection) -> bytes | None:
-    """Output for the lines since the last call, which may be empty; None without new lines."""
+    """Output for the lines since the last call, possibly empty; None if there are no new lines."""
     data = follower.read_more(options)
     return None if data is None else shown.format(data)
 
 
 class _Follower:
-    """Reads one path, and what takes its place when the log is rotated."""
+    """Reads the file at one path, and the new file there after a rotation."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -118,7 +118,7 @@ class _Follower:
         self.found = False
 
     def read_more(self, options: LogSelection) -> bytes | None:
-        """Whole lines that came since the last call, perhaps none; None: there is nothing to read yet."""
+        """Read whole lines that are new since the last call, possibly none; None at the end of the file."""
         if self._file is None and not self._open(options):
             return None
         assert self._file is not None
@@ -141,22 +141,22 @@ class _Follower:
         return data[:end] + self._cut_long_line()
 
     def is_at_end(self) -> bool:
-        """Return True if nothing more is to be read; a new file in its place means more."""
+        """Return True if the file is read to its end and no new file has replaced it."""
         return self._file is None or not self._was_replaced()
 
     def rest(self) -> bytes:
-        """A last line that has no newline (the writer died, or is in the middle of it)."""
+        """The last line without its newline: the writer ended, or has not finished the line."""
         rest, self._rest = self._rest, b""
         return rest
 
     def close(self) -> None:
-        """Free the descriptor."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def _cut_long_line(self) -> bytes:
-        """The first part of an unfinished line that is too long; its rest gets the same time and stream."""
+        """Return the first part of an unfinished line above the limit; the rest gets the same time and stream."""
         if len(self._rest) <= MAX_LINE_BYTES:
             return b""
         record = parse_line(self._rest)
@@ -209,5 +209,5 @@ def _not_found(path: Path) -> NotFound:
 
 
 async def read_all(reader: LogReader, path: Path, options: LogSelection) -> bytes:
-    """The whole text at once, for small logs."""
+    """Return the whole log at once; for small logs."""
     return b"".join([piece async for piece in reader.read(path, options)])

@@ -38,7 +38,7 @@ _LARGEST_PACKED_BYTES: Final = 1 << 30
 
 
 class RotationLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """`max_files` counts the one that is written to; at least 2."""
+    """Limits of rotation: size of a file and number of files. `max_files` includes the current one; at least 2."""
 
     max_size_bytes: int = 10 * 1024 * 1024
     max_files: int = 5
@@ -169,7 +169,10 @@ def _find_due(logs: Sequence[OpenLog], max_size: int) -> list[OpenLog]:
 
 
 def _is_due(path: Path, max_size: int) -> bool:
-    """Too large, or renamed and not reopened: then the runtime still writes to the file by its other name."""
+    """Return True if the log is too large, or was renamed and not reopened.
+
+    In the latter case the runtime still writes to the old file.
+    """
     try:
         with hold_directory(path.parent) as directory:
             found = directory.stat(path.name)

@@ -13,7 +13,7 @@ from .format import parse_line
 _BLOCK: Final = 64 * 1024
 _BLOCKS_PER_STEP: Final = 64
 HEADER_BYTES: Final = 128
-"""Bytes of a line that hold its time, stream and tag."""
+"""Upper bound for the bytes of time, stream and tag at the start of a line."""
 
 
 class TailSearch:
@@ -26,7 +26,7 @@ class TailSearch:
         self._is_last_line = True
 
     def step(self) -> int | None:
-        """The offset, 0 when the file has fewer lines; None: call again."""
+        """Search one block; the offset, 0 if the file has fewer lines, None if the search goes on."""
         if self._left <= 0:
             return self._position
         for _ in range(_BLOCKS_PER_STEP):
@@ -38,7 +38,7 @@ class TailSearch:
         return None
 
     def _search_block(self) -> int | None:
-        """Look at the block before the position; the offset, if it begins here."""
+        """Search the block before the present position; the offset if it is found."""
         start = max(0, self._position - _BLOCK)
         self._file.seek(start)
         block = self._file.read(self._position - start)
@@ -62,7 +62,7 @@ class TailSearch:
         return None
 
     def _begins_one_more(self, header: bytes) -> bool:
-        """Count the line with this header; whether it is the end of a line too much."""
+        """Count the line with this header; True if it ends the line before the wanted ones."""
         record = parse_line(header.partition(b"\n")[0])
         if (record is None or not record.partial) and not self._is_last_line:
             self._left -= 1
@@ -71,7 +71,7 @@ class TailSearch:
 
 
 def tail_offset(file: BinaryIO, lines: int) -> int:
-    """The whole search at once, for a file that is small or cut."""
+    """Search the whole file at once; for a file that is small or truncated."""
     search = TailSearch(file, lines)
     while (offset := search.step()) is None:
         pass

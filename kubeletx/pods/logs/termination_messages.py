@@ -51,7 +51,7 @@ def read_message(file: Path, *, policy: str | None, failed: bool, log_file: Path
 
 
 def _read_end(file: Path, size: int, *, depth: int) -> bytes:
-    """The last bytes of a file that a container writes to; anything but a regular file is refused."""
+    """Read the last bytes of a file that a container writes; refuses anything but a regular file."""
     with (
         hold_directory(file.parent, depth=depth) as directory,
         os.fdopen(directory.open(file.name), "rb") as opened,

@@ -1,8 +1,8 @@
-"""Actions: what a plan wants done. Each has a key; a key that is in flight is not started again.
+"""Actions of a plan. Each has a key; an action whose key is in flight is not started again.
 
-Actions that change the same sandbox or unit share a key, so that there is at most one changing call for
-each. `cancellable` actions are waits, pulls, probes and hooks: a deletion cancels them. Create, start, stop
-and remove run to their deadline; then a look shows their effect (docs/architecture.md, "Rules that hold everywhere", 8).
+Actions that change the same sandbox or unit share a key, so that at most one changing call runs for each. `cancellable`
+actions are waits, pulls, probes and hooks: a deletion cancels them. Create, start, stop and remove run to their
+deadline; then a look shows their effect (docs/architecture.md, "Rules that hold everywhere", 8).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 
     cancellable: ClassVar[bool] = False
     subject: ClassVar[str] = ""
-    """Subject the action changes; together with the container's name, if any, it is the key."""
+    """What the action changes, such as ``sandbox``; with the container's name, if any, it forms the key."""
 
     @property
     def key(self) -> str:
-        """Names what the action changes: ``sandbox``, ``unit/web``."""
+        """Key of what the action changes: ``sandbox``, ``unit/web``."""
         name = getattr(self, "name", None)
         return f"{self.subject}/{name}" if name else self.subject
 
 
 class Bind(Action, frozen=True, kw_only=True):
-    """Choose the runtime, admit the pod, write the binding: the pod's first write."""
+    """Choose the runtime, admit the pod and write the binding: the first write for a pod."""
 
     subject: ClassVar[str] = "bind"
 
@@ -49,7 +49,7 @@ class PrepareVolumes(Action, frozen=True, kw_only=True):
 
 
 class EnsureImage(Action, frozen=True, kw_only=True):
-    """Have the container's image in the bound store, by its pull policy."""
+    """Make sure that the container's image is in the bound store, by its pull policy."""
 
     name: str
     cancellable: ClassVar[bool] = True
@@ -57,7 +57,7 @@ class EnsureImage(Action, frozen=True, kw_only=True):
 
 
 class CreateSandbox(Action, frozen=True, kw_only=True):
-    """Create and start the sandbox with this attempt."""
+    """Create and start the sandbox with this attempt number."""
 
     attempt: int
     subject: ClassVar[str] = "sandbox"
@@ -70,7 +70,7 @@ class StartUnit(Action, frozen=True, kw_only=True):
     attempt: int
     sandbox_id: SandboxId
     generation: int = 0
-    """See `restart_all`."""
+    """Generation of the unit; see `restart_all`."""
     subject: ClassVar[str] = "unit"
 
 
@@ -94,7 +94,7 @@ class ReadMessage(Action, frozen=True, kw_only=True):
 
 
 class StopUnit(Action, frozen=True, kw_only=True):
-    """Run preStop within the grace, then stop. `reason` and `message` are for the Killing event."""
+    """Run preStop within the grace period, then stop the unit. `reason` and `message`: for the Killing event."""
 
     name: str
     unit_id: UnitId
@@ -103,17 +103,17 @@ class StopUnit(Action, frozen=True, kw_only=True):
     message: str = ""
     run_pre_stop: bool = True
     overtakes: bool = False
-    """A shorter stop beside one in flight whose grace is longer than what is left now."""
+    """True for a second, shorter stop while one with a longer grace is in flight."""
     subject: ClassVar[str] = "unit"
 
     @property
     def key(self) -> str:
-        """A key of its own for the stop that overtakes."""
+        """Key of the action; an overtaking stop has a key of its own."""
         return f"unit/{self.name}/now" if self.overtakes else f"unit/{self.name}"
 
 
 class ReadOrders(Action, frozen=True, kw_only=True):
-    """Learn what operators asked of the pod's machine before this process."""
+    """Read operators' requests for the pod's machine that an earlier agent process stored."""
 
     subject: ClassVar[str] = "orders"
 
@@ -125,7 +125,7 @@ class DropOverride(Action, frozen=True, kw_only=True):
 
 
 class SetPower(Action, frozen=True, kw_only=True):
-    """Pause, resume, suspend, switch off or on one machine. `step`: a word of `power.PowerStep`."""
+    """Pause, resume, suspend, switch off or on one machine. `step`: a value of `power.PowerStep`."""
 
     name: str
     unit_id: UnitId
@@ -162,7 +162,7 @@ class DetachNic(Action, frozen=True, kw_only=True):
 
 
 class ResizeUnit(Action, frozen=True, kw_only=True):
-    """Ask for another number of CPUs and other memory. `size`: a word of `devices.size_key`."""
+    """Request another number of CPUs and another memory size for a machine. `size`: text of `devices.size_key`."""
 
     name: str
     unit_id: UnitId
@@ -171,7 +171,7 @@ class ResizeUnit(Action, frozen=True, kw_only=True):
 
 
 class ResizeContainer(Action, frozen=True, kw_only=True):
-    """Give a running container other resources. `restart`: by a restart, since its resizePolicy says so."""
+    """Give a running container other resources. `restart`: by a restart, as its resizePolicy demands."""
 
     name: str
     unit_id: UnitId
@@ -181,7 +181,7 @@ class ResizeContainer(Action, frozen=True, kw_only=True):
 
 
 class ResizePod(Action, frozen=True, kw_only=True):
-    """Give the pod as a whole other resources."""
+    """Change the resources of the pod as a whole (`spec.resources`)."""
 
     resources: ResourceRequirements
     subject: ClassVar[str] = "pod-size"
@@ -224,6 +224,6 @@ class RemoveDirectories(Action, frozen=True, kw_only=True):
 
 
 class Unbind(Action, frozen=True, kw_only=True):
-    """Delete the binding: the pod's last write."""
+    """Delete the binding: the last write for a pod."""
 
     subject: ClassVar[str] = "bind"

@@ -77,15 +77,15 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 IMAGE = RetryPolicy(initial_seconds=10, cap_seconds=300)
-"""Image pulls (B3)."""
+"""For image pulls (B3)."""
 SANDBOX = RetryPolicy(initial_seconds=0.1, cap_seconds=10, jitter=0.5)
-"""Creating, stopping and removing sandboxes."""
+"""For creating, stopping and removing sandboxes."""
 SYNC = RetryPolicy(initial_seconds=0.1, cap_seconds=10, jitter=0.5)
-"""Everything else that the worker tries again (W1): unit creation, stops, directories."""
+"""For everything else that the worker retries (W1): unit creation, stops, directories."""
 NIC = RetryPolicy(initial_seconds=1, cap_seconds=60, jitter=0.1)
-"""Plugging in and taking out one network interface of a machine."""
+"""For attaching and detaching one network interface of a machine."""
 VOLUME = RetryPolicy(initial_seconds=0.5, cap_seconds=122, jitter=0.1)
-"""Preparing and releasing volumes."""
+"""For preparing and releasing volumes."""
 
 
 def failure_backoff(previous: ActionFailure | None, policy: RetryPolicy) -> float:

@@ -1,7 +1,7 @@
 """Boots of one unit. A machine keeps its unit while the guest reboots and over ``vm stop`` and ``vm start``.
 
-Probes belong to a boot: a guest that boots again has not started and is not ready before its probes say so. A
-container boots once, with its unit. Pure.
+Probes belong to a boot: after a reboot a guest is not started and not ready until its probes pass again. A container
+boots once, with its unit. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .frame import at_ns, is_of_unit
 
 
 def boot_of(facts: PodFacts, unit: UnitSummary) -> str:
-    """Names the unit's present boot; empty for a container, and while no look has shown the unit's status."""
+    """Identifier of the unit's present boot; empty for a container, and until a look has shown the unit's status."""
     status = _status_of(facts, unit)
     return f"{status.restarts}/{status.started_at_ns}" if status is not None else ""
 
@@ -37,7 +37,7 @@ def is_of_boot(status: ContainerStatus | None, facts: PodFacts, unit: UnitSummar
 
 
 def without_old_boots(facts: PodFacts) -> PodFacts:
-    """The facts without probe outcomes of boots that are over."""
+    """The facts without probe outcomes of earlier boots."""
     if not facts.is_machine or facts.snapshot is None:
         return facts
     known = dict(facts.units)

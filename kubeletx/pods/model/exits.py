@@ -1,4 +1,4 @@
-"""Exit codes of ended units: by the last look, or, when the runtime has forgotten, by the stored status."""
+"""Exit codes of ended units: from the last look or, if the runtime no longer has the unit, from the stored status."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def exit_code_of(facts: PodFacts, unit: UnitSummary) -> int | None:
 
 
 def restarts_of(facts: PodFacts, unit: UnitSummary) -> int:
-    """Restart count of the container at this unit's last run: earlier units, and reboots in it."""
+    """Restart count of the container at this unit's last run: earlier units plus reboots of this one."""
     status = facts.snapshot.status_of(unit.id) if facts.snapshot is not None else None
     if status is not None:
         return unit.attempt + status.restarts

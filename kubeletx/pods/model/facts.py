@@ -35,9 +35,11 @@ class Now(Fact, frozen=True, kw_only=True):
 
 
 class Deletion(Fact, frozen=True, kw_only=True):
-    """The pod is to go. `grace_seconds` may only shrink (T4). `reason`/`message`: for the status, if the
-    end was not asked for by the source (Evicted, DeadlineExceeded, ...). `over_own_limit`: the pod used more than its
-    own limit allows, so its end is no disruption."""
+    """Request to end the pod. `grace_seconds` may only shrink (T4).
+
+    `reason`/`message`: for the status if the node, not the source, ended the pod (Evicted, DeadlineExceeded, ...).
+    `over_own_limit`: the pod exceeded a limit of its own, so its end is no disruption.
+    """
 
     requested_at: float
     grace_seconds: int
@@ -48,10 +50,10 @@ class Deletion(Fact, frozen=True, kw_only=True):
 
 
 class DesiredPod(Fact, frozen=True, kw_only=True):
-    """Pod as a source wants it. `problem`: the source's manifest is invalid now, the pod continues unchanged.
+    """The pod as its source wants it. `problem`: the source's manifest is invalid now; the pod runs on unchanged.
 
-    `held_until`: set for a pod found at the start and not claimed by its source yet; nothing is started or changed for
-    it before this moment (monotonic); None: claimed.
+    `held_until`: monotonic; set for a recovered pod that its source has not claimed yet: nothing is started or changed
+    for it before this time. None: claimed.
     """
 
     uid: PodUid
@@ -62,21 +64,21 @@ class DesiredPod(Fact, frozen=True, kw_only=True):
     problem: str = ""
     held_until: float | None = None
     source_traits: SourceTraits | None = None
-    """Traits of a source that is not built in; None means by its name."""
+    """Traits of a source that is not built in; None: look them up by its name."""
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits of the pod's source: what distinguishes pods of the API server, of files, of other sources."""
+        """Traits of the pod's source, which differ for pods of the API server, of files and of other sources."""
         return self.source_traits or BUILT_IN.of(self.source)
 
     @property
     def ref(self) -> str:
-        """namespace/name, as logs show it."""
+        """namespace/name, as in logs."""
         return f"{self.pod.metadata.namespace}/{self.pod.metadata.name}"
 
     @property
     def is_going(self) -> bool:
-        """True if its deletion was requested; an end with a reason (deadline, eviction) does not count."""
+        """True if the pod's deletion was requested; False if the node ended it (deadline, eviction)."""
         return self.deletion is not None and not self.deletion.reason
 
 
@@ -92,14 +94,14 @@ class ActionFailure(Fact, frozen=True, kw_only=True):
 
 
 class Waiting(Fact, frozen=True, kw_only=True):
-    """No runtime yet (DECISIONS 5): RuntimeNotFound, RuntimeCordoned, RuntimeNotReady."""
+    """The pod has no runtime yet (DECISIONS 5). `reason`: RuntimeNotFound, RuntimeCordoned or RuntimeNotReady."""
 
     reason: str
     message: str
 
 
 class Rejection(Fact, frozen=True, kw_only=True):
-    """Admission refused the pod; final (A2)."""
+    """Refusal by admission; final (A2)."""
 
     reason: str
     message: str
@@ -114,7 +116,7 @@ class HookState(enum.Enum):
     DONE = "done"
     FAILED = "failed"
     UNKNOWN = "unknown"
-    """Begun before a crash of the agent; never rerun."""
+    """The hook had begun before a crash of the agent; it is never run again."""
 
 
 class RestartBackoff(Fact, frozen=True, kw_only=True):
@@ -132,7 +134,7 @@ class ProbeFacts(Fact, frozen=True, kw_only=True):
 
     unit_id: UnitId
     boot: str = ""
-    """The unit's boot that was probed (`boots.boot_of`): outcomes of an earlier boot do not count."""
+    """Boot of the unit that was probed (`boots.boot_of`); outcomes of an earlier boot do not count."""
     readiness: bool | None = None
     liveness: bool | None = None
     startup: bool | None = None
@@ -145,7 +147,7 @@ class UnitFacts(Fact, frozen=True, kw_only=True):
     failure: ActionFailure | None = None
     """Failure of the last create or start."""
     image: ImageStatus | None = None
-    """The image in the bound store, once it is there."""
+    """Status of the image in the bound store; None if it is not there or not known yet."""
     image_failure: ActionFailure | None = None
     backoff: RestartBackoff | None = None
     exited_at: float | None = None
@@ -154,29 +156,32 @@ class UnitFacts(Fact, frozen=True, kw_only=True):
     hook_unit: UnitId | None = None
     probes: ProbeFacts | None = None
     power_failure: ActionFailure | None = None
-    """Failure of the last power change."""
+    """Failure of the last change of power."""
     resize_failure: ActionFailure | None = None
     nic_failure: ActionFailure | None = None
-    """Failure of the last list of the machine's interfaces."""
+    """Failure of the last listing of the machine's interfaces."""
     nic_failures: dict[str, ActionFailure] = {}
-    """Failure of the last attach or detach by interface; `retry_at` None if its runtime never can."""
+    """Interface → failure of its last attach or detach; `retry_at` None if the runtime can never do it."""
     nics: tuple[NicStatus, ...] | None = None
-    """The machine's interfaces when they were last listed; None: never."""
+    """The machine's interfaces as last listed; None if never."""
     nics_unit: UnitId | None = None
     nics_at: float | None = None
     nics_stale: bool = False
-    """One came or went since."""
+    """True if an interface was attached or detached since the last listing."""
     killed: str = ""
     """Reason of the `StopUnit` that stopped the newest unit for a restart, or empty."""
     termination_messages: dict[UnitId, str] = {}
     """Termination messages of ended units, from their file or the end of their log (ST9)."""
     restarts_before: int = 0
-    """Restart count known from the log directory when the runtime has forgotten older units."""
+    """Restart count known from the log directory if the runtime no longer has older units."""
 
 
 class VolumeFacts(Fact, frozen=True, kw_only=True):
-    """`ready`: all volumes are prepared on the node. `stale_at`: something that they show has changed since (monotonic);
-    what runs goes on with what is there until that is written too."""
+    """State of the pod's volumes. `ready`: all are prepared on the node.
+
+    `stale_at`: monotonic time of the last change of their content; running containers keep the old content until the
+    new one is written. None: up to date.
+    """
 
     ready: bool = False
     stale_at: float | None = None
@@ -185,7 +190,7 @@ class VolumeFacts(Fact, frozen=True, kw_only=True):
 
 
 class Outage(Fact, frozen=True, kw_only=True):
-    """The bound runtime does not answer; everything else stays as last seen (DECISIONS 24)."""
+    """The bound runtime does not answer; all other facts stay as last seen (DECISIONS 24)."""
 
     since: datetime
     reason: str
@@ -193,7 +198,7 @@ class Outage(Fact, frozen=True, kw_only=True):
 
 
 class Pace(Fact, frozen=True, kw_only=True):
-    """An action that ended without a failure `count` times in a row, last at `at` (monotonic)."""
+    """Count of an action that succeeded without effect `count` times in a row, last at `at` (monotonic)."""
 
     count: int
     at: float
@@ -213,14 +218,14 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     network_problem: str = ""
     """Reason the runtime's network is not ready, from the runtime."""
     bind_wanted: bool = True
-    """Choosing a runtime may be tried (again): nothing was tried yet, or a runtime changed since."""
+    """True if choosing a runtime may be tried: nothing was tried yet, or a runtime changed since."""
     expects_address: bool = True
-    """The runtime gives a pod-network pod an address."""
+    """True if the runtime gives the pod an address on the pod network."""
     image_before_sandbox: bool = False
     is_machine: bool = False
-    """True if its runtime runs machines: then the pod is one, in either spelling."""
+    """True if the pod's runtime runs virtual machines; then the pod is one, however its spec is written."""
     can_power: bool = False
-    """The runtime has machine verbs."""
+    """True if the runtime can change a machine's power."""
     can_nics: bool = False
     can_resize: bool = False
     orders: Orders | None = None
@@ -237,14 +242,14 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     """Failure of the last resize of the pod as a whole."""
     stop_failure: ActionFailure | None = None
     paces: dict[str, Pace] = {}
-    """Actions that were done lately, so that one without effect is not repeated at once for ever."""
+    """Recent actions by key, so that one without effect is not repeated in an endless loop."""
     waiting: Waiting | None = None
     rejection: Rejection | None = None
     admitted: bool = False
     in_flight: frozenset[str] = frozenset()
-    """Keys of the actions under way."""
+    """Keys of the actions in flight."""
     stopping: dict[str, float] = {}
-    """Container names with a stop in flight, and when its grace ends (monotonic)."""
+    """Container name → monotonic time at which the grace of its stop in flight ends."""
     changed_at: float | None = None
     """End of the last changing call; only a look that began later shows its effect."""
     unsettled_until: float | None = None
@@ -254,7 +259,7 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     deadline_at: float | None = None
     """activeDeadlineSeconds on the monotonic clock."""
     deadline_seconds: int | None = None
-    """The activeDeadlineSeconds that `deadline_at` was worked out from."""
+    """The activeDeadlineSeconds from which `deadline_at` was computed."""
     finished_init: bool = False
     directories_gone: bool = False
     unbound: bool = False

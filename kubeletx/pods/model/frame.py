@@ -22,8 +22,9 @@ TERMINATION_MESSAGES_BYTES = 12 * 1024
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
     """Inputs of every container status of one pod.
 
-    `will_run`: the pod's goal is to run, so ended containers may run again. `backend`: the word before ``://``
-    in container ids; None while unknown. `message_bytes`: limit of a stored termination message.
+    `will_run`: the pod's goal is to run, so ended containers may run again. `backend`: the part before ``:
+
+    `` in container ids; None while unknown. `message_bytes`: limit of a stored termination message.
     """
 
     desired: DesiredPod
@@ -38,7 +39,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
 def frame_of(
     desired: DesiredPod, facts: PodFacts, now: Now, backends: Mapping[RuntimeName, str], *, will_run: bool
 ) -> Frame:
-    """The frame for one pod. A runtime missing from `backends` is called as before, else by its own name."""
+    """Build the frame of one pod. A runtime missing from `backends` keeps its last known name, else its own."""
     pod = desired.pod
     number = len(init_units(pod)) + len(regular_units(pod)) + len(ephemeral_units(pod))
     return Frame(

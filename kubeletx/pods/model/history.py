@@ -14,13 +14,13 @@ from .actions import Action
 from .results import Nothing, Result, Together
 
 KEPT: Final = 50
-"""Entries kept for each pod; equal ones in a row share an entry."""
+"""Entries kept per pod; equal consecutive ones share an entry."""
 TEXT_LENGTH: Final = 200
 _WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One ended action. `at`: its last end, UTC; `seconds`: how long that run took; `count`: equal runs in a row."""
+    """Ended runs of one action. `at`: end of the last, UTC; `seconds`: its duration; `count`: equal runs in a row."""
 
     at: datetime
     action: str
@@ -29,7 +29,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 1
 
     def line(self) -> str:
-        """The entry in one line of a log."""
+        """The entry as one line of text."""
         times = f" ({self.count} times)" if self.count > 1 else ""
         return f"{self.action}: {self.result}{times}"
 

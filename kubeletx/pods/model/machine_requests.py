@@ -1,6 +1,6 @@
-"""Requests for a pod outside its spec, grants, and begun operations that must not be repeated.
+"""Requests for a pod outside its spec, granted resources, and operations that must not be repeated.
 
-A file in the pod's own directory holds them, so that they end with the pod and survive the agent and its database:
+They are in a file in the pod's own directory, so that they end with the pod and survive the agent and its database:
 
     power       a verb's override (pause, stop, ...) until the opposite verb or a change of powerSpec
     off_unit    the unit that was switched off: its end is not a failure, and the same unit is started again
@@ -37,11 +37,11 @@ class Outcome(enum.Enum):
     CANCELLED = "cancelled"
     """An operator cancelled it before its start."""
     UNKNOWN = "unknown"
-    """The agent or the answer was lost in the middle: it may have happened, and it is not done again."""
+    """The agent or its answer was lost during the operation: it may have happened, and is not repeated."""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that may not be repeated. `detail`: the snapshot's name, the delay."""
+    """One operation that must not be repeated. `detail`: the snapshot's name, or the delay."""
 
     id: int
     verb: str
@@ -53,7 +53,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Granted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """CPU and memory that a running container was given. `restart`: it gets them by its restart."""
+    """CPU and memory granted to a running container. `restart`: it gets them when it restarts."""
 
     unit_id: UnitId
     resources: ResourceRequirements
@@ -70,16 +70,16 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     resources: dict[str, str] = {}
     resources_spec: dict[str, str] = {}
     size_asked: str = ""
-    """The size last asked of unit `size_unit`; what was granted is in its status."""
+    """The size last requested for unit `size_unit`; the granted one is in the unit's status."""
     size_unit: str = ""
     nics_added: tuple[Nic, ...] = ()
     nics_removed: tuple[str, ...] = ()
     nics_spec: str = ""
     operations: tuple[Operation, ...] = ()
     granted: dict[str, Granted] = {}
-    """Granted resources by container; absent: those of its creation."""
+    """Granted resources by container; a container not listed has those of its creation."""
     granted_pod: ResourceRequirements | None = None
-    """CPU and memory that the pod as a whole was given; None: what it was made with."""
+    """CPU and memory granted to the pod as a whole; None: those of its creation."""
 
     @property
     def is_empty(self) -> bool:
@@ -93,12 +93,12 @@ _decoder = msgspec.json.Decoder(Orders)
 
 
 def encode(orders: Orders) -> bytes:
-    """Encode for the file."""
+    """Encode for the pod's orders file."""
     return msgspec.json.encode(orders)
 
 
 def decode(data: bytes) -> Orders:
-    """From the file. Raises ValueError for what this version cannot read."""
+    """Decode the orders file. Raises ValueError for what this version cannot read."""
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -123,14 +123,14 @@ def after_restart(orders: Orders, now: datetime) -> tuple[Orders, tuple[Operatio
 
 
 def begun(orders: Orders, verb: str, detail: str, now: datetime) -> tuple[Orders, Operation]:
-    """Write down that it begins."""
+    """Add an operation that begins now; returns the orders and the operation."""
     number = max((one.id for one in orders.operations), default=0) + 1
     made = Operation(id=number, verb=verb, detail=detail, begun_at=now)
     return replace(orders, operations=(*orders.operations, made)[-KEPT_OPERATIONS:]), made
 
 
 def ended(orders: Orders, number: int, outcome: Outcome, now: datetime, message: str = "") -> Orders:
-    """Write down how it ended."""
+    """Set the outcome of operation `number`."""
     return replace(
         orders,
         operations=tuple(
@@ -141,7 +141,10 @@ def ended(orders: Orders, number: int, outcome: Outcome, now: datetime, message:
 
 
 def with_power(orders: Orders, power: str, spec_power: str, power_spec: str) -> Orders:
-    """Record a power command; one equal to the spec is not an override. `spec_power`: the spec's, in our words."""
+    """Record a power command; one equal to the spec clears the override.
+
+    `power`, `spec_power`: running, paused, suspended or off. `power_spec`: the field as the spec has it.
+    """
     if power == spec_power:
         return replace(orders, power="", power_spec="")
     return replace(orders, power=power, power_spec=power_spec)

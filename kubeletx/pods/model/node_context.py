@@ -29,7 +29,7 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     root_dir: Path
     pod_logs_dir: Path = Path("/var/log/pods")
     host_ips: tuple[str, ...] = ()
-    """Primary first, at most one for each family."""
+    """Addresses of the node, primary first, at most one per family."""
     cluster_dns: tuple[str, ...] = ()
     cluster_domain: str = ""
     resolv_conf: Path | None = Path("/etc/resolv.conf")
@@ -47,7 +47,7 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     """True if cgroups of this node can limit swap."""
     cgroup_version: int = 2
     cgroup_root: str = ""
-    """Cgroup below which all pods stand; empty is the root of the tree."""
+    """Cgroup that is the parent of all pods' cgroups; empty is the root of the tree."""
     cpu_cfs_quota: bool = True
     cpu_cfs_quota_period_us: int = 100_000
     single_process_oom_kill: bool = False
@@ -61,7 +61,7 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     recursive_read_only: bool = False
     """True if the kernel supports recursive read-only mounts (5.12 and later); the runtime must support them too."""
     read_file: Callable[[Path], str] = read_host_file
-    """The only way this package reads the host's files."""
+    """Reads a host file. This package reads the host's files through it only."""
 
     @property
     def seccomp_directory(self) -> Path:
@@ -82,7 +82,7 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
         return layout.pod_dir(self.root_dir, uid)
 
     def fields(self, pod_ips: tuple[str, ...] = ()) -> FieldContext:
-        """Values for fieldRef and resourceFieldRef."""
+        """Values for fieldRef and resourceFieldRef of the downward API."""
         return FieldContext(
             node_name=self.node_name,
             host_ips=self.host_ips,

@@ -1,8 +1,8 @@
-"""Events are debts (rule 9): each wants a look that shows the change; pure.
+"""Runtime events that no look has shown yet (rule 9). Pure.
 
-containerd's CRI status can lag behind its own exit event, so one look may be too early. A debt is paid when
-the snapshot shows at least what the event said, or when a look that began after the event does not show the
-object at all. Until then looks repeat, 10 ms to 10 s apart; after that the slow relist is the end of it.
+containerd's CRI status can lag behind its own exit event, so one look may be too early. An event is settled when the
+snapshot shows at least what it said, or when a look that began after the event does not show the object at all. Until
+then looks repeat, 10 ms to 10 s apart; after that only the slow relist remains.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_DEBTS = 64
 
 
 class Debt(msgspec.Struct, frozen=True):
-    """One event that came at this monotonic time."""
+    """One event, with the monotonic time of its arrival."""
 
     event: RuntimeEvent
     at: float
@@ -31,18 +31,18 @@ class Debts(msgspec.Struct, frozen=True, kw_only=True):
     delay_seconds: float = 0.0
 
     def add(self, event: RuntimeEvent, at: float) -> Debts:
-        """One more event; the next look comes at once."""
+        """Add an event; the next look comes at once."""
         return Debts(open=(*self.open[-MOST_DEBTS + 1 :], Debt(event, at)))
 
     def after(self, snapshot: PodSnapshot | None) -> Debts:
-        """Events that this snapshot does not show yet."""
+        """The events that this snapshot does not show yet."""
         if snapshot is None or not self.open:
             return self
         left = tuple(debt for debt in self.open if not is_paid(debt, snapshot))
         return msgspec.structs.replace(self, open=left) if left else Debts()
 
     def later(self) -> Debts:
-        """The look did not show everything: wait longer, and in the end give up."""
+        """Lengthen the delay after a look that did not show everything; finally drop the events."""
         delay = max(self.delay_seconds * 2, FIRST_DELAY_SECONDS)
         if delay > LAST_DELAY_SECONDS:
             return Debts()

@@ -62,7 +62,7 @@ def phase_of(
 
 
 def last_exit_code(status: ContainerStatus) -> int | None:
-    """Exit code of the container's present run or, while it waits, of its last one; None if neither has ended."""
+    """Exit code of the container's present run or, while it waits, of its last run; None if neither has ended."""
     state = status.state
     if state.terminated is not None:
         return state.terminated.exit_code
@@ -72,7 +72,7 @@ def last_exit_code(status: ContainerStatus) -> int | None:
 
 
 def is_waiting(state: ContainerState) -> bool:
-    """Waiting, or nothing set, which means the same."""
+    """Return True if the state is waiting, or empty, which means the same."""
     return state.running is None and state.terminated is None
 
 

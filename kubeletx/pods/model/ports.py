@@ -7,7 +7,7 @@ from kubeletx.kube.types.core import Container
 
 
 def resolve_port(container: Container, port: int | str) -> int:
-    """The number: as given, as digits, or that of the container's port with this name. Raises InvalidPod."""
+    """Resolve a port number, its digits, or the name of one of the container's ports. Raises InvalidPod."""
     number = port if isinstance(port, int) else _named(container, port)
     if not 0 < number < 65536:
         raise InvalidPod(field="port", problem=f"{port!r} is not a port from 1 to 65535")

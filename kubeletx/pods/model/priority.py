@@ -1,7 +1,7 @@
 """Priority of a pod, and whether it is critical. Pure.
 
-An API server writes `spec.priority` for the pod's class. Static manifests have none, so
-the two classes that every cluster has are known here.
+An API server sets `spec.priority` from the pod's class. Static manifests have none, so the two built-in classes
+(system-node-critical, system-cluster-critical) are resolved here.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _CLASSES: Final = {
 
 
 def priority_of(pod: Pod) -> int:
-    """Higher is more important."""
+    """The pod's priority; higher is more important."""
     if pod.spec.priority is not None:
         return pod.spec.priority
     return _CLASSES.get(pod.spec.priority_class_name or "", 0)
 
 
 def is_critical(pod: Pod, source: SourceTraits) -> bool:
-    """Static pods (of files and URLs), mirror pods, and those of the highest priorities: never evicted."""
+    """Return True for static pods, mirror pods and those of the highest priorities: they are never evicted."""
     if source.is_critical or MIRROR in pod.metadata.annotations:
         return True
     return priority_of(pod) >= CRITICAL_PRIORITY

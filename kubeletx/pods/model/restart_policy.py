@@ -12,7 +12,7 @@ from kubeletx.kube.types.core import Container, ContainerRestartRule, ContainerR
 
 ALWAYS, ON_FAILURE, NEVER = "Always", "OnFailure", "Never"
 LOST_EXIT_CODE = 137
-"""Exit code of a container that ran and cannot be found any more."""
+"""Exit code of a container that ran and that its runtime no longer has."""
 
 RESTART, RESTART_ALL = "Restart", "RestartAllContainers"
 SPEC_CHANGED = "SpecChanged"
@@ -20,7 +20,7 @@ SPEC_CHANGED = "SpecChanged"
 
 
 def restart_policy_of(container: Container, pod_policy: str | None) -> str:
-    """The policy that holds for this container: its own, else the pod's, else Always."""
+    """The restart policy of this container: its own, else the pod's, else Always."""
     return container.restart_policy or pod_policy or ALWAYS
 
 

@@ -1,7 +1,7 @@
-"""Results of actions and inputs of a pod: frozen values, and what each does to the facts.
+"""Results of actions and inputs of a pod: frozen values, and the change of each to the facts.
 
-A step returns one `Result`; the worker applies it when the action ends: `apply(facts, result, now)`. Nothing here knows
-how an action was carried out. Results are data: they are shown, kept as history and replayed.
+A step returns one `Result`; the worker applies it when the action ends: `apply(facts, result, now)`. Results do not
+depend on how an action was carried out. They are data: shown, kept as history and replayed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def apply(facts: PodFacts, result: Result, now: Now) -> PodFacts:
 
 
 class Together(Result, frozen=True):
-    """Several results, applied in their order."""
+    """Several results, applied in order."""
 
     results: tuple[Result, ...]
 
@@ -82,7 +82,7 @@ class Bound(Result, frozen=True):
 
 
 class Waits(Result, frozen=True):
-    """No runtime for now; tried again when a runtime changes, also if it did while the choice was made."""
+    """No runtime is available now. `Bind` is tried again when a runtime changes, including during the choice."""
 
     reason: str
     message: str
@@ -92,7 +92,7 @@ class Waits(Result, frozen=True):
 
 
 class Rejected(Result, frozen=True):
-    """Refused for good."""
+    """The pod is refused for good."""
 
     reason: str
     message: str
@@ -108,7 +108,7 @@ class Rejected(Result, frozen=True):
 
 
 class BindFailed(Result, frozen=True):
-    """The binding could not be written: wait and try again."""
+    """The binding could not be written; retried with back-off."""
 
     reason: str
     message: str
@@ -124,14 +124,14 @@ class BindFailed(Result, frozen=True):
 
 
 class Unbound(Result, frozen=True):
-    """The pod's last write is done."""
+    """The binding is deleted: the last write for the pod."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         return replace(facts, unbound=True)
 
 
 class VolumesReady(Result, frozen=True):
-    """All volumes are prepared, with the content of the time when that began."""
+    """All volumes are prepared, with the content as of the start of the preparation."""
 
     began: float
 
@@ -142,7 +142,7 @@ class VolumesReady(Result, frozen=True):
 
 
 class ObjectsChanged(Result, frozen=True):
-    """Note a changed object of the pod: its files are written again, and actions that failed without it are retried."""
+    """Objects that the pod refers to changed: files are written again, and actions that failed are retried."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         volumes = facts.volumes
@@ -157,7 +157,7 @@ class ObjectsChanged(Result, frozen=True):
 
 
 class PodEdited(Result, frozen=True):
-    """A user changed the pod: what failed is tried at once, and the back-off of an image goes with that image (B3)."""
+    """A user changed the pod: failed actions are retried at once; a changed image loses its back-off (B3)."""
 
     before: Pod
     after: Pod
@@ -202,7 +202,7 @@ class VolumesFailed(Result, frozen=True):
 
 
 class VolumesReleased(Result, frozen=True):
-    """Note that nothing of the pod's volumes is left on the node."""
+    """Volumes of the pod are released: nothing of them is left on the node."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         return replace(facts, volumes=VolumeFacts(released=True))
@@ -216,7 +216,7 @@ class DirectoriesGone(Result, frozen=True):
 
 
 class ImagePresent(Result, frozen=True):
-    """The container's image is in the bound store."""
+    """The container's image is in the bound store. `status`: its status there."""
 
     name: str
     status: ImageStatus
@@ -226,7 +226,7 @@ class ImagePresent(Result, frozen=True):
 
 
 class ImageFailed(Result, frozen=True):
-    """The image is not there. `retry_at`: the store's own back-off, if it keeps one."""
+    """The image is not available. `retry_at`: from the store's own back-off, if it has one."""
 
     name: str
     reason: str
@@ -241,14 +241,14 @@ class ImageFailed(Result, frozen=True):
 
 
 class SandboxMade(Result, frozen=True):
-    """A new sandbox stands; units start afresh in it."""
+    """A new sandbox exists; all units start from the beginning in it."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         return replace(facts, sandbox_failure=None, changed_at=now.mono)
 
 
 class SandboxFailed(Result, frozen=True):
-    """Note a failed or unanswered create of the sandbox: a look shows whether it exists."""
+    """Creating the sandbox failed or got no answer: a look shows whether it exists."""
 
     reason: str
     message: str
@@ -259,7 +259,7 @@ class SandboxFailed(Result, frozen=True):
 
 
 class Unsettled(Result, frozen=True):
-    """A changing call timed out: it may still happen until then (rule 8)."""
+    """A changing call timed out and may still take effect until this time (rule 8)."""
 
     until: float
 
@@ -289,7 +289,7 @@ class UnitStarted(Result, frozen=True):
 
 
 class UnitFailed(Result, frozen=True):
-    """Note a failed create (`created` False) or start (True: the unit exists, ended)."""
+    """Creating (`created` False) or starting (True: the unit exists and has ended) the unit failed."""
 
     name: str
     reason: str
@@ -304,7 +304,7 @@ class UnitFailed(Result, frozen=True):
 
 
 class UnitExited(Result, frozen=True):
-    """The newest unit was seen ended."""
+    """The newest unit was seen to have ended."""
 
     name: str
     exited_at: float
@@ -314,7 +314,7 @@ class UnitExited(Result, frozen=True):
 
 
 class HookNoted(Result, frozen=True):
-    """Set the state of the postStart hook."""
+    """The state of the postStart hook changed."""
 
     name: str
     unit_id: UnitId
@@ -329,7 +329,7 @@ class HookNoted(Result, frozen=True):
 
 
 class MessageRead(Result, frozen=True):
-    """Store the termination message of an ended unit, for it and the one before it."""
+    """Termination message of an ended unit; that of the unit before it is kept too."""
 
     name: str
     unit_id: UnitId
@@ -341,7 +341,7 @@ class MessageRead(Result, frozen=True):
 
 
 class Killed(Result, frozen=True):
-    """We stopped the unit, for this reason."""
+    """The agent stopped the unit for this reason."""
 
     name: str
     reason: str
@@ -361,7 +361,7 @@ class Probed(Result, frozen=True):
 
 
 class PowerSet(Result, frozen=True):
-    """The machine is where the call was to bring it."""
+    """The power change succeeded."""
 
     name: str
 
@@ -370,7 +370,7 @@ class PowerSet(Result, frozen=True):
 
 
 class PowerFailed(Result, frozen=True):
-    """Note a failed or unanswered power change."""
+    """The power change failed or got no answer."""
 
     name: str
     reason: str
@@ -403,7 +403,7 @@ class NicsSeen(Result, frozen=True):
 
 
 class NicsChanged(Result, frozen=True):
-    """One came or went: list them again."""
+    """An interface was attached or detached: the list is read again."""
 
     name: str
     nic: str
@@ -416,7 +416,7 @@ class NicsChanged(Result, frozen=True):
 
 
 class NicsUnlisted(Result, frozen=True):
-    """Note a failed list of interfaces; retried with back-off."""
+    """Listing the interfaces failed; retried with back-off."""
 
     name: str
     reason: str
@@ -428,7 +428,7 @@ class NicsUnlisted(Result, frozen=True):
 
 
 class NicFailed(Result, frozen=True):
-    """One could not be plugged in or taken out; tried again with back-off if that `may_heal`. Others go on."""
+    """Attaching or detaching one interface failed; retried with back-off if it `may_heal`. Others are not affected."""
 
     name: str
     nic: str
@@ -445,7 +445,7 @@ class NicFailed(Result, frozen=True):
 
 
 class NicRetried(Result, frozen=True):
-    """Retry the wanted change of one interface immediately."""
+    """The pending change of one interface is retried at once."""
 
     name: str
     nic: str
@@ -457,7 +457,7 @@ class NicRetried(Result, frozen=True):
 
 
 class Resized(Result, frozen=True):
-    """The size was asked for."""
+    """The size was requested."""
 
     name: str
 
@@ -466,7 +466,7 @@ class Resized(Result, frozen=True):
 
 
 class ResizeFailed(Result, frozen=True):
-    """Note a failed resize; retried with back-off, or, unless it `may_heal`, when another size is wanted."""
+    """A resize failed; retried with back-off, or, unless it `may_heal`, when another size is wanted."""
 
     name: str
     reason: str
@@ -481,14 +481,14 @@ class ResizeFailed(Result, frozen=True):
 
 
 class PodResized(Result, frozen=True):
-    """The pod as a whole has what it wants."""
+    """The pod as a whole has the resources that it wants."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         return replace(facts, changed_at=now.mono, resize_failure=None)
 
 
 class PodResizeFailed(Result, frozen=True):
-    """Note a failed resize of the pod; retried with back-off."""
+    """A resize of the pod failed; retried with back-off."""
 
     reason: str
     message: str
@@ -499,7 +499,7 @@ class PodResizeFailed(Result, frozen=True):
 
 
 class LookWanted(Result, frozen=True):
-    """A unit is gone altogether."""
+    """A unit is gone from its runtime: look at the pod."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         return replace(facts, changed_at=now.mono, look_wanted_at=now.mono)
@@ -513,7 +513,7 @@ class Changed(Result, frozen=True):
 
 
 class StopFailed(Result, frozen=True):
-    """A stop or removal did not succeed; tried again with back-off."""
+    """A stop or removal failed; retried with back-off."""
 
     reason: str
     message: str
@@ -524,7 +524,7 @@ class StopFailed(Result, frozen=True):
 
 
 class LookFailed(Result, frozen=True):
-    """No answer: the look is wanted again in a while."""
+    """The look got no answer; repeated with back-off."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         return replace(facts, look_wanted_at=now.mono + LOOK_AGAIN_SECONDS)

@@ -21,12 +21,12 @@ class UnitRole(StrEnum):
 
 
 def init_units(pod: Pod) -> tuple[Container, ...]:
-    """Init containers in order, sidecars (restartPolicy Always) among them."""
+    """Init containers in spec order, including sidecars (restartPolicy Always)."""
     return pod.spec.init_containers
 
 
 def regular_units(pod: Pod) -> tuple[Container, ...]:
-    """The pod's main containers in order; for a VM pod one that represents the machine."""
+    """The pod's main containers in spec order; for a VM pod one container that represents the machine."""
     machine = pod.spec.virtual_machine
     if machine is None:
         return pod.spec.containers
@@ -43,7 +43,7 @@ def regular_units(pod: Pod) -> tuple[Container, ...]:
 
 
 def ephemeral_units(pod: Pod) -> tuple[EphemeralContainer, ...]:
-    """Debug containers: started once, never again (L8)."""
+    """Ephemeral containers: started once, never again (L8)."""
     return pod.spec.ephemeral_containers
 
 
@@ -73,7 +73,7 @@ def role_of(pod: Pod, name: str) -> UnitRole:
 def spec_of(
     pod: Pod, name: str, *, on_vm_runtime: bool = False
 ) -> Container | EphemeralContainer | VirtualMachine:
-    """Container or machine of a unit's name; the machine has the unit's name."""
+    """The container or machine with this unit's name."""
     machine = machine_of(pod, on_vm_runtime=on_vm_runtime)
     if machine is not None:
         return replace(machine, name=machine.name.lower())
@@ -84,7 +84,7 @@ def spec_of(
 
 
 def field_of(pod: Pod, container: str) -> str:
-    """Field path of the container in events."""
+    """Field path of the container for events, such as ``spec.containers{web}``."""
     if any(c.name == container for c in init_units(pod)):
         return f"spec.initContainers{{{container}}}"
     if any(c.name == container for c in ephemeral_units(pod)):

@@ -1,4 +1,4 @@
-"""CPU and memory as resizes compare, merge and write them down. Pure. Only these two can change in place."""
+"""CPU and memory, the only resources that change in place: compare, merge and format them. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def is_same(one: ResourceRequirements, other: ResourceRequirements) -> bool:
 
 
 def resized(resources: ResourceRequirements) -> ResourceRequirements:
-    """CPU and memory alone."""
+    """The CPU and memory of `resources`, without all else."""
     return ResourceRequirements(
         limits={name: text for name, text in resources.limits.items() if name in RESIZED},
         requests={name: text for name, text in resources.requests.items() if name in RESIZED},
@@ -45,7 +45,7 @@ def resized(resources: ResourceRequirements) -> ResourceRequirements:
 
 
 def merged(wanted: ResourceRequirements, has: ResourceRequirements) -> ResourceRequirements:
-    """CPU and memory of `has`, all else of `wanted`."""
+    """`wanted` with the CPU and memory of `has`."""
     return replace(
         wanted,
         limits={**{k: v for k, v in wanted.limits.items() if k not in RESIZED}, **has.limits},
@@ -54,7 +54,7 @@ def merged(wanted: ResourceRequirements, has: ResourceRequirements) -> ResourceR
 
 
 def larger(first: ResourceRequirements, second: ResourceRequirements) -> ResourceRequirements:
-    """The larger amount of each; no limit is larger than any."""
+    """The larger of both amounts for each resource; no limit counts as the largest."""
     if is_same(first, second):
         return first
     limits = {
@@ -73,14 +73,14 @@ def larger(first: ResourceRequirements, second: ResourceRequirements) -> Resourc
 
 
 def lowers_memory(has: ResourceRequirements | None, wanted: ResourceRequirements) -> bool:
-    """Return True if the memory limit decreases; `has` is None if the present one is unknown."""
+    """Return True if the memory limit decreases; `has` None: the present one is unknown."""
     limit = amounts(wanted)["memory"][1]
     before = amounts(has)["memory"][1] if has is not None else -1
     return limit >= 0 and (before < 0 or limit < before)
 
 
 def amounts(resources: ResourceRequirements) -> dict[str, tuple[int, int]]:
-    """Name to (request, limit); -1: none."""
+    """Resource name → (request, limit); -1 if not set."""
     return {
         name: (
             _amount(name, resources.requests.get(name)),

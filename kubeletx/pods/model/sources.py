@@ -31,13 +31,13 @@ class SourceTraits(msgspec.Struct, frozen=True, kw_only=True):
     mirrored: bool = True
     """The cluster shows a mirror pod for each pod of this source."""
     terminal_on_delete: bool = False
-    """A deleted pod is reported as ended once nothing of it runs."""
+    """True: a deleted pod is reported as ended once nothing of it runs."""
     counts_overhead: bool = True
     """The runtime's own overhead counts for pods that declare none: no scheduler has counted it."""
     is_scheduled: bool = False
     """A scheduler chose this node by its labels and taints, so a pod that does not fit them is refused."""
     is_critical: bool = False
-    """The pods are never evicted."""
+    """True: the pods are never evicted."""
     tolerates_taints: bool = False
     """The pods tolerate every taint that would end them."""
     reclaims_after_loss: bool = False
@@ -47,7 +47,7 @@ class SourceTraits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceTable:
-    """The traits of every source by its name. A source that is not in the table has the default traits."""
+    """The traits of every source by name. A source that is not in the table has the default traits."""
 
     def __init__(self, sources: Iterable[SourceTraits]) -> None:
         self._traits = {one.name: one for one in sources}
@@ -60,7 +60,7 @@ class SourceTable:
         return name in self._traits
 
     def with_more(self, more: Iterable[SourceTraits]) -> SourceTable:
-        """A table that has also these sources."""
+        """A copy of the table with these sources added."""
         return SourceTable((*self._traits.values(), *more))
 
 
@@ -84,11 +84,11 @@ CLUSTER: Final = BUILT_IN.of(API)
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """The pod has a worker."""
+    """The pod was accepted and has a worker."""
 
 
 class WaitsFor(msgspec.Struct, frozen=True):
-    """Another pod of this namespace and name is here; the new one starts when that one is gone."""
+    """Another pod with the same namespace and name still exists; the new pod starts when that one is gone."""
 
     ref: str
     """namespace/name"""
@@ -102,7 +102,7 @@ class WaitsFor(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The pod is not taken."""
+    """The pod was refused."""
 
     message: str
 
@@ -111,29 +111,31 @@ Outcome = Accepted | WaitsFor | Refused
 
 
 class PodSink(Protocol):
-    """The manager's side. All calls are synchronous, quick, and made from the event loop."""
+    """The manager, as sources see it. All calls are synchronous, quick, and made from the event loop."""
 
     def update(self, source: str, pod: Pod) -> Outcome:
-        """The pod is wanted like this now. `pod.metadata.uid` is set, defaults are applied.
+        """Add or change a pod. `pod.metadata.uid` is set and defaults are applied.
 
-        Refused: a pod of another source has this UID.
+        Returns Refused if a pod of another source has this UID.
         """
         ...
 
     def remove(self, source: str, uid: PodUid, grace_seconds: int | None = None, force: bool = False) -> None:
-        """The pod is no longer wanted. None: the pod's own grace period. `force`: do not wait for a
-        runtime that does not answer (DECISIONS 11). Unknown uids, and those of another source, are ignored."""
+        """Remove a pod. `grace_seconds` None: the pod's own grace period.
+
+        `force`: do not wait for a runtime that does not answer (DECISIONS 11). Unknown UIDs, and those of another
+        source, are ignored.
+        """
         ...
 
     def synced(self, source: str) -> None:
-        """Everything this source has at present was delivered at least once."""
+        """Report that all pods this source has at present were delivered at least once."""
         ...
 
     def invalid(self, source: str, origin: str, error: InvalidPod, uid: PodUid | None = None) -> None:
-        """`origin` (a file or URL) cannot be used. With `uid`: the pod that it stood for goes on running
-        and shows the error."""
+        """Report that `origin` (a file or URL) is invalid. With `uid`: its pod runs on and shows the error."""
         ...
 
     def valid(self, source: str, origin: str) -> None:
-        """`origin` can be used again, or is gone: its error is forgotten."""
+        """Report that `origin` is valid again, or gone: its error is dropped."""
         ...

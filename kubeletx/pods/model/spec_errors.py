@@ -12,14 +12,14 @@ CONFIG_POD_SANDBOX_ERROR: Final = "ConfigPodSandboxError"
 
 
 class ContainerConfigError(InvalidPod):
-    """The container cannot be described to a runtime (Waiting reason CreateContainerConfigError)."""
+    """The container cannot be translated for a runtime (Waiting reason CreateContainerConfigError)."""
 
     def __init__(self, *, field: str, problem: str, fix: str = "", obj: str = "") -> None:
         super().__init__(field=field, problem=problem, fix=fix, obj=obj, reason=CREATE_CONTAINER_CONFIG_ERROR)
 
 
 class SandboxConfigError(InvalidPod):
-    """The pod's shell cannot be described to a runtime (ConfigPodSandboxError)."""
+    """The sandbox cannot be translated for a runtime (reason ConfigPodSandboxError)."""
 
     def __init__(self, *, field: str, problem: str, fix: str = "", obj: str = "") -> None:
         super().__init__(field=field, problem=problem, fix=fix, obj=obj, reason=CONFIG_POD_SANDBOX_ERROR)

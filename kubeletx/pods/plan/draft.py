@@ -1,4 +1,7 @@
-"""`Draft` and what it becomes: a `Plan` with its `Goal`. Every rule of this folder writes into the same draft. Pure."""
+"""`Draft`, which collects actions, and `Plan`, its result, with its `Goal`.
+
+All rules of this folder write to one draft. Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from .pacing import due_at
 
 
 class Goal(enum.Enum):
-    """Goal of a plan."""
+    """Goal of a plan: RUN, END or DELETE; see `plan_pod`."""
 
     RUN = "run"
     END = "end"
@@ -28,9 +31,12 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """`wake_at`: monotonic time to plan again without any input; None: only on input. `finished`: the worker
-    may end. `goal` and `why` are for the log and `describe`. `notice`: why the pod waits; `refusals`: what is wanted
-    of it and its runtime cannot do."""
+    """Actions to start, and when to plan again.
+
+    `wake_at`: monotonic time to plan again without any input; None: only on input. `finished`: the worker may end.
+    `goal` and `why` are for the log and `describe`. `notice`: why the pod waits; `refusals`: wanted changes that its
+    runtime cannot make.
+    """
 
     goal: Goal
     actions: tuple[Action, ...] = ()
@@ -40,7 +46,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     notice: Notice | None = None
     refusals: tuple[Notice, ...] = ()
     is_partial: bool = False
-    """True while the plan waits for a look: refusals may be missing."""
+    """True while the plan waits for a look; `refusals` may then be incomplete."""
 
 
 class Draft:
@@ -61,7 +67,7 @@ class Draft:
         return key in self._busy
 
     def do(self, action: Action) -> None:
-        """Plan the action unless its key is busy; one that had no effect lately, not before it is due again."""
+        """Plan the action unless its key is busy; one that had no effect recently only when it is due again."""
         if action.key in self._busy:
             return
         due = due_at(self._paces, action)
@@ -72,23 +78,23 @@ class Draft:
         self._actions.append(action)
 
     def end(self, action: Action) -> None:
-        """Plan a stop or a removal; after one that failed, not before it is due again."""
+        """Plan a stop or removal; after a failure only when it is due again."""
         if self.is_due(self._stop_failure):
             self.do(action)
 
     def look(self, facts: PodFacts) -> None:
-        """Plan a look; after one that failed, not before it is due again."""
+        """Plan a look; after a failure only when it is due again."""
         if facts.look_wanted_at is not None and facts.look_wanted_at > self.now.mono:
             self.wake(facts.look_wanted_at)
         else:
             self.do(Look())
 
     def refuse(self, reason: str, message: str) -> None:
-        """Report once to the pod's users that a wanted change is impossible."""
+        """Report once to the pod's users that the runtime cannot make a wanted change."""
         self._refusals.append(Notice(reason=reason, message=message))
 
     def wake(self, at: float | None) -> None:
-        """Plan again at this time at the latest."""
+        """Plan again at this monotonic time at the latest; None adds nothing."""
         if at is not None and (self._wake_at is None or at < self._wake_at):
             self._wake_at = at
 
@@ -104,7 +110,7 @@ class Draft:
         return False
 
     def plan(self, why: str = "", *, finished: bool = False, is_partial: bool = False) -> Plan:
-        """The finished plan."""
+        """Return the plan with everything collected."""
         return Plan(
             goal=self.goal,
             actions=tuple(self._actions),

@@ -3,8 +3,8 @@
     unit       dead, and not the newest dead one of its container       → remove
     sandbox    not ready, not the newest of its pod, no unit left in it → remove
 
-The kept ones are for `logs --previous`. The newest unit of a container, dead or alive, belongs to its worker:
-between create and start a list shows it as dead. `plan.stop` removes everything of ending pods.
+The kept units are for `logs --previous`. The newest unit of a container, dead or alive, belongs to its worker: between
+create and start a list shows it as dead. `plan.stop` removes everything of ending pods.
 """
 
 from __future__ import annotations
@@ -58,5 +58,5 @@ def _dead_units(units: Sequence[UnitSummary]) -> list[UnitSummary]:
 
 
 def _age(thing: UnitSummary | SandboxSummary) -> tuple[int, int]:
-    """Grows with each attempt."""
+    """Sort key that grows with each attempt."""
     return (thing.attempt, thing.created_at_ns)

@@ -1,7 +1,7 @@
-"""Interfaces and size of a living machine: what is wanted, and the one call that comes next. Pure.
+"""Interfaces and size of a living machine: the wanted ones, and the next call. Pure.
 
-The runtime is asked which interfaces there are only when they may differ from those that the machine was made with.
-``eth0`` is the pod network's and always stays. A size is asked for once; what was granted is in the unit's status.
+Interfaces are listed only when they may differ from those the machine was made with. ``eth0`` is the pod network's and
+always stays. A size is requested once; the granted size is in the unit's status.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MIB: Final = 1 << 20
 
 
 def wanted_nics(desired: DesiredPod, facts: PodFacts) -> dict[str, Nic]:
-    """The interfaces that are wanted, by name: the spec's, and what commands added or took away."""
+    """The wanted interfaces by name: those of the spec, changed by ``vm nic`` commands."""
     try:
         found = {nic.name or "": nic for nic in nics_of(desired.pod)}
     except ValueError:
@@ -46,7 +46,7 @@ def wanted_nics(desired: DesiredPod, facts: PodFacts) -> dict[str, Nic]:
 
 
 def nics_key(desired: DesiredPod) -> str:
-    """The spec's own list, against which commands were said."""
+    """Text of the spec's own interfaces; a command holds only as long as it is unchanged."""
     try:
         return ",".join(sorted(nic.name or "" for nic in nics_of(desired.pod)))
     except ValueError:
@@ -54,12 +54,12 @@ def nics_key(desired: DesiredPod) -> str:
 
 
 def made_with_nics(desired: DesiredPod, facts: PodFacts) -> str:
-    """Text for the unit's annotation."""
+    """Text of the interfaces a machine is made with, for the unit's annotation."""
     return ",".join(sorted(wanted_nics(desired, facts)))
 
 
 def wanted_limits(desired: DesiredPod, facts: PodFacts) -> dict[str, str]:
-    """CPU and memory limits: a command's, while the spec's are those that it was said against, else the spec's."""
+    """Wanted CPU and memory limits: a command's until the spec's limits change, else the spec's."""
     machine = machine_of(desired.pod, on_vm_runtime=facts.is_machine)
     limits = dict(machine.resources.limits) if machine is not None else {}
     orders = facts.orders
@@ -69,7 +69,7 @@ def wanted_limits(desired: DesiredPod, facts: PodFacts) -> dict[str, str]:
 
 
 def sized_pod(desired: DesiredPod, facts: PodFacts) -> Pod:
-    """The pod with the size that is wanted, for what it takes of the node."""
+    """The pod with its machine's wanted size, for admission."""
     pod, spec = desired.pod, desired.pod.spec
     limits = wanted_limits(desired, facts)
     if spec.virtual_machine is not None:
@@ -82,7 +82,7 @@ def sized_pod(desired: DesiredPod, facts: PodFacts) -> Pod:
 
 
 def sized(resources: ResourceRequirements, limits: dict[str, str]) -> ResourceRequirements:
-    """With other limits; a request that was its limit stays its limit, so that the QoS class stays."""
+    """`resources` with other limits; a request equal to its limit follows it, which keeps the QoS class."""
     before = resources.limits
     follows = {
         name for name, text in resources.requests.items() if before.get(name) == text and name in limits
@@ -92,12 +92,12 @@ def sized(resources: ResourceRequirements, limits: dict[str, str]) -> ResourceRe
 
 
 def sizes_of(limits: dict[str, str]) -> dict[str, str]:
-    """Only what can change while the machine lives."""
+    """The limits that can change while the machine runs."""
     return {name: limits[name] for name in RESIZED if name in limits}
 
 
 def size_key(limits: dict[str, str]) -> str:
-    """One word for a size, equal for equal amounts."""
+    """Text of a size, equal for equal amounts."""
     cpu, memory = limits.get("cpu"), limits.get("memory")
     try:
         return f"{to_millicores(cpu) if cpu else 0}m/{to_bytes(memory) if memory else 0}"
@@ -106,7 +106,7 @@ def size_key(limits: dict[str, str]) -> str:
 
 
 def asked_size(unit: UnitSummary, facts: PodFacts) -> str | None:
-    """Last requested size of the machine, or that of its creation; None until it is read."""
+    """Last requested size of the machine, or that of its creation; None until the orders are read."""
     orders = facts.orders
     if orders is None:
         return None
@@ -141,7 +141,7 @@ def _memory_text(amount: int) -> str:
 
 
 def plan_devices(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-    """Plan the next call for a machine that runs; of one that rests, when it runs again."""
+    """Plan the next call for a running machine; one that is paused or suspended is changed when it runs again."""
     if unit.state is not UnitState.RUNNING:
         return
     _plan_size(unit, desired, facts, draft)
@@ -216,7 +216,7 @@ def _plan_nics(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
 def _next_nic(
     unit: UnitSummary, wanted: Mapping[str, Nic], seen: Sequence[NicStatus], known: UnitFacts, draft: Draft
 ) -> AttachNic | DetachNic | None:
-    """The next interface to plug in or take out; one that failed waits for its time and holds up no other."""
+    """The next interface to attach or detach; one that failed waits for its retry and delays no other."""
     present = {nic.name: nic for nic in seen}
     for name, nic in wanted.items():
         if name not in present and name != FIRST_NIC and draft.is_due(known.nic_failures.get(name)):

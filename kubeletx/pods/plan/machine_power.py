@@ -1,6 +1,6 @@
-"""Desired power of a machine, from the spec or a verb, and the one step towards it. Pure.
+r"""Desired power of a machine, from the spec or a command, and the one step towards it. Pure.
 
-    state \\ wanted   running     paused       suspended   off
+    state \ wanted   running     paused       suspended   off
     RUNNING          -           pause        suspend     power off
     PAUSED           resume      -            suspend     power off
     SUSPENDED        resume      resume¹      -           power off
@@ -10,7 +10,7 @@
 
     ¹ and from there on
 
-A machine that was switched off on request has not ended: neither phase nor restart policy count it.
+A machine that was switched off on request has not ended: it counts neither for the phase nor for the restart policy.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ OF_SPEC: Final = {
 }
 
 ASKED_FOR: Final = ("", "Paused")
-"""`UnitStatus.reason` of a machine that a call paused."""
+"""Values of `UnitStatus.reason` for a machine that a call paused."""
 
 MACHINE_WORDS: Final = {
     UnitState.CREATED: "not started yet",
@@ -64,7 +64,7 @@ MACHINE_WORDS: Final = {
     UnitState.EXITED: "off",
     UnitState.UNKNOWN: "in an unknown state",
 }
-"""The states of a machine in the words of its verbs."""
+"""States of a machine as the messages of ``vm`` commands name them."""
 
 _STEPS: Final = {
     (UnitState.RUNNING, Power.PAUSED): PowerStep.PAUSE,
@@ -85,13 +85,13 @@ def spec_power(desired: DesiredPod) -> Power:
 
 
 def is_overridden(desired: DesiredPod, facts: PodFacts) -> bool:
-    """Return True if a verb overrides the spec's power."""
+    """Return True if a command overrides the spec's power."""
     orders = facts.orders
     return orders is not None and bool(orders.power) and orders.power_spec == power_of(desired.pod)
 
 
 def wanted_power(desired: DesiredPod, facts: PodFacts) -> Power:
-    """Power wanted now: the verb's while the spec is unchanged since, else the spec's."""
+    """Power wanted now: a command's until the spec's power changes, else the spec's."""
     if facts.orders is not None and is_overridden(desired, facts):
         return Power(facts.orders.power)
     return spec_power(desired)
@@ -117,7 +117,7 @@ def is_kept(desired: DesiredPod, facts: PodFacts, unit: UnitSummary | None) -> b
 
 
 def plan_power(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-    """Plan the one step that brings the machine nearer to where it is wanted."""
+    """Plan the one step that brings the machine nearer to its wanted power."""
     _tell_hold(unit, desired, facts, draft)
     step = next_step(unit, desired, facts)
     if step is None:
@@ -136,14 +136,14 @@ def plan_power(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
 
 
 def _tell_hold(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-    """An event for a machine that is to run and stands still because of something an operator has to change."""
+    """Report a machine that should run and stays paused until an operator acts."""
     text = hold_message(facts, unit)
     if text and wanted_power(desired, facts) is Power.RUNNING:
         draft.refuse(Event.MACHINE_HELD, f"Machine {unit.name} stands still: {text}")
 
 
 def hold_message(facts: PodFacts, unit: UnitSummary) -> str:
-    """Runtime's message about a machine that paused itself, with what to do; empty without one."""
+    """The runtime's message about a machine that paused itself, with the remedy; empty without one."""
     if not own_hold(facts, unit) or facts.snapshot is None:
         return ""
     status = facts.snapshot.status_of(unit.id)
@@ -151,9 +151,9 @@ def hold_message(facts: PodFacts, unit: UnitSummary) -> str:
 
 
 def own_hold(facts: PodFacts, unit: UnitSummary) -> str:
-    """Reason the guest or its emulator paused itself (asleep, an I/O error) without a request; else empty.
+    """Reason a guest or its emulator paused itself (asleep, an I/O error); empty if a call paused it.
 
-    Only an operator resumes such a machine: the plan would do it again and again.
+    Only an operator resumes such a machine: the plan would repeat it endlessly.
     """
     if unit.state is not UnitState.PAUSED or facts.snapshot is None:
         return ""
@@ -163,7 +163,7 @@ def own_hold(facts: PodFacts, unit: UnitSummary) -> str:
 
 
 def next_step(unit: UnitSummary, desired: DesiredPod, facts: PodFacts) -> PowerStep | None:
-    """See the table."""
+    """The step for this state and wanted power by the module's table; None if there is nothing to do."""
     wanted = wanted_power(desired, facts)
     if wanted is Power.RUNNING and own_hold(facts, unit):
         return None

@@ -21,7 +21,7 @@ from ..model.facts import ActionFailure, Now, Pace, PodFacts
 
 FREE = 3
 NOTICED = 6
-"""After so many actions without effect, an event names the action."""
+"""Repeats without effect after which an event names the action."""
 FORGOTTEN_SECONDS = 2 * SYNC.cap_seconds
 
 _DOING = {
@@ -42,7 +42,7 @@ _TARGETS = ("name", "unit_id", "sandbox_id", "step", "nic_name", "overtakes")
 
 
 def doing(action: Action) -> str:
-    """The action in words: stopping container web."""
+    """The action as text: ``stopping container web``."""
     return f"{_DOING[type(action)]} {getattr(action, 'name', '')}".rstrip()
 
 
@@ -56,7 +56,7 @@ def due_at(paces: Mapping[str, Pace], action: Action) -> float | None:
 
 
 def count_done(facts: PodFacts, action: Action, now: Now) -> tuple[PodFacts, int]:
-    """Facts after the action ended, and how often it ended without a failure and without effect so far."""
+    """Facts after the action ended, and how often in a row it succeeded without effect."""
     if type(action) not in _DOING or _failure_of(facts, action) is not None:
         return facts, 0
     paces = {key: one for key, one in facts.paces.items() if now.mono - one.at <= FORGOTTEN_SECONDS}

@@ -41,7 +41,7 @@ from .stop import plan_removal, plan_stop_units
 from .units import plan_units, wanted_now
 
 PATIENCE_SECONDS = 1.0
-"""Time a look waits for a create or start in flight, which would make it stale."""
+"""Time for which a look waits for a create or start in flight, which would make it outdated."""
 
 
 def goal_of(desired: DesiredPod, facts: PodFacts) -> Goal:
@@ -54,7 +54,7 @@ def goal_of(desired: DesiredPod, facts: PodFacts) -> Goal:
 
 
 def deadline_end(desired: DesiredPod, facts: PodFacts, now: Now) -> Deletion | None:
-    """The end that activeDeadlineSeconds demands now (T8); None: not yet, or ending already."""
+    """The end that activeDeadlineSeconds demands now (T8); None before the deadline, or if the pod is ending already."""
     if facts.deadline_at is None or facts.deadline_at > now.mono or desired.deletion is not None:
         return None
     if has_ended(desired, facts):
@@ -112,7 +112,7 @@ def _plan_run(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
 
 
 def _is_held(desired: DesiredPod, draft: Draft) -> bool:
-    """Return True while its source has not confirmed the pod after a restart."""
+    """Return True if a recovered pod waits for its source to claim it; plans the wake-up."""
     if desired.held_until is None or desired.held_until <= draft.now.mono:
         return False
     draft.wake(desired.held_until)
@@ -134,7 +134,7 @@ def _plan_end(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
 
 
 def _is_evicted(desired: DesiredPod, facts: PodFacts) -> bool:
-    """Return True if an evicted pod's writable layers may be removed: its status has the ends of its containers."""
+    """Return True if an evicted pod's writable layers may be removed: its status has its containers' exits."""
     status = facts.previous_status
     has_told = status is not None and status.phase == FAILED
     return has_told and desired.deletion is not None and desired.deletion.reason == EVICTED
@@ -163,7 +163,7 @@ def _plan_delete(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
 
 
 def _read_messages(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-    """Termination messages of the newest ended units that have not been read yet."""
+    """Plan reading the termination messages of the newest ended units."""
     for container in (*init_units(desired.pod), *regular_units(desired.pod)):
         unit = newest(facts, container.name)
         if unit is None or unit.state is not UnitState.EXITED:
@@ -173,7 +173,7 @@ def _read_messages(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
 
 
 def _read_orders(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-    """Read the orders once; drop a verb's power override when the spec's power changed."""
+    """Plan reading the orders once; drop a power command if the spec's power changed since."""
     if facts.orders is None:
         draft.do(ReadOrders())
     elif facts.orders.power and not is_overridden(desired, facts):

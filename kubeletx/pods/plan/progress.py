@@ -31,7 +31,10 @@ _HOOK_OPEN = (HookState.PENDING, HookState.RUNNING, HookState.FAILED)
 
 
 class Due(msgspec.Struct, frozen=True, kw_only=True):
-    """A unit to start. `at`: not before this monotonic time; None: now. `created`: finish this one."""
+    """A unit to start. `at`: monotonic, not before this time; None: now.
+
+    `created`: the unit exists and only has to be started.
+    """
 
     name: str
     attempt: int
@@ -39,7 +42,7 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def newest(facts: PodFacts, name: str) -> UnitSummary | None:
-    """The newest unit of this name on the runtime."""
+    """The newest unit of this container on the runtime; None if there is none."""
     if facts.snapshot is None:
         return None
     for unit in facts.snapshot.units:
@@ -51,8 +54,8 @@ def newest(facts: PodFacts, name: str) -> UnitSummary | None:
 def is_blind(facts: PodFacts) -> bool:
     """Return True if a list showed a change whose details need a look: a start, an end, an address.
 
-    Units that the stored status already shows need no look, so that a restart is cheap. A machine needs one:
-    its guest may have rebooted, or have been given another size, which no list shows.
+    Units that the stored status already shows need no look, so that a restart of the agent is cheap. A machine needs
+    one: its guest may have rebooted or been resized, which no list shows.
     """
     snapshot, previous = facts.snapshot, facts.previous_status
     if snapshot is None:
@@ -82,13 +85,13 @@ def _is_told(previous: PodStatus | None, unit: UnitSummary) -> bool:
 
 
 def was_cut_off(snapshot: PodSnapshot, unit: UnitSummary) -> bool:
-    """Return True if the unit's start was interrupted with its caller, so that nothing of it ever ran."""
+    """Return True if the unit's creation was interrupted, so that nothing of it ever ran."""
     status = snapshot.status_of(unit.id)
     return unit.state is UnitState.EXITED and status is not None and status.reason == START_CUT_OFF
 
 
 def _final_exit_code(facts: PodFacts, name: str) -> int | None:
-    """The exit code of a container whose newest unit ended, or which the runtime has forgotten."""
+    """Exit code of a container that ended, from its newest unit or the stored status; None if it has not ended."""
     unit = newest(facts, name)
     if unit is None:
         code = stored_exit_code(facts, name, None)
@@ -106,7 +109,7 @@ def _was_running(facts: PodFacts, name: str) -> bool:
 
 
 def _runs_told(facts: PodFacts, name: str) -> int:
-    """Number of runs by the last status: the restart count of the next run (L3)."""
+    """Number of runs in the last status, which is the restart count of the next run (L3)."""
     previous = facts.previous_status
     if previous is None:
         return 0
@@ -144,7 +147,7 @@ def _runs_again(desired: DesiredPod, facts: PodFacts, container: Container, code
 
 
 def has_ended(desired: DesiredPod, facts: PodFacts) -> bool:
-    """Return True if the pod ran to its end: phase Succeeded or Failed, now or before."""
+    """Return True if the pod's phase is or was Succeeded or Failed."""
     previous = facts.previous_status
     if previous is not None and previous.phase in ("Succeeded", "Failed"):
         return True
@@ -167,7 +170,7 @@ def wants_any_unit(desired: DesiredPod, facts: PodFacts) -> bool:
 
 
 def is_started(facts: PodFacts, container: Container, unit: UnitSummary) -> bool:
-    """Running, postStart done and startup probe passed: the next init container may go on."""
+    """Return True if the unit runs, postStart is done and the startup probe passed: the next init container may start."""
     if not unit.state.is_alive:
         return False
     known = facts.unit(container.name)
@@ -179,7 +182,7 @@ def is_started(facts: PodFacts, container: Container, unit: UnitSummary) -> bool
 
 
 def due_units(desired: DesiredPod, facts: PodFacts, now: Now, *, fresh: bool) -> Iterator[Due]:
-    """Units to start in the current sandbox, or, with `fresh`, in one that is still to be made."""
+    """Yield units to start in the current sandbox or, with `fresh`, in one still to be created."""
     sandbox = None if fresh else current_sandbox(facts)
     sandbox_id = sandbox.id if sandbox is not None else None
     initialized = sandbox_id is not None and _any_regular_in(desired, facts, sandbox_id)

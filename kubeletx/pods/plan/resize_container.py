@@ -48,7 +48,7 @@ def granted(unit: UnitSummary, facts: PodFacts) -> ResourceRequirements | None:
 
 
 def with_granted(container: C, facts: PodFacts) -> C:
-    """The container with what it has, where its spec wants something that it did not get yet."""
+    """The container with its granted resources, if these differ from the spec's."""
     unit = newest(facts, container.name)
     if facts.is_machine:
         size = asked_size(unit, facts) if unit is not None else None
@@ -60,7 +60,7 @@ def with_granted(container: C, facts: PodFacts) -> C:
 
 
 def granted_pod(pod: Pod, facts: PodFacts) -> Pod:
-    """The pod as it counts on the node: with what it and its containers have."""
+    """The pod with the granted resources of itself and its containers, as admission counts it."""
     if facts.snapshot is None:
         return pod
     if pod.spec.virtual_machine is not None:
@@ -77,7 +77,7 @@ def granted_pod(pod: Pod, facts: PodFacts) -> Pod:
 
 
 def largest_pod(pod: Pod, facts: PodFacts) -> Pod:
-    """With the larger of wanted and granted everywhere: what its cgroup must allow during the change."""
+    """The pod with the larger of wanted and granted resources: the limits of its cgroup during the change."""
     spec = pod.spec
     containers = tuple(_larger(one, with_granted(one, facts)) for one in spec.containers)
     init = tuple(_larger(one, with_granted(one, facts)) for one in spec.init_containers)
@@ -86,7 +86,7 @@ def largest_pod(pod: Pod, facts: PodFacts) -> Pod:
 
 
 def plan_resize(container: Container, unit: UnitSummary, facts: PodFacts, draft: Draft) -> None:
-    """Plan the next step for one container that runs."""
+    """Plan the next step of a resize for one running container."""
     if unit.state is not UnitState.RUNNING or unit.annotations.get(MADE_WITH_RESOURCES) is None:
         return
     has = granted(unit, facts)
@@ -121,7 +121,7 @@ def plan_resize(container: Container, unit: UnitSummary, facts: PodFacts, draft:
 
 
 def resize_conditions(desired: DesiredPod, facts: PodFacts) -> Iterator[PodCondition]:
-    """PodResizePending and PodResizeInProgress, while they hold."""
+    """Yield PodResizePending and PodResizeInProgress while they are true."""
     open_ = list(_open_resizes(desired, facts))
     waiting = [one for one in open_ if one is not None and one.reason in (DEFERRED, INFEASIBLE)]
     if waiting:
@@ -138,7 +138,7 @@ def resize_conditions(desired: DesiredPod, facts: PodFacts) -> Iterator[PodCondi
 
 
 def _open_resizes(desired: DesiredPod, facts: PodFacts) -> Iterator[ActionFailure | None]:
-    """Open resizes of the pod and its containers: the failure of the last try, None before it."""
+    """Yield for each unfinished resize of the pod and its containers the failure of the last try, None before it."""
     pod = desired.pod
     has = with_pod_granted(pod, facts).spec.resources
     if facts.runtime is not None and not is_same(has, pod.spec.resources) and not has_ended(desired, facts):
@@ -152,7 +152,7 @@ def _open_resizes(desired: DesiredPod, facts: PodFacts) -> Iterator[ActionFailur
 
 
 def _wanted(container: Container, desired: DesiredPod, facts: PodFacts) -> ResourceRequirements:
-    """A machine's size may be a command's."""
+    """Wanted resources of the container; those of a machine may come from a command."""
     if not facts.is_machine:
         return container.resources
     return sized(container.resources, wanted_limits(desired, facts))

@@ -1,9 +1,9 @@
-"""Resources of the pod as a whole (`spec.resources`) that change while it runs. Pure.
+"""Changes of the pod's own resources (`spec.resources`) while it runs. Pure.
 
     pod's cgroup, as large as before and after ─► containers that live by the pod's limits ─► cgroup exact ─► written down
 
-A sandbox's annotation keeps what the pod was made with, its orders what it was given since. Containers without a limit
-of their own have the pod's, so that they change with it, always in place.
+A sandbox's annotation holds the resources at its creation, the orders file those granted since. Containers without a
+limit of their own use the pod's, so they change with it, always in place.
 
 Source: KEP-5419; kubelet, pkg/kubelet/allocation.
 """
@@ -39,7 +39,7 @@ def pod_granted(pod: Pod, facts: PodFacts) -> ResourceRequirements:
 
 
 def with_pod_granted(pod: Pod, facts: PodFacts) -> Pod:
-    """The pod with what it has as a whole, where its spec wants something that it did not get yet."""
+    """The pod with the granted resources of the pod as a whole, if these differ from the spec's."""
     has = pod_granted(pod, facts)
     if facts.is_machine or is_same(has, pod.spec.resources):
         return pod
@@ -47,7 +47,7 @@ def with_pod_granted(pod: Pod, facts: PodFacts) -> Pod:
 
 
 def plan_pod_resize(pod: Pod, facts: PodFacts, draft: Draft) -> None:
-    """Plan the next step for a pod whose sandbox stands."""
+    """Plan the next step of a resize for a pod whose sandbox is ready."""
     has = pod_granted(pod, facts)
     if is_same(has, pod.spec.resources) and (facts.orders is not None or is_same(has, _NOTHING)):
         return
@@ -58,7 +58,7 @@ def plan_pod_resize(pod: Pod, facts: PodFacts, draft: Draft) -> None:
 
 
 def heirs(pod: Pod, facts: PodFacts) -> Iterator[UnitSummary]:
-    """Units that run and live by one of the pod's limits, since their container has none of its own."""
+    """Yield running units that use one of the pod's limits, because their container has none of its own."""
     limited = [name for name in RESIZED if name in pod.spec.resources.limits]
     sidecars = (one for one in init_units(pod) if is_sidecar(one))
     for container in (*sidecars, *regular_units(pod)):

@@ -39,7 +39,7 @@ def generation_of(unit: UnitSummary) -> int:
 
 
 def due_generation(desired: DesiredPod, facts: PodFacts) -> int:
-    """The generation that all units of the current sandbox are to be of."""
+    """The generation that all units of the current sandbox should have."""
     if not has_rule(desired):
         return 0
     return max((_asks_for(container, unit, facts) for container, unit in _newest(desired, facts)), default=0)
@@ -76,7 +76,7 @@ def end_by_restart() -> ContainerStateTerminated:
 
 
 def outdated_units(desired: DesiredPod, facts: PodFacts) -> list[tuple[Container, UnitSummary]]:
-    """Containers whose newest unit is of an earlier generation, in the order of a stop: the last one first."""
+    """Containers whose newest unit has an earlier generation, with that unit, last container first."""
     due = due_generation(desired, facts)
     if due == 0:
         return []

@@ -47,10 +47,10 @@ def sandbox_need(desired: DesiredPod, facts: PodFacts) -> SandboxNeed:
 
 
 def stop_stale(facts: PodFacts, draft: Draft, *, newest_too: bool) -> bool:
-    """Stop what must end before a new sandbox; True while some of it still lives.
+    """Plan to stop what must end before a new sandbox is created; True while some of it still lives.
 
-    Older sandboxes that are ready; with `newest_too` also the newest; living units outside the usable
-    sandbox (the sandbox's own process died, its units continued).
+    That is: older sandboxes that are ready; with `newest_too` also the newest; living units outside the usable sandbox
+    (its own process died, its units continued).
     """
     snapshot = facts.snapshot
     assert snapshot is not None

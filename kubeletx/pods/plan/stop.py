@@ -26,7 +26,7 @@ OVERTAKE_SECONDS = 1
 def plan_stop_units(
     desired: DesiredPod, facts: PodFacts, draft: Draft, *, leave_sandboxes: bool = False
 ) -> bool:
-    """Plan the next stops; True once no unit lives and, unless they are left, every sandbox is stopped."""
+    """Plan the next stops; True once no unit lives and every sandbox is stopped (or they are left, if so asked)."""
     assert facts.snapshot is not None
     if draft.is_busy("sandbox"):
         return False
@@ -66,7 +66,7 @@ def plan_removal(facts: PodFacts, draft: Draft) -> bool:
 
 
 def _next_wave(desired: DesiredPod, living: list[UnitSummary]) -> list[UnitSummary]:
-    """The units that may be told to stop now."""
+    """The units that may be stopped now: regular ones first, then sidecars from the last to the first."""
     sidecars = [c.name for c in init_units(desired.pod) if is_sidecar(c)]
     regular = [u for u in living if u.name not in sidecars]
     if regular:

@@ -23,7 +23,7 @@ from .sandbox import current_sandbox
 
 
 def wanted_now(desired: DesiredPod, facts: PodFacts, now: Now, *, fresh: bool) -> tuple[str, ...]:
-    """Names of the units to start as soon as possible: their images are needed."""
+    """Names of the units to start as soon as possible; their images are pulled."""
     return tuple(due.name for due in due_units(desired, facts, now, fresh=fresh) if due.at is None)
 
 
@@ -74,7 +74,7 @@ def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
 
 
 def _restarts_all(desired: DesiredPod, facts: PodFacts, draft: Draft) -> bool:
-    """Stop what still lives of an earlier generation; whether anything does (L7)."""
+    """Stop living units of an earlier generation; True if there are any (L7)."""
     alive = [(c, unit) for c, unit in outdated_units(desired, facts) if unit.state.is_alive]
     for container, unit in alive:
         _kill(container, unit, facts, draft, RESTART_ALL, "will be restarted with all containers of the pod")
@@ -106,7 +106,7 @@ def _holds_back(container: Container, desired: DesiredPod, facts: PodFacts, draf
 
 
 def _remove_cut_off(facts: PodFacts, draft: Draft) -> None:
-    """A unit that never ran leaves no trace: it is made again as the same attempt."""
+    """Plan the removal of a unit that never ran; it is created again with the same attempt."""
     assert facts.snapshot is not None
     for unit in facts.snapshot.units:
         if was_cut_off(facts.snapshot, unit) and newest(facts, unit.name) is unit:
@@ -114,7 +114,7 @@ def _remove_cut_off(facts: PodFacts, draft: Draft) -> None:
 
 
 def _tend(container: Container, unit: UnitSummary, facts: PodFacts, draft: Draft) -> None:
-    """Look after a unit that is there: unknown, outdated, unhealthy, or with a hook to run."""
+    """Plan for an existing unit: one in an unknown state, outdated, unhealthy, or with a hook to run."""
     if unit.state is UnitState.UNKNOWN:
         _kill_unknown(container, unit, facts, draft)
         return

@@ -1,4 +1,4 @@
-"""Readiness, liveness and startup probes: how they ask, what the answers mean, when they run."""
+"""Readiness, liveness and startup probes: requests, evaluation of the answers, and schedule."""
 
 from .outcome import ProbeKind, ProbeOutcome, ProbeResult, Tally, Timing, first_tally, is_on_hold, tally
 from .targets import ProbeTarget, targets_of

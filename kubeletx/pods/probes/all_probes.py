@@ -21,7 +21,7 @@ ANSWER_SECONDS = 3.0
 
 
 class RuntimeExecDoor:
-    """Runs commands in the units of one pod, through the connection that its runtime has now.
+    """Runs commands in the units of one pod through the current connection to its runtime.
 
     `runtime`: None until the pod is bound.
     """
@@ -31,7 +31,7 @@ class RuntimeExecDoor:
         self.runtime = runtime
 
     def find(self) -> SupportsExec | None:
-        """The bound runtime's exec, if it has one and answers."""
+        """The bound runtime's exec; None if it has none or is not connected."""
         handle = self._registry.find(self.runtime) if self.runtime is not None else None
         if handle is None or not handle.state.reachable:
             return None
@@ -63,9 +63,9 @@ class UnitProbes:
     def sync(
         self, desired: DesiredPod, facts: PodFacts, goal: Goal, on_result: Callable[[str, ProbeFacts], None]
     ) -> None:
-        """Start and stop probes to match; pods without probes cost nothing.
+        """Start and stop probes to match the facts; pods without probes cost nothing.
 
-        `on_result`: called with the container's name when a value changes; taken from the pod's first call.
+        `on_result`: called with the container's name when a value changes; that of the pod's first call is kept.
         """
         uid, pod = desired.uid, desired.pod
         probes = self._sets.get(uid)

@@ -1,4 +1,4 @@
-"""One probe attempt: hand it to the kind of handler that the probe names; retry what was no answer (P4)."""
+"""One probe attempt by the probe's handler; retried if there was no answer (P4)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRIES = 3
 
 
 async def ask(probe: Probe, target: ProbeTarget, door: ExecDoor) -> ProbeResult:
-    """Ask up to three times until there is an answer. Never raises for the container's sake."""
+    """Probe up to three times until there is an answer. Never raises because of the container."""
     answer = ProbeResult(ProbeOutcome.UNKNOWN)
     for _ in range(TRIES):
         answer = await ask_once(probe, target.container, target, door)
@@ -25,7 +25,7 @@ async def ask(probe: Probe, target: ProbeTarget, door: ExecDoor) -> ProbeResult:
 
 
 async def ask_once(probe: Probe, container: Container, target: ProbeTarget, door: ExecDoor) -> ProbeResult:
-    """Ask once. A network probe of a pod without an address gives no answer."""
+    """Probe once. A network probe of a pod without an address returns SUSPENDED."""
     seconds = Timing.of(probe).timeout_seconds
     if probe.exec is not None:
         return await ask_exec(probe.exec, target.unit_id, door, seconds)

@@ -16,7 +16,7 @@ _DETAILS_CHARS = 1024
 
 
 async def ask_grpc(action: GRPCAction, pod_ip: str, timeout_seconds: float) -> ProbeResult:
-    """Ask once, without TLS."""
+    """Make one gRPC health check, without TLS."""
     import grpc
     import grpc.aio
 

@@ -16,7 +16,7 @@ from .lifecycle_hooks import HookTarget, run_hook
 
 
 class UnitHooks:
-    """Runs hooks on every runtime. `host_ip`: where hooks of host-network pods go."""
+    """Runs hooks on every runtime. `host_ip`: the target of network hooks of host-network pods."""
 
     def __init__(self, registry: RuntimeRegistry, clock: Clock, host_ip: str = "") -> None:
         self._registry = registry
@@ -34,7 +34,7 @@ class UnitHooks:
         seconds: float | None,
         events: PodEvents,
     ) -> str:
-        """Run the hook once, for at most `seconds` (None: no limit); the text of the failure, or an empty string."""
+        """Run the hook once, for at most `seconds` (None: no limit); returns the failure's text, empty on success."""
         outcome = await run_hook(
             handler,
             HookTarget(

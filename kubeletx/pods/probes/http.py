@@ -12,11 +12,11 @@ from .http_get import GetFailed, HttpGet, get
 from .outcome import ProbeOutcome, ProbeResult
 
 _TIMED_OUT = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
-"""The kubelet's words: people search events for them."""
+"""The kubelet's message for a timeout: users search events for it."""
 
 
 def request_of(action: HTTPGetAction, container: Container, pod_ip: str) -> HttpGet:
-    """The request that the action means. Raises InvalidPod for a port that is not there."""
+    """Build the request of an httpGet action. Raises InvalidPod for an unknown port name."""
     return HttpGet(
         host=action.host or pod_ip,
         port=resolve_port(container, action.port),
@@ -29,7 +29,7 @@ def request_of(action: HTTPGetAction, container: Container, pod_ip: str) -> Http
 async def ask_http(
     action: HTTPGetAction, container: Container, pod_ip: str, timeout_seconds: float
 ) -> ProbeResult:
-    """Ask once."""
+    """Send the request once and evaluate the answer."""
     try:
         request = request_of(action, container, pod_ip)
     except InvalidPod as error:

@@ -32,11 +32,11 @@ USER_AGENT = "kube-probe/1.36"
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})(?: .*)?")
 _FOLLOWED = (301, 302, 303, 307, 308)
 _PLAIN_HTTP = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG")
-"""OpenSSL's reasons for a server without TLS."""
+"""OpenSSL's error reasons for a server that does not speak TLS."""
 
 
 class HttpGet(msgspec.Struct, frozen=True, kw_only=True):
-    """Request of one GET. `path` may have a query. A header with an empty value removes the default one."""
+    """One GET request. `path` may have a query. A header with an empty value removes the default one."""
 
     host: str
     port: int
@@ -52,7 +52,7 @@ class HttpGet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """`body`: at most the first 10 KiB."""
+    """Answer to a GET. `body`: at most its first 10 KiB."""
 
     status: int
     body: bytes = b""
@@ -68,7 +68,7 @@ class GetFailed(Unavailable):
 
 
 def _cut(message: str) -> str:
-    """A URL of a redirect may be as long as its server wants."""
+    """Shorten a message: a redirect's URL has any length that its server chooses."""
     return message if len(message) <= MAX_MESSAGE_CHARS else f"{message[:MAX_MESSAGE_CHARS]}..."
 
 
@@ -78,9 +78,9 @@ def authority(host: str, port: int) -> str:
 
 
 def dial_text(host: str, port: int, error: OSError) -> str:
-    """Reason of a failed connection in the kubelet's words, for which people search events.
+    """Reason of a failed connection with the kubelet's text, which users search events for.
 
-    asyncio's own text repeats the address instead of saying why.
+    asyncio's own text repeats the address instead of naming the cause.
     """
     if error.errno is not None and error.errno > 0:
         why = f"connect: {os.strerror(error.errno).lower()}"
@@ -90,7 +90,7 @@ def dial_text(host: str, port: int, error: OSError) -> str:
 
 
 async def get(request: HttpGet) -> HttpAnswer:
-    """Ask, following redirects on the same host. Raises GetFailed."""
+    """Send the request and follow redirects on the same host. Raises GetFailed."""
     for _ in range(MAX_REDIRECTS + 1):
         answer = await _get_once(request)
         onward = _onward(request, answer)
@@ -172,14 +172,14 @@ _KEPT = "!#$%&'()*+,/:;=?@[]~"
 
 
 class _Lines:
-    """A reader that counts what is not body against one limit for the whole answer."""
+    """Reads lines and limits the size of everything but the body in one answer."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self.reader = reader
         self._left = HEAD_LIMIT_BYTES
 
     async def next(self) -> bytes:
-        """A line without its end. Raises ValueError beyond the limit."""
+        """The next line without its end. Raises ValueError above the limit."""
         line = await self.reader.readuntil(b"\n")
         self._left -= len(line)
         if self._left < 0:

@@ -29,15 +29,18 @@ from .tcp import ask_tcp
 MINIMUM_STOP_SECONDS = 2
 """Minimum time for the stop itself after preStop (T2)."""
 UNLIMITED_SECONDS = 24 * 3600.0
-"""postStart has no time-out of its own; a deletion cancels it."""
+"""postStart has no timeout of its own; a deletion cancels it."""
 OUTPUT_LIMIT_BYTES = 1024
 
 _ONLY_FOR_TLS = frozenset({"authorization"})
 
 
 class HookOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """`message`: what went wrong, empty after success. `fell_back`: HTTPS was asked, HTTP answered (event
-    LifecycleHTTPFallback). `timed_out`: the deadline ended it. `elapsed_seconds` counts against the grace."""
+    """Result of a hook. `message`: the failure, empty after success.
+
+    `fell_back`: HTTPS was requested and HTTP answered (event LifecycleHTTPFallback). `timed_out`: the deadline ended
+    it. `elapsed_seconds` is taken from the grace period.
+    """
 
     ok: bool
     message: str = ""
@@ -47,7 +50,7 @@ class HookOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HookTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """The unit that a hook belongs to. `pod_ip`: where network hooks go unless they name a host."""
+    """The unit that a hook belongs to. `pod_ip`: target of network hooks that name no host."""
 
     container: Container
     unit_id: UnitId
@@ -160,7 +163,7 @@ async def _http(
 
 
 async def _http_again(request: HttpGet) -> HookOutcome:
-    """The same without TLS, and without the header that must not go over the wire in the clear."""
+    """Repeat the request without TLS, and without the Authorization header, which must not be sent in clear text."""
     headers = tuple((n, v) for n, v in request.headers if n.lower() not in _ONLY_FOR_TLS)
     try:
         await get(replace(request, scheme="http", headers=headers))

@@ -49,7 +49,7 @@ class ProbeResult(msgspec.Struct, frozen=True):
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """A probe's numbers with the API's defaults (P1)."""
+    """A probe's periods and thresholds with the API's defaults (P1)."""
 
     initial_delay_seconds: int = 0
     period_seconds: int = 10
@@ -70,8 +70,11 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
-    """State of a probe. `value`: None while a startup probe has not decided. `is_decided`: a threshold
-    was reached, so that `value` is more than the first one. `row`: equal answers at the end, `last` each."""
+    """State of a probe. `value`: None while a startup probe has not decided.
+
+    `is_decided`: a threshold was reached, so that `value` is no longer the initial one. `row`: number of equal answers
+    at the end, each of them `last`.
+    """
 
     value: bool | None
     is_decided: bool = False
@@ -80,8 +83,10 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def first_tally(kind: ProbeKind, before: bool | None = None) -> Tally:
-    """The first value (P2): readiness False, liveness True, startup not known. `before`: the value that
-    the same unit had before the agent restarted."""
+    """The initial state (P2): readiness False, liveness True, startup None.
+
+    `before`: the value that the same unit had before the agent restarted.
+    """
     if before is not None:
         return Tally(value=before)
     return Tally(value={ProbeKind.READINESS: False, ProbeKind.LIVENESS: True}.get(kind))
@@ -100,7 +105,7 @@ def tally(before: Tally, answer: ProbeResult, timing: Timing) -> Tally:
 
 
 def is_on_hold(kind: ProbeKind, now: Tally) -> bool:
-    """Return True if the probe rests until the next unit: it failed its unit, or startup is done."""
+    """Return True if the probe stops until the next unit or boot: its unit failed it, or startup is done."""
     if kind is ProbeKind.STARTUP:
         return now.is_decided
     return kind is ProbeKind.LIVENESS and now.is_decided and now.value is False

@@ -21,10 +21,10 @@ from .outcome import ProbeKind
 class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
     """One living unit with probes.
 
-    `field`: for events, such as spec.containers{web}. `is_resting`: paused or suspended, so that no probe asks.
-    `is_stopping`: only readiness goes on. `was_started`, `was_ready`: what was last said of this very unit
-    by an agent before this one; None otherwise. `boot`: the unit's boot (`boots.boot_of`); a new one is probed from the
-    start. `delays_anew`: it booted again at an unknown time, so that initial delays count from now.
+    `field`: for events, such as spec.containers{web}. `is_resting`: paused or suspended; probes wait. `is_stopping`:
+    only readiness is probed. `was_started`, `was_ready`: the values an earlier agent process reported for this unit;
+    None otherwise. `boot`: the unit's boot (`boots.boot_of`); a new one is probed from the start. `delays_anew`: it
+    rebooted at an unknown time, so that initial delays count from now.
     """
 
     container: Container
@@ -63,9 +63,9 @@ def has_probes(container: Container) -> bool:
 
 
 def targets_of(desired: DesiredPod, facts: PodFacts, *, is_stopping: bool) -> tuple[ProbeTarget, ...]:
-    """The living units of regular containers and sidecars that have probes and whose postStart is done.
+    """Living units of regular containers and sidecars that have probes and whose postStart is done.
 
-    `is_stopping`: the pod's goal is no longer to run (then only readiness goes on, P3).
+    `is_stopping`: the pod's goal is no longer to run; then only readiness is probed (P3).
     """
     pod = desired.pod
     named = [("spec.initContainers", c) for c in init_units(pod) if is_sidecar(c)]
@@ -91,7 +91,7 @@ def targets_of(desired: DesiredPod, facts: PodFacts, *, is_stopping: bool) -> tu
 
 
 def _seen(facts: PodFacts, container: Container) -> ProbeTarget | None:
-    """The target as the last look shows it."""
+    """The target by the last look; None if the unit does not live."""
     unit = newest(facts, container.name)
     if unit is None or not unit.state.is_alive or _has_open_hook(facts, unit):
         return None
@@ -115,7 +115,7 @@ def _seen(facts: PodFacts, container: Container) -> ProbeTarget | None:
 
 
 def _stored(facts: PodFacts, container: Container) -> ProbeTarget | None:
-    """The target as the stored status has it: the runtime has not answered since the agent started."""
+    """The target by the stored status, while the runtime has not answered since the agent started."""
     previous = previous_of(facts.previous_status, container.name)
     if previous is None or previous.state.running is None or not previous.container_id:
         return None

@@ -37,12 +37,12 @@ from .targets import ProbeTarget
 log = structlog.get_logger(__name__)
 
 OnResult = Callable[[str, ProbeFacts], None]
-"""(container name, values of its present unit); called when a value changes."""
+"""(container name, probe values of its present unit); called when a value changes."""
 Ask = Callable[[Probe, ProbeTarget, ExecDoor], Awaitable[ProbeResult]]
 
 
 class ProbeSet:
-    """Probes of one pod. `sync` is called with all present targets; `close` ends everything."""
+    """Probes of one pod. Call `sync` with all present targets; `close` ends all tasks."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ProbeSet:
         self._ending: set[asyncio.Task[None]] = set()
 
     def sync(self, targets: Sequence[ProbeTarget]) -> None:
-        """Start, stop and inform probes to match; quick, safe to call at every turn of the worker."""
+        """Start, stop and update probes to match; quick, may be called in every round of the worker."""
         present = {target.name: target for target in targets}
         for name, watch in list(self._watches.items()):
             target = present.get(name)
@@ -215,13 +215,13 @@ class _Watch:
         self.has_reported = False
 
     def is_over(self, target: ProbeTarget) -> bool:
-        """Return True if the unit has booted again since."""
+        """Return True if the target's unit has rebooted since this watch began."""
         if not self.boot:
             return target.delays_anew
         return bool(target.boot) and self.boot != target.boot
 
     def update(self, target: ProbeTarget) -> None:
-        """The unit's present state."""
+        """Replace the target with its present state."""
         self.target = target
         self.boot = self.boot or target.boot
         if target.is_resting:
@@ -239,7 +239,7 @@ class _Watch:
                 return
 
     def values(self) -> ProbeFacts:
-        """Values that a threshold decided; None for the others."""
+        """Values decided by a threshold; None for the others."""
         return ProbeFacts(
             unit_id=UnitId(self.target.unit_id),
             boot=self.boot,

@@ -13,7 +13,7 @@ from .inputs import UnitInputs
 from .unit import build_unit_spec, unit_environment
 
 _UNKNOWN = Traits(refuses=("recursive-read-only",))
-"""A runtime that was never reached: it may do all but what an old one would silently leave out."""
+"""Traits of a runtime that was never reached: assume all features except those an old one silently ignores."""
 
 
 async def compose_unit(inputs: UnitInputs, volumes: VolumePreparer, prepared: PreparedVolumes) -> UnitSpec:

@@ -1,7 +1,7 @@
 """The pod's resolver settings (kubelet E4): from the host's resolv.conf, the cluster's DNS and dnsConfig.
 
-Limits are those of resolvers in use: 3 servers, 32 search domains, 2048 characters of search line. What
-goes beyond is cut, and said in a warning that becomes an event. Pure.
+Limits are those of common resolvers: 3 servers, 32 search domains, 2048 characters of search line. The rest is cut,
+with a warning that becomes an event. Pure.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ DNS_CONFIG_FORMING: Final = "DNSConfigForming"
 
 
 class PodWarning(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to record as a Warning event of the pod."""
+    """A Warning event to record for the pod."""
 
     reason: str
     message: str
 
 
 class DnsResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings, and what was left out of them."""
+    """The resolver settings, and warnings about what was cut."""
 
     dns: Dns
     warnings: tuple[PodWarning, ...] = ()
@@ -49,7 +49,7 @@ def build_dns(pod: Pod, context: NodeContext) -> DnsResult:
 
 
 def parse_resolv_conf(text: str) -> Dns:
-    """The settings of a resolv.conf. Of several search or options lines the last one counts."""
+    """Parse a resolv.conf. Of several search or options lines the last one counts."""
     servers: list[str] = []
     searches: list[str] = []
     options: list[str] = []

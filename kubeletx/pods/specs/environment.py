@@ -30,7 +30,7 @@ from .extras import GivenExtras
 from .process_size import ProcessSize
 
 EnvFileReader: TypeAlias = Callable[[str, str], dict[str, str] | None]
-"""(volume, path) → values of that file, None when it is not there. Raises ValueError or OSError."""
+"""(volume, path) → values of that file; None if it does not exist. Raises ValueError or OSError."""
 
 _FIX_STATIC: Final = "this pod's source gives no cluster objects: write the value, or mark it optional"
 
@@ -108,7 +108,7 @@ def _from_file(
 
 
 def skipped_names(container: Container, pod: Pod, objects: ObjectSet | None) -> tuple[str, ...]:
-    """One text for each object of envFrom with keys that cannot be names of variables, as the kubelet says it."""
+    """The kubelet's message for each envFrom object with invalid variable names."""
     found = []
     for source in container.env_from if objects is not None else ():
         for reference, kind, shown in (
@@ -128,7 +128,7 @@ def skipped_names(container: Container, pod: Pod, objects: ObjectSet | None) -> 
 
 
 def as_variables(values: Mapping[str, str]) -> tuple[api.EnvVar, ...]:
-    """The contract's form, same order."""
+    """Convert to `EnvVar` values in the same order."""
     return tuple(api.EnvVar(name=name, value=value) for name, value in values.items())
 
 
@@ -153,7 +153,7 @@ def _from_object(source: EnvFromSource, pod: Pod, objects: ObjectSet | None, whe
 def _object(
     objects: ObjectSet | None, kind: str, name: str, pod: Pod, *, optional: bool, where: str
 ) -> ObjectData | None:
-    """The config map or secret; None when it is not there and need not be."""
+    """Find the config map or secret; None if it does not exist and is optional. Raises InvalidPod otherwise."""
     if objects is None:
         if optional:
             return None
@@ -167,14 +167,14 @@ def _object(
 
 
 def _keys(data: ObjectData | None, kind: str) -> Iterable[str]:
-    """Keys that may become variables: binaryData of a config map never does."""
+    """Keys that may become variables: data, but not binaryData of a config map."""
     if data is None:
         return ()
     return data.text if kind == "configmap" else (*data.text, *data.binary)
 
 
 def _text(data: ObjectData | None, kind: str, key: str) -> str | None:
-    """Text of one key; only this one is decoded."""
+    """Decode the value of one key as text; None if it is missing."""
     if data is None:
         return None
     if kind == "secret" and (content := data.binary.get(key)) is not None:

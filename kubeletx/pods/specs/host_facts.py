@@ -1,6 +1,6 @@
 """Features of this machine, read once at start: huge pages, swap, recursive read-only mounts.
 
-The answers go into `NodeContext`. Unreadable ones count as absent.
+The results become fields of `NodeContext`. Unreadable ones count as absent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_host_facts(cgroup_version: int, root: Path = Path("/"), release: str | None = None) -> HostFacts:
-    """Facts of the machine. `root`: where /sys and /proc are. `release`: of the kernel."""
+    """Read the facts of this machine. `root`: directory that holds sys and proc.
+
+    `release`: of the kernel; None asks it.
+    """
     return HostFacts(
         hugepage_sizes=_hugepage_sizes(root / "sys/kernel/mm/hugepages"),
         swap_capacity_bytes=_swap_capacity(root / "proc/meminfo"),

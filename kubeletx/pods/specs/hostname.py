@@ -14,14 +14,14 @@ MAX_FQDN: Final = 64
 
 
 class HostName(NamedTuple):
-    """`domain` is empty unless the pod has a subdomain."""
+    """Host name and domain of a pod. `domain` is empty unless the pod has a subdomain."""
 
     name: str
     domain: str
 
     @property
     def full(self) -> str:
-        """Name with domain, as far as there is one."""
+        """The fully qualified name; without a domain the name alone."""
         return f"{self.name}.{self.domain}" if self.domain else self.name
 
 

@@ -1,6 +1,6 @@
 """Text of the pod's managed hosts file (kubelet E5).
 
-The first line is what other programs look for to tell that the file is managed.
+Other programs recognise a managed file by its first line.
 """
 
 from __future__ import annotations

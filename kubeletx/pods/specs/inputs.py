@@ -44,7 +44,7 @@ class UnitInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SandboxInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """One sandbox: its pod and node, and what only the agent knows."""
+    """Values for one sandbox: its pod and node, and what only the agent has."""
 
     pod: Pod
     node: NodeContext

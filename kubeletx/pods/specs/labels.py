@@ -28,7 +28,7 @@ def sandbox_labels(pod: Pod, context: NodeContext, runtime_name: RuntimeName) ->
 def sandbox_annotations(
     pod: Pod, *, source: str, spec_hash: str, runtime_kind: str, workload_type: str
 ) -> dict[str, str]:
-    """The pod's annotations, then what is needed to end the pod properly without any database."""
+    """The pod's annotations, then those that allow ending the pod properly without the database."""
     whole = resized(pod.spec.resources)
     made_with = {}
     if whole.limits or whole.requests or names.MADE_WITH_POD_RESOURCES in pod.metadata.annotations:
@@ -47,7 +47,7 @@ def sandbox_annotations(
 def unit_labels(
     pod: Pod, container: Container | VirtualMachine, context: NodeContext, runtime_name: RuntimeName
 ) -> dict[str, str]:
-    """Identity of the pod and the container's name."""
+    """Labels of one unit: identity of the pod, and the container's name."""
     return {**_identity(pod, context, runtime_name), names.CONTAINER_NAME: container.name}
 
 

@@ -1,4 +1,4 @@
-"""The pod's virtual machine → `Machine`: what a hypervisor is told besides resources and disks."""
+"""The pod's virtual machine → `Machine`: everything for the hypervisor except resources and disks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _POWER: Final = {"Running": "running", "Paused": "paused", "Suspended": "suspend
 
 
 def build_machine(pod: Pod, machine: VirtualMachine) -> Machine:
-    """The machine as its runtime needs it. Raises InvalidPod for what cannot be read."""
+    """Translate the machine for its runtime. Raises InvalidPod for invalid fields."""
     power = machine.power_spec or "Running"
     if power not in _POWER:
         raise ContainerConfigError(
@@ -51,7 +51,7 @@ def build_machine(pod: Pod, machine: VirtualMachine) -> Machine:
 
 
 def build_nic(nic: PodNic) -> Nic:
-    """One interface, which has a name."""
+    """Translate one interface; its name must be set."""
     return Nic(
         name=nic.name or "",
         network=nic.subnet_name or "",
@@ -63,7 +63,7 @@ def build_nic(nic: PodNic) -> Nic:
 
 
 def _settings(pod: Pod, machine: VirtualMachine) -> dict[str, str]:
-    """Annotations that are the runtime's own, and what only it can look up."""
+    """Annotations for the runtime itself, and names that only it can resolve."""
     notes = pod.metadata.annotations
     found = {k: v for k, v in notes.items() if k.startswith(names.VM_PREFIX) and k not in HOST_SETTINGS}
     if machine.key_pair_name:
@@ -74,7 +74,7 @@ def _settings(pod: Pod, machine: VirtualMachine) -> dict[str, str]:
 
 
 def _hostname(pod: Pod, machine: VirtualMachine) -> str:
-    """The machine's own name; of one that was written as a container, the pod's host name."""
+    """The machine's own host name; of a machine written as a container, the pod's."""
     if pod.spec.virtual_machine is not None:
         return machine.name.lower()
     return pod.spec.hostname or pod.name[:63].rstrip("-.").lower()

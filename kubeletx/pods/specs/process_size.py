@@ -1,7 +1,7 @@
 """Size of a container's arguments and environment, refused where the kernel would refuse it.
 
-References can double a value with every variable: a manifest of a kilobyte could expand to gigabytes. Nothing is
-built beyond what execve(2) accepts, so no such pod can fill the agent's memory.
+References can double a value with every variable: a manifest of a kilobyte could expand to gigabytes. Nothing larger
+than execve(2) accepts is built, so that no pod can fill the agent's memory.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class ProcessSize:
     """Adds up variables and words of one container. Its methods raise InvalidPod (CreateContainerConfigError)."""
 
     def __init__(self, variables: Mapping[str, str] | None = None) -> None:
-        """`variables`: already found to be short enough, each alone."""
+        """`variables`: the environment, if each of its variables was already counted as short enough."""
         self._variables = {name: _entry_size(name, value) for name, value in (variables or {}).items()}
         self._bytes = sum(self._variables.values())
 
     def variable(self, name: str, value: str, field: str) -> None:
-        """Count a variable; one of the same name is replaced."""
+        """Count a variable; it replaces one of the same name."""
         size = _entry_size(name, value)
         if size > MAX_STRING_BYTES:
             problem = f"variable {name!r} has {size} bytes, and a program takes at most {MAX_STRING_BYTES}"

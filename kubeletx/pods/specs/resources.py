@@ -34,7 +34,7 @@ CRITICAL_PRIORITY: Final = 2_000_000_000
 
 
 def unit_resources(pod: Pod, container: Container | VirtualMachine, context: NodeContext) -> Resources:
-    """Limits of one container or machine; those that a container has not are the pod's own."""
+    """Limits of one container or machine; the pod's own limits apply where it has none."""
     needs = container.resources
     cpu_request, memory_request = _request(needs, "cpu"), _request(needs, "memory")
     cpu_limit, memory_limit = (
@@ -195,7 +195,7 @@ def _request(needs: ResourceRequirements, name: str) -> int | None:
 
 
 def _swap_bytes(pod: Pod, memory_request: int | None, memory_limit: int | None, context: NodeContext) -> int:
-    """Swap that the container may use beside its memory: none, unless the node allows it a share."""
+    """Swap the container may use in addition to its memory; 0 unless the node allows swap."""
     may = (
         context.memory_swap == "LimitedSwap"
         and context.cgroup_version == 2

@@ -48,12 +48,12 @@ def build_sandbox_spec(inputs: SandboxInputs) -> SandboxSpec:
 
 
 def sandbox_warnings(pod: Pod, context: NodeContext) -> tuple[PodWarning, ...]:
-    """Warnings for the pod's author, as Warning events once for each sandbox."""
+    """Warnings for the pod's author, recorded as Warning events once per sandbox."""
     return build_dns(pod, context).warnings
 
 
 def _ports(pod: Pod) -> tuple[PortMapping, ...]:
-    """Published ports. With the node's network there is nothing to map."""
+    """Port mappings; none with host network."""
     if pod.spec.host_network:
         return ()
     return tuple(

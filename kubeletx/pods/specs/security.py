@@ -117,7 +117,7 @@ def pod_namespaces(
     target_unit: UnitId | None = None,
     user_mappings: tuple[api.IdMapping, ...] | None = None,
 ) -> Namespaces:
-    """Namespaces of the pod. `target_unit`: the unit an ephemeral container targets."""
+    """Namespaces of the pod. `target_unit`: the unit whose processes an ephemeral container shares."""
     spec = pod.spec
     if spec.host_pid:
         pid = NamespaceMode.NODE

@@ -1,4 +1,4 @@
-"""Variables that tell containers where services are (kubelet E2).
+"""Service environment variables of containers (kubelet E2).
 
     web, port 80/TCP at 10.0.0.7 ─► WEB_SERVICE_HOST, WEB_SERVICE_PORT, WEB_SERVICE_PORT_<NAME>,
                                     WEB_PORT, WEB_PORT_80_TCP, ..._PROTO, ..._PORT, ..._ADDR
@@ -17,9 +17,9 @@ MASTER_SERVICES = frozenset({"kubernetes"})
 
 
 def service_variables(services: Iterable[ClusterService], namespace: str, *, links: bool) -> dict[str, str]:
-    """Variables of the services in `namespace` if the pod wants `links`, and always of the cluster's own service.
+    """Variables of the services in `namespace` (only with `links`) and of the cluster's own service (always).
 
-    A service of the pod's namespace wins over the cluster's of the same name.
+    A service of the pod's namespace replaces the cluster's service of the same name.
     """
     chosen: dict[str, ClusterService] = {}
     for service in sorted(services, key=lambda one: one.name):

@@ -1,7 +1,7 @@
 """Container or virtual machine of a Pod → `UnitSpec`.
 
-The caller brings what is not in the Pod: the image as its store knows it, the mounts that
-`kubeletx.volumes` prepared, the pod's addresses.
+The caller adds what is not in the Pod: the image as its store knows it, the mounts that `kubeletx.volumes` prepared,
+the pod's addresses.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def unit_environment(
 
 
 def _mapped(mounts: Sequence[Mount], mappings: tuple[IdMapping, ...] | None) -> tuple[Mount, ...]:
-    """In a user namespace, files of the node belong to the same ids inside as outside."""
+    """Add the id mappings to mounts, so that files have the same owner ids inside the user namespace as on the node."""
     if mappings is None:
         return tuple(mounts)
     return tuple(

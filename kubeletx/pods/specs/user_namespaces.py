@@ -1,8 +1,8 @@
-"""User namespaces of pods with ``hostUsers: false`` (kubelet E6): each gets ids of its own on the node.
+"""User namespaces of pods with ``hostUsers: false`` (kubelet E6): each pod has its own ids on the node.
 
-Every such pod has a block of 65536 ids, the same for users and groups, beginning at a multiple of 65536 that
-no living pod has. The block is written to ``pods/<uid>/userns`` before it is used and goes with the pod's
-directory, so the directories are the whole record. Blocking.
+Every such pod has a block of 65536 ids, the same for users and groups, that begins at a multiple of 65536 and is used
+by no other living pod. The block is written to ``pods/<uid>/userns`` before it is used and removed with the pod's
+directory; there is no other record. Blocking.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Record(ApiStruct, frozen=True, kw_only=True):
 
 
 class UserNamespaces:
-    """Gives out blocks of ids; any thread may ask."""
+    """Assigns blocks of ids; thread-safe."""
 
     def __init__(self, root_dir: Path, ids: IdRange | None = None) -> None:
         self._root_dir = root_dir
@@ -56,9 +56,9 @@ class UserNamespaces:
         self._lock = threading.Lock()
 
     def mappings_for(self, pod: Pod) -> tuple[IdMapping, ...] | None:
-        """The pod's mapping, the same at every call; None when it uses the node's users.
+        """The pod's mapping, the same at every call; None if it uses the node's users.
 
-        Raises Unavailable when no block is free.
+        Raises Unavailable if no block is free.
         """
         if pod.spec.host_users is not False:
             return None

@@ -1,4 +1,4 @@
-"""The status board: the newest status of every pod, and listeners for changes."""
+"""The status board: the newest status of every pod, and listeners to changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StatusBoard:
         return lambda: self._listeners.remove(listener)
 
     def put(self, desired: DesiredPod, facts: PodFacts, status: PodStatus) -> bool:
-        """Keep the status; True if it is news."""
+        """Keep the status; True if it changed."""
         if self._statuses.get(desired.uid) == status:
             return False
         self._statuses[desired.uid] = status
@@ -40,7 +40,7 @@ class StatusBoard:
         return True
 
     def drop(self, desired: DesiredPod, facts: PodFacts) -> None:
-        """The pod is gone."""
+        """Drop a pod that is gone and tell listeners with status None."""
         if self._statuses.pop(desired.uid, None) is not None:
             for listener in list(self._listeners):
                 listener(desired, facts, None)

@@ -90,7 +90,7 @@ class NodeIdentity(Fact, frozen=True, kw_only=True):
 
 
 class _End(Fact, frozen=True, kw_only=True):
-    """Phase with its reason and message."""
+    """The pod's phase with its reason and message."""
 
     phase: str
     reason: str | None = None
@@ -159,7 +159,7 @@ def status_changes_at(facts: PodFacts, now: Now) -> float | None:
 
 
 def _end(desired: DesiredPod, facts: PodFacts, goal: Goal, statuses: tuple[ContainerStatus, ...]) -> _End:
-    """Phase, reason and message; the first rule that applies."""
+    """Decide phase, reason and message; the first rule that applies counts."""
     for known in (facts.previous_status, desired.pod.status):
         if known is not None and known.phase in FINAL:
             return _End(phase=known.phase, reason=known.reason, message=known.message)
@@ -194,8 +194,10 @@ def _computed_phase(
 
 
 def _not_final(phase: str, pod: Pod, facts: PodFacts, statuses: tuple[ContainerStatus, ...]) -> str:
-    """The phase of a pod that is not over yet: something lives, or will run again for a reason that exit
-    codes do not tell (its health, a changed image)."""
+    """The phase of a pod that is not over: something lives, or will run again for a reason that exit codes do not show.
+
+    Such reasons are a failed probe and a changed image.
+    """
     if phase not in FINAL:
         return phase
     regular = {container.name for container in regular_units(pod)}
@@ -206,7 +208,7 @@ def _not_final(phase: str, pod: Pod, facts: PodFacts, statuses: tuple[ContainerS
 
 
 def _ran_here(pod: Pod, facts: PodFacts) -> bool:
-    """Return True if a regular container has a unit in the current sandbox: initialisation is over."""
+    """Return True if a regular container has a unit in the current sandbox, which means initialisation is over."""
     sandbox = current_sandbox(facts)
     if sandbox is None or facts.snapshot is None:
         return facts.finished_init
@@ -252,7 +254,7 @@ def _has_stopped(facts: PodFacts) -> bool:
 
 
 def _ended_as_told(facts: PodFacts, seen: PodSnapshot, unit: UnitSummary) -> bool:
-    """Return True if the unit does not run, and its exit code is known if its container's status needs it."""
+    """Return True if the unit does not run, and its exit code is known if the status needs it."""
     if unit.state.is_alive or unit.state is UnitState.UNKNOWN:
         return False
     if unit.state is not UnitState.EXITED or newest(facts, unit.name) is not unit:
@@ -346,7 +348,7 @@ def _power(unit: UnitSummary | None, status: ContainerStatus, facts: PodFacts) -
 
 
 def _state_word(unit: UnitSummary | None, status: ContainerStatus, facts: PodFacts) -> str:
-    """One word for people: what the guest does, or why it does nothing."""
+    """State of a machine as one word for users: what the guest does, or why it does not run."""
     if unit is not None and unit.state in _STATES:
         return _STATES[unit.state]
     if was_switched_off(facts, unit):
@@ -357,7 +359,7 @@ def _state_word(unit: UnitSummary | None, status: ContainerStatus, facts: PodFac
 
 
 def _granted(machine: VirtualMachine, unit: UnitSummary | None, facts: PodFacts) -> ResourceRequirements:
-    """Machine's present resources from the runtime, in place of the requested limits."""
+    """The machine's present resources by its runtime, in place of the requested limits."""
     status = facts.snapshot.status_of(unit.id) if facts.snapshot is not None and unit is not None else None
     found = status.resources if status is not None else {}
     limits = dict(machine.resources.limits)
@@ -372,10 +374,10 @@ def _granted(machine: VirtualMachine, unit: UnitSummary | None, facts: PodFacts)
 
 
 def _vcpus(text: str) -> int:
-    """A part of a CPU is one with a quota."""
+    """Number of virtual CPUs for a CPU amount; a fraction is rounded up."""
     return max(-(-to_millicores(text) // 1000), 1)
 
 
 def _same_or(text: str | None, found: int, read: Callable[[str], int], otherwise: str) -> str:
-    """The manifest's own spelling while it means the same."""
+    """The manifest's own spelling if it means the same value; otherwise the given text."""
     return text if text is not None and read(text) == found else otherwise

@@ -95,7 +95,7 @@ def find_condition(status: PodStatus | None, type: str) -> PodCondition | None:
 
 
 def _dated_disruption(condition: PodCondition, previous: PodStatus | None, now: datetime) -> PodCondition:
-    """Others date their conditions themselves."""
+    """Keep a disruption condition's own transition time; its owner sets it."""
     if condition.type != names.DISRUPTION_TARGET or condition.last_transition_time is not None:
         return condition
     return _dated(condition, previous, None, now)
@@ -112,7 +112,7 @@ def _dated(
 
 
 def _foreign(desired: DesiredPod, previous: PodStatus | None) -> Iterator[PodCondition]:
-    """Conditions of other owners, from the source; an announced disruption also from before, or from the node."""
+    """Yield conditions of other owners, from the source; a disruption condition also from the last status or the node."""
     ended = _ended_by_node(desired)
     for condition in desired.pod.status.conditions:
         if condition.type not in OURS and (ended is None or condition.type != ended.type):
@@ -125,9 +125,9 @@ def _foreign(desired: DesiredPod, previous: PodStatus | None) -> Iterator[PodCon
 
 
 def _ended_by_node(desired: DesiredPod) -> PodCondition | None:
-    """Tells controllers that the pod did not cause its end, so that a podFailurePolicy may ignore it.
+    """DisruptionTarget condition of a pod that the node ended, so that a podFailurePolicy may ignore the failure.
 
-    A pod that exceeded its own limit did: with this condition a Job would start it again without end.
+    None for a pod that exceeded its own limit: with this condition a Job would start it again without end.
     """
     deletion = desired.deletion
     if deletion is None or deletion.over_own_limit:
@@ -144,7 +144,7 @@ def _ended_by_node(desired: DesiredPod) -> PodCondition | None:
 
 
 def _ready_to_start(desired: DesiredPod, facts: PodFacts, previous: PodStatus | None) -> PodCondition:
-    """True while a usable sandbox with its network stands."""
+    """PodReadyToStartContainers: True while a usable sandbox with its network exists."""
     type = names.POD_READY_TO_START
     if facts.waiting is not None:
         return PodCondition(
@@ -240,7 +240,7 @@ def _pod_ready(pod: Pod, conditions: Sequence[PodCondition], containers_ready: P
 def _runtime_reachable(
     desired: DesiredPod, facts: PodFacts, previous: PodStatus | None, statuses: Sequence[ContainerStatus]
 ) -> Iterator[PodCondition]:
-    """Only there once the runtime was out of reach; True again afterwards."""
+    """Yield RuntimeReachable once the runtime was unreachable; True again afterwards."""
     outage = facts.outage
     if outage is None:
         if find_condition(previous, names.RUNTIME_REACHABLE) is not None:
@@ -270,7 +270,7 @@ def _is_to_restart(status: ContainerStatus, facts: PodFacts) -> bool:
 
 
 def _units_running(facts: PodFacts) -> Iterator[PodCondition]:
-    """Only there while a unit is paused or suspended: the API has no word for that state."""
+    """Yield UnitsRunning while a unit is paused or suspended: the API has no state for that."""
     resting = _resting(facts)
     if not resting or facts.snapshot is None:
         return
@@ -280,7 +280,7 @@ def _units_running(facts: PodFacts) -> Iterator[PodCondition]:
 
 
 def _restarting_all(desired: DesiredPod, facts: PodFacts, phase: str) -> Iterator[PodCondition]:
-    """Condition of pods with a rule that restarts all containers: whether that happens now (L7)."""
+    """Yield AllContainersRestarting for pods with a rule that restarts all containers (L7)."""
     if not has_rule(desired):
         return
     type_ = names.ALL_CONTAINERS_RESTARTING
@@ -301,7 +301,7 @@ def _restarting_all(desired: DesiredPod, facts: PodFacts, phase: str) -> Iterato
 def _machine_ready(
     desired: DesiredPod, facts: PodFacts, containers_ready: PodCondition, statuses: Sequence[ContainerStatus]
 ) -> Iterator[PodCondition]:
-    """Condition of machine pods: the guest runs and is ready, or the reason it is not."""
+    """Yield the condition of machine pods: the guest runs and is ready, or the reason it is not."""
     if not facts.is_machine and desired.pod.spec.virtual_machine is None:
         return
     if containers_ready.status == TRUE:

@@ -50,12 +50,12 @@ LOST_MESSAGE = "The container ran, and its runtime no longer knows it"
 
 
 def init_statuses(frame: Frame) -> tuple[ContainerStatus, ...]:
-    """One per init container, sidecars among them, in spec order."""
+    """One status per init container, sidecars included, in spec order."""
     return tuple(_status(frame, c, is_init=not is_sidecar(c)) for c in init_units(frame.desired.pod))
 
 
 def regular_statuses(frame: Frame) -> tuple[ContainerStatus, ...]:
-    """One per regular container in spec order; for a machine pod one, for the machine."""
+    """One status per regular container in spec order; for a machine pod one, for the machine."""
     return tuple(_status(frame, c) for c in regular_units(frame.desired.pod))
 
 
@@ -163,7 +163,7 @@ def _status_without_unit(
 
 
 def _keeps_last_word(frame: Frame, container: Container, previous: ContainerStatus) -> bool:
-    """Return True if the previous status still holds: no look yet, or the container ended for good."""
+    """Return True if the previous status still applies: no look yet, or the container ended for good."""
     if frame.facts.snapshot is None:
         return previous.container_id is not None
     ended = previous.state.terminated
@@ -171,7 +171,7 @@ def _keeps_last_word(frame: Frame, container: Container, previous: ContainerStat
 
 
 def _with_probes(frame: Frame, container: Container, previous: ContainerStatus) -> ContainerStatus:
-    """Network probes go on while the runtime does not answer, and may change readiness."""
+    """The previous status with current readiness: network probes go on while the runtime does not answer."""
     probes = frame.facts.unit(container.name).probes
     if probes is None or probes.readiness is None or not is_of_unit(previous, probes.unit_id):
         return previous
@@ -243,7 +243,7 @@ def _terminated(
 
 
 def _unseen_end(frame: Frame, unit: UnitSummary, same: ContainerStatus | None) -> ContainerState:
-    """State of a unit whose end has no details yet: as last seen."""
+    """State of a unit that ended, before its details are known: as last seen."""
     if same is not None:
         return same.state
     if frame.will_run:
@@ -285,7 +285,10 @@ def _is_started(
     state: ContainerState,
     previous: ContainerStatus | None,
 ) -> bool:
-    """Running, postStart done, startup probe passed; after a restart of the agent as it was before (P2)."""
+    """Return True if the unit runs, postStart is done and the startup probe passed.
+
+    After a restart of the agent the previous value is kept (P2).
+    """
     if state.running is None:
         return False
     if is_started(frame.facts, container, unit):
@@ -319,9 +322,9 @@ def _restart_count(frame: Frame, unit: UnitSummary, previous: ContainerStatus | 
 
 
 def _image(frame: Frame, container: Container, unit: UnitSummary, previous: ContainerStatus | None) -> str:
-    """The image's name. Lists of older containerds have only its id; then the status before knows better.
+    """Name of the image. Lists of older containerd versions have only its id; then the previous status is used.
 
-    Of an image with several names a containerd tells any: a unit made from this very spec keeps the spec's.
+    For an image with several names containerd reports any of them; a unit made from the present spec keeps the spec's.
     """
     status = frame.facts.snapshot.status_of(unit.id) if frame.facts.snapshot is not None else None
     found = (status.summary.image if status is not None else "") or unit.image

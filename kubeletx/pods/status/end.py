@@ -1,6 +1,6 @@
-"""Statuses of a pod that was deleted and of which nothing runs any more: `ended_statuses`, `end_of_unknown`, pure.
+"""Statuses of a deleted pod of which nothing runs any more. Pure.
 
-A container without an end of its own gets one, so that the pod is Failed and controllers can go on: the Job controller
+A container without an exit of its own gets one, so that the pod is Failed and controllers can go on: the Job controller
 keeps its finalizer on a pod until the pod has ended.
 
 Source: kubelet, pkg/kubelet/status/status_manager.go (TerminatePod, hasPodInitialized, initializedContainers).
@@ -35,10 +35,10 @@ Statuses = tuple[ContainerStatus, ...]
 
 
 def ended_statuses(pod: Pod, init: Statuses, regular: Statuses) -> tuple[Statuses, Statuses]:
-    """(init, regular) with an end for each container that should have run by now.
+    """(init, regular) statuses with an exit for each container that should have run by now.
 
-    Regular containers of a pod that was not initialized, and init containers behind the one that failed, were never
-    due: they stay waiting.
+    Regular containers of a pod that was not initialized, and init containers after the one that failed, were never due:
+    they stay waiting.
     """
     if _is_initialized(pod, init, regular):
         regular = tuple(map(_ended, regular))
@@ -47,9 +47,9 @@ def ended_statuses(pod: Pod, init: Statuses, regular: Statuses) -> tuple[Statuse
 
 
 def end_of_unknown(pod: Pod, now: datetime) -> PodStatus:
-    """The last status of a deleted pod that this node never started, or has forgotten: Failed.
+    """The last status, Failed, of a deleted pod that this node never started or has no record of.
 
-    What the API server knows of its containers stays.
+    Container statuses of the API server stay.
     """
     status = pod.status
     init, regular = ended_statuses(
@@ -111,7 +111,7 @@ def _is_initialized(pod: Pod, init: Statuses, regular: Statuses) -> bool:
 
 
 def _count_due(init: Statuses) -> int:
-    """Up to the last init container that was tried, the first one at least."""
+    """Number of init containers that were due: up to the last one tried, at least one."""
     tried = [number for number, status in enumerate(init, start=1) if _was_tried(status)]
     return max(tried, default=min(len(init), 1))
 

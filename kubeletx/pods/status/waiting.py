@@ -23,7 +23,7 @@ PULL_ERROR_SHOWN_SECONDS = 1.0
 
 
 def runs_again(frame: Frame, container: Container, unit: UnitSummary, is_init: bool) -> bool:
-    """Return True if the container, whose newest unit does not live, is to be started again."""
+    """Return True if the container, whose newest unit does not live, will be started again."""
     if not frame.will_run:
         return False
     if is_wanted_off(frame.desired, frame.facts):
@@ -88,12 +88,12 @@ def _image_waiting(frame: Frame, container: Container, failure: ActionFailure) -
 
 
 def failure_waiting(failure: ActionFailure) -> ContainerStateWaiting:
-    """The failure's own reason and text."""
+    """Waiting state with the failure's reason and message."""
     return ContainerStateWaiting(reason=failure.reason, message=failure.message or None)
 
 
 def default_waiting(frame: Frame) -> ContainerStateWaiting:
-    """ContainerCreating or PodInitializing, with what holds the whole pod up as its message."""
+    """Waiting state ContainerCreating or PodInitializing; its message says what delays the whole pod."""
     facts = frame.facts
     if facts.waiting is not None and frame.will_run:
         return ContainerStateWaiting(reason=facts.waiting.reason, message=facts.waiting.message)
@@ -106,7 +106,7 @@ def default_waiting(frame: Frame) -> ContainerStateWaiting:
 
 
 def pull_error_ends_at(failure: ActionFailure | None) -> float | None:
-    """Monotonic time at which a failed pull turns to ImagePullBackOff; None if never."""
+    """Monotonic time at which a failed pull is shown as ImagePullBackOff; None if never."""
     if failure is None or failure.retry_at is None or failure.reason not in PULL_REASONS:
         return None
     return failure.retry_at - failure.delay_seconds + PULL_ERROR_SHOWN_SECONDS

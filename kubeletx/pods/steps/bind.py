@@ -19,13 +19,13 @@ from .context import StepContext
 from .reject import reject
 
 _OF_THE_NODE = (NODE_AFFINITY, TAINT_TOLERATION)
-"""Reasons that a newer form of the Node may take away."""
+"""Reasons of a rejection that a newer version of the Node may lift."""
 
 log = structlog.get_logger(__name__)
 
 
 async def bind(step: StepContext) -> Result:
-    """Choose late (DECISIONS 3-6), admit, and write the binding durably before anything else."""
+    """Choose a runtime (DECISIONS 3-6), admit the pod, and write the binding durably before anything else."""
     pod = step.pod
     if (held := held_back(pod)) is not None:
         return _wait(step, held.reason, held.message)
@@ -90,7 +90,7 @@ async def bind(step: StepContext) -> Result:
 
 
 def _wait(step: StepContext, reason: str, message: str) -> Result:
-    """Wait for a runtime; an event says so once for each reason."""
+    """Wait for a runtime; an event is recorded once per reason."""
     waiting = step.facts.waiting
     if waiting is None or waiting.reason != reason:
         step.warning(reason, message)
@@ -98,7 +98,7 @@ def _wait(step: StepContext, reason: str, message: str) -> Result:
 
 
 def _review_again(step: StepContext, waits: Waiting) -> Result:
-    """Ask the admission checks again later: they have not decided."""
+    """Repeat the admission review later: it has not decided."""
     if step.facts.waiting is None or step.facts.waiting.message != waits.message:
         step.warning(waits.reason, waits.message)
     return results.BindFailed(waits.reason, waits.message)
@@ -111,9 +111,9 @@ def _wait_for_room(step: StepContext, waits: Waiting) -> Result:
 
 
 async def unbind(step: StepContext) -> Result:
-    """Forget the pod. What cannot be written now is written later; the pod does not wait for it.
+    """Delete the binding. A failed write is repeated later; the pod does not wait for it.
 
-    A pod that ends by force while its runtime is away leaves a tombstone: what comes back is stopped first
+    A pod that ends by force while its runtime is away leaves a tombstone: what is found of it later is stopped first
     (DECISIONS 11).
     """
     registry = step.deps.registry

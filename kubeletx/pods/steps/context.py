@@ -1,4 +1,4 @@
-"""`StepContext`: what a step may use, and how it records events."""
+"""`StepContext`: what a step may use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .spec_builder import SpecBuilder
 
 
 class StepContext(msgspec.Struct, frozen=True, kw_only=True):
-    """One action of one worker. `desired` and `facts` are the newest ones at each access."""
+    """Context of one action of one worker. `desired` and `facts` are the newest ones at each access."""
 
     deps: PodDependencies
     specs: SpecBuilder
@@ -96,14 +96,14 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def after_error(error: KubeletxError, now: Now, result: Result) -> Result:
-    """`result`, and after a time-out a look that begins once the call can no longer happen."""
+    """`result`; after a timeout also a look that begins when the call can no longer take effect."""
     if isinstance(error, TimedOut):
         return Together((result, Unsettled(now.mono)))
     return result
 
 
 def is_silence(error: KubeletxError) -> bool:
-    """Return True for a missing answer, not a refusal: an outage makes no event for each failed call."""
+    """Return True if the error is a missing answer, not a refusal: an outage records no event for each failed call."""
     return isinstance(error, Unavailable)
 
 

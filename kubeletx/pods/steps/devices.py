@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 
 async def list_nics(step: StepContext, action: ListNics) -> Result:
-    """Ask which there are."""
+    """List the machine's interfaces."""
     try:
         found = await step.handle.ask("list_nics", lambda: _nics(step).list_nics(action.unit_id))
     except KubeletxError as error:
@@ -31,7 +31,7 @@ async def list_nics(step: StepContext, action: ListNics) -> Result:
 
 
 async def attach_nic(step: StepContext, action: AttachNic) -> Result:
-    """Plug one in; one whose port is not there yet is tried again."""
+    """Attach an interface; retried if its port does not exist yet."""
     nic = build_nic(action.nic)
     try:
         await step.handle.change("attach_nic", lambda: _nics(step).attach_nic(action.unit_id, nic))
@@ -42,7 +42,7 @@ async def attach_nic(step: StepContext, action: AttachNic) -> Result:
 
 
 async def detach_nic(step: StepContext, action: DetachNic) -> Result:
-    """Ask the guest to let go of one."""
+    """Request the guest to release an interface."""
     try:
         await step.handle.change(
             "detach_nic", lambda: _nics(step).detach_nic(action.unit_id, action.nic_name)
@@ -56,7 +56,7 @@ async def detach_nic(step: StepContext, action: DetachNic) -> Result:
 
 
 async def resize_unit(step: StepContext, action: ResizeUnit) -> Result:
-    """Ask for the size, and write down that it was asked; what is granted shows later."""
+    """Request the size and store the request; the granted size shows later in the unit's status."""
     handle = step.handle
     try:
         able: SupportsResize | None = handle.capability(SupportsResize)

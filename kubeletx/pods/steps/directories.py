@@ -14,7 +14,7 @@ log = structlog.get_logger(__name__)
 
 
 async def remove_directories(step: StepContext) -> Result:
-    """Refuses to remove a directory in which something is still mounted; tried again with back-off."""
+    """Remove the pod's directories. Refused, and retried with back-off, while something is mounted in one."""
     try:
         await step.specs.remove(step.pod)
     except KubeletxError as error:

@@ -30,7 +30,7 @@ from .volumes import prepare_volumes, release_volumes
 
 
 class Row(msgspec.Struct, frozen=True):
-    """`step` gets the action; `failure` gets the action, a reason and a message, and says when it is tried again."""
+    """One action: `step` carries it out; `failure` makes its result after a bug, from action, reason and message."""
 
     step: Callable[[StepContext, Any], Awaitable[Result]]
     failure: Callable[[Any, str, str], Result]
@@ -81,7 +81,7 @@ ROWS: Final[Mapping[type[Action], Row]] = {
     act.RemoveDirectories: Row(lambda step, _: remove_directories(step), _stop),
     act.Unbind: Row(lambda step, _: unbind(step), _stop),
 }
-"""Every action has a row; a test compares."""
+"""A row for every action; a test checks that none is missing."""
 
 
 async def carry_out(step: StepContext, action: Action) -> Result:
@@ -90,5 +90,5 @@ async def carry_out(step: StepContext, action: Action) -> Result:
 
 
 def failed(action: Action, reason: str, message: str) -> Result:
-    """The result of an action that failed in a way that its step did not foresee: it is tried again later."""
+    """Result of an action whose step raised an unexpected error: it is retried later."""
     return ROWS[type(action)].failure(action, reason, message)

@@ -1,4 +1,4 @@
-"""Have a container's image in the store of the bound runtime (I1)."""
+"""Make sure that a container's image is in the store of the bound runtime (I1)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .context import StepContext
 
 
 async def ensure_image(step: StepContext, action: EnsureImage) -> Result:
-    """Pull the image if its policy says so."""
+    """Pull the image if its pull policy demands it."""
     name, is_machine = action.name, step.facts.is_machine
     user = ImageUser(
         container=spec_of(step.pod, name, on_vm_runtime=is_machine),

@@ -13,7 +13,7 @@ from .context import StepContext
 
 
 async def look(step: StepContext) -> Result:
-    """The snapshot is kept by the runtime's handle; without an answer the look is wanted again."""
+    """Look at the pod; the runtime's handle keeps the snapshot. Without an answer the look is planned again."""
     try:
         snapshot = await step.handle.look(step.uid)
     except KubeletxError:

@@ -1,4 +1,4 @@
-"""Read or drop what operators asked of a machine."""
+"""Read or drop operators' requests for a machine."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .context import StepContext
 
 
 async def read_orders(step: StepContext) -> Result:
-    """Take up what an earlier process wrote down."""
+    """Read what an earlier agent process stored."""
     await step.overrides.ensure_read(step.worker)
     return results.Nothing()
 
 
 async def drop_override(step: StepContext) -> Result:
-    """Forget the power that a command asked for: the spec's power changed since."""
+    """Drop the power requested by a command: the spec's power has changed since."""
     await step.overrides.amend(step.worker, _without_power)
     return results.Nothing()
 

@@ -14,7 +14,7 @@ from .context import StepContext
 
 
 async def run_post_start(step: StepContext, action: RunPostStart) -> Result:
-    """Has no deadline of its own, as with the kubelet; a failure has the container killed."""
+    """Run the hook without a deadline, as the kubelet does; after a failure the container is killed."""
     container = find_unit(step.pod, action.name)
     if not isinstance(container, Container) or container.lifecycle is None:
         return results.HookNoted(action.name, action.unit_id, HookState.DONE)

@@ -13,7 +13,7 @@ from .context import StepContext
 
 
 async def read_message(step: StepContext, action: ReadMessage) -> Result:
-    """An empty message is remembered too, so that it is read once."""
+    """Read the message; an empty one is stored too, so that it is read only once."""
     message = ""
     container = find_unit(step.pod, action.name)
     snapshot = step.facts.snapshot

@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 
 def reject(step: StepContext, reason: str, message: str) -> Result:
-    """The pod is Failed, and says why."""
+    """Set the pod to Failed with this reason and message."""
     message = shortened(message)
     log.info("Rejected pod", pod=step.desired.ref, pod_uid=step.uid, reason=reason, err=message)
     step.warning(reason, message)

@@ -1,5 +1,4 @@
-"""Give a running container, or the pod as a whole, other resources: counted first, then the pod's cgroup, then the
-containers' own."""
+"""Resize a running container or the pod: admission first, then the pod's cgroup, then the containers' cgroups."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 
 async def resize_container(step: StepContext, action: ResizeContainer) -> Result:
-    """Resize one container; a size that does not fit is retried later, a grant is stored after it took effect."""
+    """Resize one container; a size that does not fit is retried later, a grant is stored once it took effect."""
     try:
         count(step, step.pod)
         await step.specs.limit_pod(largest_pod(step.pod, step.facts))
@@ -59,7 +58,7 @@ async def resize_container(step: StepContext, action: ResizeContainer) -> Result
 
 
 async def resize_pod(step: StepContext, action: ResizePod) -> Result:
-    """The same for the pod, with the containers that live by its limits."""
+    """Resize the pod as a whole, with the containers that use its limits."""
     specs = step.specs
     try:
         count(step, step.pod)
@@ -80,8 +79,7 @@ async def resize_pod(step: StepContext, action: ResizePod) -> Result:
 
 
 def count(step: StepContext, pod: Pod) -> None:
-    """The pod takes so much of the node now. Raises Conflict, with the reason of the pod's condition, when there is no
-    room for it."""
+    """Count the pod with these resources. Raises Conflict, with the reason of the pod's condition, if they do not fit."""
     admission, source = step.deps.admission, step.desired.traits
     refusal = admission.change(pod, step.handle, source)
     if refusal is not None:
@@ -125,7 +123,10 @@ async def _used(step: StepContext) -> dict[UnitId, int]:
 
 
 def _check_use(used: int, wanted: ResourceRequirements) -> None:
-    """Raises Conflict where the kernel would end what uses more than its new limit (cgroup v2), or refuse it (v1)."""
+    """Raise Conflict if the unit uses more than its new limit.
+
+    The kernel would kill it (cgroup v2) or refuse the limit (v1).
+    """
     limit = to_bytes(wanted.limits["memory"])
     if used >= limit:
         raise Conflict(f"attempting to set memory limit ({limit}) below current usage ({used})")
@@ -143,7 +144,7 @@ def _with(orders: Orders, action: ResizeContainer) -> Orders:
 def failed(
     step: StepContext, name: str, what: str, error: KubeletxError, otherwise: str, *, may_heal: bool = True
 ) -> Result:
-    """`what`: container or machine. `otherwise`: the reason, if the error has none of its own."""
+    """Result of a failed resize. `what`: container or machine. `otherwise`: reason if the error has none of its own."""
     uncount(step, error)
     before = step.facts.unit(name).resize_failure
     reason = _tell(step, f"{what} {name}", error, before, container=name, otherwise=otherwise)
@@ -159,7 +160,7 @@ def _tell(
     container: str = "",
     otherwise: str = Event.RESIZE_ERROR,
 ) -> str:
-    """Say it once; returns the reason to keep."""
+    """Record the failure once; returns its reason."""
     reason = error.reason if error.reason in (DEFERRED, INFEASIBLE) else otherwise
     if not is_silence(error) and (before is None or before.message != str(error)):
         event = {DEFERRED: Event.RESIZE_DEFERRED, INFEASIBLE: Event.RESIZE_INFEASIBLE}.get(reason, reason)

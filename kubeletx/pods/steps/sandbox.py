@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 
 async def create_sandbox(step: StepContext, attempt: int) -> Result:
-    """Create the sandbox and learn its address."""
+    """Create the sandbox and read its address."""
     handle = step.handle
     began = step.now()
     step.deps.counters.started_pods += 1
@@ -55,7 +55,7 @@ async def create_sandbox(step: StepContext, attempt: int) -> Result:
 
 
 async def _run_sandbox(step: StepContext, handle: RuntimeHandle, spec: SandboxSpec) -> SandboxId:
-    """Create it, and count how long that took."""
+    """Create the sandbox and measure the duration."""
     counters, began = step.deps.counters, step.now().mono
     try:
         return await handle.create_sandbox(spec)

@@ -26,7 +26,7 @@ _SAYS = {
 
 
 async def set_power(step: StepContext, action: SetPower) -> Result:
-    """Make one power call; a requested switch-off is stored first."""
+    """Change the power by one call; a requested switch-off is stored first."""
     wanted, handle, name = PowerStep(action.step), step.handle, action.name
     began = step.now().mono
     try:

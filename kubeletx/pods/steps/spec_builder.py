@@ -1,9 +1,9 @@
-"""`SpecBuilder`: specifications for a runtime, with the pod's directories, cgroup and volumes on the node.
+"""`SpecBuilder`: builds specs for a runtime, with the pod's directories, cgroup and volumes on the node.
 
     prepare ─► sandbox(attempt) ─► unit(name, attempt) ... ─► remove
 
-Prepared parts are cached while the pod is unchanged; a new process prepares them
-again, without an effect on containers.
+Prepared parts are cached while the pod is unchanged; a new agent process prepares them again, without an effect on
+containers.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from ..specs.service_variables import MASTER_NAMESPACE
 
 
 class SpecBuilder:
-    """Specs of all pods. Raises what `VolumePreparer` and the builders in `specs` raise."""
+    """Builds the specs of all pods. Raises what `VolumePreparer` and the builders in `specs` raise."""
 
     def __init__(self, deps: PodDependencies) -> None:
         self._deps = deps
@@ -75,7 +75,7 @@ class SpecBuilder:
         self._sandboxes: dict[PodUid, tuple[tuple[object, ...], SandboxSpec]] = {}
 
     async def prepare(self, desired: DesiredPod) -> dict[str, int]:
-        """Directories and volumes of the pod. Returns how often containers ran before, by their logs."""
+        """Make the pod's directories and volumes. Returns container → number of earlier runs, by their logs."""
         cluster = self._cluster(desired)
         if cluster is not None:
             cluster.follow(object_user(desired.pod))
@@ -84,7 +84,7 @@ class SpecBuilder:
         return before
 
     async def sandbox(self, desired: DesiredPod, handle: RuntimeHandle, attempt: int) -> SandboxSpec:
-        """The sandbox to ask for; the same for the same pod, attempt and node, so the last one is kept."""
+        """Spec of the sandbox; cached, since it is the same for the same pod, attempt and node."""
         key = (attempt, desired.spec_hash, desired.source, handle.name)
         known = self._sandboxes.get(desired.uid)
         if known is not None and known[0] == key:
@@ -109,7 +109,7 @@ class SpecBuilder:
     async def unit(
         self, desired: DesiredPod, facts: PodFacts, handle: RuntimeHandle, action: StartUnit
     ) -> UnitSpec:
-        """The unit to ask for, with everything of the node that it gets."""
+        """Spec of the unit, with everything of the node that it uses."""
         pod, name = desired.pod, action.name
         container = spec_of(pod, name, on_vm_runtime=facts.is_machine)
         if isinstance(container, VirtualMachine):
@@ -147,14 +147,14 @@ class SpecBuilder:
         return spec if not isinstance(spec.detail, Machine) else _with_orders(spec, spec.detail, pod, facts)
 
     def resources(self, pod: Pod, facts: PodFacts, name: str) -> Resources:
-        """Resources a living unit is to have now, for this spec of the pod."""
+        """Resources that a living unit should have now, by this spec of the pod."""
         unit = spec_of(pod, name, on_vm_runtime=facts.is_machine)
         if isinstance(unit, VirtualMachine):
             unit = _sized(unit, pod, facts)
         return unit_resources(pod, _as_container(unit), self._deps.node)
 
     async def limit_pod(self, pod: Pod) -> None:
-        """Bring the limits of the pod's own cgroup to what this form of it needs."""
+        """Set the limits of the pod's cgroup to those of this spec."""
         if self._deps.cgroups is not None:
             self._cgroup_parents[pod.uid] = await self._deps.cgroups.create(pod)
 
@@ -170,12 +170,12 @@ class SpecBuilder:
         await self._deps.directories.remove(pod)
 
     async def release(self, desired: DesiredPod) -> None:
-        """Unmount and remove the pod's volumes; what they needed of the cluster is not followed any more."""
+        """Unmount and remove the pod's volumes; the cluster objects that they use are no longer watched."""
         self._leave(desired.uid)
         await self._deps.volumes.release(desired.uid)
 
     def forget(self, uid: PodUid) -> None:
-        """The pod is gone."""
+        """Drop what is cached for a pod that is gone."""
         self._leave(uid)
         self._prepared.pop(uid, None)
         self._cgroup_parents.pop(uid, None)
@@ -193,7 +193,7 @@ class SpecBuilder:
     async def _environment_of(
         self, desired: DesiredPod, container: Container | VirtualMachine
     ) -> tuple[ObjectSet | None, dict[str, str]]:
-        """Objects of the environment, and service variables. Skipped keys are reported as events."""
+        """Objects that the environment refers to, and service variables. Keys that are skipped become events."""
         cluster, pod = self._cluster(desired), desired.pod
         if cluster is None or not isinstance(container, Container):
             return None, {}
@@ -217,7 +217,7 @@ class SpecBuilder:
         return objects, service_variables(services, pod.namespace, links=links)
 
     async def _volumes_of(self, desired: DesiredPod, *, anew: bool = False) -> PreparedVolumes:
-        """The pod's volumes, ready; another spec (a pod that a source claimed) has volumes of its own."""
+        """The pod's prepared volumes; prepared again if the spec changed (a source claimed the pod), or on request."""
         pod = desired.pod
         prepared_for, prepared = self._prepared.get(pod.uid, (None, None))
         if anew or prepared is None or prepared_for is not pod:
@@ -247,13 +247,13 @@ class SpecBuilder:
 
 
 def _sized(machine: VirtualMachine, pod: Pod, facts: PodFacts) -> VirtualMachine:
-    """Return the machine with the wanted limits, from the spec or a verb."""
+    """The machine with its wanted limits, from the spec or a command."""
     limits = wanted_limits(_desired(pod), facts)
     return replace(machine, resources=sized(machine.resources, limits))
 
 
 def _with_orders(spec: UnitSpec, machine: Machine, pod: Pod, facts: PodFacts) -> UnitSpec:
-    """Power and interfaces as they are wanted, and a note of what the machine is made with."""
+    """Set the wanted power and interfaces, and the annotation of what the machine is made with."""
     desired = _desired(pod)
     notes = {
         MADE_WITH_NICS: made_with_nics(desired, facts),
@@ -273,7 +273,7 @@ def _was_resized_by_restart(facts: PodFacts, name: str) -> bool:
 
 
 def _is_refused(facts: PodFacts, name: str) -> bool:
-    """Return True if the node has no room for the wanted resources of a container that ran before."""
+    """Return True if the node has no room for the resources that a container which ran before now wants."""
     failure = facts.unit(name).resize_failure
     return failure is not None and failure.reason in (DEFERRED, INFEASIBLE)
 
@@ -290,7 +290,7 @@ def _pod_ips(facts: PodFacts) -> tuple[str, ...]:
 def _as_container(
     container: Container | EphemeralContainer | VirtualMachine,
 ) -> Container | VirtualMachine:
-    """An ephemeral container in the shape of an ordinary one: it has the same fields and one more."""
+    """Convert an ephemeral container to an ordinary one: it has the same fields and one more."""
     if not isinstance(container, EphemeralContainer):
         return container
     fields = {

@@ -19,7 +19,10 @@ log = structlog.get_logger(__name__)
 
 
 async def start_unit(step: StepContext, action: StartUnit) -> Result:
-    """Create with the attempt as key (a repeated call finds the first result), start, and look at it."""
+    """Create the unit, start it, and look at it.
+
+    The attempt is the idempotency key: a repeated create finds the first one's result.
+    """
     handle, name = step.handle, action.name
     container = find_unit(step.pod, name)
     unit_id: UnitId | None = None

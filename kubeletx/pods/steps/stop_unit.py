@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 async def stop_unit(step: StepContext, action: StopUnit) -> Result:
-    """The preStop hook takes its time from the grace; a grace of 0 skips it."""
+    """Stop the unit. preStop runs within the grace period; a grace period of 0 skips it."""
     handle, name = step.handle, action.name
     began = step.now().mono
     step.normal(Event.KILLING, action.message or f"Stopping container {name}", container=name)
@@ -47,7 +47,7 @@ async def stop_unit(step: StepContext, action: StopUnit) -> Result:
 
 
 async def remove_unit(step: StepContext, action: RemoveUnit) -> Result:
-    """Remove a dead unit, what it wrote, and its log."""
+    """Remove a dead unit and its log."""
     try:
         await step.handle.remove_unit(action.unit_id)
         await step.deps.directories.remove_log(step.pod, action.name, action.attempt)
@@ -78,7 +78,7 @@ async def _run_pre_stop(step: StepContext, action: StopUnit) -> None:
 
 
 async def _begins_now(step: StepContext, action: StopUnit) -> bool:
-    """A hook is not repeatable: one that began stays begun, whatever became of the stop or of the agent (rule 8)."""
+    """Return True if the preStop hook may begin: it runs once, whatever happened to the stop or the agent (rule 8)."""
     snapshot = step.facts.snapshot
     found = [u.attempt for u in snapshot.units if u.id == action.unit_id] if snapshot is not None else []
     what = f"pre-stop-{action.name}-{found[0] if found else 0}"

@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 
 async def prepare_volumes(step: StepContext) -> Result:
-    """Directories, files and mounts on the node; what the runtime brings into its guest comes later."""
+    """Make directories, files and mounts on the node; the runtime brings volumes into a guest later."""
     pod, began = step.pod, step.now().mono
     try:
         before = await step.specs.prepare(step.desired)

@@ -1,1 +1,1 @@
-"""Late binding: which runtime a pod gets, and the lasting record of it."""
+"""Late binding: chooses the runtime of a pod and stores the choice."""

@@ -1,10 +1,10 @@
-"""Bindings: the lasting fact "pod UID → runtime name" (rule 1), their table and their place in memory.
+"""Bindings: the stored fact "pod UID → runtime name" (rule 1), with their table and a copy in memory.
 
 A binding is written before anything else of the pod is done and deleted after everything else is gone. It never
-changes. Commits are grouped by the store, so a hundred pods that start together cost a few disk writes.
+changes. The store groups commits, so a hundred pods that start together cost a few disk writes.
 
-Stopping never waits for the database (DECISIONS 9): a deletion that could not be written is repeated by `settle`,
-and so is a binding that was found again from labels.
+Stopping a pod never waits for the database (DECISIONS 9): `settle` repeats a failed deletion, and the write of a
+binding that was recovered from labels.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 POD = "pod"
 FRONT = "front"
-"""Owners: a pod of our sources, or the CRI front on behalf of a stock kubelet."""
+"""Owners of a binding: OURS, a pod of this agent's sources; FRONT, the CRI front on behalf of a stock kubelet."""
 
 METADATA = MetaData()
 BINDINGS = Table(
@@ -47,7 +47,7 @@ _UPSERT = upsert(BINDINGS)
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod's binding. `why`: how the runtime was chosen, for people."""
+    """One pod's binding. `why`: reason for the choice, for users."""
 
     uid: PodUid
     runtime: RuntimeName
@@ -72,9 +72,9 @@ class Bindings:
         self._loaded = False
 
     async def load(self) -> bool:
-        """Read what earlier runs wrote; False when the database cannot be read now.
+        """Read the stored bindings; False if the database is unreadable now.
 
-        Then bindings are found again from the runtimes' labels, and `settle` reads the rest later.
+        Bindings are then recovered from the runtimes' labels, and `settle` reads the rest later.
         """
         try:
             rows = await self._store.read(_select_all)
@@ -96,7 +96,7 @@ class Bindings:
         return MappingProxyType(self._by_uid)
 
     def find(self, uid: PodUid) -> Binding | None:
-        """The pod's binding, or None."""
+        """The pod's binding; None if there is none."""
         return self._by_uid.get(uid)
 
     def get(self, uid: PodUid) -> Binding:
@@ -154,9 +154,9 @@ class Bindings:
         self._undeleted.discard(uid)
 
     def restore(self, binding: Binding) -> bool:
-        """Take in a binding found again from a runtime's labels; False if the pod has one already.
+        """Add a binding recovered from a runtime's labels; False if the pod has one already.
 
-        It is written in the background: what runs is the better witness.
+        It is written in the background: the running pod is the better evidence.
         """
         if binding.uid in self._by_uid:
             return False
@@ -167,7 +167,7 @@ class Bindings:
         return True
 
     async def settle(self) -> None:
-        """Repeat what could not be written or read. Raises Unavailable when it still cannot."""
+        """Repeat failed reads and writes. Raises Unavailable if they fail again."""
         if not self._loaded:
             await self.load()
         unsaved = [self._by_uid[uid] for uid in self._unsaved if uid in self._by_uid]

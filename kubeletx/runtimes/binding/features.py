@@ -55,7 +55,7 @@ def _has_machine_notes(pod: Pod) -> bool:
 
 
 def reason_of(lacking: tuple[str, ...]) -> str:
-    """The rejection's reason: the kubelet's, where it has one for this very feature."""
+    """Reason of the rejection: the kubelet's if it has one for this feature."""
     return names.STRICT_GROUPS_UNSUPPORTED if lacking == ("strict-groups",) else names.RUNTIME_UNSUPPORTED
 
 
@@ -150,7 +150,7 @@ def _profiles(seccomp: object | None, apparmor: object | None) -> Iterator[str]:
 
 
 def _remote(pod: Pod) -> list[str]:
-    """Features that a runtime on another machine lacks: the node's network and directories."""
+    """Features a pod needs that a runtime on another machine lacks: the node's network and directories."""
     found = ["host-network on a remote runtime"] if pod.spec.host_network else []
     found += [f"volume {volume.name!r} of this node on a remote runtime" for volume in pod.spec.volumes]
     return found

@@ -1,4 +1,4 @@
-"""Clearing what tombstones name, once their runtime answers again."""
+"""Removes what tombstones name, once their runtime answers again."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ log = structlog.get_logger(__name__)
 async def clear_leftovers(
     handle: RuntimeHandle, tombstones: Tombstones, clock: Clock, *, on_cleared: Callable[[], None]
 ) -> None:
-    """Stop and remove everything that a tombstone of this runtime names; until cancelled.
+    """Stop and remove everything that a tombstone of this runtime names; runs until cancelled.
 
-    `on_cleared`: called after each tombstone that is gone, since a next life of its pod may wait for that.
+    `on_cleared`: called after each tombstone that is removed, since another pod of that UID may wait for it.
     """
     backoff = Backoff(1.0, 60.0)
     while True:

@@ -35,7 +35,7 @@ class RuntimeCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True):
-    """Bind the pod to `runtime`. `handler`: of the runtime class, or empty. `why`: for people."""
+    """Bind the pod to `runtime`. `handler`: from the runtime class, or empty. `why`: for users."""
 
     runtime: RuntimeName
     handler: str = ""
@@ -61,14 +61,14 @@ Choice = Chosen | WaitForRuntime | RejectPod
 
 
 Lacking = Callable[[Traits, str], Sequence[str]]
-"""Returns what a runtime, or that handler of it, cannot do and the workload needs, for people."""
+"""Returns what the workload needs and a runtime, or the given handler of it, lacks; texts for users."""
 
 
 class RuntimeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The runtime that a pod, or a sandbox of another CRI client, asks for.
 
-    `workload_type` None: not said. `name` None: any runtime of the type. `sources`: the fields that have the name, for
-    messages. `type_follows_name`: without a `workload_type` it is the type of the named runtime.
+    `workload_type` None: not given. `name` None: any runtime of the type. `sources`: the fields that hold the name, for
+    messages. `type_follows_name`: without a `workload_type`, use the type of the named runtime.
     """
 
     uid: PodUid
@@ -157,7 +157,10 @@ def _request(
     workload_type: str | None,
     type_follows_name: bool,
 ) -> RuntimeRequest | RejectPod:
-    """Add the annotations to the fields; Rejected if they name different runtimes. The first of `named` is the most exact."""
+    """Combine the fields with the annotations; Rejected if they name different runtimes.
+
+    The first of `named` is the most specific.
+    """
     if annotation := annotations.get(names.RUNTIME_SERVICE_NAME):
         named.insert(
             1 if named and named[0][0] == "spec.runtimeServiceName" else 0,

@@ -1,7 +1,7 @@
 """Tombstones: pods that were ended by force while their runtime did not answer (DECISIONS 11).
 
-A tombstone says "whatever of this pod is still on that runtime is to go". When the runtime comes back, the
-registry stops and removes the leftovers first; the tombstone goes when nothing is left.
+A tombstone orders the removal of everything that is left of the pod on that runtime. When the runtime answers again,
+the registry removes that first, then the tombstone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UPSERT = upsert(TOMBSTONES)
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
-    """`sandbox_ids`: those last known, for people; what is really there is looked at."""
+    """One tombstone. `sandbox_ids`: those last known, for users; the runtime is listed for the actual ones."""
 
     uid: PodUid
     runtime: RuntimeName
@@ -49,7 +49,7 @@ class Tombstones:
         self._added = asyncio.Event()
 
     async def load(self) -> None:
-        """Read what earlier runs wrote; none when the database cannot be read now."""
+        """Read the stored tombstones; none if the database is unreadable now."""
         try:
             stones = await self._store.read(_select_all)
         except Unavailable as error:
@@ -75,7 +75,7 @@ class Tombstones:
         return stones
 
     async def add(self, stone: Tombstone) -> None:
-        """Set a tombstone; on disk when this returns, or later when the database cannot be written now."""
+        """Add a tombstone; on disk on return, or later if the database cannot be written now."""
         self._all[stone.uid, stone.runtime] = stone
         self._added.set()
         try:

@@ -15,7 +15,7 @@ _SUFFIXES = (".conflist", ".conf", ".json")
 
 
 class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One network: its plugins in the order of ADD. `origin`: the file."""
+    """One network: its plugins in the order of ADD. `origin`: the file it was read from."""
 
     name: str
     cni_version: str
@@ -29,7 +29,7 @@ class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_config(directory: Path) -> NetworkConfig:
-    """The first file in the order of names that can be used. Raises Unavailable naming the directory."""
+    """Load the first usable file, by name. Raises Unavailable naming the directory."""
     problems: list[str] = []
     try:
         paths = sorted(path for path in directory.iterdir() if path.suffix in _SUFFIXES)
@@ -45,7 +45,7 @@ def load_config(directory: Path) -> NetworkConfig:
 
 
 def parse_config(data: bytes, origin: str = "") -> NetworkConfig:
-    """A .conflist, or a .conf with one plugin. Raises ValueError."""
+    """Parse a .conflist, or a .conf with one plugin. Raises ValueError."""
     raw = msgspec.json.decode(data, type=dict[str, Any])
     listed = raw.get("plugins", [raw] if "type" in raw else [])
     if not isinstance(listed, list) or not listed:
@@ -85,7 +85,7 @@ def plugin_input(
 
 
 def find_plugin(name: str, directories: Sequence[Path]) -> Path:
-    """The plugin's program. Raises Unavailable naming the directories."""
+    """Path of the plugin's program. Raises Unavailable naming the directories."""
     for directory in directories:
         path = directory / name
         if path.is_file():

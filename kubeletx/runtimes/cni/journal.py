@@ -1,7 +1,7 @@
 """Journal of requests to the pod network, written before each request, to release addresses after a crash.
 
-One file per pod. An entry without a result is an unfinished ADD; `deleting` marks one to delete until
-that succeeds.
+One file per pod. An entry without a result is an unfinished ADD; `deleting` marks one whose DEL is repeated until it
+succeeds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Journal:
         self._directory = directory
 
     def load(self) -> dict[PodUid, CniAttachment]:
-        """Everything on disk; a file that cannot be read is said and left where it is."""
+        """Read all entries; an unreadable file is logged and left in place."""
         entries: dict[PodUid, CniAttachment] = {}
         if not self._directory.is_dir():
             return entries
@@ -59,7 +59,7 @@ class Journal:
         write_file(self._path(entry.uid), msgspec.json.encode(entry))
 
     def remove(self, uid: PodUid) -> None:
-        """Forget one entry."""
+        """Remove one entry."""
         remove_file(self._path(uid))
 
     def _path(self, uid: PodUid) -> Path:

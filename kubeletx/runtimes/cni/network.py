@@ -47,7 +47,10 @@ _ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*")
 
 
 class CniPodNetwork:
-    """`owner`: prefix of our container ids, so that two agents do not give back each other's addresses."""
+    """Attaches pods to the CNI network.
+
+    `owner`: prefix of container ids, so that two agents do not release each other's addresses.
+    """
 
     def __init__(
         self,
@@ -83,9 +86,9 @@ class CniPodNetwork:
     async def add(
         self, uid: PodUid, name: str, namespace: str, netns: str, ports: list[dict[str, Any]]
     ) -> PodAddress:
-        """Attach `netns`; the same call again returns the first result. `ports`: CNI portMappings.
+        """Attach the network namespace; a repeated call returns the first result. `ports`: CNI portMappings.
 
-        Raises Unavailable, TimedOut. What a failed try left is given back.
+        Raises Unavailable and TimedOut. After a failure everything is released.
         """
         if _ID.fullmatch(uid) is None:
             raise Internal(f"pod network: {uid!r} cannot be a CNI container id")
@@ -153,7 +156,7 @@ class CniPodNetwork:
                 await self._delete(entry)
 
     async def run(self) -> None:
-        """Repeat deletions that failed, until cancelled. Half-made attachments of an earlier run go too."""
+        """Repeat failed deletions, and those of unfinished attachments of an earlier process, until cancelled."""
         if any(entry.deleting for entry in self._entries.values()):
             self._delete_wanted.set()
         backoff = Backoff(1.0, 60.0)
@@ -217,7 +220,7 @@ class CniPodNetwork:
         self._entries.pop(entry.uid, None)
 
     async def _give_back(self, entry: CniAttachment) -> None:
-        """After a failed ADD: what the plugins before the failing one took."""
+        """Release what the plugins took before one of them failed in ADD."""
         try:
             await asyncio.shield(asyncio.create_task(self._delete(entry), name=f"cni-del-{entry.uid}"))
         except KubeletxError as error:
@@ -276,7 +279,7 @@ def _exists(netns: str) -> bool:
 
 
 def _message(error: ProgramFailed) -> str:
-    """The plugin's own words: CNI errors are JSON on standard output."""
+    """The plugin's own message: CNI errors are JSON on standard output."""
     try:
         said = msgspec.json.decode(error.output, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""CNI results into `PodAddress`. Pure. Source: CNI spec, results of 0.2.0 and of 0.3.0 and later."""
+"""Converts CNI results to `PodAddress`. Pure. Source: CNI spec, results of 0.2.0 and of 0.3.0 and later."""
 
 from __future__ import annotations
 

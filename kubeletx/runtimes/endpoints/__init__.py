@@ -1,1 +1,1 @@
-"""Runtime endpoints: grammar, URLs, kinds, drop-in files, discovery."""
+"""Runtime endpoints: syntax, URLs, kinds, drop-in files, discovery."""

@@ -1,4 +1,4 @@
-"""With no endpoint given: look for the well-known CRI sockets, in the order crictl looks for them."""
+"""Discovery of the well-known CRI sockets, in crictl's order, if no endpoint is configured."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RuntimeSocket(NamedTuple):
 def discover(
     sockets: Sequence[tuple[str, str]] = WELL_KNOWN, listens: Callable[[str], bool] | None = None
 ) -> tuple[RuntimeSocket, ...]:
-    """The well-known sockets that exist, in order. Raises InvalidConfig naming the flag when there is none."""
+    """The well-known sockets that exist, in order. Raises InvalidConfig naming the flag if there is none."""
     listens = listens or _listens
     found = tuple(RuntimeSocket(name, path, listens(path)) for name, path in sockets if _is_socket(path))
     if not found:

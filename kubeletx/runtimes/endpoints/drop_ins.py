@@ -1,10 +1,10 @@
-"""Operator changes at run time, as files under the root directory: added runtimes, masks, cordons.
+"""Operator changes at run time, as files under the root directory: added runtimes, removals, cordons.
 
     runtimes.d/50-kvm.json       one runtime; ours are written as JSON, operators may also write YAML
     runtimes.d/containerd.removed   a runtime of the flags that was removed; the flag's item is skipped
     cordons/containerd           an empty file: no new pods on this runtime
 
-Files are read in the order of their names. A file that cannot be used is reported and leaves the others alone.
+Files are read in the order of their names. An unusable file is reported and does not affect the others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LARGEST = 64 * 1024
 
 
 class DropIn(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """One file. `url` as in the endpoint flag, ``plugin=`` and ``isolation=`` included."""
+    """One file. `url`: as in the endpoint flag, with ``plugin=`` and ``isolation=``."""
 
     name: str
     workload_type: str
@@ -48,14 +48,14 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DropIns:
-    """The files below `root`. All methods block for a short moment."""
+    """The drop-in files below `root`. All methods block briefly."""
 
     def __init__(self, root: Path) -> None:
         self.runtimes = root / "runtimes.d"
         self.cordons = root / "cordons"
 
     def load(self, kinds: KindTable, taken: Collection[str] = ()) -> Loaded:
-        """Read everything. `taken`: names of other origins, which a file must not repeat."""
+        """Read all files. `taken`: names of runtimes from flags and configuration, which a file must not repeat."""
         removed = frozenset(
             path.name.removesuffix(_REMOVED) for path in _files(self.runtimes) if path.name.endswith(_REMOVED)
         )
@@ -80,7 +80,7 @@ class DropIns:
         )
 
     def add(self, endpoint: Endpoint) -> Path:
-        """Make an added runtime lasting; returns its file. Raises Unavailable when it cannot be written."""
+        """Store an added runtime; returns its file. Raises Unavailable if it cannot be written."""
         path = self.runtimes / f"50-{endpoint.name}.json"
         drop_in = DropIn(
             name=endpoint.name,
@@ -93,13 +93,13 @@ class DropIns:
         return path
 
     def unmask(self, name: str) -> None:
-        """Follow the flag's item again."""
+        """Remove the mark that hides the flag's item of this name."""
         path = self.runtimes / f"{name}{_REMOVED}"
         with _writing(path):
             remove_file(path)
 
     def remove(self, endpoint: Endpoint) -> None:
-        """Make a removal lasting: its file goes, or its flag item is masked."""
+        """Store a removal: delete the runtime's file, or hide its flag item."""
         origin = Path(endpoint.origin)
         is_ours = origin.parent == self.runtimes
         path = origin if is_ours else self.runtimes / f"{endpoint.name}{_REMOVED}"
@@ -110,7 +110,7 @@ class DropIns:
                 write_file(path, b"")
 
     def cordon(self, name: str, cordoned: bool) -> None:
-        """Make a cordon lasting, or lift it."""
+        """Store or remove a cordon."""
         path = self.cordons / name
         with _writing(path):
             if cordoned:

@@ -1,15 +1,15 @@
-"""The grammar of ``--container-runtime-endpoint`` and ``--image-service-endpoint`` (DECISIONS 1, 2).
+"""Syntax of ``--container-runtime-endpoint`` and ``--image-service-endpoint`` (DECISIONS 1, 2).
 
     ENDPOINTS := ITEM (";" ITEM)*        the flag may also be repeated; items are numbered over all of them
     ITEM      := TYPE ":" NAME ":" URL   the design's form; URL may hold further colons
                | NAME "," TYPE "," URL   the form Arktos used; told by a comma before the first colon
                | URL | PATH              the old kubelet's form: name "default", type "container", alone
 
-A semicolon inside a URL is written ``%3B``. ``plugin=KIND`` and ``isolation=process`` in a URL's parameters
-are the host's; every other parameter must be declared by the kind. An image endpoint uses the same forms and
-belongs to the runtime of that name; a bare one to the only runtime, or to ``default``.
+A semicolon inside a URL is written ``%3B``. ``plugin=KIND`` and ``isolation=process`` in a URL's parameters are for the
+host; every other parameter must be declared by the kind. An image endpoint uses the same forms and belongs to the
+runtime of that name; a bare one to the only runtime, or to ``default``.
 
-Everything here is pure, and every wrong item is reported in one go.
+Everything here is pure, and all wrong items are reported in one message.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def parse_endpoints(
     places: Sequence[str] = (),
     image_places: Sequence[str] = (),
 ) -> tuple[Endpoint, ...]:
-    """The endpoints in the order written; empty when no flag was given.
+    """Parse the endpoints, in the order written; empty if no flag was given.
 
     `places`, `image_places`: where each text was written, such as a file and its field; empty or missing: in the flag.
     Raises InvalidConfig naming each wrong item by its place, or by its number in the flag, what was found and the fix.
@@ -81,7 +81,7 @@ def parse_endpoints(
 
 
 def make_endpoint(item: EndpointItem, kinds: KindTable, origin: str, *, alone: bool = False) -> Endpoint:
-    """Check one split item and resolve its kind. `alone`: the bare form is allowed."""
+    """Check one split item and find its kind. `alone`: a bare URL or path is allowed."""
     name, workload_type = item.name, item.workload_type
     if not name:
         if not alone:
@@ -115,7 +115,7 @@ def make_endpoint(item: EndpointItem, kinds: KindTable, origin: str, *, alone: b
 
 
 def check_name(name: str, field: str, *, taken: Collection[str] = ()) -> None:
-    """Refuse what is no runtime name, the reserved one, and the `taken` ones."""
+    """Raise InvalidConfig for an invalid, the reserved, or a `taken` name."""
     if name == DEFAULT_NAME:
         raise InvalidConfig(
             field=field,
@@ -135,7 +135,7 @@ def check_name(name: str, field: str, *, taken: Collection[str] = ()) -> None:
 
 
 def is_name(name: str) -> bool:
-    """A DNS label of at most 30 characters without ``--``."""
+    """Return True for a DNS label of at most 30 characters without ``--``."""
     return len(name) <= LONGEST_NAME and _LABEL.fullmatch(name) is not None and "--" not in name
 
 
@@ -212,7 +212,7 @@ def _items(
 def _image_urls(
     items: list[EndpointItem], endpoints: dict[str, Endpoint], errors: list[InvalidConfig], *, complete: bool
 ) -> dict[str, str]:
-    """URL by runtime name. `complete` False: some runtime item is wrong, so unknown names are not judged."""
+    """Runtime name → image URL. `complete` False: some runtime items are invalid, so unknown names are not errors."""
     found: dict[str, str] = {}
     for item in items:
         try:

@@ -37,7 +37,7 @@ class RuntimeKind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkloadTypes(Collection[str]):
-    """The workload types of a table, as they are at each look."""
+    """The workload types of a table; a live view."""
 
     def __init__(self, kinds: KindTable) -> None:
         self._kinds = kinds
@@ -53,7 +53,7 @@ class WorkloadTypes(Collection[str]):
 
 
 class KindTable:
-    """All kinds by name, in the order of their registration (which decides nothing)."""
+    """All kinds by name, in the order of registration, which has no effect."""
 
     def __init__(self, kinds: Iterable[RuntimeKind] = ()) -> None:
         self._kinds: dict[str, RuntimeKind] = {}
@@ -76,7 +76,7 @@ class KindTable:
         self._kinds[kind.name] = kind
 
     def registrar(self, plugin: str = "") -> RegisterRuntime:
-        """The function to hand to the hook of `plugin`."""
+        """The `register` function to pass to the hook of `plugin`."""
 
         def register(
             kind: str,
@@ -122,9 +122,9 @@ class KindTable:
     def resolve(
         self, *, name: str, workload_type: str, url: str, wanted: str = "", field: str = "url"
     ) -> RuntimeKind:
-        """The kind that serves the endpoint `name`; `wanted` is the value of ``plugin=``.
+        """Find the kind that serves the endpoint `name`; `wanted`: the value of ``plugin=``.
 
-        Raises InvalidConfig naming `field`, the kinds in question and what to write.
+        Raises InvalidConfig naming `field`, the possible kinds and the fix.
         """
         scheme = url.partition("://")[0]
         if wanted:
@@ -146,7 +146,7 @@ class KindTable:
         raise _no_claim(field, workload_type, scheme, able, claims)
 
     def check_parameters(self, kind: RuntimeKind, names: Iterable[str], field: str) -> None:
-        """Refuse URL parameters that the kind does not declare."""
+        """Raise InvalidConfig for URL parameters that the kind does not declare."""
         for name in names:
             if name not in kind.parameters:
                 known = ", ".join((*kind.parameters, "plugin", "isolation"))
@@ -162,11 +162,10 @@ class KindTable:
         origin: str = "",
         others: Mapping[str, type[Any] | None] = MappingProxyType({}),
     ) -> dict[str, Any]:
-        """The settings of each kind by name, from ``kubeletx.plugins`` of the configuration.
+        """Decode the settings of each kind from ``kubeletx.plugins`` of the configuration; by name.
 
-        `others`: further names that own a section, with the settings that each declares. What declares settings
-        gets its defaults when its section is missing. Raises one InvalidConfig that names every bad section.
-        `origin`: the file the sections came from.
+        `others`: further names that own a section, with their settings types. A type without a section gets its
+        defaults. Raises one InvalidConfig that names every invalid section. `origin`: the file of the sections.
         """
         errors: list[InvalidConfig] = []
         decoded: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Several refusals in one message, so that an operator corrects everything in one go."""
+"""Several refusals as one error, so that an operator corrects everything at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kubeletx.api import InvalidConfig
 
 
 class InvalidConfigs(InvalidConfig):
-    """More than one thing is wrong; `errors` holds each."""
+    """Several errors in one; `errors` holds each."""
 
     def __init__(self, errors: Sequence[InvalidConfig]) -> None:
         """`errors`: at least two, in the order found."""

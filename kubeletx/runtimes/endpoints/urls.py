@@ -1,4 +1,7 @@
-"""Endpoint URLs: paths become ``unix://``, the host's own parameters are taken out, the rest stays as written."""
+"""Endpoint URLs: a path becomes ``unix:
+
+``, the host's own parameters are removed, the rest is kept.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 
 
 class SplitUrl(NamedTuple):
-    """`url` without the host's parameters; `names` of the parameters that are left, in order."""
+    """A URL without the host's parameters. `names`: those of the remaining parameters, in order."""
 
     url: str
     plugin: str
@@ -24,14 +27,16 @@ class SplitUrl(NamedTuple):
 
 
 def is_bare(text: str) -> bool:
-    """A path or a URL, and nothing else before it."""
+    """Return True for a path or URL without anything before it."""
     return text.startswith("/") or _SCHEME.match(text) is not None
 
 
 def normal(text: str, field: str) -> str:
-    """The URL as plugins see it: a path gets ``unix://``, ``%3B`` becomes a semicolon.
+    """The URL as plugins get it: a path becomes ``unix:
 
-    Raises InvalidConfig for what is neither a path nor a URL.
+    ``, ``%3B`` becomes a semicolon.
+
+    Raises InvalidConfig for anything else.
     """
     text = text.strip().replace("%3B", ";").replace("%3b", ";")
     if not is_bare(text):
@@ -48,7 +53,7 @@ def normal(text: str, field: str) -> str:
 
 
 def _refuse_comma(text: str, field: str) -> None:
-    """gRPC splits any address at commas and calls now the one, now the other (core, sockaddr_resolver.cc)."""
+    """Refuse a comma: gRPC splits any address at commas and connects to either part (core, sockaddr_resolver.cc)."""
     if "," in text.partition("?")[0]:
         raise InvalidConfig(
             field=field,
@@ -58,7 +63,7 @@ def _refuse_comma(text: str, field: str) -> None:
 
 
 def split(url: str, field: str) -> SplitUrl:
-    """Take ``plugin=`` and ``isolation=`` out of the query."""
+    """Remove ``plugin=`` and ``isolation=`` from the query."""
     base, mark, query = url.partition("?")
     found: dict[str, str] = {}
     kept: list[str] = []
@@ -85,7 +90,7 @@ def split(url: str, field: str) -> SplitUrl:
 
 
 def join(url: str, *, plugin: str = "", isolation: str = "none") -> str:
-    """The URL as an operator writes it in an endpoint flag; `split` of `normal` gives the parts back."""
+    """The URL as written in an endpoint flag; the inverse of `normal` followed by `split`."""
     extra = [f"plugin={quote(plugin, safe='')}"] if plugin else []
     if isolation != "none":
         extra.append(f"isolation={isolation}")

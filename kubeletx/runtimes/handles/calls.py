@@ -1,8 +1,8 @@
-"""`CallGate`: every call to a runtime's plugin goes through here.
+"""`CallGate`: every call to a runtime's plugin goes through it.
 
-It gives the call its deadline, holds it back when too many run, turns foreign exceptions into ours, and counts.
-The deadline includes the wait for a free place: a call that never got one was not made and raises Unavailable,
-one that was made and did not return raises TimedOut, since it may still happen.
+It sets the deadline, limits concurrent calls, translates foreign exceptions and counts. The deadline includes the wait
+for a free slot: a call that never got one was not made and raises Unavailable; one that was made and did not return
+raises TimedOut, since it may still take effect.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from .priority_semaphore import PrioritySemaphore
 T = TypeVar("T")
 
 BUCKETS: tuple[float, ...] = tuple(round(0.005 * 2.5**n, 6) for n in range(14))
-"""Upper bounds of `CallCount.buckets`, the kubelet's own for kubelet_runtime_operations_duration_seconds."""
+"""Upper bounds of `CallCount.buckets` in seconds, as in kubelet_runtime_operations_duration_seconds."""
 
 
 class CallClass(enum.Enum):
     """Limit a call counts against."""
 
     BEGINNING = "beginning"
-    """Shares the places of CHANGING and waits behind its calls: pods that were begun are finished first."""
+    """Uses the slots of CHANGING, behind its calls: pods that have begun to start go first."""
     CHANGING = "changing"
     STOPPING = "stopping"
     QUERY = "query"
     PROBE = "probe"
-    """Never waits and is made even while the runtime counts as unreachable."""
+    """Never waits, and is made even while the runtime is unreachable."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class CallCount:
     buckets: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
 
     def add(self, seconds: float) -> None:
-        """Count one finished call."""
+        """Count one finished call that took `seconds`."""
         self.seconds += seconds
         for index, bound in enumerate(BUCKETS):
             if seconds <= bound:
@@ -57,7 +57,7 @@ class CallCount:
 
 
 class CallGate:
-    """One per runtime. `refusal` says why no call may be made now, or None."""
+    """The gate of one runtime. `refusal`: returns why no call may be made now, or None."""
 
     def __init__(
         self, name: str, limits: Limits, refusal: Callable[[], KubeletxError | None] = lambda: None
@@ -75,9 +75,9 @@ class CallGate:
         self._waiting: set[asyncio.Timeout] = set()
 
     def give_up_queries(self) -> None:
-        """The runtime is lost: callers that wait for an answer get the refusal now, not at their deadline.
+        """Raise the refusal now in all callers that wait for a query: the runtime is unreachable.
 
-        Calls that change something run on: what they did is found out later.
+        Changing calls run on: their effect is found later.
         """
         now = asyncio.get_running_loop().time()
         for deadline in self._waiting:
@@ -161,7 +161,7 @@ class CallGate:
 
 
 def translate(error: Exception, runtime: str, method: str) -> KubeletxError:
-    """Ours for an exception that the plugin should have translated."""
+    """Convert an exception that the plugin did not translate to a KubeletxError."""
     if isinstance(error, KubeletxError):
         return error
     text = f"runtime {runtime}: {method}: {type(error).__name__}: {error}"

@@ -1,7 +1,7 @@
-"""`Connection`: opens a runtime, probes it, and knows how it stands.
+"""`Connection`: opens a runtime, probes it, and keeps its state.
 
-One task per runtime. A runtime that does not answer at the start, or stops answering, is tried again with
-back-off for ever: it joins by itself. An outage is one log line and one event, its end another.
+One task per runtime. A runtime that does not answer at the start, or stops answering, is tried again with back-off
+without end. The begin and the end of an outage are one log line and one event each.
 """
 
 from __future__ import annotations
@@ -36,11 +36,14 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 _QUICK_SECONDS = 1.0
-"""Seconds until a failed probe is repeated."""
+"""Delay after which a failed probe is repeated."""
 
 
 class Connection:
-    """`on_change` is called after every change of `state`. `judge` may find reasons of the node's own."""
+    """The connection to one runtime. `on_change`: called after every change of `state`.
+
+    `judge`: adds reasons of the node.
+    """
 
     def __init__(
         self,
@@ -95,7 +98,7 @@ class Connection:
             raise refusal
 
     def poke(self) -> None:
-        """A call failed: probe now rather than at the next turn."""
+        """Probe now instead of at the next interval: a call failed."""
         self._poked.set()
 
     def capability(self, protocol: type[T]) -> T | None:
@@ -116,9 +119,9 @@ class Connection:
         return cast("T | None", self._capabilities[protocol])
 
     async def run(self) -> None:
-        """Open, probe, and open again when the connection was lost; until cancelled.
+        """Open, probe, and open again after a loss, until cancelled.
 
-        Only an answered health call ends the back-off: a runtime may open and never answer.
+        Only an answered health call resets the back-off: a runtime may open and never answer.
         """
         backoff = Backoff(0.25, self._limits.probe_interval_seconds)
         while True:
@@ -140,7 +143,7 @@ class Connection:
                 await self._clock.sleep(_QUICK_SECONDS)
 
     def judge(self, health: RuntimeHealth) -> RuntimeHealth:
-        """The runtime's own view with what stands against it on this node."""
+        """Add this node's own reasons to the health that the runtime reports."""
         return self._judge(health, self.traits) if self.traits is not None else health
 
     async def close(self) -> None:
@@ -206,7 +209,7 @@ class Connection:
         self._on_change()
 
     def _complain(self, state: RuntimeState) -> None:
-        """The first words about an outage; later ones say nothing."""
+        """Log the begin of an outage; later failures are not logged."""
         if not self._complained:
             self._complained = True
             self._lost_at = self._clock.monotonic() if self._lost_at is None else self._lost_at

@@ -1,9 +1,9 @@
-"""`EventFilter`: passes the events of a runtime that are news, with their pod.
+"""`EventFilter`: passes on the events of a runtime that are new, with their pod.
 
-Most events are echoes of our own calls. An event is news only if neither the snapshot nor a running call
-explains it. Events explained by a running call are held until it returns: its caller notes or looks afterwards;
-if it fails, the events are judged then. Events of unknown ids are kept for a while: the create of the id may
-not have returned yet; registering the id replays them. Events of other agents expire there.
+Most events are echoes of the agent's own calls. An event is new only if neither the snapshot nor a running call
+explains it. Events explained by a running call are held until it returns: its caller notes or looks afterwards; if it
+fails, the events are judged then. Events of unknown ids are kept for a while: the create of the id may not have
+returned yet; registering the id replays them. Events of other agents expire there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOTHING: tuple[tuple[EventKind, ...], list[RuntimeEvent]] = ((), [])
 
 
 class EventFilter:
-    """`emit` gets every event that is news. `now`: the monotonic clock."""
+    """Filters one runtime's events. `emit`: gets every new event. `now`: the monotonic clock."""
 
     def __init__(self, table: SnapshotTable, emit: Emit, now: Callable[[], float]) -> None:
         self._table = table
@@ -64,7 +64,7 @@ class EventFilter:
             self._keep(object_id, event)
 
     def begin_create(self, uid: PodUid) -> None:
-        """A create for the pod is under way; ids that appear now are probably its."""
+        """Note that a create for the pod is in flight; ids that appear now are probably its."""
         self._creating[uid] += 1
 
     def end_create(self, uid: PodUid) -> None:
@@ -75,9 +75,9 @@ class EventFilter:
 
     @contextlib.contextmanager
     def acting(self, object_ids: Iterable[str], *kinds: EventKind) -> Iterator[None]:
-        """A call of ours is under way that causes these events.
+        """Context of a call of this agent that causes these events.
 
-        A shorter stop may overtake a longer one: what the first held is the second's to judge.
+        A shorter stop may overtake a longer one; it then judges the events that the first one held.
         """
         ids = tuple(object_ids)
         for object_id in ids:
@@ -96,23 +96,23 @@ class EventFilter:
                 self.expect(object_id, EventKind.STARTED)
 
     def expect(self, object_id: str, *kinds: EventKind) -> None:
-        """Our own call caused these; the next one of each kind is no news."""
+        """Ignore the next event of each kind: a call of this agent caused it."""
         self._expected.setdefault(object_id, set()).update(kinds)
         if len(self._expected) > KEPT_EVENTS:  # events that this runtime never sends
             self._expected.popitem(last=False)
 
     def unexpect(self, object_id: str) -> None:
-        """The object is gone: nothing more will come of it."""
+        """Stop expecting events of an object that is gone."""
         self._expected.pop(object_id, None)
 
     def replay(self, object_id: str) -> None:
-        """The id is known now: judge what came before."""
+        """Judge the events kept for this id, which is now known."""
         for _, event in self._unknown.pop(object_id, ()):
             self._kept -= 1
             self.take(event)
 
     def shows(self, uid: PodUid, event: RuntimeEvent) -> bool:
-        """Return True if the pod's last snapshot already shows the event's change."""
+        """Return True if the pod's last snapshot shows the event's change already."""
         snapshot = self._table.find(uid)
         if event.kind in (EventKind.OOM, EventKind.CHANGED, EventKind.RESYNC):
             return False

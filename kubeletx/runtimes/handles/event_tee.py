@@ -26,13 +26,13 @@ RESYNC = RuntimeEvent(kind=EventKind.RESYNC)
 
 
 class EventTee:
-    """Belongs to one event loop."""
+    """Copies events to subscribers; belongs to one event loop."""
 
     def __init__(self) -> None:
         self._subscriptions: set[EventSubscription] = set()
 
     def subscribe(self, limit: int = UNREAD_EVENTS) -> EventSubscription:
-        """Begin a subscription; `limit`: events that may be unread. It ends with `EventSubscription.close`."""
+        """Begin a subscription; `limit`: maximum of unread events. Close it with `EventSubscription.close`."""
         subscription = EventSubscription(self, limit)
         self._subscriptions.add(subscription)
         return subscription
@@ -43,7 +43,7 @@ class EventTee:
             subscription.offer(event)
 
     def forget(self, subscription: EventSubscription) -> None:
-        """Send no more events to it."""
+        """Remove the subscription."""
         self._subscriptions.discard(subscription)
 
 
@@ -59,7 +59,7 @@ class EventSubscription:
         self._is_closed = False
 
     def offer(self, event: RuntimeEvent) -> None:
-        """Keep the event until it is read."""
+        """Add an event to be read."""
         if event.kind is EventKind.RESYNC:
             self._unread = {RESYNC: RESYNC}  # it covers everything before it
         else:
@@ -71,7 +71,7 @@ class EventSubscription:
         self._arrived.set()
 
     def close(self) -> None:
-        """End the iteration; may come twice."""
+        """End the iteration; idempotent."""
         self._is_closed = True
         self._tee.forget(self)
         self._arrived.set()

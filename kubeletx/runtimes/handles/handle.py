@@ -60,14 +60,14 @@ T = TypeVar("T")
 
 
 class RuntimeListener(Protocol):
-    """Told about changes, from the event loop, synchronously; must be quick."""
+    """Gets changes, synchronously on the event loop; must be quick."""
 
     def runtime_changed(self, name: RuntimeName) -> None:
-        """Called when its state changed, it was added or removed, or it was listed for the first time."""
+        """Called when the runtime's state changed, it was added or removed, or it was listed for the first time."""
         ...
 
     def pod_changed(self, name: RuntimeName, uid: PodUid, event: RuntimeEvent | None) -> None:
-        """Something about the pod may be new. None: a list showed it, no single event."""
+        """Called when something about the pod may be new. `event` None: a list showed it, no single event."""
         ...
 
 
@@ -86,7 +86,7 @@ class RuntimeHandle:
         limits: Limits | None = None,
         judge: Callable[[RuntimeHealth, Traits], RuntimeHealth] | None = None,
     ) -> None:
-        """`judge`: what stands against its health on this node; None: nothing."""
+        """`judge`: adds this node's reasons to the runtime's health; None: there are none."""
         limits = limits or Limits()
         self.endpoint = endpoint
         self._runtime = runtime
@@ -127,14 +127,14 @@ class RuntimeHandle:
         return f"RuntimeHandle({self.name}, {self.endpoint.url})"
 
     def subscribe(self) -> EventSubscription:
-        """Subscribe to all events of the runtime, also those of objects that are not ours; see `event_tee`."""
+        """Subscribe to all events of the runtime, also those of other clients' objects; see `event_tee`."""
         return self._tee.subscribe()
 
     # --- what it is and how it stands ---
 
     @property
     def name(self) -> RuntimeName:
-        """Unique on this node."""
+        """Name of the runtime, unique on this node."""
         return self.endpoint.name
 
     @property
@@ -144,7 +144,7 @@ class RuntimeHandle:
 
     @property
     def kind(self) -> str:
-        """The plugin's kind that serves it."""
+        """The kind of the plugin that serves it."""
         return self.endpoint.kind
 
     @property
@@ -164,7 +164,7 @@ class RuntimeHandle:
 
     @property
     def is_listed(self) -> bool:
-        """True once everything on it was listed, so that `pods` is complete."""
+        """True once everything on the runtime was listed, so that `pods` is complete."""
         return self._listed.is_set()
 
     @property
@@ -184,12 +184,12 @@ class RuntimeHandle:
 
     @property
     def relist_intervals(self) -> CallCount:
-        """Times from the begin of one list to the begin of the next."""
+        """Times between the beginnings of consecutive lists."""
         return self._relister.relist_intervals
 
     @property
     def opened(self) -> int:
-        """Number of connections; its capabilities and store may differ after each."""
+        """Number of connections so far; capabilities and store may differ after each."""
         return self._connection.opened
 
     def require_reachable(self) -> None:
@@ -197,14 +197,14 @@ class RuntimeHandle:
         self._connection.require_reachable()
 
     def capability(self, protocol: type[T]) -> T | None:
-        """The plugin's object for one of the Supports... protocols, or None.
+        """The plugin's object for one of the Supports... protocols; None if it has none.
 
-        Its calls have no deadline of the host's: the caller sets one.
+        Its calls have no deadline of the host: the caller sets one.
         """
         return self._connection.capability(protocol)
 
     def cordon(self, cordoned: bool) -> None:
-        """Keep new pods off, or let them in again (the registry makes it lasting)."""
+        """Set or lift the cordon; the registry stores it."""
         self._connection.cordon(cordoned)
 
     # --- life ---
@@ -241,7 +241,7 @@ class RuntimeHandle:
         return sandbox_id
 
     async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Call `Runtime.stop_sandbox`. Its own event is not reported: note or look afterwards."""
+        """Call `Runtime.stop_sandbox`. Its own event is not reported: the caller notes or looks afterwards."""
         with self._filter.acting([sandbox_id], EventKind.STOPPED):
             await self._change("stop_sandbox", lambda: self._runtime.stop_sandbox(sandbox_id))
 
@@ -267,14 +267,14 @@ class RuntimeHandle:
         return unit_id
 
     async def start_unit(self, unit_id: UnitId) -> None:
-        """Call `Runtime.start_unit`. Its own Started event is not reported: note or look afterwards."""
+        """Call `Runtime.start_unit`. Its own Started event is not reported: the caller notes or looks afterwards."""
         with self._filter.acting([unit_id], EventKind.STARTED):
             await self._change("start_unit", lambda: self._runtime.start_unit(unit_id))
 
     async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
         """Call `Runtime.stop_unit`; the grace period is added to the deadline.
 
-        Its own Stopped event is not reported: note or look afterwards.
+        Its own Stopped event is not reported: the caller notes or looks afterwards.
         """
         with self._filter.acting([unit_id], EventKind.STOPPED):
             await self._change(
@@ -292,9 +292,9 @@ class RuntimeHandle:
         self._table.note_removed(unit_id, at=self._clock.monotonic())
 
     async def change(self, method: str, start: Callable[[], Awaitable[T]], *, more_seconds: float = 0.0) -> T:
-        """A changing call of a capability under this runtime's deadline, limit, errors and counters.
+        """Make a changing call of a capability with this runtime's deadline, limit, error translation and counters.
 
-        `more_seconds`: what the call itself waits for, on top of the deadline.
+        `more_seconds`: time for which the call itself waits, added to the deadline.
         """
         call_class = CallClass.STOPPING if more_seconds else CallClass.CHANGING
         seconds = self._limits.request_seconds + more_seconds
@@ -307,7 +307,7 @@ class RuntimeHandle:
         return await self._query("version", self._runtime.version)
 
     async def health(self) -> RuntimeHealth:
-        """Call `Runtime.health` now; `state` has the last answer with hysteresis."""
+        """Call `Runtime.health` now; `state` holds the last answer with hysteresis."""
         return self._connection.judge(await self._query("health", self._runtime.health))
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
@@ -327,7 +327,7 @@ class RuntimeHandle:
         return await self._query("unit_status", lambda: self._runtime.unit_status(unit_id))
 
     async def ask(self, method: str, start: Callable[[], Awaitable[T]], *, seconds: float | None = None) -> T:
-        """A call of a capability under this runtime's deadline, limit of queries, errors and counters."""
+        """Make a query of a capability with this runtime's deadline, limit, error translation and counters."""
         return await self._call(method, CallClass.QUERY, seconds or self._limits.query_seconds, start)
 
     # --- last-known ---
@@ -337,11 +337,11 @@ class RuntimeHandle:
         return self._table.find(uid)
 
     def looked_at(self, uid: PodUid) -> float:
-        """Monotonic begin of the newest look or list that covers the pod; 0 before the first."""
+        """Monotonic time at which the newest look or list that covers the pod began; 0 before the first."""
         return self._table.looked_at(uid)
 
     def pods(self) -> Mapping[PodUid, PodSnapshot]:
-        """Every pod of ours that is there; a live, read-only view."""
+        """Snapshot of every pod of this agent on the runtime; a live, read-only view."""
         return self._table.pods
 
     def shows(self, uid: PodUid, event: RuntimeEvent) -> bool:
@@ -349,14 +349,14 @@ class RuntimeHandle:
         return self._filter.shows(uid, event)
 
     async def look(self, uid: PodUid) -> PodSnapshot:
-        """Ask about one pod now and return the new snapshot (an empty one if nothing is there).
+        """Look at one pod now; returns the new snapshot (an empty one if nothing is there).
 
-        Raises when the runtime does not answer; what was known stays.
+        Raises if the runtime does not answer; the old snapshot stays.
         """
         return await self._relister.look(uid)
 
     async def relist(self) -> None:
-        """List everything of ours; pods that are not as they were are reported. A failure changes nothing."""
+        """List everything of this agent and report the pods that changed. A failure changes nothing."""
         changed = await self._relister.relist()
         first = not self._listed.is_set()
         self._listed.set()
@@ -366,15 +366,15 @@ class RuntimeHandle:
             self._listener.runtime_changed(self.name)
 
     def note_sandbox(self, status: SandboxStatus) -> PodSnapshot:
-        """Enter the result of our own action without a look."""
+        """Add the result of this agent's own call to the snapshot, without a look."""
         return self._table.note_sandbox(status, at=self._clock.monotonic())
 
     def note_unit(self, status: UnitStatus) -> PodSnapshot:
-        """Enter the result of our own action without a look."""
+        """Add the result of this agent's own call to the snapshot, without a look."""
         return self._table.note_unit(status, at=self._clock.monotonic())
 
     def forget(self, uid: PodUid) -> None:
-        """The pod has ended here."""
+        """Drop the snapshot of a pod that has ended on this runtime."""
         self._table.forget(uid)
 
     # --- private ---

@@ -26,9 +26,9 @@ SILENT_SECONDS = 10.0
 class RuntimeState(msgspec.Struct, frozen=True, kw_only=True):
     """Current state of one runtime.
 
-    `ready`: reachable and its own health call says ready. `since`: when `ready` last changed. `reason` and
-    `message` say why it is not ready, or why its network is not; empty when all is well. `handlers`: those it
-    reported last. `cordoned`: no new pods, set by an operator; it may still be ready.
+    `ready`: reachable, and its own health call reports ready. `since`: time of the last change of `ready`. `reason` and
+    `message`: why it, or its network, is not ready; empty if both are. `handlers`: those it reported last. `cordoned`:
+    gets no new pods, set by an operator; it may still be ready.
     """
 
     ready: bool = False
@@ -42,7 +42,7 @@ class RuntimeState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_ready(self) -> bool:
-        """The runtime and its network are ready: what the node's conditions and ``get runtimes`` show."""
+        """True if the runtime and its network are ready, as in the node's conditions and ``get runtimes``."""
         return self.ready and self.network_ready
 
 
@@ -54,7 +54,7 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """`RuntimeState` and what the rule must remember. `heard_at`: monotonic time of the last answer."""
+    """`RuntimeState` and the memory of the rule. `heard_at`: monotonic time of the last answer."""
 
     state: RuntimeState
     failures: int = 0
@@ -69,7 +69,7 @@ def step(
     mono: float,
     grace_seconds: float = 0.0,
 ) -> Health:
-    """Health after one probe. `grace_seconds`: silence that is no outage, however many probes failed."""
+    """Compute the health after one probe. `grace_seconds`: silence up to this is no outage, however many probes fail."""
     if isinstance(outcome, Silence):
         return _after_silence(health, outcome, wall=wall, mono=mono, grace_seconds=grace_seconds)
     old = health.state

@@ -12,7 +12,7 @@ from collections import deque
 
 
 class PrioritySemaphore:
-    """Belongs to one event loop. A released slot goes straight to the waiter that waits longest."""
+    """A semaphore for one event loop. A released slot goes to the waiter that has waited longest."""
 
     def __init__(self, limit: int) -> None:
         self._free = limit
@@ -25,7 +25,7 @@ class PrioritySemaphore:
         return self._free > 0
 
     async def acquire(self, *, behind: bool = False) -> None:
-        """Wait for a slot; `behind` all others that wait."""
+        """Wait for a slot; `behind`: after all callers that wait without it."""
         if self._free > 0:
             self._free -= 1
             return
@@ -42,7 +42,7 @@ class PrioritySemaphore:
             raise
 
     def release(self) -> None:
-        """Give one slot back."""
+        """Release one slot."""
         for queue in (self._front, self._back):
             while queue:
                 slot = queue.popleft()

@@ -1,7 +1,7 @@
-"""`Relister`: asks one runtime about one pod or about everything, into its `SnapshotTable`.
+"""`Relister`: looks at one pod or lists everything of one runtime, and updates its `SnapshotTable`.
 
-A look asks only for what the lists do not tell: the status of units that are new or changed, and of a sandbox
-whose addresses are not known. What was asked for after the list is the newer answer.
+A look queries only what lists do not show: the status of units that are new or changed, and of a sandbox whose
+addresses are unknown. An answer queried after the list is the newer one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .snapshots import PodSnapshot
 
 
 class Queries(Protocol):
-    """The questions of `kubeletx.api.Runtime`, with deadlines and limits."""
+    """The queries of `kubeletx.api.Runtime`, with deadlines and limits."""
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]: ...
 
@@ -43,7 +43,7 @@ class Queries(Protocol):
 
 
 class Relister:
-    """`match`: the labels of everything that is ours there."""
+    """Looks at the pods of one runtime. `match`: labels of everything that this agent made there."""
 
     def __init__(
         self,
@@ -63,12 +63,12 @@ class Relister:
         self.relists = CallCount()
         """Durations of whole lists."""
         self.relist_intervals = CallCount()
-        """Times from the begin of one list to the begin of the next."""
+        """Times between the beginnings of consecutive lists."""
 
     async def look(self, uid: PodUid) -> PodSnapshot:
-        """Ask about one pod now and return the new snapshot (an empty one if nothing is there).
+        """Look at one pod now; returns the new snapshot (an empty one if nothing is there).
 
-        Raises when the runtime does not answer; what was known stays.
+        Raises if the runtime does not answer; the old snapshot stays.
         """
         began = self._clock.monotonic()
         match = {**self._match, names.POD_UID: str(uid)}
@@ -88,7 +88,7 @@ class Relister:
         )
 
     async def relist(self) -> set[PodUid]:
-        """List everything of ours; returns the pods that are not as they were. A failure changes nothing."""
+        """List everything of this agent; returns the pods that changed. A failure changes nothing."""
         began = self._clock.monotonic()
         if self._relist_began is not None:
             self.relist_intervals.add(began - self._relist_began)
@@ -128,5 +128,5 @@ class Relister:
 
 
 def _newer(unit: UnitSummary, status: UnitStatus | None) -> UnitSummary:
-    """A status was asked for after the list, so its summary is the newer one."""
+    """The summary from a status, which was queried after the list and so is newer; else the list's."""
     return status.summary if status is not None else unit

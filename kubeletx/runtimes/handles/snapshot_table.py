@@ -1,8 +1,8 @@
-"""`SnapshotTable`: what one runtime last said about each pod, without any I/O.
+"""`SnapshotTable`: the last known state of each pod on one runtime, without any I/O.
 
-Three things change it: a look at one pod, a list of everything, and notes of our own actions. A look or list
-counts only for what happened before it began: what was noted or removed since then stays noted or removed, and
-an older look never replaces a newer one. Nothing is dropped because a runtime did not answer.
+Three things change it: a look at one pod, a list of everything, and notes of the agent's own calls. A look or list
+counts only for what happened before it began: what was noted or removed since then stays so, and an older look never
+replaces a newer one. Nothing is dropped because a runtime did not answer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REMEMBER_GONE_SECONDS = 300.0
 
 
 class SnapshotTable:
-    """All snapshots of one runtime, and which pod each sandbox and unit id belongs to."""
+    """All snapshots of one runtime, and the pod of each sandbox and unit id."""
 
     def __init__(self) -> None:
         self._pods: dict[PodUid, PodSnapshot] = {}
@@ -42,16 +42,16 @@ class SnapshotTable:
         self._listed_at = 0.0
 
     def looked_at(self, uid: PodUid) -> float:
-        """Start time of the newest look or list that covers the pod; 0 before the first."""
+        """Monotonic time at which the newest look or list that covers the pod began; 0 before the first."""
         return max(self._began.get(uid, 0.0), self._listed_at)
 
     @property
     def pods(self) -> Mapping[PodUid, PodSnapshot]:
-        """Every pod of which something is there; a live, read-only view."""
+        """Snapshot of every pod with anything on the runtime; a live, read-only view."""
         return MappingProxyType(self._pods)
 
     def find(self, uid: PodUid) -> PodSnapshot | None:
-        """The last snapshot, or None when nothing of the pod is known to be there."""
+        """The last snapshot; None if nothing of the pod is known to exist."""
         return self._pods.get(uid)
 
     def owner_of(self, object_id: str) -> PodUid | None:
@@ -71,11 +71,11 @@ class SnapshotTable:
         return tuple(unit.id for unit in snapshot.units if unit.sandbox_id == sandbox_id)
 
     def own(self, object_id: str, uid: PodUid) -> None:
-        """Remember whose it is before any look shows it."""
+        """Record the pod of an id before a look shows it."""
         self._owners[object_id] = uid
 
     def mark_stale(self, unit_id: UnitId) -> None:
-        """The next look asks for the unit's status even if its state is as before."""
+        """Make the next look query the unit's status even if its state is unchanged."""
         self._stale.add(unit_id)
 
     # --- what to ask ---
@@ -87,7 +87,7 @@ class SnapshotTable:
         return [unit.id for unit in units if not self._is_current(known.get(unit.id), unit)]
 
     def wants_sandbox_status(self, uid: PodUid, sandboxes: Iterable[SandboxSummary]) -> SandboxId | None:
-        """The newest sandbox of a fresh list, if it is ready and its addresses are not known."""
+        """The newest sandbox of a fresh list if it is ready and its addresses are unknown; else None."""
         newest = max(sandboxes, key=_sandbox_order, default=None)
         if newest is None or newest.state is not SandboxState.READY:
             return None
@@ -124,7 +124,7 @@ class SnapshotTable:
     def apply_lists(
         self, sandboxes: Iterable[SandboxSummary], units: Iterable[UnitSummary], *, began: float
     ) -> set[PodUid]:
-        """Take over a list of everything; returns the pods whose ids or states are not as they were."""
+        """Apply a list of everything; returns the pods whose ids or states changed."""
         by_pod: dict[PodUid, tuple[list[SandboxSummary], list[UnitSummary]]] = {}
         for sandbox in sandboxes:
             by_pod.setdefault(sandbox.uid, ([], []))[0].append(sandbox)
@@ -148,7 +148,7 @@ class SnapshotTable:
     # --- notes of our own actions ---
 
     def note_sandbox(self, status: SandboxStatus, *, at: float) -> PodSnapshot:
-        """A sandbox that our own action made or asked about."""
+        """Add a sandbox that a call of this agent created or queried at time `at`."""
         uid = status.summary.uid
         old = self._pods.get(uid) or PodSnapshot(uid=uid, looked_at=self._began.get(uid, 0.0))
         others = (s for s in old.sandboxes if s.id != status.summary.id)
@@ -161,7 +161,7 @@ class SnapshotTable:
         )
 
     def note_unit(self, status: UnitStatus, *, at: float) -> PodSnapshot:
-        """A unit that our own action made, started, stopped or asked about."""
+        """Add a unit that a call of this agent created, started, stopped or queried at time `at`."""
         uid = status.summary.uid
         old = self._pods.get(uid) or PodSnapshot(uid=uid, looked_at=self._began.get(uid, 0.0))
         others = (u for u in old.units if u.id != status.summary.id)
@@ -173,7 +173,7 @@ class SnapshotTable:
         )
 
     def note_removed(self, object_id: str, *, at: float) -> None:
-        """A sandbox (with all its units) or a unit that we removed."""
+        """Remove a sandbox (with all its units) or a unit that this agent removed at time `at`."""
         uid = self._owners.get(object_id)
         old = self._pods.get(uid) if uid is not None else None
         gone = {object_id}
@@ -322,7 +322,7 @@ def _marks_of(snapshot: PodSnapshot | None) -> Marks:
 def _newest_status(
     sandboxes: tuple[SandboxSummary, ...], fresh: SandboxStatus | None, old: SandboxStatus | None
 ) -> SandboxStatus | None:
-    """The newest sandbox's status; its addresses stay as last seen when it stops being ready."""
+    """Status of the newest sandbox; it keeps its last addresses when it stops being ready."""
     if not sandboxes:
         return None
     for status in (fresh, old):

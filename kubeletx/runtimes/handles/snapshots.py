@@ -1,4 +1,4 @@
-"""`PodSnapshot`: what one runtime last said about one pod. Last-known, never invented.
+"""`PodSnapshot`: the last known state of one pod on one runtime.
 
 A snapshot counts only for what happened before `looked_at`, the monotonic time at which the look began.
 """
@@ -11,10 +11,10 @@ from kubeletx.api import PodUid, SandboxStatus, SandboxSummary, UnitId, UnitStat
 
 
 class PodSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """`sandboxes` and `units`: highest attempt first, then newest first; ended ones included.
+    """Snapshot of a pod. `sandboxes` and `units`: highest attempt first, then newest first; ended ones included.
 
-    `sandbox_status` belongs to `sandboxes[0]`. `statuses` may lack units that a look did not need to ask
-    for (their summary did not change) only until the next full look.
+    `sandbox_status` belongs to `sandboxes[0]`. `statuses` may lack units that a look did not need to query (their
+    summary did not change) only until the next full look.
     """
 
     uid: PodUid
@@ -34,5 +34,5 @@ class PodSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(u for u in self.units if u.name == name)
 
     def status_of(self, unit_id: UnitId) -> UnitStatus | None:
-        """The full status, if a look asked for it."""
+        """The full status; None if no look queried it."""
         return self.statuses.get(unit_id)

@@ -31,9 +31,10 @@ _YIELD_EVERY = 200
 
 
 class Watch:
-    """`take` judges one event; `relist` lists everything and raises when the runtime does not answer.
+    """Keeps one runtime's snapshots current. `take`: judges one event. `relist`: lists everything.
 
-    `tee` gets every event before it is judged, and a RESYNC after each gap.
+    `relist` raises if the runtime does not answer. `tee` gets every event before it is judged, and a RESYNC after each
+    gap.
     """
 
     def __init__(
@@ -58,10 +59,10 @@ class Watch:
         self._reopened = asyncio.Event()
         self._opened_seen = 0
         self.streaming = False
-        """True while events flow."""
+        """True while the event stream is open."""
 
     def connection_changed(self) -> None:
-        """Note a change of the connection's state: after an outage everything is listed and streams restart."""
+        """Note a changed state of the connection: after an outage everything is listed and streams restart."""
         if not self._connection.state.reachable:
             return
         if self._connection.opened != self._opened_seen:
@@ -70,11 +71,11 @@ class Watch:
             self.want_list()
 
     def want_list(self) -> None:
-        """List everything soon."""
+        """Request a list of everything soon."""
         self._list_wanted.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """List and follow events until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_listing(), name=f"runtime-{self._name}-relist")
             group.create_task(self._keep_streaming(), name=f"runtime-{self._name}-events")
@@ -185,7 +186,7 @@ class Watch:
 
 
 class _Trouble:
-    """Something that fails again and again: whether to say so, once, and once that it is over."""
+    """A repeated failure: decides that its begin and its end are each logged once."""
 
     def __init__(self, connection: Connection, clock: Clock) -> None:
         self._connection = connection
@@ -200,7 +201,10 @@ class _Trouble:
         return self._since is not None
 
     def is_worth_a_line(self) -> bool:
-        """Note a failure. True once: when the runtime was well after the first one."""
+        """Note a failure; True once, when it should be logged.
+
+        That is when the runtime answered its health call after the first failure.
+        """
         if self._since is None or self._opened != self._connection.opened:
             self._since, self._opened = self._clock.monotonic(), self._connection.opened
         heard_at = self._connection.heard_at

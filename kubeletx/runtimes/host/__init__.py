@@ -1,1 +1,1 @@
-"""The host's side of the seam: what a runtime's plugin gets from the agent."""
+"""The host's side of the plugin interface: what a runtime's plugin gets from the agent."""

@@ -1,4 +1,4 @@
-"""The real clock, of the agent and of every isolated plugin."""
+"""The real clock, used by the agent and by every isolated plugin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Seconds that only grow; the event loop's own clock."""
+        """Monotonic seconds, by the event loop's clock."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
@@ -24,5 +24,5 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
     def call_at(self, when: float, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call back on the event loop at a monotonic time; returns the canceller."""
+        """Call back on the event loop at a monotonic time; returns the function that cancels the timer."""
         return asyncio.get_running_loop().call_at(when, callback).cancel

@@ -1,4 +1,4 @@
-"""`RuntimeHost`: the host's side of the seam, one object per runtime (see `kubeletx.api.Host`)."""
+"""`RuntimeHost`: implements `kubeletx.api.Host`, one object per runtime."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class HostParts(msgspec.Struct, frozen=True, kw_only=True):
-    """Parts that the hosts of all runtimes share. `root`: the agent's root directory."""
+    """Objects that the hosts of all runtimes share. `root`: the agent's root directory."""
 
     agent_id: str
     node_name: str
@@ -45,7 +45,7 @@ class RuntimeHost:
 
     @property
     def state_directory(self) -> Path:
-        """``<root>/runtimes/<name>``, made on first use with mode 0700."""
+        """Directory ``<root>/runtimes/<name>``, made on first use with mode 0700."""
         path = self._parts.root / "runtimes" / self._name
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
@@ -62,11 +62,11 @@ class RuntimeHost:
 
     @property
     def pod_network(self) -> PodNetwork | None:
-        """The node's CNI network, or None."""
+        """The node's CNI network; None without one."""
         return self._parts.pod_network
 
     async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a blocking call on this runtime's own threads; Unavailable at once when all hang."""
+        """Run a blocking call on this runtime's own threads. Raises Unavailable at once when all hang."""
         return await self._threads.run(function, *args, **kwargs)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Running a short program with a deadline: CNI plugins, credential helpers and providers."""
+"""Runs short programs with a deadline: CNI plugins, credential helpers and providers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 
 class ProgramFailed(Exception):
-    """The program ended with an error. The message is the first line that it printed, shortened.
+    """The program failed. The message is the first line that it printed, shortened.
 
-    `output`: all that it printed; `errors`: on standard error; `exit_code`: below 0 for a signal.
+    `output`: all of its standard output; `errors`: its standard error; `exit_code`: below 0 for a signal.
     """
 
     def __init__(self, message: str, output: bytes, errors: bytes = b"", exit_code: int = 1) -> None:
@@ -28,10 +28,10 @@ async def run_program(
     seconds: float,
     environment: Mapping[str, str] | None = None,
 ) -> bytes:
-    """The program's standard output.
+    """Run the program; returns its standard output.
 
-    Raises ProgramFailed for an exit code that is not 0, TimeoutError after `seconds`, OSError when it cannot be
-    started. After a time-out or a cancellation the program and its children are killed.
+    Raises ProgramFailed for an exit code other than 0, TimeoutError after `seconds`, OSError if it cannot be started.
+    After a timeout or cancellation the program and its children are killed.
     """
     process = await asyncio.create_subprocess_exec(
         program,

@@ -1,4 +1,4 @@
-"""Small ways to wait on the injected clock."""
+"""Waits on the injected clock."""
 
 from __future__ import annotations
 

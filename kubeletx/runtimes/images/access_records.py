@@ -53,14 +53,17 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """Records of one store: ids of images, and references whose pull began and no longer runs."""
+    """Records of one store: ids of images, and references whose pull was begun and does not run any more."""
 
     images: frozenset[str]
     pulls: frozenset[str]
 
 
 class AccessRecords:
-    """`image`: the store's id. `repository`: the reference without tag and digest. `requested`: as pods write it."""
+    """Records of pulls. In the methods, `image`: the store's id; `repository`: reference without tag and digest.
+
+    `requested`: the reference as the pod has it.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -69,7 +72,7 @@ class AccessRecords:
         self._running: dict[_Pull, int] = {}
 
     async def load(self) -> None:
-        """Read what earlier runs wrote; without the database all images count as preloaded."""
+        """Read the stored records; without the database all images count as preloaded."""
         try:
             rows, begun = await self._store.read(_select_all)
         except Unavailable as error:
@@ -84,11 +87,11 @@ class AccessRecords:
         return self._records.get((store, image), {}).get(_key(repository))
 
     def is_pulled(self, store: StoreId, image: str, requested: str) -> bool:
-        """Return True if a pod's pull fetched the image, or may have: one began."""
+        """Return True if a pod's pull fetched the image, or may have: a pull was begun."""
         return (store, image) in self._records or (store, _key(requested)) in self._begun
 
     async def begin(self, store: StoreId, requested: str) -> None:
-        """A pull begins. Raises Unavailable when that cannot be written."""
+        """Record the begin of a pull. Raises Unavailable if that cannot be written."""
         pull = (store, _key(requested))
         if pull not in self._begun:
             row = {"store": store, "requested": pull[1]}
@@ -100,7 +103,7 @@ class AccessRecords:
     async def succeed(
         self, store: StoreId, image: str, repository: str, requested: str, origin: Origin
     ) -> None:
-        """The pull that began brought the image, opened by this credential."""
+        """Record that the pull succeeded with this credential."""
         row = self._put(store, image, repository, origin)
         pull = (store, _key(requested))
         is_last = self._leave(pull)
@@ -116,7 +119,7 @@ class AccessRecords:
             log.warning("Failed to write the record of an image pull", image=pull[1], err=str(error))
 
     def fail(self, store: StoreId, requested: str, *, is_known_absent: bool) -> None:
-        """The pull that began ended without a result; `is_known_absent`: the runtime said so."""
+        """Record that the pull failed; `is_known_absent`: the runtime reported that the image does not exist."""
         pull = (store, _key(requested))
         count = self._running.get(pull, 1) - 1
         if count > 0:
@@ -127,20 +130,20 @@ class AccessRecords:
             self._forget_pull(pull)
 
     def add(self, store: StoreId, image: str, repository: str, origin: Origin) -> None:
-        """A pod with a further credential was let in, or with the newer content of a secret."""
+        """Record one more credential that opened the image, or newer content of a secret."""
         before = self.find(store, image, repository)
         row = self._put(store, image, repository, origin)
         if row.access != before:
             self._store.write_later(lambda connection: _insert(connection, row))
 
     def removed(self, store: StoreId, image: str) -> None:
-        """The image is gone."""
+        """Delete the records of an image that is gone."""
         if self._records.pop((store, image), None) is not None:
             match = (ACCESS.c.store == store) & (ACCESS.c.image == image)
             self._store.write_later(lambda connection: connection.execute(delete(ACCESS).where(match)))
 
     def known(self, store: StoreId) -> Known:
-        """Return the records before the store is listed, for `settle`."""
+        """The records now, to be passed to `settle` after the store is listed."""
         return Known(
             images=frozenset(image for one, image in self._records if one == store),
             pulls=frozenset(
@@ -151,9 +154,9 @@ class AccessRecords:
         )
 
     def settle(self, store: StoreId, before: Known, images: Sequence[ImageStatus]) -> None:
-        """Compare with everything in the store: forget images that are gone, and pulls that left nothing.
+        """Compare with the list of the store: delete records of images that are gone, and of pulls without a result.
 
-        An image that a cut-off pull brought gets a record without credentials.
+        An image from an interrupted pull gets a record without credentials.
         """
         for image in before.images - {one.id for one in images}:
             self.removed(store, image)
@@ -177,7 +180,7 @@ class AccessRecords:
         return _Row(store=store, image=image, repository=repository, access=access)
 
     def _leave(self, pull: _Pull) -> bool:
-        """One pull less; whether it was the last of this name."""
+        """Remove one running pull; True if it was the last of this name."""
         count = self._running.get(pull, 1) - 1
         if count > 0:
             self._running[pull] = count
@@ -210,7 +213,7 @@ def _select_all(connection: Connection) -> tuple[list[_Row], list[_Pull]]:
 
 
 def _from_row(row: RowMapping) -> _Row:
-    """A row that cannot be decoded still says that the image was pulled."""
+    """Decode a row; one that cannot be decoded becomes a record without credentials."""
     try:
         access = msgspec.json.decode(row["access"], type=Access)
     except msgspec.DecodeError:
@@ -223,7 +226,7 @@ def _pull_of(row: RowMapping) -> _Pull:
 
 
 def _key(name: str) -> str:
-    """The name; the hash of one that holds a credential, as the URL of a machine's image may."""
+    """Database key of a name; its hash if it holds a credential, as the URL of a machine's image may."""
     shown = without_credentials(name)
     return name if shown == name else f"{shown}#{hashlib.sha256(name.encode()).hexdigest()}"
 

@@ -38,9 +38,9 @@ def bytes_to_free(usage: FilesystemUsage, settings: CollectionSettings) -> int:
 def used_images(
     images: Iterable[ImageStatus], units: Iterable[UnitSummary], wanted: Iterable[str]
 ) -> frozenset[str]:
-    """Ids of the images that any unit uses, of any client, or that a pod of this node wants.
+    """Ids of the images that a unit of any client uses, or that a pod of this node wants.
 
-    `wanted`: references as pods write them. Each word is read once: there may be thousands of pods.
+    `wanted`: references as pods write them. Each text is parsed once: there may be thousands of pods.
     """
     words = set(wanted)
     for unit in units:
@@ -57,7 +57,7 @@ def deletable(
     min_age: timedelta,
     now: datetime,
 ) -> list[ImageStatus]:
-    """Unused images of ours that may go, the one unused for longest first."""
+    """Unused images pulled by this agent that may be removed, the one unused for longest first."""
     free = [
         image
         for image in images
@@ -94,7 +94,7 @@ def too_old(
 
 
 def _age(since: datetime, now: datetime) -> timedelta:
-    """Never negative: a clock that jumped back makes nothing old."""
+    """Age, never negative: a clock that jumped back makes nothing old."""
     return max(timedelta(0), now - since)
 
 

@@ -33,7 +33,7 @@ _NO_CREDENTIALS = "credentials not found"
 
 
 class DockerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Fields of a docker config; an old ``.dockercfg`` is the content of `auths` only."""
+    """Fields of a docker config; an old ``.dockercfg`` has only the content of `auths`."""
 
     auths: dict[str, dict[str, Any]] = {}
     cred_helpers: dict[str, str] = {}
@@ -52,7 +52,7 @@ def default_paths(root: Path, environment: Mapping[str, str] = os.environ) -> tu
 
 
 class NodeCredentials:
-    """`paths` in order of preference."""
+    """Credentials from the docker config. `paths`: files to read, in order of preference."""
 
     def __init__(self, paths: Sequence[Path], *, helper_seconds: float = HELPER_SECONDS) -> None:
         self._paths = tuple(paths)
@@ -64,7 +64,7 @@ class NodeCredentials:
         self._answers: dict[tuple[str, str], tuple[float, ImageAuth | None]] = {}
 
     async def lookup(self, image: str) -> Sequence[ImageAuth]:
-        """Credentials that may serve the image, best first: helpers named for its registry, entries, the store."""
+        """Credentials that may fit the image, best first: helpers for its registry, entries, the credential store."""
         self._reload()
         config = self._config
         found: list[ImageAuth] = []
@@ -150,7 +150,7 @@ def parse_config(data: bytes, *, is_old: bool) -> DockerConfig:
 
 
 def entries_of(config: DockerConfig) -> tuple[RegistryEntry, ...]:
-    """The entries that hold a secret; one that cannot be decoded is passed over."""
+    """The entries that hold a secret; undecodable ones are left out."""
     found: list[RegistryEntry] = []
     for server, fields in config.auths.items():
         username, password = str(fields.get("username") or ""), str(fields.get("password") or "")
@@ -181,8 +181,10 @@ def pull_secret_auths(data: bytes, image: str, *, is_old: bool = False) -> tuple
 
 
 def auth_of(entry: RegistryEntry, image: str) -> ImageAuth:
-    """Without the server, as the kubelet sends it: the entry was chosen for this image, and containerd would
-    take the server for a URL (``127.0.0.1:5000`` is none) and pass over the credential on a mirror."""
+    """The credential without its server, as the kubelet sends it: it was already chosen for this image.
+
+    containerd would parse the server as a URL (``127.0.0.1:5000`` is none) and ignore the credential on a mirror.
+    """
     auth = ImageAuth(
         username=entry.username,
         password=entry.password,
@@ -193,8 +195,13 @@ def auth_of(entry: RegistryEntry, image: str) -> ImageAuth:
 
 
 def _for_file(auth: ImageAuth, image: str, scheme: str = "https") -> ImageAuth:
-    """With the server when the image is a file behind a URL, as a machine's may be: no registry asks for
-    credentials then, and who sends them must know whose they are. Unencrypted only if the entry says http://."""
+    """The credential with its server, for an image that is a file behind a URL, as a machine's may be.
+
+    No registry asks for credentials there, and the sender must know whose they are. Sent unencrypted only if the entry
+    says http:
+
+    .
+    """
     server = file_server(image)
     return replace(auth, server_address=f"{scheme}://{server}") if server else auth
 

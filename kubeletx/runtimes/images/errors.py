@@ -9,17 +9,17 @@ IMAGE_PULL_BACK_OFF = "ImagePullBackOff"
 
 
 class PullFailed(Unavailable):
-    """A pull failed. `retry_at`: monotonic time before which the store refuses the next try."""
+    """A pull failed. `retry_at`: monotonic time of the next try; the store refuses earlier ones."""
 
     def __init__(self, message: str, *, retry_at: float, reason: str = ERR_IMAGE_PULL) -> None:
-        """`reason`: the store's own word for it, ErrImagePull if it gave none."""
+        """`reason`: the store's own reason; ErrImagePull if it has none."""
         super().__init__(message, reason=reason)
         self.retry_at = retry_at
 
 
 class PullBackOff(PullFailed):
-    """No pull was made: the last one failed not long ago."""
+    """No pull was made: the back-off of the last failure is not over."""
 
     def __init__(self, message: str, *, retry_at: float) -> None:
-        """`retry_at` as in `PullFailed`."""
+        """`retry_at`: see `PullFailed`."""
         super().__init__(message, retry_at=retry_at, reason=IMAGE_PULL_BACK_OFF)

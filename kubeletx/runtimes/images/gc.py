@@ -1,8 +1,8 @@
 """`ImageCollector`: keeps the stores' disks below their thresholds, and prunes on request.
 
-Every five minutes, per store: what is in use over all of its runtimes (foreign containers included) is looked at;
-when the disk is over the high threshold, unused images of ours go until it is below the low one. If any runtime of
-the store does not answer, nothing is collected there: no answer is not "unused".
+Every five minutes, per store: the images in use are listed over all of its runtimes (foreign containers included); when
+the disk is above the high threshold, unused images of this agent are removed until it is below the low one. If any
+runtime of the store does not answer, nothing is collected there: no answer does not mean "unused".
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FREE_DISK_SPACE_FAILED = "FreeDiskSpaceFailed"
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at a store. `used`: ids of images in use."""
+    """State of a store. `used`: ids of images in use."""
 
     images: tuple[ImageStatus, ...]
     used: frozenset[str]
@@ -62,7 +62,10 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImageCollector:
-    """`wanted`: references of images that pods want from the store of these runtimes. `node`: for events."""
+    """Collects unused images. `wanted`: returns references that pods want from the store of these runtimes.
+
+    `node`: the object of its events.
+    """
 
     def __init__(
         self,
@@ -105,7 +108,7 @@ class ImageCollector:
         return removed
 
     async def collect(self, store: ImageStore) -> Removed:
-        """Remove what the thresholds and the maximum age ask for."""
+        """Remove images by the thresholds and the maximum age."""
         async with self._lock(store):
             before = self._records.access.known(store.id)
             survey = await self.survey(store)
@@ -131,7 +134,7 @@ class ImageCollector:
             return removed
 
     async def prune(self, store: ImageStore, *, all_unused: bool = False) -> Removed:
-        """Remove every unused image of ours, or with `all_unused` everybody's; pinned ones stay."""
+        """Remove every unused image of this agent or, with `all_unused`, of all clients; pinned ones stay."""
         async with self._lock(store):
             survey = await self.survey(store)
             if all_unused:
@@ -141,7 +144,7 @@ class ImageCollector:
             return await self._remove(store, chosen)
 
     async def relieve(self, store: ImageStore) -> Removed:
-        """Remove every unused image of ours that is old enough: the disk is short. Failures are an event."""
+        """Remove every unused image of this agent above the minimum age: the disk is short. A failure is an event."""
         try:
             async with self._lock(store):
                 survey = await self.survey(store)
@@ -161,7 +164,7 @@ class ImageCollector:
             await store.remove(image)
 
     async def survey(self, store: ImageStore) -> Survey:
-        """Look at a store and at everything that uses it. Raises when any of its runtimes does not answer."""
+        """List a store's images and their users. Raises if any of its runtimes does not answer."""
         handles = tuple(store.members.values())
         units = await asyncio.gather(*(handle.list_units({}) for handle in handles))
         images = await store.list()
@@ -187,7 +190,7 @@ class ImageCollector:
         )
 
     def _pulling(self, store: ImageStore, survey: Survey) -> frozenset[str]:
-        """Images that a running pull is just bringing in."""
+        """Ids of images that a running pull is fetching."""
         return choice.used_images(survey.images, (), (key.partition("|")[0] for key in store.pulls))
 
     def _forget_vanished(self, store: StoreId, survey: Survey, records: Iterable[str]) -> None:

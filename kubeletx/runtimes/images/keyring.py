@@ -1,8 +1,7 @@
 """Registry credentials that match an image. Pure. Source: kubelet, pkg/credentialprovider/keyring.go.
 
-A docker config names registries by URL or host, with an optional path, and its hosts may hold globs. Every
-matching entry is a candidate, the longest path first; an image of the default registry also takes the entry of
-index.docker.io.
+A docker config names registries by URL or host, with an optional path; host parts may be globs. Every matching entry is
+a candidate, the longest path first; an image of the default registry also matches the entry of index.docker.io.
 """
 
 from __future__ import annotations
@@ -64,20 +63,20 @@ def matching(entries: Iterable[RegistryEntry], image: str) -> tuple[RegistryEntr
 
 
 def helper_server(helpers: Mapping[str, str], image: str) -> str:
-    """The server of ``credHelpers`` whose helper is to be asked for the image, or an empty string."""
+    """The ``credHelpers`` server whose helper serves the image; empty if there is none."""
     entries = [RegistryEntry(server=server) for server in helpers]
     found = matching(entries, image)
     return found[0].server if found else ""
 
 
 def registry_of(image: str) -> str:
-    """The registry's host as credential helpers know it."""
+    """The registry's host, as credential helpers expect it."""
     host = repository_of(image).partition("/")[0]
     return "https://index.docker.io/v1/" if host == references.DOCKER_HUB else host
 
 
 def file_server(image: str) -> str:
-    """``HOST[:PORT]`` of an image that is a file behind a URL; empty for one of a registry."""
+    """``HOST[:PORT]`` of an image that is a file behind a URL; empty for a registry image."""
     scheme, mark, rest = image.partition("://")
     if mark and scheme in ("http", "https"):
         return rest.partition("/")[0].lower()
@@ -86,7 +85,10 @@ def file_server(image: str) -> str:
 
 
 def repository_of(image: str) -> str:
-    """Registry and path without tag and digest; of a machine's image too, which may be a URL or carry the prefix ``oci:``."""
+    """Registry and path without tag and digest.
+
+    A machine's image may be a URL, or have the prefix ``oci:``.
+    """
     for scheme in ("https://", "http://"):
         if image.startswith(scheme):
             return image.removeprefix(scheme)
@@ -98,7 +100,7 @@ def repository_of(image: str) -> str:
 
 
 def fits(key: str, repository: str) -> bool:
-    """Return True if the pattern HOST[:PORT][/PATH] matches: globs in each part of the host, the path as a prefix."""
+    """Return True if the pattern HOST[:PORT][/PATH] matches: globs in each part of the host, the path is a prefix."""
     host, slash, path = key.partition("/")
     image_host, _, image_path = repository.partition("/")
     if slash and not image_path.startswith(path):

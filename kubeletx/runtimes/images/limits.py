@@ -8,7 +8,7 @@ from kubeletx.api import Clock
 
 
 class TokenBucket:
-    """`qps` per second on average, `burst` at once. `qps` 0: no limit."""
+    """Allows `qps` calls per second on average and `burst` at once. `qps` 0: no limit."""
 
     def __init__(self, clock: Clock, qps: float, burst: int) -> None:
         self._clock = clock
@@ -18,7 +18,7 @@ class TokenBucket:
         self._filled_at = clock.monotonic()
 
     async def take(self) -> None:
-        """Wait for a token, in order of the calls."""
+        """Wait for a token, in the order of calls."""
         if self._qps <= 0:
             return
         now = self._clock.monotonic()
@@ -30,7 +30,7 @@ class TokenBucket:
 
 
 class Delay(msgspec.Struct, frozen=True, kw_only=True):
-    """Back-off of one image. `until`: monotonic."""
+    """Back-off of one image. `until`: monotonic time."""
 
     seconds: float
     until: float
@@ -38,7 +38,7 @@ class Delay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PullBackoffs:
-    """Growing delays per image; forgotten after a success, or when idle for twice the cap."""
+    """Growing delays per image; reset after a success, or when idle for twice the cap."""
 
     def __init__(self, first: float, cap: float) -> None:
         self._first = first
@@ -46,12 +46,12 @@ class PullBackoffs:
         self._delays: dict[str, Delay] = {}
 
     def find(self, image: str, now: float) -> Delay | None:
-        """The delay that is running now."""
+        """The delay in force now; None if there is none."""
         delay = self._delays.get(image)
         return delay if delay is not None and now < delay.until else None
 
     def fail(self, image: str, now: float, message: str) -> Delay:
-        """A pull failed: the delay until the next."""
+        """Record a failed pull; returns the delay until the next."""
         old = self._delays.get(image)
         if old is None or now - old.until > 2 * self._cap:
             seconds = self._first
@@ -64,5 +64,5 @@ class PullBackoffs:
         return delay
 
     def succeed(self, image: str) -> None:
-        """Start afresh."""
+        """Drop the image's delay."""
         self._delays.pop(image, None)

@@ -1,7 +1,7 @@
-"""`ImageCredentials`: everything the node knows to open a registry with, in the kubelet's order.
+"""`ImageCredentials`: all registry credentials of the node, in the kubelet's order.
 
-A pod's pull secrets come before all of it (`store.ImageStore.pull`); then the docker config and its helpers, then the
-credential providers. Each is tried until one works. Source: kubelet, pkg/kubelet/images/image_manager.go.
+A pod's pull secrets come first (`store.ImageStore.pull`), then the docker config and its helpers, then the credential
+providers. Each is tried until one works. Source: kubelet, pkg/kubelet/images/image_manager.go.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ImageCredentials:
         self._providers = providers
 
     def is_personal(self, image: str) -> bool:
-        """Only providers look at the pod."""
+        """Return True if a credential provider may use data of the pod for this image."""
         return self._providers.is_personal(image)
 
     async def lookup(self, image: str, puller: Puller | None) -> Sequence[Credential]:

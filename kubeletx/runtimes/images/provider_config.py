@@ -40,11 +40,11 @@ _PROVIDER_VERSIONS: Final = tuple(f"{PROVIDER_GROUP}/{version}" for version in V
 
 
 class Strict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Refuses what it does not know, as the kubelet's decoder does."""
+    """Refuses unknown fields, as the kubelet's decoder does."""
 
 
 class TokenAttributes(Strict, frozen=True, kw_only=True):
-    """A provider gets a token of the pod's service account. `cache_type`: what an answer is remembered for."""
+    """tokenAttributes: the provider gets a token of the pod's service account. `cache_type`: key of its cached answers."""
 
     service_account_token_audience: str = ""
     require_service_account: bool | None = None
@@ -54,7 +54,7 @@ class TokenAttributes(Strict, frozen=True, kw_only=True):
 
 
 class EnvironmentVariable(Strict, frozen=True, kw_only=True):
-    """One more variable of the program; its value may be a secret."""
+    """An environment variable for the program; its value may be a secret."""
 
     name: str
     value: str
@@ -64,7 +64,7 @@ class EnvironmentVariable(Strict, frozen=True, kw_only=True):
 
 
 class ProviderFields(Strict, frozen=True, kw_only=True):
-    """One provider as the file has it."""
+    """One provider as in the file."""
 
     name: str = ""
     match_images: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class ProviderFields(Strict, frozen=True, kw_only=True):
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
-    """One provider that may be asked. `token` None: it gets no service account token."""
+    """One valid provider. `token` None: it gets no service account token."""
 
     name: str
     program: Path
@@ -89,14 +89,14 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """All providers in their order. `digest`: ``sha256:...`` of the files, for the metric; empty: no files."""
+    """All providers in order. `digest`: ``sha256:...`` of the files, for the metric; empty without files."""
 
     providers: tuple[Provider, ...] = ()
     digest: str = ""
 
 
 def read_providers(config: Path, bin_dir: Path) -> ProviderPlan:
-    """The providers of a file or directory. Raises InvalidConfig, or `InvalidConfigs` with every mistake."""
+    """Read the providers of a file or directory. Raises InvalidConfig, or `InvalidConfigs` with every mistake."""
     hashed = hashlib.sha256()
     providers: list[Provider] = []
     problems: list[InvalidConfig] = []
@@ -150,7 +150,7 @@ def _read(path: Path) -> bytes:
 
 
 def _providers(path: Path, data: bytes) -> list[tuple[Any, bool]]:
-    """Each provider as it was parsed, and whether its version of the file knows tokenAttributes."""
+    """Each parsed provider, and whether the file's version supports tokenAttributes."""
 
     def refused(field: str, problem: str, fix: str) -> InvalidConfig:
         return InvalidConfig(obj=str(path), field=field, problem=problem, fix=fix)
@@ -179,7 +179,7 @@ def _providers(path: Path, data: bytes) -> list[tuple[Any, bool]]:
 
 
 class _Checked:
-    """One provider under examination: what is wrong with it, or what it is."""
+    """Checks one provider: collects its mistakes, or returns it."""
 
     def __init__(self, file: str, at: int, raw: Any, has_tokens: bool) -> None:
         self.problems: list[InvalidConfig] = []
@@ -192,7 +192,7 @@ class _Checked:
             self._who = f'provider "{raw["name"]}"'
 
     def check(self, bin_dir: Path, seen: dict[str, str]) -> None:
-        """`seen`: names of providers so far, with their files."""
+        """Check all fields. `seen`: name → file of the providers so far."""
         fields = self._fields()
         if fields is None:
             return

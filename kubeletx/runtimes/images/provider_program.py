@@ -1,7 +1,8 @@
-"""One question to one credential provider: CredentialProviderRequest on its input, the answer on its output.
+"""One request to a credential provider: CredentialProviderRequest on standard input, the response on its output.
 
-The token travels on the program's input alone. What the program prints is never shown; of its error output the first
-line is, with the token taken out. Source: kubelet.config.k8s.io, credentialprovider v1; kubelet, plugin.go, ExecPlugin.
+The token is passed on the program's input alone. What the program prints is never logged, except the first line of its
+standard error, with the token removed. Source: kubelet.config.k8s.io, credentialprovider v1; kubelet, plugin.go,
+ExecPlugin.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class ProviderFailed(Exception):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """`image`: with its registry, without tag and digest. `token`: of the pod's service account, or empty."""
+    """The request. `image`: with registry, without tag and digest. `token`: of the pod's service account; empty: none."""
 
     image: str
     token: str = ""
@@ -66,7 +67,7 @@ class ProviderResponse(Strict, frozen=True, kw_only=True):
 async def ask(
     provider: Provider, question: Question, *, seconds: float = PROVIDER_SECONDS
 ) -> ProviderResponse:
-    """Run the program. Raises ProviderFailed; after `seconds` the program is killed with its children."""
+    """Run the program. Raises ProviderFailed; after `seconds` the program and its children are killed."""
     environment = {**os.environ, **{one.name: one.value for one in provider.env}}
     try:
         output = await run_program(
@@ -120,7 +121,7 @@ def _answer(provider: Provider, output: bytes) -> ProviderResponse:
 
 
 def _problem(error: Exception) -> str:
-    """Fields and types; values never."""
+    """Text of a decoding error, with fields and types but no values."""
     text = str(error)
     if isinstance(error, msgspec.ValidationError):
         return text if text.startswith(("Expected", "Object missing")) else f"not valid{_place(text)}"

@@ -1,10 +1,10 @@
-"""`CredentialProviders`: programs that know the credentials of registries, asked and remembered as a kubelet does.
+"""`CredentialProviders`: programs that return registry credentials, run and cached as by a kubelet.
 
     image ─► providers whose matchImages fit ─► remembered? (image, registry, all) ─► program ─► entries of a keyring
 
-With tokenAttributes a provider learns the pod's service account: its token, bound to the pod, and chosen annotations.
-Its answers are then remembered for that account alone, or, cacheType Token, for that token. Who asks the same at once
-shares one program. A provider that fails is logged and gives nothing. Nothing here is stored.
+With tokenAttributes a provider gets the pod's service account: its token, bound to the pod, and chosen annotations. Its
+answers are then cached for that account alone, or, with cacheType Token, for that token. Concurrent callers with the
+same request share one program. A provider that fails is logged and gives no credentials. Nothing is stored on disk.
 Source: kubelet v1.36, pkg/credentialprovider/plugin/plugin.go.
 """
 
@@ -31,15 +31,15 @@ from .verification import AccountUse, Credential
 log = structlog.get_logger(__name__)
 
 PURGE_SECONDS = 15 * 60.0
-"""Interval in which expired entries are dropped."""
+"""Interval of dropping expired entries."""
 
 _Key = tuple[str, str, tuple[object, ...]]
 
 
 class _Account(msgspec.Struct, frozen=True, kw_only=True):
-    """Data about the pod for a provider; empty for none. `key`: the cache key of answers.
+    """Data about the pod for a provider; empty if it gets none. `key`: key of its cached answers.
 
-    `identity`: its uid, namespace and name.
+    `identity`: uid, namespace and name of the service account.
     """
 
     token: str = ""
@@ -52,14 +52,14 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Remembered(msgspec.Struct, frozen=True, kw_only=True):
-    """Entries until a monotonic time."""
+    """Cached entries, valid until a monotonic time."""
 
     entries: tuple[RegistryEntry, ...]
     until: float
 
 
 class CredentialProviders:
-    """All providers of the node, in the order of their configuration."""
+    """All providers of the node, in configured order."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class CredentialProviders:
         clock: Clock,
         seconds: float = PROVIDER_SECONDS,
     ) -> None:
-        """`cluster`: where service accounts are, by the source of the pods. `seconds`: a program's deadline."""
+        """`cluster`: source of the pods → where their service accounts are. `seconds`: deadline of a program."""
         self.digest = plan.digest
         self._cluster = cluster
         self._providers = tuple(_Provider(one, cluster, clock, seconds) for one in plan.providers)
@@ -85,7 +85,10 @@ class CredentialProviders:
         return any(one.settings.token is not None and one.fits(repository) for one in self._providers)
 
     async def lookup(self, image: str, puller: Puller | None) -> Sequence[Credential]:
-        """Credentials that may serve the image, the most specific pattern first. `puller` None: no pod asks."""
+        """Credentials that may fit the image, the most specific pattern first.
+
+        `puller` None: the pull is not for a pod.
+        """
         repository = repository_of(image)
         fitting = [one for one in self._providers if one.fits(repository)]
         found = await asyncio.gather(*(one.entries(repository, puller) for one in fitting))
@@ -93,7 +96,7 @@ class CredentialProviders:
         return [Credential(auth=auth_of(one, image), origin=_origin(one)) for one in entries]
 
     async def find_account(self, puller: Puller) -> AccountUse | None:
-        """The pod's service account as the cluster has it now; None: it has none. Raises KubeletxError."""
+        """The pod's service account in the cluster now; None if it has none. Raises KubeletxError."""
         cluster = self._cluster.get(puller.source)
         if cluster is None or not puller.service_account:
             return None
@@ -103,13 +106,13 @@ class CredentialProviders:
         return AccountUse(uid=found.uid, namespace=puller.namespace, name=puller.service_account)
 
     def close(self) -> None:
-        """End the programs that run."""
+        """Kill the running programs."""
         for one in self._providers:
             one.close()
 
 
 class _Provider:
-    """One provider and what it said."""
+    """One provider with its cached answers."""
 
     def __init__(
         self, settings: Provider, cluster: Mapping[str, ClusterObjects], clock: Clock, seconds: float
@@ -124,7 +127,7 @@ class _Provider:
         self._running: Shared[ProviderResponse] = Shared(f"credential provider {settings.name}")
 
     def fits(self, repository: str) -> bool:
-        """Return True if the provider handles such images."""
+        """Return True if one of the provider's patterns matches the repository."""
         return any(fits(pattern, repository) for pattern in self.settings.match_images)
 
     async def entries(self, repository: str, puller: Puller | None) -> tuple[RegistryEntry, ...]:
@@ -143,7 +146,7 @@ class _Provider:
             return ()
 
     def close(self) -> None:
-        """End what runs."""
+        """Kill its running programs."""
         self._running.close()
 
     async def _entries(self, repository: str, account: _Account) -> tuple[RegistryEntry, ...]:
@@ -229,7 +232,7 @@ def _origin(entry: RegistryEntry) -> AccountUse | None:
 
 
 def _chosen(wanted: TokenAttributes, annotations: Mapping[str, str]) -> tuple[tuple[str, str], ...] | None:
-    """The annotations that the provider is told, by name; None when one that it requires is missing."""
+    """Name → value of the annotations that the provider gets; None if a required one is missing."""
     required = wanted.required_service_account_annotation_keys
     if any(key not in annotations for key in required):
         return None

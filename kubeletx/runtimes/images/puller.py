@@ -8,7 +8,7 @@ from kubeletx.api import PodUid
 
 
 class Puller(msgspec.Struct, frozen=True, kw_only=True):
-    """The pod that a pull is for. `service_account` empty: it has none. `source`: where the pod came from."""
+    """The pod that a pull is for. `service_account` empty: it has none. `source`: the pod's source."""
 
     uid: PodUid
     namespace: str = ""

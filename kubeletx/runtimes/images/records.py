@@ -1,4 +1,4 @@
-"""Facts a store does not keep: the images this agent pulled, and when each was last used."""
+"""Facts that a store does not keep: the images this agent pulled, and when each was last used."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _UPSERT = upsert(IMAGES)
 
 
 class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """An image of ours. `image`: the store's id; `requested`: the reference it was pulled by."""
+    """An image that this agent pulled. `image`: the store's id; `requested`: the reference that was pulled."""
 
     store: StoreId
     image: str
@@ -41,9 +41,10 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImageRecords:
-    """All records, in memory and on disk. Losing them costs the right to collect, and makes all images preloaded.
+    """All records, in memory and on disk.
 
-    `access`: which pods may use the images.
+    If they are lost, no earlier image can be collected, and all count as preloaded. `access`: which pods may use the
+    images.
     """
 
     def __init__(self, store: Store) -> None:
@@ -53,7 +54,7 @@ class ImageRecords:
         self._listeners: list[Callable[[], None]] = []
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call back whenever we pulled or removed an image; the returned function ends that."""
+        """Call the listener whenever this agent pulled or removed an image; returns the function that ends this."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -62,7 +63,7 @@ class ImageRecords:
             listener()
 
     async def load(self) -> None:
-        """Read what earlier runs wrote; none when the database cannot be read now."""
+        """Read the stored records; none if the database is unreadable now."""
         await self.access.load()
         try:
             records = await self._store.read(_select_all)
@@ -81,7 +82,7 @@ class ImageRecords:
         return {record.image: record for record in self._records.values() if record.store == store}
 
     def pulled(self, store: StoreId, image: str, requested: str, now: datetime) -> None:
-        """We brought this image in."""
+        """Record that this agent pulled the image."""
         old = self.find(store, image)
         self._put(
             ImageRecord(
@@ -95,13 +96,13 @@ class ImageRecords:
         self._tell()
 
     def used(self, store: StoreId, images: Iterable[str], now: datetime) -> None:
-        """These were in use just now; others' images are not recorded."""
+        """Record that these images were in use at `now`; images without a record are ignored."""
         for image in images:
             if (record := self.find(store, image)) is not None:
                 self._put(msgspec.structs.replace(record, used_at=now))
 
     def removed(self, store: StoreId, image: str) -> None:
-        """The image is gone."""
+        """Delete the record of an image that is gone."""
         self.access.removed(store, image)
         if self._records.pop((store, image), None) is not None:
             match = (IMAGES.c.store == store) & (IMAGES.c.image == image)

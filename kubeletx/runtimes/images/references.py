@@ -24,7 +24,7 @@ INVALID_IMAGE_NAME = "InvalidImageName"
 
 
 class Reference(NamedTuple):
-    """`repository` with its registry, as in docker.io/library/busybox; `tag` and `digest` may be empty."""
+    """A parsed reference. `repository`: with registry, as in docker.io/library/busybox; `tag`, `digest`: may be empty."""
 
     repository: str
     tag: str = ""
@@ -36,7 +36,7 @@ class Reference(NamedTuple):
 
 
 def parse(image: str, field: str = "image") -> Reference:
-    """The reference with registry, ``library/`` and the tag ``latest`` filled in.
+    """Parse the reference, adding the default registry, ``library/`` and the tag ``latest``.
 
     Raises InvalidPod with reason InvalidImageName.
     """
@@ -55,7 +55,7 @@ def parse(image: str, field: str = "image") -> Reference:
 
 
 def find(text: str) -> Reference | None:
-    """The reference, or None for what is none."""
+    """Parse the reference; None if the text is invalid."""
     try:
         return parse(text)
     except InvalidPod:
@@ -63,7 +63,7 @@ def find(text: str) -> Reference | None:
 
 
 def is_same(one: str, other: str) -> bool:
-    """Return True if both name the same image; texts that are not references are compared as text."""
+    """Return True if both name the same image; invalid references are compared as text."""
     return one == other or ((meant := find(one)) is not None and meant == find(other))
 
 

@@ -8,11 +8,10 @@ from .verification import VerificationSettings
 
 
 class PullSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`serialize` False: `parallel` pulls at once per store, None meaning no limit.
+    """Settings of pulls. `serialize` False: `parallel` pulls at once per store, None for no limit.
 
-    `qps` and `burst`: pulls begun per second and store (0: no limit). Back-off is per image:
-    `backoff_seconds`, doubled with each failure up to `backoff_cap_seconds`. `verification`: which pods may use an
-    image that is present.
+    `qps` and `burst`: pulls begun per second and store (0: no limit). Back-off is per image: `backoff_seconds`, doubled
+    with each failure up to `backoff_cap_seconds`. `verification`: which pods may use an image that is present.
     """
 
     serialize: bool = True

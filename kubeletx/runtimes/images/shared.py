@@ -1,4 +1,4 @@
-"""`Shared`: one call for all who ask the same question while its answer is on the way."""
+"""`Shared`: one call for all concurrent callers with the same key."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 class Shared(Generic[T]):
-    """Shares calls in progress, for reads only: a joining caller may get an answer as old as the first request."""
+    """Shares calls in flight, for reads only: a joining caller may get an answer as old as the first call."""
 
     def __init__(self, name: str) -> None:
-        """`name`: of the tasks."""
+        """`name`: name of the tasks."""
         self._name = name
         self._calls: dict[Hashable, asyncio.Task[T]] = {}
 
@@ -27,7 +27,7 @@ class Shared(Generic[T]):
         return await asyncio.shield(task)
 
     def close(self) -> None:
-        """Cancel what is under way."""
+        """Cancel the calls in flight."""
         for task in self._calls.values():
             task.cancel()
 

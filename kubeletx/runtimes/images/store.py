@@ -1,7 +1,7 @@
-"""`ImageStore`: one store of images and everybody who uses it (DECISIONS 20).
+"""`ImageStore`: one store of images and all runtimes that use it (DECISIONS 20).
 
-Several runtimes may share a store; any of them can answer for it. A pull goes through the runtime whose pod wants
-the image, and is shared by all pods of the store that want the same one.
+Several runtimes may share a store; any of them can answer for it. A pull goes through the runtime whose pod wants the
+image, and is shared by all pods of the store that want the same one.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class PullCounts:
 
 
 class ImageStore:
-    """Made by `ImageStores`. `members`: the runtimes that use it, in the order listed."""
+    """One store, made by `ImageStores`. `members`: the runtimes that use it, in the order listed."""
 
     def __init__(
         self,
@@ -104,19 +104,19 @@ class ImageStore:
     # --- presence ---
 
     async def find(self, image: ImageSpec, via: RuntimeHandle | None = None) -> ImageStatus | None:
-        """The image as the store knows it, or None."""
+        """The image in the store; None if it is not there. `via`: the runtime to query; None: any."""
         return await self._ask("find_image", lambda service: service.find_image(image), via)
 
     async def find_shared(self, image: ImageSpec, via: RuntimeHandle) -> ImageStatus | None:
-        """Find like `find`, with one shared call for concurrent callers. Not for use after a change."""
+        """Like `find`, with one shared call for concurrent callers; not after a change, as the answer may be older."""
         return await self._finding.join((via.name, msgspec.json.encode(image)), lambda: self.find(image, via))
 
     async def list(self) -> Sequence[ImageStatus]:
-        """Everything in the store, other agents' images included."""
+        """All images in the store, including those of other agents."""
         return await self._ask("list_images", lambda service: service.list_images())
 
     async def info(self) -> StoreInfo:
-        """Identity and filesystems."""
+        """Identity and file systems of the store."""
         return await self._ask("store_info", lambda service: service.store_info())
 
     async def remove(self, image: ImageStatus) -> None:
@@ -154,7 +154,7 @@ class ImageStore:
 
     @property
     def pulls(self) -> Collection[str]:
-        """The pulls that run now, by image."""
+        """Images whose pull runs now."""
         return self._pulls.keys
 
     async def pull(
@@ -169,14 +169,13 @@ class ImageStore:
         puller: Puller | None = None,
         on_begin: Callable[[], None] | None = None,
     ) -> ImageStatus:
-        """Fetch the image, or join the pull that fetches it already.
+        """Pull the image, or join the running pull of it.
 
-        `credentials`: the pod's own, tried before the node's. `sandbox`: of the pod that asks; None: an
-        operator does, or nothing about the pod matters. `force`: an operator asks, no back-off.
-        `puller`: the pod that asks, whose failures count for its back-off (a recreated pod tries at once).
-        `on_begin`: called when the wait for other pulls is over; never if another pull is joined.
-        Raises PullFailed, and PullBackOff while the owner's last failure is too recent. Has no deadline; the
-        pull is cancelled when its last caller is.
+        `credentials`: the pod's own, tried before the node's. `sandbox`: of the pod; None if an operator pulls, or the
+        pod does not matter. `force`: an operator pulls, without back-off. `puller`: the pod, whose failures count for
+        its back-off (a recreated pod tries at once). `on_begin`: called when the wait for other pulls is over; never if
+        another pull is joined. Raises PullFailed, and PullBackOff while the puller's last failure is too recent. Has no
+        deadline; the pull is cancelled when its last caller is.
         """
         key = f"{image.requested}|{image.handler}" if image.handler else image.requested
         owned = f"{puller.uid if puller is not None else ''}|{key}"
@@ -205,7 +204,7 @@ class ImageStore:
         return status
 
     async def close(self) -> None:
-        """Cancel the pulls that run."""
+        """Cancel the running pulls."""
         self._finding.close()
         await self._pulls.close()
 
@@ -218,7 +217,10 @@ class ImageStore:
         sandbox: SandboxSpec | None,
         puller: Puller | None,
     ) -> Iterator[str]:
-        """Key of a shared pull: only callers with equal rights share one, else one without rights fails the others."""
+        """Yield the key of a shared pull: callers share one only with equal credentials.
+
+        Otherwise a caller without credentials would fail the others.
+        """
         if sandbox is not None and (source := sandbox.annotations.get(POD_SOURCE)):
             yield source
         if credentials:
@@ -263,7 +265,7 @@ class ImageStore:
 
     @contextlib.asynccontextmanager
     async def _recorded(self, image: ImageSpec, puller: Puller | None) -> AsyncIterator[_Outcome]:
-        """Note that a pod's pull begins, and how it ended. What an operator pulls counts as preloaded."""
+        """Context that records the begin and the result of a pod's pull. An operator's pull counts as preloaded."""
         outcome = _Outcome()
         if puller is None:
             yield outcome
@@ -291,7 +293,10 @@ class ImageStore:
         sandbox: SandboxSpec | None,
         report: OnProgress,
     ) -> Origin:
-        """Try each credential until one works; without any, pull anonymously. The origin of what worked."""
+        """Try each credential until one works, or pull anonymously without any.
+
+        Returns the origin of the one that worked.
+        """
         service = _service(via)
         failures: list[KubeletxError] = []
         for one in candidates or (Credential(),):
@@ -329,7 +334,7 @@ class _Outcome:
 
 
 class _FetchFailed(Exception):
-    """A pull failed, for all who wait for it; each of them has a back-off of its own."""
+    """A pull failed, for all its callers; each of them has its own back-off."""
 
     def __init__(self, error: KubeletxError) -> None:
         super().__init__(error.message)

@@ -1,4 +1,4 @@
-"""`ImageStores`: which runtime uses which store, and every store of the node."""
+"""`ImageStores`: every image store of the node, and the store of each runtime."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 
 class ImageStores:
-    """Made once by the agent. A store is known once one of its runtimes was reached."""
+    """All stores; made once by the agent. A store is known once one of its runtimes was reached."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class ImageStores:
         registry.subscribe(self)
 
     async def of(self, handle: RuntimeHandle) -> ImageStore:
-        """The runtime's store; a dictionary look-up once it is known.
+        """The store of a runtime; a dictionary look-up once it is known.
 
         Raises Unsupported for a runtime without images, Unavailable for one that was never reached.
         """
@@ -91,7 +91,7 @@ class ImageStores:
         return store
 
     def known_id(self, handle: RuntimeHandle) -> str:
-        """The id of the runtime's store; empty before it was asked for. Asks nothing."""
+        """The id of the runtime's store as far as known, without a call; empty if it was never queried."""
         known = self._of_runtime.get(handle.name)
         return str(known[2].id) if known is not None and known[0] is handle else ""
 
@@ -121,7 +121,7 @@ class ImageStores:
     # --- RuntimeListener ---
 
     def runtime_changed(self, name: RuntimeName) -> None:
-        """A removed runtime no longer answers for its store."""
+        """Drop a removed runtime from the users of its store."""
         known = self._of_runtime.get(name)
         if known is not None and self._registry.find(name) is not known[0]:
             del self._of_runtime[name]

@@ -25,19 +25,25 @@ ALWAYS: Final = "AlwaysVerify"
 POLICIES: Final = (NEVER, NEVER_PRELOADED, NEVER_ALLOWLISTED, ALWAYS)
 
 MAX_RECORDED: Final = 100
-"""Credentials of one image that are recorded; with more, pods with yet another one pull."""
+"""Maximum of recorded credentials per image; beyond it, pods with other credentials pull for themselves."""
 
 T = TypeVar("T")
 
 
 class VerificationSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`allowlist`: images without tag and digest, or beginnings that end in ``/*``; for `NEVER_ALLOWLISTED` only."""
+    """The policy.
+
+    `allowlist`: images without tag and digest, or prefixes that end in ``/*``; for `NEVER_ALLOWLISTED` only.
+    """
 
     policy: str = NEVER_PRELOADED
     allowlist: tuple[str, ...] = ()
 
     def is_needed(self, image: str, *, is_pulled: bool) -> bool:
-        """Return True if pods must prove their right to this image. `is_pulled`: a pull of it is recorded or began."""
+        """Return True if pods must prove their right to this image.
+
+        `is_pulled`: a pull of it is recorded, at least its begin.
+        """
         match self.policy:
             case "NeverVerify":
                 return False
@@ -57,7 +63,7 @@ class SecretUse(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
 
     def is_same_secret(self, other: SecretUse) -> bool:
-        """The same object, whatever it holds now."""
+        """Return True if both are the same Secret object, whatever its content."""
         return bool(self.uid) and (self.uid, self.namespace, self.name) == (
             other.uid,
             other.namespace,
@@ -74,25 +80,25 @@ class AccountUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Origin = SecretUse | AccountUse | None
-"""Origin of a credential; None for the node, or no credential."""
+"""Origin of a credential; None: it is the node's, or none was needed."""
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
-    """One credential to try. `auth` None: pull without."""
+    """One credential to try. `auth` None: pull anonymously."""
 
     auth: ImageAuth | None = None
     origin: Origin = None
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """Pods that may use an image without a pull. `node_wide`: every pod. All empty: the pull was interrupted, no pod may."""
+    """Users of an image without a pull. `node_wide`: every pod. All fields empty: no pod (the pull was interrupted)."""
 
     node_wide: bool = False
     secrets: tuple[SecretUse, ...] = ()
     accounts: tuple[AccountUse, ...] = ()
 
     def with_origin(self, origin: Origin) -> Access:
-        """With one credential more; the newest content of a secret replaces the one before."""
+        """The access with one more origin; the newest content of a secret replaces the earlier one."""
         match origin:
             case SecretUse():
                 others = tuple(one for one in self.secrets if not one.is_same_secret(origin))
@@ -103,9 +109,9 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, node_wide=True)
 
     def find(self, origins: Iterable[Origin]) -> tuple[Origin, bool]:
-        """The first of a pod's credentials that opens the image, and whether one does.
+        """The first of the origins that opens the image, and whether there is one.
 
-        A secret opens it with the same credential, or as the same object after its content was rotated.
+        A secret opens it with the same credential, or as the same object with rotated content.
         """
         if self.node_wide:
             return None, True
@@ -122,12 +128,12 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def digest_of(auth: ImageAuth) -> str:
-    """A hash by which a credential is recognised."""
+    """Hash by which equal credentials are recognised."""
     return hashlib.sha256(msgspec.json.encode(auth)).hexdigest()
 
 
 def check_pattern(pattern: str) -> str | None:
-    """Problem of an item of the allowlist; None if it is valid."""
+    """Check an item of the allowlist; returns its problem, None if it is valid."""
     text = pattern.removesuffix("*") if pattern.endswith("/*") else pattern
     if pattern != pattern.strip():
         return "it begins or ends with a space"

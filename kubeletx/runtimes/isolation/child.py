@@ -1,7 +1,7 @@
 """The child process: ``python -m kubeletx.runtimes.isolation.child FD``.
 
-Serves one runtime on the socket FD until the other side closes it, then ends; it also ends with the agent, whatever
-way that ends. What the runtime started goes on.
+Serves one runtime on the socket FD until the agent closes it, then ends; it also ends when the agent dies. The
+runtime's own processes run on.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _PR_SET_PDEATHSIG = 1
 
 
 class ChildEvents:
-    """Events go to the agent."""
+    """Event sink that sends events to the agent."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
 
     def record(self, ref: ObjectRef, *, type: str, reason: str, message: str) -> None:
-        """Hand it over."""
+        """Send the event to the agent."""
         self._peer.note(EVENTS, "record", (EventNote(ref=ref, type=type, reason=reason, message=message),))
 
 
@@ -83,7 +83,7 @@ class ChildControl:
         self.peer: Peer | None = None
 
     async def init(self, init: Init) -> None:
-        """Make the runtime."""
+        """Make the runtime object."""
         assert self.peer is not None
         sys.path[:] = [*sys.path, *(path for path in init.sys_path if path not in sys.path)]
         settings: Any = None
@@ -110,7 +110,7 @@ class ChildControl:
         await self._made().close()
 
     async def ping(self) -> None:
-        """The loop turns."""
+        """Answer a ping, which shows that the event loop runs."""
 
     def _made(self) -> Runtime:
         if self._runtime is None:
@@ -125,11 +125,11 @@ class ChildServer:
         self.serve = served.serve
 
     def note(self, target: str, method: str, args: msgspec.Raw) -> None:
-        """The agent tells nothing."""
+        """Does nothing: the agent sends no notes."""
 
 
 async def serve(descriptor: int) -> None:
-    """Until the agent closes the socket."""
+    """Serve the agent until it closes the socket."""
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=descriptor))
     served = Served()
     control = ChildControl(served)
@@ -153,7 +153,7 @@ def _forward_logs(peer: Peer) -> None:
 
 
 def main() -> None:
-    """Entry point."""
+    """Entry point of the child process."""
     parent = os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Messages between parent and child outside the contract: the child's start, and the host's side."""
+"""Messages between parent and child outside the runtime contract: the child's start, and the host's side."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOG = "log"
 
 
 class Init(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the child needs to make the runtime. `factory`, `settings_type`: module:name."""
+    """Everything that the child needs to make the runtime. `factory`, `settings_type`: as module:name."""
 
     factory: str
     endpoint: Endpoint
@@ -30,17 +30,17 @@ class Init(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """Declarations of the runtime after `open`. `capabilities`: names of the Supports... classes."""
+    """Properties of the runtime after `open`. `capabilities`: names of its Supports... classes."""
 
     traits: Traits
     capabilities: tuple[str, ...]
 
 
 class Control(Protocol):
-    """The child's own methods."""
+    """Methods of the child itself."""
 
     async def init(self, init: Init) -> None:
-        """Make the runtime; the first call."""
+        """Make the runtime object; the first call."""
         ...
 
     async def open(self) -> Opened:
@@ -52,7 +52,7 @@ class Control(Protocol):
         ...
 
     async def ping(self) -> None:
-        """Check that the child's event loop runs."""
+        """Answer, which shows that the child's event loop runs."""
         ...
 
 

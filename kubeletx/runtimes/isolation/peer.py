@@ -1,8 +1,8 @@
 """`Peer`: one end of the socket. Both ends may call, note, stream and cancel.
 
-A stream's sender has a window of items; the reader gives credit as it consumes them, so a slow reader slows the
-other process instead of filling memory. When the socket closes, every waiting call raises Unavailable and every
-call that is served is cancelled.
+A stream's sender has a window of items; the reader grants credit as it reads them, so a slow reader slows the other
+process instead of filling memory. When the socket closes, every waiting call raises Unavailable and every call being
+served is cancelled.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Peer:
             self._end(call_id, ended)
 
     def note(self, target: str, method: str, args: tuple[Any, ...]) -> None:
-        """Tell the other side; nothing comes back."""
+        """Send a one-way message."""
         if self._closed is None:
             self._send(Note(target, method, encode(args)))
 
@@ -229,6 +229,6 @@ def _answer(frame: Any) -> Answer:
 
 
 def _foreign(error: Exception, method: str) -> KubeletxError:
-    """Translate an error as `calls.translate` does without a process boundary."""
+    """Translate an error as `calls.translate` does for a runtime in the same process."""
     text = f"{method}: {type(error).__name__}: {error}"
     return Unavailable(text) if isinstance(error, OSError | EOFError) else Internal(text)

@@ -24,7 +24,7 @@ MODULE = "kubeletx.runtimes.isolation.child"
 
 
 class ChildProcess:
-    """Made by `start`. `peer` is the connection; `control` the child's own methods."""
+    """A running child, made by `start`. `peer`: the connection; `control`: calls to the child's own methods."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, peer: Peer) -> None:
         self._name = name
@@ -36,7 +36,7 @@ class ChildProcess:
 
     @classmethod
     async def start(cls, name: str, server: CallHandler) -> ChildProcess:
-        """Start a child for runtime `name`; `server` answers what it asks."""
+        """Start a child for runtime `name`; `server` handles its calls."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             process = await asyncio.create_subprocess_exec(
@@ -68,7 +68,7 @@ class ChildProcess:
         return self._process.returncode is None and not self.peer.is_closed
 
     async def stop(self, grace_seconds: float) -> None:
-        """Close the connection, wait for the end, kill if need be. What its runtime started goes on."""
+        """Close the connection, wait for the child's end, kill it if necessary. The runtime's own processes run on."""
         self.peer.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_seconds):

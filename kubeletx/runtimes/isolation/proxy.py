@@ -1,7 +1,7 @@
 """`IsolatedRuntime`: a `kubeletx.api.Runtime` whose plugin runs in a child process.
 
-`open` starts the child if there is none, or if it no longer answers; the host calls `open` again after every
-outage, with back-off. A child that ends soon after its start is started again ever more slowly.
+`open` starts the child if there is none, or if it does not answer; the host calls `open` again after every outage, with
+back-off. A child that ends soon after its start is restarted with growing delays.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ STABLE_SECONDS = 30.0
 
 
 class IsolatedRuntime:
-    """`factory` and `settings` as for a runtime in process; both must be importable by name."""
+    """A runtime in a child process. `factory` and `settings`: as for one in process; both must be importable by name."""
 
     def __init__(self, factory: RuntimeFactory, endpoint: Endpoint, settings: Any, host: Host) -> None:
-        """Raises InvalidConfig when another process could not find the factory."""
+        """Raises InvalidConfig if another process could not import the factory."""
         self._endpoint = endpoint
         self._host = host
         self._init = _init_of(factory, endpoint, settings, host)
@@ -75,7 +75,7 @@ class IsolatedRuntime:
     # --- life ---
 
     async def open(self) -> None:
-        """Have a child that answers, and open the runtime in it."""
+        """Make sure a child runs and answers, and open the runtime in it."""
         child = await self._answering_child()
         opened = await child.control.open()
         self._traits = opened.traits
@@ -99,7 +99,7 @@ class IsolatedRuntime:
         return self._traits
 
     def capability(self, protocol: type[T]) -> T | None:
-        """An object that asks the child, if the runtime has the capability."""
+        """An object that calls the child; None if the runtime lacks the capability."""
         name = protocol.__name__
         if name not in self._capabilities:
             return None
@@ -178,7 +178,7 @@ class IsolatedRuntime:
         return child
 
     def _wait(self) -> None:
-        """The next start has to wait, from now on: a slow start is no pause."""
+        """Begin the delay before the next start now: the time of a slow start does not count."""
         self._not_before = asyncio.get_running_loop().time() + self._backoff.next()
 
     async def _give_up(self, child: ChildProcess) -> None:
@@ -195,7 +195,7 @@ class IsolatedRuntime:
 
 
 class HostServer:
-    """Answers the child: the pod network by calls, events and log lines as notes."""
+    """Handles the child's requests: calls to the pod network; events and log lines as notes."""
 
     def __init__(self, name: str, host: Host) -> None:
         self._name = name
@@ -205,11 +205,11 @@ class HostServer:
             self._served.put(NETWORK, host.pod_network, PodNetwork)
 
     async def serve(self, target: str, method: str, args: msgspec.Raw, emit: Emit) -> Any:
-        """A call of the child."""
+        """Handle a call of the child."""
         return await self._served.serve(target, method, args, emit)
 
     def note(self, target: str, method: str, args: msgspec.Raw) -> None:
-        """An event or a log line of the child."""
+        """Handle an event or a log line of the child."""
         if target == EVENTS:
             (event,) = decode(args, tuple[EventNote])
             self._host.events.record(event.ref, type=event.type, reason=event.reason, message=event.message)

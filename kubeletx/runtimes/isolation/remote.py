@@ -1,7 +1,7 @@
-"""Objects that are on the other side, and objects of this side that the other one may call.
+"""Objects of the other process, and objects of this process that the other one may call.
 
-`remote_class` makes a class with the methods of a protocol; each forwards to the peer. `Served` is the opposite:
-named objects and the protocol they are served by.
+`remote_class` makes a class with the methods of a protocol; each forwards to the peer. `Served` is the opposite: named
+objects, each with the protocol that it serves.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from .wire import Shape, Signature, Streamed, decode, signatures
 _SESSION = "session:"
 
 PeerOf = Callable[[], Peer]
-"""The peer to use now; raises Unavailable while there is none."""
+"""Returns the present peer; raises Unavailable while there is none."""
 
 
 @cache
 def remote_class(protocol: type) -> Callable[[PeerOf, str], Any]:
-    """A class whose objects answer for `protocol` by asking the other side."""
+    """Make a class that implements `protocol` by calls to the other process."""
 
     def __init__(self: Any, peer_of: PeerOf, target: str) -> None:  # noqa: N807 - becomes the method
         self._peer_of, self._target = peer_of, target
@@ -40,18 +40,18 @@ def remote_class(protocol: type) -> Callable[[PeerOf, str], Any]:
 
 
 class Served:
-    """Objects by name, for the other side."""
+    """Objects by name that the other process may call."""
 
     def __init__(self) -> None:
         self._objects: dict[str, tuple[Any, type]] = {}
         self._numbers = itertools.count(1)
 
     def put(self, target: str, thing: Any, protocol: type) -> None:
-        """Serve `thing` under a name."""
+        """Serve `thing` under the name `target`."""
         self._objects[target] = (thing, protocol)
 
     def drop(self, target: str) -> None:
-        """Serve it no more."""
+        """Stop serving the object."""
         self._objects.pop(target, None)
 
     async def serve(self, target: str, method: str, args: msgspec.Raw, emit: Emit) -> Any:
@@ -95,7 +95,7 @@ async def _pump(items: AsyncIterator[Any], emit: Emit) -> None:
 
 
 async def _with_progress(function: Callable[..., Awaitable[Any]], values: tuple[Any, ...], emit: Emit) -> Any:
-    """Reports are latest-wins: a slow listener does not slow the work."""
+    """Call with progress; only the newest report waits, so that a slow listener does not slow the work."""
     latest: list[Any] = []
     wake = asyncio.Event()
 

@@ -21,11 +21,11 @@ from kubeletx.api import Internal, KubeletxError, Session, StreamUrl
 
 LARGEST_FRAME = 256 * 1024 * 1024
 WINDOW = 32
-"""Items of one stream that may be under way."""
+"""Items of one stream that may be unread."""
 
 
 class Call(msgspec.Struct, frozen=True, tag="call", array_like=True):
-    """Do something and answer."""
+    """A request with an answer."""
 
     id: int
     target: str
@@ -49,7 +49,7 @@ class Answer(msgspec.Struct, frozen=True, tag="answer", array_like=True):
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure", array_like=True):
-    """The call raised. `classes`: module:name of the error's class and its bases. `state`: its attributes."""
+    """The error of a call. `classes`: module:name of the error's class and its bases. `state`: its attributes."""
 
     id: int
     classes: tuple[str, ...]
@@ -57,14 +57,14 @@ class Failure(msgspec.Struct, frozen=True, tag="failure", array_like=True):
 
 
 class Item(msgspec.Struct, frozen=True, tag="item", array_like=True):
-    """One item of a stream, or one report of progress."""
+    """One item of a stream, or one progress report."""
 
     id: int
     value: msgspec.Raw
 
 
 class Credit(msgspec.Struct, frozen=True, tag="credit", array_like=True):
-    """The reader of a stream is ready for more items."""
+    """The reader of a stream permits more items."""
 
     id: int
     count: int
@@ -80,7 +80,7 @@ Frame = Call | Note | Answer | Failure | Item | Credit | Cancel
 
 
 class Streamed(msgspec.Struct, frozen=True):
-    """A `StreamUrl`, or the target's name of a `Session` on the other side."""
+    """A `StreamUrl`, or the name of a `Session` object on the other side."""
 
     url: str = ""
     session: str = ""
@@ -94,7 +94,7 @@ class Shape(enum.Enum):
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True):
-    """One method. `result`: type of the result or of each item. `progress`: type of the reports, if any."""
+    """One method. `result`: type of the result or of each item. `progress`: type of its reports; None if it has none."""
 
     shape: Shape
     parameters: tuple[str, ...]
@@ -128,12 +128,12 @@ def signatures(protocol: type) -> Mapping[str, Signature]:
 
 
 def encode(value: Any) -> msgspec.Raw:
-    """Any contract value as msgpack."""
+    """Encode any contract value as msgpack."""
     return msgspec.Raw(msgspec.msgpack.encode(value, enc_hook=_plain))
 
 
 def decode(data: msgspec.Raw, type_: Any) -> Any:
-    """The value. Raises Internal when the other side broke the protocol."""
+    """Decode a value. Raises Internal if the other side broke the protocol."""
     try:
         return msgspec.msgpack.decode(data, type=type_)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -141,7 +141,7 @@ def decode(data: msgspec.Raw, type_: Any) -> Any:
 
 
 def failure_of(call_id: int, error: KubeletxError) -> Failure:
-    """The error, for the other side."""
+    """Convert the error to a message."""
     classes = tuple(
         f"{cls.__module__}:{cls.__qualname__}"
         for cls in type(error).__mro__
@@ -152,7 +152,7 @@ def failure_of(call_id: int, error: KubeletxError) -> Failure:
 
 
 def error_of(failure: Failure) -> KubeletxError:
-    """The error as it was raised, or as its nearest base class that this side knows."""
+    """The error as it was raised, or as its nearest base class that this side can import."""
     for name in failure.classes:
         cls = _known_class(name)
         if cls is not None:
@@ -175,7 +175,7 @@ def find_object(name: str) -> Any:
 
 
 def name_of(thing: Any) -> str:
-    """The name by which another process finds a class or function. Raises LookupError if there is none."""
+    """Name by which another process can import a class or function. Raises LookupError if there is none."""
     name = f"{getattr(thing, '__module__', '')}:{getattr(thing, '__qualname__', '')}"
     try:
         found = find_object(name)
