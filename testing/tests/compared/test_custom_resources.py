@@ -297,7 +297,7 @@ def test_a_finalizer_of_an_object_holds_its_definition(boxes: Custom) -> None:
         time.sleep(0.05)
     with pytest.raises(StatusError) as error:
         boxes.create("two")
-    assert error.value.code == 405
+    assert error.value.code == 403
     boxes.admin.patch(boxes.of, "one", {"metadata": {"finalizers": None}}, boxes.namespace)
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{boxes.name}"
     while boxes.admin.send("GET", path).code != 404:

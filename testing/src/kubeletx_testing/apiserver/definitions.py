@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from .catalog import DEFINITIONS
-from .errors import Json, StatusError, bad_request, invalid
+from .errors import Json, bad_request, forbidden, invalid
 from .resources import Resource
 from .settings import Settings, timestamp
 from .store import Store
@@ -78,11 +78,10 @@ def is_terminating(store: Store, of: Resource) -> bool:
     return stored is not None and "deletionTimestamp" in stored.value["metadata"]
 
 
-def check_served(store: Store, of: Resource) -> None:
-    """Raises StatusError 405 for a new object of a definition that is being deleted."""
+def check_served(store: Store, of: Resource, name: str) -> None:
+    """Raises StatusError 403 for a new object of a definition that is being deleted."""
     if is_terminating(store, of):
-        message = "create not allowed while custom resource definition is terminating"
-        raise StatusError(405, "MethodNotAllowed", message, {"group": of.group, "kind": of.plural})
+        raise forbidden(of, name, "create not allowed while custom resource definition is terminating")
 
 
 def _defaulted(spec: Json) -> Json:

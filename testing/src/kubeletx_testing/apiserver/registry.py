@@ -81,9 +81,9 @@ class Registry:
         """Store a new object. Raises StatusError."""
         of = target.resource
         self._check_namespace(target)
-        if of.custom is not None:
-            definitions.check_served(self.store, of)
         made = new_object(of, _pruned(of, body), target.namespace, self.settings)
+        if of.custom is not None:
+            definitions.check_served(self.store, of, made["metadata"]["name"])
         if self.store.find(of, (target.namespace, made["metadata"]["name"])) is not None:
             admit("CREATE", None, made)
             raise already_exists(of, made["metadata"]["name"])
