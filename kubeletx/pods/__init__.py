@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from .model.phase import FINAL
     from .model.restart_policy import RESTART_ALL, should_restart
     from .model.roles import UnitRole, all_units, ephemeral_units, init_units, regular_units
+    from .model.sizes import INFEASIBLE
     from .plan.progress import has_ended, newest
-    from .plan.resize_container import INFEASIBLE
     from .probes import ProbeOutcome
     from .probes.all_probes import UnitProbes
     from .probes.hook_runner import UnitHooks
@@ -122,7 +122,7 @@ _HOMES = {
     "FileWatcher": "logs.file_watch",
     "HostFacts": "specs.host_facts",
     "HostShutdown": "eviction.host_shutdown",
-    "INFEASIBLE": "plan.resize_container",
+    "INFEASIBLE": "model.sizes",
     "LogKeeper": "logs.keeper",
     "LogSelection": "logs.output",
     "LogReader": "logs.reader",

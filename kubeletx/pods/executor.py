@@ -14,14 +14,7 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from kubeletx.api import (
-    VM,
-    ObjectRef,
-    PodUid,
-    SupportsMachine,
-    SupportsNics,
-    SupportsResize,
-)
+from kubeletx.api import ObjectRef, PodUid
 from kubeletx.api.names import Event
 from kubeletx.kube.types.core import Pod, PodStatus
 from kubeletx.runtimes.handles.handle import RuntimeHandle
@@ -30,12 +23,12 @@ from kubeletx.runtimes.handles.snapshots import PodSnapshot
 from .active_pods import ActivePods
 from .dependencies import PodDependencies
 from .model.actions import Action
+from .model.draft import Goal, Notice, Plan
 from .model.facts import DesiredPod, Now, Outage, PodFacts
 from .model.phase import FINAL
 from .model.results import Result
 from .model.roles import field_of
 from .overrides import OverrideFiles
-from .plan.draft import Goal, Notice, Plan
 from .preemption import Preemption
 from .recovery import RecoveredPod
 from .specs.labels import grace_seconds
@@ -46,6 +39,7 @@ from .steps.context import StepContext
 from .steps.resize import count_granted
 from .steps.spec_builder import SpecBuilder
 from .worker import PodWorker
+from .workloads.table import observed
 
 
 class PodExecutor:
@@ -100,9 +94,9 @@ class PodExecutor:
         outage: Outage | None = None
         if not state.reachable:
             outage = Outage(since=state.since, reason=state.reason, message=state.message)
-        facts = _with_machine(facts, handle, desired)
         return replace(
             facts,
+            own=observed(facts, handle, desired.pod),
             outage=outage,
             runtime_ready=state.ready,
             network_ready=state.network_ready,
@@ -259,19 +253,6 @@ class PodExecutor:
         ran = max(self.clock.now() - facts.started_at, timedelta())
         left = seconds - ran.total_seconds()
         return replace(facts, deadline_at=self.clock.monotonic() + left, deadline_seconds=seconds)
-
-
-def _with_machine(facts: PodFacts, handle: RuntimeHandle, desired: DesiredPod) -> PodFacts:
-    """Set whether the pod is a machine, and its runtime's capabilities for one."""
-    if handle.workload_type != VM and desired.pod.spec.virtual_machine is None:
-        return facts if not facts.is_machine else replace(facts, is_machine=False)
-    return replace(
-        facts,
-        is_machine=True,
-        can_power=handle.capability(SupportsMachine) is not None,
-        can_nics=handle.capability(SupportsNics) is not None,
-        can_resize=handle.capability(SupportsResize) is not None,
-    )
 
 
 def _is_covered(snapshot: PodSnapshot | None, status: PodStatus | None) -> bool:

@@ -29,10 +29,10 @@ from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
 from .counters import static_label
 from .executor import PodExecutor
+from .model.draft import Notice
 from .model.facts import Deletion, DesiredPod, PodFacts
 from .model.roles import all_units
 from .model.sources import Accepted, Outcome, Refused, WaitsFor
-from .plan.draft import Notice
 from .plan.progress import has_ended
 from .recovery import FOUND_WITHOUT_HISTORY, RecoveredPod, find_again, orphan_pod
 from .specs.labels import grace_seconds as own_grace_seconds

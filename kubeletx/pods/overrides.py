@@ -15,10 +15,10 @@ from kubeletx.api import KubeletxError, PodUid
 from kubeletx.api.names import Event
 
 from .dependencies import PodDependencies
-from .model.machine_requests import Orders, after_restart, decode, encode
-from .plan.machine_hardware import sized_pod
 from .pod_events import PodEvents
 from .worker import PodWorker
+from .workloads.requests import Orders, after_restart, decode, encode, orders_of
+from .workloads.table import workload_of
 
 log = structlog.get_logger(__name__)
 
@@ -53,14 +53,15 @@ class OverrideFiles:
 
     async def _read_once(self, worker: PodWorker) -> Orders:
         """Read the file unless that was done; an operation that an earlier process left unfinished becomes unknown."""
-        if worker.facts.orders is not None:
-            return worker.facts.orders
+        known = orders_of(worker.facts)
+        if known is not None:
+            return known
         pod = worker.desired.pod
         try:
             data = await self._deps.directories.read_orders(pod)
             orders = decode(data) if data else Orders()
         except (KubeletxError, ValueError) as error:
-            log.warning("Could not read what was asked of a machine", pod=worker.desired.ref, err=str(error))
+            log.warning("Could not read what was asked of a pod", pod=worker.desired.ref, err=str(error))
             orders = Orders()
         orders, lost = after_restart(orders, self._deps.clock.now())
         events = PodEvents(self._deps.events, worker.desired.pod)
@@ -82,11 +83,13 @@ class OverrideFiles:
         try:
             await self._write(worker, orders)
         except KubeletxError as error:
-            log.warning("Could not write what was asked of a machine", pod=worker.desired.ref, err=str(error))
+            log.warning("Could not write what was asked of a pod", pod=worker.desired.ref, err=str(error))
 
     def _count_again(self, worker: PodWorker, orders: Orders) -> None:
-        """Count a machine that was resized by command with that size, not with that of its spec."""
+        """Count a pod that was resized by command with what it takes, not with what its spec says."""
         deps, facts = self._deps, replace(worker.facts, orders=orders)
         handle = deps.registry.find(facts.runtime) if facts.runtime is not None else None
         deps.admission.release(worker.uid)
-        deps.admission.restore(sized_pod(worker.desired, facts), handle, worker.desired.traits)
+        deps.admission.restore(
+            workload_of(facts).counted_pod(worker.desired, facts), handle, worker.desired.traits
+        )

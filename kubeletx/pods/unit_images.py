@@ -32,7 +32,7 @@ from kubeletx.api import (
 from kubeletx.api.names import POD_SOURCE, Event
 from kubeletx.kube.text.duration import format_duration
 from kubeletx.kube.text.image_names import without_credentials
-from kubeletx.kube.types.core import Container, ImageVolumeSource, Pod, VirtualMachine
+from kubeletx.kube.types.core import ImageVolumeSource, Pod, PodUnit, VirtualMachine
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.runtimes.images.credentials import pull_secret_auths
 from kubeletx.runtimes.images.errors import IMAGE_PULL_BACK_OFF, PullBackOff, PullFailed
@@ -54,7 +54,7 @@ _DOCKER_CONFIGS = ((".dockerconfigjson", False), (".dockercfg", True))
 class ImageUser(msgspec.Struct, frozen=True, kw_only=True):
     """A container that needs its image, and its pod. `handle`: the bound runtime."""
 
-    container: Container | VirtualMachine
+    container: PodUnit
     pod: Pod
     source: str
     is_machine: bool
@@ -259,7 +259,7 @@ class UnitImages:
         return tuple(credentials)
 
 
-def _image_volumes(pod: Pod, container: Container | VirtualMachine) -> list[ImageVolumeSource]:
+def _image_volumes(pod: Pod, container: PodUnit) -> list[ImageVolumeSource]:
     """Image volumes the container mounts."""
     mounted = {mount.name for mount in container.volume_mounts}
     return [one.image for one in pod.spec.volumes if one.image is not None and one.name in mounted]

@@ -26,15 +26,15 @@ from kubeletx.api.names import Event
 from kubeletx.kube.types.core import Pod, PodStatus
 
 from .model import results
-from .model.actions import Action, Bind, SetPower, StopUnit
+from .model.actions import Action, Bind
 from .model.boots import without_old_boots
+from .model.draft import Goal, Notice, Plan
 from .model.facts import Deletion, DesiredPod, Now, PodFacts, ProbeFacts
+from .model.grants import Grants
 from .model.history import History
-from .model.machine_requests import Orders
+from .model.pacing import NOTICED, count_done, doing
 from .model.pending_events import Debts
 from .model.results import Result
-from .plan.draft import Goal, Notice, Plan
-from .plan.pacing import NOTICED, count_done, doing
 from .plan.pod import deadline_end, plan_pod
 from .plan.progress import newest
 
@@ -108,7 +108,8 @@ class PodWorker:
         self._debts = Debts()
         self._tasks: dict[str, asyncio.Task[Result]] = {}
         self._actions: dict[str, Action] = {}
-        self._stop_ends_at: dict[str, float] = {}
+        self._stop_ends_at: dict[str, tuple[str, float]] = {}
+        """Unit and end of the grace period (monotonic) by key of the action that ends it."""
         self._began_at: dict[str, float] = {}
         self.history = History()
         """The last actions with their results."""
@@ -182,8 +183,8 @@ class PodWorker:
     def _apply(self, result: Result) -> None:
         self.facts = results.apply(self.facts, result, self._context.now())
 
-    def set_orders(self, orders: Orders) -> None:
-        """Set the operators' requests for the machine; they must be stored already."""
+    def set_orders(self, orders: Grants) -> None:
+        """Set the grants and the operators' requests; they are stored already."""
         self.facts = replace(self.facts, orders=orders)
         self._woken.set()
 
@@ -266,11 +267,7 @@ class PodWorker:
         return plan
 
     def _with_in_flight(self) -> PodFacts:
-        stopping = {
-            a.name: self._stop_ends_at[a.key]
-            for a in self._actions.values()
-            if isinstance(a, StopUnit | SetPower) and a.key in self._stop_ends_at
-        }
+        stopping = dict(self._stop_ends_at.values())
         stopping.update(dict.fromkeys(self._held.values(), math.inf))
         in_flight = frozenset(self._tasks) | frozenset(self._held)
         self.facts = replace(self.facts, in_flight=in_flight, stopping=stopping)
@@ -278,8 +275,9 @@ class PodWorker:
 
     def _start(self, action: Action) -> None:
         now = self._context.now()
-        if isinstance(action, StopUnit) or (isinstance(action, SetPower) and action.grace_seconds):
-            self._stop_ends_at[action.key] = now.mono + action.grace_seconds
+        if action.ends_in_seconds is not None:
+            name = str(getattr(action, "name", ""))
+            self._stop_ends_at[action.key] = (name, now.mono + action.ends_in_seconds)
         if action.key == "look":
             self._has_looked = True
             self.facts = replace(self.facts, look_wanted_at=None)

@@ -15,7 +15,7 @@ import msgspec
 
 from kubeletx.api import Device, InvalidPod, Mount, MountPropagation, SourceKind
 from kubeletx.kube.text.expansion import MAX_PATH_BYTES, TooLong, UnknownName, expand_strictly
-from kubeletx.kube.types.core import Container, Pod, VirtualMachine, VolumeMount
+from kubeletx.kube.types.core import Container, Pod, PodUnit, VirtualMachine, VolumeMount
 
 from . import layout
 from .held import hold_directory
@@ -44,7 +44,7 @@ class MountRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt of one container. See `VolumePreparer.mounts_for`."""
 
     pod: Pod
-    container: Container | VirtualMachine
+    container: PodUnit
     prepared: PreparedVolumes
     attempt: int
     environment: dict[str, str]

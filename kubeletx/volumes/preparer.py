@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import Blocking, ClusterObjects, KubeletxError, PodUid, TimedOut, Unavailable
 from kubeletx.api.names import Event
-from kubeletx.kube.types.core import Container, Pod, VirtualMachine
+from kubeletx.kube.types.core import Pod, PodUnit
 
 from . import layout
 from .cluster_objects import ObjectSet
@@ -98,7 +98,7 @@ class VolumePreparer:
     async def mounts_for(
         self,
         pod: Pod,
-        container: Container | VirtualMachine,
+        container: PodUnit,
         prepared: PreparedVolumes,
         *,
         attempt: int,

@@ -28,10 +28,10 @@ from kubeletx.kube.types.meta import ObjectMeta, is_older
 from kubeletx.node.event_table import EVENTS
 from kubeletx.node.events import EventRecorder
 from kubeletx.pods.model.sizes import read_resources
-from kubeletx.pods.plan.machine_hardware import with_size
 from kubeletx.pods.plan.restart_all import generation_of
 from kubeletx.pods.records import _load, _pods
 from kubeletx.pods.recovery import orphan_pod
+from kubeletx.pods.workloads.machine.hardware import with_size
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
 from kubeletx.store import Store
 from kubeletx.testing.clock import FakeClock

@@ -182,7 +182,7 @@ class FigureBackend:
         )
 
     def _cgroup(self, worker: PodWorker) -> str:
-        if self._cgroups is None or worker.facts.is_machine:
+        if self._cgroups is None or worker.facts.own.has_own_kernel:
             return ""
         try:
             return self._cgroups.location(worker.desired.pod)

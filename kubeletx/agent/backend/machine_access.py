@@ -9,7 +9,8 @@ from typing import TypeVar
 from kubeletx.api import Conflict, ObjectRef, UnitState, UnitSummary, Unsupported
 from kubeletx.kube.manifests.machine_form import machine_of
 from kubeletx.pods import FINAL, PodExecutor, PodWorker, newest, regular_units
-from kubeletx.pods.plan.machine_power import MACHINE_WORDS
+from kubeletx.pods.workloads.machine.facts import MachineFacts
+from kubeletx.pods.workloads.machine.power import MACHINE_WORDS
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.server.views import PodTarget
 
@@ -35,7 +36,7 @@ class MachineAccess:
         Raises NotFound, Conflict or Unsupported otherwise.
         """
         worker = self._worker_of(target)
-        if not worker.facts.is_machine and machine_of(worker.desired.pod) is None:
+        if worker.facts.of(MachineFacts) is None and machine_of(worker.desired.pod) is None:
             raise Unsupported(
                 f"pod {target.ref} is a pod of containers; 'kubeletx vm' is for virtual machines"
             )

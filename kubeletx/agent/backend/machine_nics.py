@@ -10,10 +10,11 @@ from kubeletx.api import Conflict, InvalidConfig, NicStatus, SupportsNics, UnitS
 from kubeletx.kube.types.core import Nic
 from kubeletx.kube.validation import check_interfaces
 from kubeletx.pods import ActionFailure, PodWorker
-from kubeletx.pods.model import results
-from kubeletx.pods.model.machine_requests import Orders
-from kubeletx.pods.plan.machine_hardware import FIRST_NIC, nics_key, wanted_nics
-from kubeletx.pods.plan.machine_power import MACHINE_WORDS
+from kubeletx.pods.workloads.machine import results
+from kubeletx.pods.workloads.machine.facts import machine_unit
+from kubeletx.pods.workloads.machine.hardware import FIRST_NIC, nics_key, wanted_nics
+from kubeletx.pods.workloads.machine.power import MACHINE_WORDS
+from kubeletx.pods.workloads.requests import Orders
 from kubeletx.server.views import NicRequest, NicView, PodTarget
 
 from .machine_access import MachineAccess
@@ -37,7 +38,7 @@ class MachineNics:
         found = await handle.ask("list_nics", lambda: nics.list_nics(unit.id))
         present = {one.name for one in found}
         wanted = wanted_nics(worker.desired, worker.facts)
-        failures = worker.facts.unit(unit.name).nic_failures
+        failures = machine_unit(worker.facts, unit.name).nic_failures
         missing = [
             _wanted_view(name, nic, failures.get(name))
             for name, nic in wanted.items()
@@ -96,7 +97,9 @@ class MachineNics:
             return ()
         await self._settle(worker, unit, lambda names: name not in names, name)
         failure = self._failure(worker, unit, name)
-        if failure is not None and any(one.name == name for one in worker.facts.unit(unit.name).nics or ()):
+        if failure is not None and any(
+            one.name == name for one in machine_unit(worker.facts, unit.name).nics or ()
+        ):
             raise Conflict(
                 f"cannot detach interface {name}: {failure.message}; it is tried again", reason=failure.reason
             )
@@ -130,7 +133,7 @@ class MachineNics:
         """Wait, at most `SETTLE_SECONDS`, until the plan has attached or detached the interface, or failed."""
 
         def is_settled() -> bool:
-            known = worker.facts.unit(unit.name)
+            known = machine_unit(worker.facts, unit.name)
             if self._failure(worker, unit, name) is not None:
                 return True
             seen = None if known.nics is None or known.nics_stale else {one.name for one in known.nics}
@@ -139,7 +142,7 @@ class MachineNics:
         await self._access.wait(worker, is_settled, SETTLE_SECONDS)
 
     def _failure(self, worker: PodWorker, unit: UnitSummary, name: str) -> ActionFailure | None:
-        return worker.facts.unit(unit.name).nic_failures.get(name)
+        return machine_unit(worker.facts, unit.name).nic_failures.get(name)
 
 
 def _view(one: NicStatus) -> NicView:

@@ -38,10 +38,9 @@ from kubeletx.kube.manifests.machine_form import machine_of, power_of
 from kubeletx.kube.text.quantity import to_bytes, to_millicores
 from kubeletx.pods import INFEASIBLE, ActionFailure, PodExecutor, PodWorker, newest
 from kubeletx.pods.model import results
-from kubeletx.pods.model.machine_requests import Orders, Outcome, begun, ended, with_power
-from kubeletx.pods.plan.machine_hardware import asked_size, size_key, sizes_of, wanted_limits
-from kubeletx.pods.plan.machine_power import (
-    Power,
+from kubeletx.pods.workloads.machine.facts import machine_unit
+from kubeletx.pods.workloads.machine.hardware import asked_size, size_key, sizes_of, wanted_limits
+from kubeletx.pods.workloads.machine.power import (
     hold_message,
     is_overridden,
     own_hold,
@@ -49,6 +48,8 @@ from kubeletx.pods.plan.machine_power import (
     wanted_power,
     was_switched_off,
 )
+from kubeletx.pods.workloads.power import Power
+from kubeletx.pods.workloads.requests import Orders, Outcome, begun, ended, orders_of, with_power
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.server.views import (
     MachineOperation,
@@ -287,7 +288,7 @@ class MachineBackend:
         machine = machine_of(worker.desired.pod, on_vm_runtime=True)
         spec = sizes_of(machine.resources.limits) if machine is not None else {}
         kept = sizes_of(wanted_limits(worker.desired, worker.facts))
-        before = worker.facts.orders or Orders()
+        before = orders_of(worker.facts) or Orders()
         await self._services.overrides.amend(
             worker,
             lambda orders: replace(orders, resources={**kept, **asked}, resources_spec=spec),
@@ -343,7 +344,7 @@ class MachineBackend:
     async def _wait_power(self, worker: PodWorker, verb: str, wanted: Power, seconds: float) -> None:
         """Wait until the machine has the wanted power. Raises what prevents it, or TimedOut; the request is kept."""
         name, ref = self._access.name(worker), worker.desired.ref
-        before = worker.facts.unit(name).power_failure
+        before = machine_unit(worker.facts, name).power_failure
 
         def is_there() -> bool:
             unit = newest(worker.facts, name)
@@ -351,7 +352,7 @@ class MachineBackend:
                 return wanted is Power.OFF
             if unit.state is _REACHED[wanted]:
                 return True
-            failure = worker.facts.unit(name).power_failure
+            failure = machine_unit(worker.facts, name).power_failure
             if failure is not None and failure != before:
                 raise Conflict(
                     f"cannot {verb} machine {ref}: {failure.message}; it is tried again",
@@ -379,7 +380,7 @@ class MachineBackend:
 
         A lost answer is an outcome of its own (unknown).
         """
-        orders = worker.facts.orders or Orders()
+        orders = orders_of(worker.facts) or Orders()
         if any(one.verb == verb and one.outcome is Outcome.BEGUN for one in orders.operations):
             hint = "; 'kubeletx vm reboot --cancel' cancels one that waits" if verb == "reboot" else ""
             raise Conflict(f"a {verb} of machine {worker.desired.ref} is under way already{hint}")
@@ -425,7 +426,7 @@ class MachineBackend:
         state = shown.power_state or "" if shown is not None else ""
         if was_switched_off(facts, unit):
             state = "shutdown"
-        orders = facts.orders or Orders()
+        orders = orders_of(facts) or Orders()
         return MachineView(
             namespace=pod.namespace,
             name=pod.name,

@@ -161,7 +161,7 @@ class PodBackend:
     async def exec(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
         """Run a command in a running container."""
         worker, unit_id = self._running(target, container)
-        if request.tty and worker.facts.is_machine:
+        if request.tty and worker.facts.own.has_own_kernel:
             raise Unsupported(
                 f"commands in machine {target.ref} have no terminal; leave -t out, or use 'kubeletx attach -it' "
                 "for its console"

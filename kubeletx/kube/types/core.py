@@ -6,7 +6,7 @@ an ordinary API server does not know them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from kubeletx.api.identity import PodUid
 
@@ -290,8 +290,14 @@ class PodList(ApiStruct, frozen=True, kw_only=True):
     items: tuple[Pod, ...] = ()
 
 
+PodUnit: TypeAlias = Container | VirtualMachine
+"""Workload of a pod that its runtime runs as one unit: a container or the machine."""
+AnyUnit: TypeAlias = PodUnit | EphemeralContainer
+"""The same with debug containers."""
+
 __all__ = [
     "AWSElasticBlockStoreVolumeSource",
+    "AnyUnit",
     "ApiStruct",
     "AppArmorProfile",
     "AzureDiskVolumeSource",
@@ -375,6 +381,7 @@ __all__ = [
     "PodSecurityContext",
     "PodSpec",
     "PodStatus",
+    "PodUnit",
     "PortworxVolumeSource",
     "Probe",
     "ProbeHandler",

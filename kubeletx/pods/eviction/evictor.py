@@ -235,7 +235,7 @@ class Evictor:
             volumes=disk.volumes if disk is not None else {},
             other=disk.other if disk is not None else DiskUse(),
             image_place=places.get(runtime) if runtime is not None else None,
-            is_machine=worker.facts.is_machine,
+            has_own_disk=worker.facts.own.has_own_kernel,
         )
 
     # --- relief ---

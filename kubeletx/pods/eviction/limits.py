@@ -52,7 +52,7 @@ def exceeded(use: PodUse) -> Exceeded | None:
     """The first limit that the pod exceeds; None if it exceeds none, or is critical and never evicted."""
     if use.is_critical:
         return None
-    return _volumes(use) or (None if use.is_machine else _pod(use) or _containers(use))
+    return _volumes(use) or (None if use.has_own_disk else _pod(use) or _containers(use))
 
 
 def _volumes(use: PodUse) -> Exceeded | None:

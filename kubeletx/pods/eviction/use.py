@@ -35,7 +35,7 @@ class PodUse(Fact, frozen=True, kw_only=True):
     """Measured usage of one pod. `image_place`: where its runtime keeps writable layers; None if unknown.
 
     `volumes`: those on the node's disk, by name. `other`: further files of the pod, such as its hosts file.
-    `is_machine`: its root disk has a fixed size, so limits of ephemeral storage need no check.
+    `has_own_disk`: its root disk has a fixed size, so that limits of ephemeral storage hold by themselves.
     """
 
     uid: PodUid
@@ -46,7 +46,7 @@ class PodUse(Fact, frozen=True, kw_only=True):
     other: DiskUse = DiskUse()
     pids: int | None = None
     image_place: str | None = None
-    is_machine: bool = False
+    has_own_disk: bool = False
 
     @property
     def priority(self) -> int:

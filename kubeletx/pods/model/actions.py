@@ -12,7 +12,9 @@ from typing import ClassVar
 import msgspec
 
 from kubeletx.api import SandboxId, UnitId
-from kubeletx.kube.types.core import Nic, ResourceRequirements
+from kubeletx.kube.types.core import ResourceRequirements
+
+from .facts import ActionFailure, PodFacts
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,12 +23,28 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     cancellable: ClassVar[bool] = False
     subject: ClassVar[str] = ""
     """What the action changes, such as ``sandbox``; with the container's name, if any, it forms the key."""
+    doing: ClassVar[str] = ""
+    """The action in words, for one that is paced if it has no effect (`pacing`); empty: it is not."""
 
     @property
     def key(self) -> str:
         """Key of what the action changes: ``sandbox``, ``unit/web``."""
         name = getattr(self, "name", None)
         return f"{self.subject}/{name}" if name else self.subject
+
+    @property
+    def target(self) -> str:
+        """Distinguishes actions of one kind on one unit: an attempt, an interface."""
+        return ""
+
+    @property
+    def ends_in_seconds(self) -> int | None:
+        """Grace period of an action that ends the unit; None: it does not, or at once."""
+        return None
+
+    def failure(self, facts: PodFacts) -> ActionFailure | None:
+        """The failure of this action's last run."""
+        return facts.stop_failure
 
 
 class Bind(Action, frozen=True, kw_only=True):
@@ -61,6 +79,11 @@ class CreateSandbox(Action, frozen=True, kw_only=True):
 
     attempt: int
     subject: ClassVar[str] = "sandbox"
+    doing: ClassVar[str] = "creating the pod sandbox"
+
+    def failure(self, facts: PodFacts) -> ActionFailure | None:
+        """The failure of this action's last run."""
+        return facts.sandbox_failure
 
 
 class StartUnit(Action, frozen=True, kw_only=True):
@@ -72,6 +95,16 @@ class StartUnit(Action, frozen=True, kw_only=True):
     generation: int = 0
     """Generation of the unit; see `restart_all`."""
     subject: ClassVar[str] = "unit"
+    doing: ClassVar[str] = "starting container"
+
+    @property
+    def target(self) -> str:
+        """The attempt."""
+        return str(self.attempt)
+
+    def failure(self, facts: PodFacts) -> ActionFailure | None:
+        """The failure of this action's last run."""
+        return facts.unit(self.name).failure
 
 
 class RunPostStart(Action, frozen=True, kw_only=True):
@@ -105,6 +138,17 @@ class StopUnit(Action, frozen=True, kw_only=True):
     overtakes: bool = False
     """True for a second, shorter stop while one with a longer grace is in flight."""
     subject: ClassVar[str] = "unit"
+    doing: ClassVar[str] = "stopping container"
+
+    @property
+    def ends_in_seconds(self) -> int | None:
+        """Grace period."""
+        return self.grace_seconds
+
+    @property
+    def target(self) -> str:
+        """A stop that overtakes another is one of its own."""
+        return str(self.overtakes)
 
     @property
     def key(self) -> str:
@@ -113,7 +157,7 @@ class StopUnit(Action, frozen=True, kw_only=True):
 
 
 class ReadOrders(Action, frozen=True, kw_only=True):
-    """Read operators' requests for the pod's machine that an earlier agent process stored."""
+    """Read grants and operators' requests for the pod that an earlier agent process stored."""
 
     subject: ClassVar[str] = "orders"
 
@@ -124,52 +168,6 @@ class DropOverride(Action, frozen=True, kw_only=True):
     subject: ClassVar[str] = "orders"
 
 
-class SetPower(Action, frozen=True, kw_only=True):
-    """Pause, resume, suspend, switch off or on one machine. `step`: a value of `power.PowerStep`."""
-
-    name: str
-    unit_id: UnitId
-    step: str
-    grace_seconds: int = 0
-    subject: ClassVar[str] = "unit"
-
-
-class ListNics(Action, frozen=True, kw_only=True):
-    """Ask which network interfaces the machine has."""
-
-    name: str
-    unit_id: UnitId
-    cancellable: ClassVar[bool] = True
-    subject: ClassVar[str] = "nics"
-
-
-class AttachNic(Action, frozen=True, kw_only=True):
-    """Plug a network interface into the machine."""
-
-    name: str
-    unit_id: UnitId
-    nic: Nic
-    subject: ClassVar[str] = "unit"
-
-
-class DetachNic(Action, frozen=True, kw_only=True):
-    """Take a network interface out of the machine."""
-
-    name: str
-    unit_id: UnitId
-    nic_name: str
-    subject: ClassVar[str] = "unit"
-
-
-class ResizeUnit(Action, frozen=True, kw_only=True):
-    """Request another number of CPUs and another memory size for a machine. `size`: text of `devices.size_key`."""
-
-    name: str
-    unit_id: UnitId
-    size: str
-    subject: ClassVar[str] = "unit"
-
-
 class ResizeContainer(Action, frozen=True, kw_only=True):
     """Give a running container other resources. `restart`: by a restart, as its resizePolicy demands."""
 
@@ -178,6 +176,11 @@ class ResizeContainer(Action, frozen=True, kw_only=True):
     resources: ResourceRequirements
     restart: bool = False
     subject: ClassVar[str] = "unit"
+    doing: ClassVar[str] = "resizing container"
+
+    def failure(self, facts: PodFacts) -> ActionFailure | None:
+        """The failure of this action's last run."""
+        return facts.unit(self.name).resize_failure
 
 
 class ResizePod(Action, frozen=True, kw_only=True):
@@ -185,6 +188,11 @@ class ResizePod(Action, frozen=True, kw_only=True):
 
     resources: ResourceRequirements
     subject: ClassVar[str] = "pod-size"
+    doing: ClassVar[str] = "resizing the pod"
+
+    def failure(self, facts: PodFacts) -> ActionFailure | None:
+        """The failure of this action's last run."""
+        return facts.resize_failure
 
 
 class RemoveUnit(Action, frozen=True, kw_only=True):
@@ -194,6 +202,7 @@ class RemoveUnit(Action, frozen=True, kw_only=True):
     unit_id: UnitId
     attempt: int
     subject: ClassVar[str] = "unit"
+    doing: ClassVar[str] = "removing container"
 
 
 class StopSandbox(Action, frozen=True, kw_only=True):
@@ -202,6 +211,7 @@ class StopSandbox(Action, frozen=True, kw_only=True):
     sandbox_id: SandboxId
     message: str = ""
     subject: ClassVar[str] = "sandbox"
+    doing: ClassVar[str] = "stopping the pod sandbox"
 
 
 class RemoveSandbox(Action, frozen=True, kw_only=True):
@@ -209,6 +219,7 @@ class RemoveSandbox(Action, frozen=True, kw_only=True):
 
     sandbox_id: SandboxId
     subject: ClassVar[str] = "sandbox"
+    doing: ClassVar[str] = "removing the pod sandbox"
 
 
 class ReleaseVolumes(Action, frozen=True, kw_only=True):

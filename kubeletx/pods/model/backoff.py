@@ -82,8 +82,6 @@ SANDBOX = RetryPolicy(initial_seconds=0.1, cap_seconds=10, jitter=0.5)
 """For creating, stopping and removing sandboxes."""
 SYNC = RetryPolicy(initial_seconds=0.1, cap_seconds=10, jitter=0.5)
 """For everything else that the worker retries (W1): unit creation, stops, directories."""
-NIC = RetryPolicy(initial_seconds=1, cap_seconds=60, jitter=0.1)
-"""For attaching and detaching one network interface of a machine."""
 VOLUME = RetryPolicy(initial_seconds=0.5, cap_seconds=122, jitter=0.1)
 """For preparing and releasing volumes."""
 

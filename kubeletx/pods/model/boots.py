@@ -38,7 +38,7 @@ def is_of_boot(status: ContainerStatus | None, facts: PodFacts, unit: UnitSummar
 
 def without_old_boots(facts: PodFacts) -> PodFacts:
     """The facts without probe outcomes of earlier boots."""
-    if not facts.is_machine or facts.snapshot is None:
+    if not facts.own.reboots or facts.snapshot is None:
         return facts
     known = dict(facts.units)
     for unit in facts.snapshot.units:
@@ -52,6 +52,6 @@ def without_old_boots(facts: PodFacts) -> PodFacts:
 
 
 def _status_of(facts: PodFacts, unit: UnitSummary) -> UnitStatus | None:
-    if not facts.is_machine or facts.snapshot is None:
+    if not facts.own.reboots or facts.snapshot is None:
         return None
     return facts.snapshot.status_of(unit.id)

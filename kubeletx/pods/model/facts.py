@@ -7,15 +7,17 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from datetime import datetime
+from typing import ClassVar, Self, TypeVar
 
 import msgspec
 
-from kubeletx.api import ImageStatus, NicStatus, PodUid, RuntimeName, UnitId
+from kubeletx.api import ImageStatus, PodUid, RuntimeName, UnitId, UnitSummary
 from kubeletx.kube.types.core import Pod, PodStatus
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
-from .machine_requests import Orders
+from .grants import Grants
 from .sources import BUILT_IN, SourceTraits
 
 
@@ -155,19 +157,7 @@ class UnitFacts(Fact, frozen=True, kw_only=True):
     hook: HookState = HookState.NONE
     hook_unit: UnitId | None = None
     probes: ProbeFacts | None = None
-    power_failure: ActionFailure | None = None
-    """Failure of the last change of power."""
     resize_failure: ActionFailure | None = None
-    nic_failure: ActionFailure | None = None
-    """Failure of the last listing of the machine's interfaces."""
-    nic_failures: dict[str, ActionFailure] = {}
-    """Interface → failure of its last attach or detach; `retry_at` None if the runtime can never do it."""
-    nics: tuple[NicStatus, ...] | None = None
-    """The machine's interfaces as last listed; None if never."""
-    nics_unit: UnitId | None = None
-    nics_at: float | None = None
-    nics_stale: bool = False
-    """True if an interface was attached or detached since the last listing."""
     killed: str = ""
     """Reason of the `StopUnit` that stopped the newest unit for a restart, or empty."""
     termination_messages: dict[UnitId, str] = {}
@@ -204,6 +194,25 @@ class Pace(Fact, frozen=True, kw_only=True):
     at: float
 
 
+class WorkloadFacts(Fact, frozen=True, kw_only=True):
+    """Base of the facts that only one kind of workload has. The base itself is that of plain containers."""
+
+    reboots: ClassVar[bool] = False
+    """A unit may boot again and stay the same unit; no list shows that, only a look at the unit."""
+    has_own_kernel: ClassVar[bool] = False
+    """The pod is one unit with a kernel and a root disk of its own, outside the node's cgroups."""
+    no_ephemeral: ClassVar[str] = ""
+    """Reason that the workload takes no ephemeral containers; empty if it does."""
+
+    def edited(self) -> Self:
+        """The facts after a user changed the pod: what failed for good is tried again."""
+        return self
+
+
+_CONTAINERS = WorkloadFacts()
+W = TypeVar("W", bound=WorkloadFacts)
+
+
 class PodFacts(Fact, frozen=True, kw_only=True):
     """All that is known of one pod.
 
@@ -222,14 +231,12 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     expects_address: bool = True
     """True if the runtime gives the pod an address on the pod network."""
     image_before_sandbox: bool = False
-    is_machine: bool = False
-    """True if the pod's runtime runs virtual machines; then the pod is one, however its spec is written."""
-    can_power: bool = False
-    """True if the runtime can change a machine's power."""
-    can_nics: bool = False
-    can_resize: bool = False
-    orders: Orders | None = None
-    """Operators' requests for the machine; None if not read yet, or if the pod is not a machine."""
+    own: WorkloadFacts = _CONTAINERS
+    """Facts of the pod's workload; plain containers have none of their own."""
+    orders: Grants | None = None
+    """Grants and operators' requests from the pod's file; None if not read yet, or if it needs none."""
+    asked: Mapping[str, str] = {}
+    """Power states asked for in memory, by owner; they end with this process."""
     grace_seconds: int = 30
     """The pod's own grace period."""
     crash_cap_seconds: float = 300.0
@@ -269,6 +276,16 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     def unit(self, name: str) -> UnitFacts:
         """Facts of one container name; empty ones if nothing is known."""
         return self.units.get(name, _NO_UNIT_FACTS)
+
+    def of(self, kind: type[W]) -> W | None:
+        """The facts of this workload; None if the pod is of another."""
+        return self.own if isinstance(self.own, kind) else None
+
+    def newest(self, name: str) -> UnitSummary | None:
+        """The newest unit of this container on the runtime; None if there is none."""
+        if self.snapshot is None:
+            return None
+        return next((unit for unit in self.snapshot.units if unit.name == name), None)
 
 
 _NO_UNIT_FACTS = UnitFacts()

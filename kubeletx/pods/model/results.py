@@ -12,10 +12,10 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace
 
-from kubeletx.api import ImageStatus, NicStatus, RuntimeName, UnitId
+from kubeletx.api import ImageStatus, RuntimeName, UnitId
 from kubeletx.kube.types.core import Pod
 
-from .backoff import IMAGE, NIC, SANDBOX, SYNC, VOLUME, RetryPolicy, next_backoff, next_failure
+from .backoff import IMAGE, SANDBOX, SYNC, VOLUME, RetryPolicy, next_backoff, next_failure
 from .facts import (
     ActionFailure,
     HookState,
@@ -114,7 +114,7 @@ class BindFailed(Result, frozen=True):
     message: str
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
-        failure = _next(facts.stop_failure, SYNC, self.reason, self.message, now)
+        failure = next_try(facts.stop_failure, SYNC, self.reason, self.message, now)
         return replace(
             facts,
             stop_failure=failure,
@@ -174,9 +174,7 @@ class PodEdited(Result, frozen=True):
                 facts = _unit(
                     facts, one.name, resize_failure=replace(known.resize_failure, retry_at=now.mono)
                 )
-            if known.nic_failures:
-                facts = _unit(facts, one.name, nic_failures={})
-        return facts
+        return replace(facts, own=facts.own.edited())
 
 
 class RanBefore(Result, frozen=True):
@@ -197,7 +195,7 @@ class VolumesFailed(Result, frozen=True):
     message: str
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
-        failure = _next(facts.volumes.failure, VOLUME, self.reason, self.message, now)
+        failure = next_try(facts.volumes.failure, VOLUME, self.reason, self.message, now)
         return replace(facts, volumes=replace(facts.volumes, failure=failure))
 
 
@@ -234,7 +232,7 @@ class ImageFailed(Result, frozen=True):
     retry_at: float | None = None
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
-        failure = _next(facts.unit(self.name).image_failure, IMAGE, self.reason, self.message, now)
+        failure = next_try(facts.unit(self.name).image_failure, IMAGE, self.reason, self.message, now)
         if self.retry_at is not None:
             failure = replace(failure, retry_at=self.retry_at)
         return _unit(facts, self.name, image=None, image_failure=failure)
@@ -254,7 +252,7 @@ class SandboxFailed(Result, frozen=True):
     message: str
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
-        failure = _next(facts.sandbox_failure, SANDBOX, self.reason, self.message, now)
+        failure = next_try(facts.sandbox_failure, SANDBOX, self.reason, self.message, now)
         return replace(facts, sandbox_failure=failure, changed_at=now.mono)
 
 
@@ -297,7 +295,7 @@ class UnitFailed(Result, frozen=True):
     created: bool
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
-        failure = _next(facts.unit(self.name).failure, SYNC, self.reason, self.message, now)
+        failure = next_try(facts.unit(self.name).failure, SYNC, self.reason, self.message, now)
         if self.created:
             facts = _unit(_count_restart(facts, self.name, now), self.name, killed="")
         return _unit(replace(facts, changed_at=now.mono), self.name, failure=failure, image=None)
@@ -360,102 +358,6 @@ class Probed(Result, frozen=True):
         return _unit(facts, self.name, probes=self.probes)
 
 
-class PowerSet(Result, frozen=True):
-    """The power change succeeded."""
-
-    name: str
-
-    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
-        return _unit(replace(facts, changed_at=now.mono), self.name, power_failure=None)
-
-
-class PowerFailed(Result, frozen=True):
-    """The power change failed or got no answer."""
-
-    name: str
-    reason: str
-    message: str
-
-    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
-        failure = _next(facts.unit(self.name).power_failure, SYNC, self.reason, self.message, now)
-        return _unit(
-            replace(facts, changed_at=now.mono, look_wanted_at=now.mono), self.name, power_failure=failure
-        )
-
-
-class NicsSeen(Result, frozen=True):
-    """The machine's interfaces were listed."""
-
-    name: str
-    unit_id: UnitId
-    nics: tuple[NicStatus, ...]
-
-    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
-        return _unit(
-            facts,
-            self.name,
-            nics=self.nics,
-            nics_unit=self.unit_id,
-            nics_at=now.mono,
-            nics_stale=False,
-            nic_failure=None,
-        )
-
-
-class NicsChanged(Result, frozen=True):
-    """An interface was attached or detached: the list is read again."""
-
-    name: str
-    nic: str
-
-    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
-        facts = replace(facts, changed_at=now.mono)
-        return _unit(
-            apply(facts, NicRetried(self.name, self.nic), now), self.name, nics_stale=True, nic_failure=None
-        )
-
-
-class NicsUnlisted(Result, frozen=True):
-    """Listing the interfaces failed; retried with back-off."""
-
-    name: str
-    reason: str
-    message: str
-
-    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
-        failure = _next(facts.unit(self.name).nic_failure, SYNC, self.reason, self.message, now)
-        return _unit(facts, self.name, nics_stale=True, nic_failure=failure)
-
-
-class NicFailed(Result, frozen=True):
-    """Attaching or detaching one interface failed; retried with back-off if it `may_heal`. Others are not affected."""
-
-    name: str
-    nic: str
-    reason: str
-    message: str
-    may_heal: bool = True
-
-    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
-        failures = facts.unit(self.name).nic_failures
-        failure = _next(failures.get(self.nic), NIC, self.reason, self.message, now)
-        if not self.may_heal:
-            failure = replace(failure, retry_at=None)
-        return _unit(facts, self.name, nics_stale=True, nic_failures={**failures, self.nic: failure})
-
-
-class NicRetried(Result, frozen=True):
-    """The pending change of one interface is retried at once."""
-
-    name: str
-    nic: str
-
-    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
-        failures = facts.unit(self.name).nic_failures
-        kept = {known: failure for known, failure in failures.items() if known != self.nic}
-        return _unit(facts, self.name, nic_failures=kept) if kept != failures else facts
-
-
 class Resized(Result, frozen=True):
     """The size was requested."""
 
@@ -474,7 +376,7 @@ class ResizeFailed(Result, frozen=True):
     may_heal: bool = True
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
-        failure = _next(facts.unit(self.name).resize_failure, SYNC, self.reason, self.message, now)
+        failure = next_try(facts.unit(self.name).resize_failure, SYNC, self.reason, self.message, now)
         if not self.may_heal:
             failure = replace(failure, retry_at=None)
         return _unit(replace(facts, changed_at=now.mono), self.name, resize_failure=failure)
@@ -494,7 +396,7 @@ class PodResizeFailed(Result, frozen=True):
     message: str
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
-        failure = _next(facts.resize_failure, SYNC, self.reason, self.message, now)
+        failure = next_try(facts.resize_failure, SYNC, self.reason, self.message, now)
         return replace(facts, changed_at=now.mono, resize_failure=failure)
 
 
@@ -519,7 +421,7 @@ class StopFailed(Result, frozen=True):
     message: str
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
-        failure = _next(facts.stop_failure, SYNC, self.reason, self.message, now)
+        failure = next_try(facts.stop_failure, SYNC, self.reason, self.message, now)
         return replace(facts, stop_failure=failure, changed_at=now.mono)
 
 
@@ -542,7 +444,8 @@ def _count_restart(facts: PodFacts, name: str, now: Now) -> PodFacts:
     return _unit(facts, name, backoff=backoff, exited_at=None)
 
 
-def _next(
+def next_try(
     previous: ActionFailure | None, policy: RetryPolicy, reason: str, message: str, now: Now
 ) -> ActionFailure:
+    """The failure after `previous`, with the time of its next try."""
     return next_failure(previous, policy, reason=reason, message=message, now=now.mono, draw=now.draw)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kubeletx.kube.manifests.machine_form import machine_of
 from kubeletx.kube.requests import is_sidecar as is_sidecar
-from kubeletx.kube.types.core import Container, EphemeralContainer, Pod, ResourceRequirements, VirtualMachine
+from kubeletx.kube.types.core import AnyUnit, Container, EphemeralContainer, Pod, ResourceRequirements
 
 
 class UnitRole(StrEnum):
@@ -70,11 +70,12 @@ def role_of(pod: Pod, name: str) -> UnitRole:
     return UnitRole.REGULAR
 
 
-def spec_of(
-    pod: Pod, name: str, *, on_vm_runtime: bool = False
-) -> Container | EphemeralContainer | VirtualMachine:
-    """The container or machine with this unit's name."""
-    machine = machine_of(pod, on_vm_runtime=on_vm_runtime)
+def spec_of(pod: Pod, name: str, *, own_kernel: bool = False) -> AnyUnit:
+    """Container or machine of a unit's name; the machine has the unit's name.
+
+    `own_kernel`: the pod's runtime runs machines (`WorkloadFacts.has_own_kernel`).
+    """
+    machine = machine_of(pod, on_vm_runtime=own_kernel)
     if machine is not None:
         return replace(machine, name=machine.name.lower())
     for container in (*init_units(pod), *pod.spec.containers, *ephemeral_units(pod)):

@@ -12,6 +12,8 @@ from kubeletx.kube.text.quantity import to_bytes, to_millicores
 from kubeletx.kube.types.core import ResourceRequirements
 
 RESIZED: Final = ("cpu", "memory")
+INFEASIBLE: Final = "Infeasible"
+"""Reason of a resize that its node or runtime can never grant."""
 
 _decoder = msgspec.json.Decoder(ResourceRequirements)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kubeletx.api import InvalidPod
-from kubeletx.kube.types.core import Container, Pod, VirtualMachine
+from kubeletx.kube.types.core import Container, Pod, PodUnit
 
 CREATE_CONTAINER_CONFIG_ERROR: Final = "CreateContainerConfigError"
 CONFIG_POD_SANDBOX_ERROR: Final = "ConfigPodSandboxError"
@@ -25,7 +25,7 @@ class SandboxConfigError(InvalidPod):
         super().__init__(field=field, problem=problem, fix=fix, obj=obj, reason=CONFIG_POD_SANDBOX_ERROR)
 
 
-def path_of(pod: Pod, container: Container | VirtualMachine) -> str:
+def path_of(pod: Pod, container: PodUnit) -> str:
     """Path of the container in the manifest, such as ``spec.containers[0]``."""
     spec = pod.spec
     lists: tuple[tuple[str, tuple[Container, ...]], ...] = (

@@ -20,21 +20,19 @@ from kubeletx.api.names import EVICTED, RUNTIME_NOT_READY, Event
 from ..model.actions import (
     Bind,
     CreateSandbox,
-    DropOverride,
     EnsureImage,
     Look,
     PrepareVolumes,
     ReadMessage,
-    ReadOrders,
     ReleaseVolumes,
     RemoveDirectories,
     Unbind,
 )
+from ..model.draft import Draft, Goal, Notice, Plan
 from ..model.facts import Deletion, DesiredPod, Now, PodFacts
 from ..model.phase import FAILED
 from ..model.roles import init_units, regular_units
-from .draft import Draft, Goal, Notice, Plan
-from .machine_power import is_overridden
+from ..workloads.table import workload_of
 from .progress import has_ended, is_blind, newest, wants_any_unit
 from .sandbox import SandboxNeed, sandbox_need, stop_stale
 from .stop import plan_removal, plan_stop_units
@@ -89,8 +87,7 @@ def _plan_run(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
             draft.do(Bind())
         return draft.plan("waits for a runtime")
     _prepare_volumes(facts, draft)
-    if facts.is_machine:
-        _read_orders(desired, facts, draft)
+    workload_of(facts).plan_first(desired, facts, draft)
     if not _may_act(facts, draft):
         return draft.plan("looks before acting", is_partial=True)
     if _is_held(desired, draft):
@@ -145,7 +142,7 @@ def _plan_delete(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
         if not _may_act(facts, draft):
             return draft.plan("looks before stopping")
         has_stopped = plan_stop_units(
-            desired, facts, draft, leave_sandboxes=facts.is_machine and facts.can_power
+            desired, facts, draft, leave_sandboxes=workload_of(facts).leaves_sandboxes(facts)
         )
         if not has_stopped or not plan_removal(facts, draft):
             return draft.plan("stops and removes")
@@ -170,14 +167,6 @@ def _read_messages(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
             continue
         if unit.id not in facts.unit(container.name).termination_messages:
             draft.do(ReadMessage(name=container.name, unit_id=unit.id, attempt=unit.attempt))
-
-
-def _read_orders(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-    """Plan reading the orders once; drop a power command if the spec's power changed since."""
-    if facts.orders is None:
-        draft.do(ReadOrders())
-    elif facts.orders.power and not is_overridden(desired, facts):
-        draft.do(DropOverride())
 
 
 def _is_forced(desired: DesiredPod) -> bool:

@@ -23,7 +23,7 @@ from ..model.exits import exit_code_of, restarts_of, stored_exit_code
 from ..model.facts import DesiredPod, HookState, Now, PodFacts
 from ..model.restart_policy import LOST_EXIT_CODE, should_restart
 from ..model.roles import ephemeral_units, init_units, is_sidecar, regular_units
-from .machine_power import is_kept, is_wanted_off, was_switched_off
+from ..workloads.table import workload_of
 from .restart_all import due_generation, generation_of, is_outdated, outdated_units
 from .sandbox import current_sandbox
 
@@ -43,19 +43,14 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
 
 def newest(facts: PodFacts, name: str) -> UnitSummary | None:
     """The newest unit of this container on the runtime; None if there is none."""
-    if facts.snapshot is None:
-        return None
-    for unit in facts.snapshot.units:
-        if unit.name == name:
-            return unit
-    return None
+    return facts.newest(name)
 
 
 def is_blind(facts: PodFacts) -> bool:
     """Return True if a list showed a change whose details need a look: a start, an end, an address.
 
-    Units that the stored status already shows need no look, so that a restart of the agent is cheap. A machine needs
-    one: its guest may have rebooted or been resized, which no list shows.
+    Units that the stored status already shows need no look, so that a restart is cheap. A unit
+    that may boot again needs one: its guest may have rebooted, or have been given another size, which no list shows.
     """
     snapshot, previous = facts.snapshot, facts.previous_status
     if snapshot is None:
@@ -65,7 +60,7 @@ def is_blind(facts: PodFacts) -> bool:
         return True
     newest_ones = {unit.name: unit for unit in reversed(snapshot.units)}
     return any(
-        snapshot.status_of(unit.id) is None and (facts.is_machine or not _is_told(previous, unit))
+        snapshot.status_of(unit.id) is None and (facts.own.reboots or not _is_told(previous, unit))
         for unit in newest_ones.values()
     )
 
@@ -128,12 +123,16 @@ def _has_run(status: ContainerStatus) -> bool:
 
 
 def _ended_for_good(desired: DesiredPod, facts: PodFacts, container: Container) -> bool:
-    if not _is_init(desired, container.name) and is_kept(desired, facts, newest(facts, container.name)):
+    if not _is_init(desired, container.name) and _is_kept(desired, facts, container):
         return False
     code = _final_exit_code(facts, container.name)
     if code is None or is_outdated(desired, facts, newest(facts, container.name)):
         return False
     return not _runs_again(desired, facts, container, code)
+
+
+def _is_kept(desired: DesiredPod, facts: PodFacts, container: Container) -> bool:
+    return workload_of(facts).is_kept(desired, facts, newest(facts, container.name))
 
 
 def _runs_again(desired: DesiredPod, facts: PodFacts, container: Container, code: int) -> bool:
@@ -164,7 +163,7 @@ def has_ended(desired: DesiredPod, facts: PodFacts) -> bool:
 
 def wants_any_unit(desired: DesiredPod, facts: PodFacts) -> bool:
     """Return True if a new sandbox would have a unit to run."""
-    if is_wanted_off(desired, facts):
+    if workload_of(facts).is_wanted_off(desired, facts):
         return False
     return not all(_ended_for_good(desired, facts, c) for c in regular_units(desired.pod))
 
@@ -238,7 +237,7 @@ def _init_step(
 
 
 def _due_ephemeral(desired: DesiredPod, facts: PodFacts, sandbox_id: SandboxId | None) -> Iterator[Due]:
-    if sandbox_id is None or facts.is_machine:
+    if sandbox_id is None or facts.own.no_ephemeral:
         return
     for container in ephemeral_units(desired.pod):
         unit = newest(facts, container.name)
@@ -255,9 +254,10 @@ def _due(
 ) -> Due | None:
     unit = newest(facts, container.name)
     known = facts.unit(container.name)
-    if facts.is_machine and (facts.orders is None or is_wanted_off(desired, facts)):
+    workload = workload_of(facts)
+    if not workload.may_start(desired, facts):
         return None
-    if was_switched_off(facts, unit) and unit is not None:
+    if workload.was_switched_off(facts, unit) and unit is not None:
         here = unit.sandbox_id == sandbox_id
         return None if here else Due(name=container.name, attempt=restarts_of(facts, unit) + 1)
     if unit is None:

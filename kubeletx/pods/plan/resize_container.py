@@ -23,16 +23,16 @@ from kubeletx.api.names import MADE_WITH_RESOURCES
 from kubeletx.kube.types.core import Container, Pod, PodCondition, ResourceRequirements
 
 from ..model.actions import ReadOrders, ResizeContainer, StopUnit
+from ..model.draft import Draft
 from ..model.facts import ActionFailure, DesiredPod, PodFacts
 from ..model.roles import init_units, is_sidecar, regular_units
-from ..model.sizes import RESIZED, amounts, is_same, larger, merged, read_resources, resized
-from .draft import Draft
-from .machine_hardware import asked_size, sized, wanted_limits, with_size
+from ..model.sizes import INFEASIBLE, RESIZED, amounts, is_same, larger, merged, read_resources, resized
+from ..workloads.table import workload_of
 from .progress import has_ended, newest
 from .resize_pod import with_pod_granted
 
 PENDING, IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
-DEFERRED, INFEASIBLE, ERROR = "Deferred", "Infeasible", "Error"
+DEFERRED, ERROR = "Deferred", "Error"
 C = TypeVar("C", bound=Container)
 
 
@@ -50,9 +50,9 @@ def granted(unit: UnitSummary, facts: PodFacts) -> ResourceRequirements | None:
 def with_granted(container: C, facts: PodFacts) -> C:
     """The container with its granted resources, if these differ from the spec's."""
     unit = newest(facts, container.name)
-    if facts.is_machine:
-        size = asked_size(unit, facts) if unit is not None else None
-        return replace(container, resources=with_size(container.resources, size)) if size else container
+    own = workload_of(facts).granted(container, unit, facts)
+    if own is not None:
+        return replace(container, resources=own)
     has = granted(unit, facts) if unit is not None else None
     if has is None or is_same(has, container.resources):
         return container
@@ -63,11 +63,10 @@ def granted_pod(pod: Pod, facts: PodFacts) -> Pod:
     """The pod with the granted resources of itself and its containers, as admission counts it."""
     if facts.snapshot is None:
         return pod
-    if pod.spec.virtual_machine is not None:
-        (unit,) = regular_units(pod)
-        machine = replace(pod.spec.virtual_machine, resources=with_granted(unit, facts).resources)
-        return replace(pod, spec=replace(pod.spec, virtual_machine=machine))
-    pod = pod if facts.is_machine else with_pod_granted(pod, facts)
+    whole = workload_of(facts).with_granted(pod, lambda one: with_granted(one, facts).resources)
+    if whole is not None:
+        return whole
+    pod = with_pod_granted(pod, facts)
     spec = pod.spec
     containers = tuple(with_granted(one, facts) for one in spec.containers)
     init = tuple(with_granted(one, facts) if is_sidecar(one) else one for one in spec.init_containers)
@@ -143,19 +142,13 @@ def _open_resizes(desired: DesiredPod, facts: PodFacts) -> Iterator[ActionFailur
     has = with_pod_granted(pod, facts).spec.resources
     if facts.runtime is not None and not is_same(has, pod.spec.resources) and not has_ended(desired, facts):
         yield facts.resize_failure
+    workload = workload_of(facts)
     for container in _resizable(pod):
         unit = newest(facts, container.name)
         if unit is None or not unit.state.is_alive:
             continue
-        if not is_same(with_granted(container, facts).resources, _wanted(container, desired, facts)):
+        if not is_same(with_granted(container, facts).resources, workload.wanted(container, desired, facts)):
             yield facts.unit(container.name).resize_failure
-
-
-def _wanted(container: Container, desired: DesiredPod, facts: PodFacts) -> ResourceRequirements:
-    """Wanted resources of the container; those of a machine may come from a command."""
-    if not facts.is_machine:
-        return container.resources
-    return sized(container.resources, wanted_limits(desired, facts))
 
 
 def _resizable(pod: Pod) -> Iterator[Container]:

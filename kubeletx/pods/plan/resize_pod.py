@@ -19,10 +19,11 @@ from kubeletx.api.names import MADE_WITH_POD_RESOURCES
 from kubeletx.kube.types.core import Container, Pod, ResourceRequirements
 
 from ..model.actions import ReadOrders, ResizePod
+from ..model.draft import Draft
 from ..model.facts import PodFacts
 from ..model.roles import init_units, is_sidecar, regular_units
 from ..model.sizes import RESIZED, is_same, merged, read_resources, resized
-from .draft import Draft
+from ..workloads.table import workload_of
 from .progress import newest
 
 _NOTHING = ResourceRequirements()
@@ -41,7 +42,7 @@ def pod_granted(pod: Pod, facts: PodFacts) -> ResourceRequirements:
 def with_pod_granted(pod: Pod, facts: PodFacts) -> Pod:
     """The pod with the granted resources of the pod as a whole, if these differ from the spec's."""
     has = pod_granted(pod, facts)
-    if facts.is_machine or is_same(has, pod.spec.resources):
+    if workload_of(facts).resizes_itself or is_same(has, pod.spec.resources):
         return pod
     return replace(pod, spec=replace(pod.spec, resources=merged(pod.spec.resources, has)))
 

@@ -7,8 +7,8 @@ import enum
 from kubeletx.api import SandboxState, SandboxSummary, UnitState
 
 from ..model.actions import StopSandbox, StopUnit
+from ..model.draft import Draft
 from ..model.facts import DesiredPod, PodFacts
-from .draft import Draft
 
 
 class SandboxNeed(enum.Enum):

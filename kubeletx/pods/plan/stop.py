@@ -15,9 +15,9 @@ from __future__ import annotations
 from kubeletx.api import SandboxState, UnitState, UnitSummary
 
 from ..model.actions import RemoveSandbox, RemoveUnit, StopSandbox, StopUnit
+from ..model.draft import Draft
 from ..model.facts import DesiredPod, PodFacts
 from ..model.roles import init_units, is_sidecar
-from .draft import Draft
 
 MINIMUM_GRACE_SECONDS = 1
 OVERTAKE_SECONDS = 1

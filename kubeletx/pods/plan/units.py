@@ -8,13 +8,12 @@ from kubeletx.kube.manifests.hashes import container_hash
 from kubeletx.kube.types.core import Container, Probe
 
 from ..model.actions import RemoveSandbox, RemoveUnit, ResizePod, RunPostStart, StartUnit, StopUnit
+from ..model.draft import Draft
 from ..model.facts import DesiredPod, HookState, Now, PodFacts
 from ..model.restart_policy import RESTART_ALL, SPEC_CHANGED
 from ..model.roles import init_units, is_sidecar, regular_units
-from .draft import Draft
+from ..workloads.table import workload_of
 from .garbage import dead_objects
-from .machine_hardware import NO_EPHEMERAL, plan_devices
-from .machine_power import plan_power
 from .progress import due_units, newest, was_cut_off
 from .resize_container import plan_resize
 from .resize_pod import plan_pod_resize
@@ -33,21 +32,20 @@ def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
     assert sandbox is not None
     if _restarts_all(desired, facts, draft):
         return
-    if not facts.is_machine:
+    workload = workload_of(facts)
+    if not workload.resizes_itself:
         plan_pod_resize(desired.pod, facts, draft)
-    if facts.is_machine and desired.pod.spec.ephemeral_containers:
-        draft.refuse(RUNTIME_UNSUPPORTED, NO_EPHEMERAL)
+    if facts.own.no_ephemeral and desired.pod.spec.ephemeral_containers:
+        draft.refuse(RUNTIME_UNSUPPORTED, facts.own.no_ephemeral)
     for container in (*(c for c in init_units(desired.pod) if is_sidecar(c)), *regular_units(desired.pod)):
         unit = newest(facts, container.name)
         if draft.is_busy(ResizePod.subject):
             continue  # it changes units too, one call at a time for each
         if unit is not None and unit.sandbox_id == sandbox.id:
             _tend(container, unit, facts, draft)
-            if not facts.is_machine:
+            if not workload.resizes_itself:
                 plan_resize(container, unit, facts, draft)
-            if facts.is_machine and facts.orders is not None:
-                plan_power(unit, desired, facts, draft)
-                plan_devices(unit, desired, facts, draft)
+            workload.plan_unit(unit, desired, facts, draft)
     for container in (c for c in init_units(desired.pod) if not is_sidecar(c)):
         unit = newest(facts, container.name)
         if unit is not None and unit.sandbox_id == sandbox.id and unit.state is UnitState.UNKNOWN:

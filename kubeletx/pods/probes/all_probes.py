@@ -10,9 +10,9 @@ from kubeletx.api import Clock, EventSink, KubeletxError, ObjectRef, PodUid, Run
 from kubeletx.api.counting import LabelledDurations
 from kubeletx.runtimes.registry import RuntimeRegistry
 
+from ..model.draft import Goal
 from ..model.facts import DesiredPod, PodFacts, ProbeFacts
 from ..model.roles import init_units, regular_units
-from ..plan.draft import Goal
 from . import ProbeSet, targets_of
 from .outcome import ProbeKind, ProbeOutcome
 from .targets import has_probes

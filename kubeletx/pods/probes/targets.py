@@ -96,7 +96,7 @@ def _seen(facts: PodFacts, container: Container) -> ProbeTarget | None:
     if unit is None or not unit.state.is_alive or _has_open_hook(facts, unit):
         return None
     status = facts.snapshot.status_of(unit.id) if facts.snapshot is not None else None
-    if status is None and facts.is_machine and facts.recovered:
+    if status is None and facts.own.reboots and facts.recovered:
         return _stored(facts, container)  # the look that is under way tells whether it has rebooted
     previous = previous_of(facts.previous_status, container.name)
     is_known = facts.recovered and is_of_unit(previous, unit.id)

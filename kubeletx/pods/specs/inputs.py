@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from kubeletx.api import IdMapping, ImageStatus, LogMode, RuntimeName, Traits, UnitId
-from kubeletx.kube.types.core import Container, Pod, VirtualMachine
+from kubeletx.kube.types.core import Pod, PodUnit
 from kubeletx.volumes.cluster_objects import ObjectSet
 
 from ..model.node_context import NodeContext
@@ -24,7 +24,7 @@ class UnitInputs(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     pod: Pod
-    container: Container | VirtualMachine
+    container: PodUnit
     node: NodeContext
     attempt: int
     runtime_name: RuntimeName

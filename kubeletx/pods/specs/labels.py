@@ -10,7 +10,7 @@ import msgspec
 
 from kubeletx.api import RuntimeName, names
 from kubeletx.kube.manifests.hashes import container_hash
-from kubeletx.kube.types.core import Container, Pod, VirtualMachine
+from kubeletx.kube.types.core import Pod, PodUnit, VirtualMachine
 
 from ..model.node_context import NodeContext
 from ..model.sizes import resized, resources_text
@@ -45,13 +45,13 @@ def sandbox_annotations(
 
 
 def unit_labels(
-    pod: Pod, container: Container | VirtualMachine, context: NodeContext, runtime_name: RuntimeName
+    pod: Pod, container: PodUnit, context: NodeContext, runtime_name: RuntimeName
 ) -> dict[str, str]:
     """Labels of one unit: identity of the pod, and the container's name."""
     return {**_identity(pod, context, runtime_name), names.CONTAINER_NAME: container.name}
 
 
-def unit_annotations(pod: Pod, container: Container | VirtualMachine, attempt: int) -> dict[str, str]:
+def unit_annotations(pod: Pod, container: PodUnit, attempt: int) -> dict[str, str]:
     """Hash, restart count, termination message, hooks, ports and grace of one container."""
     found = {
         names.CONTAINER_HASH: container_hash(container),

@@ -19,7 +19,7 @@ from kubeletx.kube.requests import (
     is_sidecar,
 )
 from kubeletx.kube.text.quantity import Quantity, parse, to_bytes, to_millicores
-from kubeletx.kube.types.core import Container, Pod, ResourceRequirements, VirtualMachine
+from kubeletx.kube.types.core import Container, Pod, PodUnit, ResourceRequirements
 
 from ..model.node_context import NodeContext
 from .host_facts import page_size_name
@@ -33,7 +33,7 @@ NODE_CRITICAL_CLASS: Final = "system-node-critical"
 CRITICAL_PRIORITY: Final = 2_000_000_000
 
 
-def unit_resources(pod: Pod, container: Container | VirtualMachine, context: NodeContext) -> Resources:
+def unit_resources(pod: Pod, container: PodUnit, context: NodeContext) -> Resources:
     """Limits of one container or machine; the pod's own limits apply where it has none."""
     needs = container.resources
     cpu_request, memory_request = _request(needs, "cpu"), _request(needs, "memory")
@@ -111,7 +111,7 @@ def cpu_quota_us(millicores: int, period_us: int) -> int:
     return max(MIN_QUOTA_US, millicores * period_us // 1000)
 
 
-def oom_score_adj(pod: Pod, container: Container | VirtualMachine, memory_capacity_bytes: int) -> int:
+def oom_score_adj(pod: Pod, container: PodUnit, memory_capacity_bytes: int) -> int:
     """OOM score adjustment of the container."""
     qos = qos_class(pod.spec)
     if is_node_critical(pod) or qos == GUARANTEED:

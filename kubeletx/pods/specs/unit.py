@@ -19,18 +19,18 @@ from kubeletx.api import (
     Process,
     UnitSpec,
 )
-from kubeletx.kube.types.core import Container, Pod, VirtualMachine
+from kubeletx.kube.types.core import Container, Pod, PodUnit, VirtualMachine
 from kubeletx.volumes.cluster_objects import ObjectSet
 from kubeletx.volumes.env_file import EnvFiles
 
 from ..logs.paths import log_path
 from ..model.node_context import NodeContext
 from ..model.spec_errors import path_of
+from ..workloads.machine.spec import build_machine
 from .environment import as_variables, build_environment
 from .extras import GivenExtras, extra_annotations
 from .inputs import UnitInputs
 from .labels import unit_annotations, unit_labels
-from .machine import build_machine
 from .process_size import ProcessSize
 from .resources import unit_resources
 from .security import process_security
@@ -140,5 +140,5 @@ def _mapped(mounts: Sequence[Mount], mappings: tuple[IdMapping, ...] | None) -> 
     )
 
 
-def _image(container: Container | VirtualMachine, image: ImageStatus | None) -> ImageSpec:
+def _image(container: PodUnit, image: ImageStatus | None) -> ImageSpec:
     return ImageSpec(requested=container.image, ref=image.ref if image is not None else "")

@@ -23,16 +23,14 @@ Rules that are more than the sum of these:
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 
 from msgspec.structs import replace
 
 from kubeletx.api import RuntimeName, UnitState, UnitSummary
-from kubeletx.kube.manifests.machine_form import machine_of
 from kubeletx.kube.qos import qos_class
 from kubeletx.kube.requests import effective_requests, enforceable_limits
-from kubeletx.kube.text.quantity import from_bytes, to_bytes, to_millicores
 from kubeletx.kube.types.core import (
     ContainerStatus,
     HostIP,
@@ -40,41 +38,25 @@ from kubeletx.kube.types.core import (
     PodIP,
     PodStatus,
     ResourceRequirements,
-    VirtualMachine,
-    VirtualMachineStatus,
 )
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
+from ..model.draft import Goal
 from ..model.facts import DesiredPod, Fact, Now, PodFacts, Rejection
 from ..model.frame import frame_of
 from ..model.phase import FAILED, FINAL, PENDING, RUNNING, phase_of
 from ..model.roles import regular_units
-from ..plan.draft import Goal
-from ..plan.machine_power import own_hold, was_switched_off
 from ..plan.pod import goal_of
 from ..plan.progress import newest
 from ..plan.resize_container import granted_pod
 from ..plan.sandbox import current_sandbox
+from ..workloads.table import workload_for
 from .conditions import build_conditions, has_ready_sandbox
 from .containers import ephemeral_statuses, init_statuses, regular_statuses
 from .end import ended_statuses
 from .waiting import pull_error_ends_at
 
 REJECTED = "Pod was rejected: "
-
-_POWER = {
-    UnitState.CREATED: "nostate",
-    UnitState.RUNNING: "running",
-    UnitState.PAUSED: "paused",
-    UnitState.SUSPENDED: "suspended",
-    UnitState.EXITED: "shutdown",
-    UnitState.UNKNOWN: "nostate",
-}
-
-
-_STATES = {UnitState.PAUSED: "Paused", UnitState.SUSPENDED: "Suspended"}
-CRASHES = frozenset({"Crashed", "GuestCrashed", "Panicked", "GuestPanicked", "Watchdog", "OOMKilled"})
-"""Reasons of an end that was the guest's or the emulator's failure."""
 
 
 class NodeIdentity(Fact, frozen=True, kw_only=True):
@@ -116,7 +98,7 @@ def build_status(desired: DesiredPod, facts: PodFacts, now: Now, node: NodeIdent
     regular = _unready(regular) if end.phase in FINAL else regular
     pod_ips = _pod_ips(pod, facts, node)
     whole = _whole(pod, facts) if _is_placed(facts) else ResourceRequirements()
-    return PodStatus(
+    status = PodStatus(
         observed_generation=pod.metadata.generation,
         phase=end.phase,
         reason=end.reason,
@@ -131,12 +113,12 @@ def build_status(desired: DesiredPod, facts: PodFacts, now: Now, node: NodeIdent
         container_statuses=regular,
         ephemeral_container_statuses=ephemeral_statuses(frame) if facts.rejection is None else (),
         qos_class=(previous.qos_class if previous is not None else None) or qos_class(pod.spec),
-        virtual_machine_status=_machine(pod, facts, regular),
         nominated_node_name=pod.status.nominated_node_name,
         resource_claim_statuses=pod.status.resource_claim_statuses,
         allocated_resources=whole.requests,
         resources=whole,
     )
+    return workload_for(pod, facts).with_status(status, pod, facts)
 
 
 def stored_rejection(status: PodStatus | None) -> Rejection | None:
@@ -312,72 +294,3 @@ def _version(ip: str) -> int | None:
         return ipaddress.ip_address(ip).version
     except ValueError:
         return None
-
-
-# --- the machine ---------------------------------------------------------------------------------------
-
-
-def _machine(pod: Pod, facts: PodFacts, statuses: tuple[ContainerStatus, ...]) -> VirtualMachineStatus | None:
-    machine = machine_of(pod, on_vm_runtime=facts.is_machine)
-    if machine is None or not statuses:
-        return None
-    status = statuses[0]
-    unit = newest(facts, status.name)
-    ended = status.last_state.terminated
-    return VirtualMachineStatus(
-        name=machine.name,
-        virtual_machine_id=status.container_id,
-        image_id=status.image_id or None,
-        image=status.image,
-        state=_state_word(unit, status, facts),
-        last_termination_state=ended.reason if ended is not None else None,
-        power_state=_power(unit, status, facts),
-        ready=status.ready,
-        restart_count=status.restart_count,
-        resources=_granted(machine, unit, facts),
-    )
-
-
-def _power(unit: UnitSummary | None, status: ContainerStatus, facts: PodFacts) -> str:
-    if unit is None:
-        return "nostate"
-    ended = status.state.terminated or status.last_state.terminated
-    if unit.state is UnitState.EXITED and ended is not None and not was_switched_off(facts, unit):
-        return "crashed" if ended.reason in CRASHES else "shutdown"
-    return "crashed" if own_hold(facts, unit) in CRASHES else _POWER[unit.state]
-
-
-def _state_word(unit: UnitSummary | None, status: ContainerStatus, facts: PodFacts) -> str:
-    """State of a machine as one word for users: what the guest does, or why it does not run."""
-    if unit is not None and unit.state in _STATES:
-        return _STATES[unit.state]
-    if was_switched_off(facts, unit):
-        return "Shutdown"
-    if status.state.running is not None:
-        return "Running"
-    return "Terminated" if status.state.terminated is not None else "Waiting"
-
-
-def _granted(machine: VirtualMachine, unit: UnitSummary | None, facts: PodFacts) -> ResourceRequirements:
-    """The machine's present resources by its runtime, in place of the requested limits."""
-    status = facts.snapshot.status_of(unit.id) if facts.snapshot is not None and unit is not None else None
-    found = status.resources if status is not None else {}
-    limits = dict(machine.resources.limits)
-    if (cpu := found.get("cpu_limit_millicores")) is not None:
-        limits["cpu"] = _same_or(limits.get("cpu"), cpu, to_millicores, f"{cpu}m")
-    elif (vcpus := found.get("vcpus")) is not None:
-        limits["cpu"] = _same_or(limits.get("cpu"), vcpus, _vcpus, str(vcpus))
-    memory = found.get("memory_limit_bytes", found.get("memory_bytes"))
-    if memory is not None:
-        limits["memory"] = _same_or(limits.get("memory"), memory, to_bytes, from_bytes(memory))
-    return replace(machine.resources, limits=limits)
-
-
-def _vcpus(text: str) -> int:
-    """Number of virtual CPUs for a CPU amount; a fraction is rounded up."""
-    return max(-(-to_millicores(text) // 1000), 1)
-
-
-def _same_or(text: str | None, found: int, read: Callable[[str], int], otherwise: str) -> str:
-    """The manifest's own spelling if it means the same value; otherwise the given text."""
-    return text if text is not None and read(text) == found else otherwise

@@ -19,13 +19,13 @@ from kubeletx.kube.types.core import ContainerStatus, Pod, PodCondition, PodStat
 from ..model.facts import DesiredPod, PodFacts
 from ..model.phase import FAILED, FINAL, PENDING, SUCCEEDED
 from ..model.roles import init_units, is_sidecar, regular_units
-from ..plan.machine_power import MACHINE_WORDS, own_hold, was_switched_off
 from ..plan.progress import newest
 from ..plan.resize_container import IN_PROGRESS as RESIZE_IN_PROGRESS
 from ..plan.resize_container import PENDING as RESIZE_PENDING
 from ..plan.resize_container import resize_conditions
 from ..plan.restart_all import has_rule, is_restarting
 from ..plan.sandbox import SandboxNeed, sandbox_need
+from ..workloads.table import WORKLOAD_CONDITIONS, workload_for, workload_of
 
 TRUE, FALSE = "True", "False"
 UNKNOWN_STATUSES = "UnknownContainerStatuses"
@@ -51,7 +51,7 @@ OURS = frozenset(
         names.RUNTIME_REACHABLE,
         names.UNITS_RUNNING,
         names.ALL_CONTAINERS_RESTARTING,
-        names.VM_READY,
+        *WORKLOAD_CONDITIONS,
         names.MANIFEST_VALID,
         RESIZE_PENDING,
         RESIZE_IN_PROGRESS,
@@ -79,7 +79,7 @@ def build_conditions(
         *_runtime_reachable(desired, facts, previous, statuses),
         *_units_running(facts),
         *_restarting_all(desired, facts, phase),
-        *_machine_ready(desired, facts, containers_ready, statuses),
+        *_of_workload(desired, facts, containers_ready, statuses),
         *resize_conditions(desired, facts),
         *_manifest_valid(desired),
     )
@@ -298,40 +298,25 @@ def _restarting_all(desired: DesiredPod, facts: PodFacts, phase: str) -> Iterato
         yield PodCondition(type=type_, status=FALSE)
 
 
-def _machine_ready(
+def _of_workload(
     desired: DesiredPod, facts: PodFacts, containers_ready: PodCondition, statuses: Sequence[ContainerStatus]
 ) -> Iterator[PodCondition]:
-    """Yield the condition of machine pods: the guest runs and is ready, or the reason it is not."""
-    if not facts.is_machine and desired.pod.spec.virtual_machine is None:
-        return
-    if containers_ready.status == TRUE:
-        yield PodCondition(type=names.VM_READY, status=TRUE)
-        return
-    state = statuses[-1].state if statuses else None
-    reason, message = containers_ready.reason, containers_ready.message
-    if _resting(facts):
-        reason, message = next(iter(_units_running(facts))).reason, _resting(facts)
-    elif state is not None and state.waiting is not None and state.waiting.reason:
-        reason, message = state.waiting.reason, state.waiting.message
-    elif state is not None and state.terminated is not None:
-        reason, message = state.terminated.reason, state.terminated.message
-    yield PodCondition(type=names.VM_READY, status=FALSE, reason=reason, message=message)
+    """The condition that only pods of this workload have."""
+    resting = next(_units_running(facts), None)
+    found = workload_for(desired.pod, facts).condition(containers_ready, resting, statuses)
+    if found is not None:
+        yield found
 
 
 def _resting(facts: PodFacts) -> str:
     if facts.snapshot is None:
         return ""
-    told = []
+    told, workload = [], workload_of(facts)
     for unit in facts.snapshot.units:
         if newest(facts, unit.name) is not unit:
             continue
-        if unit.state in (UnitState.PAUSED, UnitState.SUSPENDED):
-            why = own_hold(facts, unit)
-            word = MACHINE_WORDS[unit.state] if facts.is_machine else unit.state.value
-            told.append(f"{unit.name} is {word}" + (f" ({why})" if why else ""))
-        elif was_switched_off(facts, unit):
-            told.append(f"{unit.name} is off")
-    return ", ".join(told)
+        told.append(workload.resting(facts, unit))
+    return ", ".join(filter(None, told))
 
 
 def _manifest_valid(desired: DesiredPod) -> Iterator[PodCondition]:

@@ -38,7 +38,6 @@ from ..model.facts import HookState
 from ..model.frame import Frame, at_ns, bare_id, is_of_unit, previous_of
 from ..model.restart_policy import LOST_EXIT_CODE
 from ..model.roles import ephemeral_units, init_units, is_sidecar, regular_units
-from ..plan.machine_hardware import NO_EPHEMERAL
 from ..plan.progress import is_started, newest
 from ..plan.resize_container import with_granted
 from ..plan.restart_all import end_by_restart, generation_of, is_outdated
@@ -61,12 +60,13 @@ def regular_statuses(frame: Frame) -> tuple[ContainerStatus, ...]:
 
 def ephemeral_statuses(frame: Frame) -> tuple[ContainerStatus, ...]:
     """One per ephemeral container in spec order."""
-    show = _unsupported if frame.facts.is_machine else partial(_status, frame, is_ephemeral=True)
+    refusal = frame.facts.own.no_ephemeral
+    show = partial(_unsupported, refusal) if refusal else partial(_status, frame, is_ephemeral=True)
     return tuple(map(show, ephemeral_units(frame.desired.pod)))
 
 
-def _unsupported(container: Container) -> ContainerStatus:
-    waiting = ContainerStateWaiting(reason=RUNTIME_UNSUPPORTED, message=NO_EPHEMERAL)
+def _unsupported(refusal: str, container: Container) -> ContainerStatus:
+    waiting = ContainerStateWaiting(reason=RUNTIME_UNSUPPORTED, message=refusal)
     state = ContainerState(waiting=waiting)
     return ContainerStatus(
         name=container.name, ready=False, restart_count=0, image=container.image, image_id="", state=state

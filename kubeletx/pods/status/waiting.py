@@ -11,9 +11,9 @@ from ..model.facts import ActionFailure, UnitFacts
 from ..model.frame import Frame
 from ..model.restart_policy import should_restart
 from ..model.roles import init_units, is_sidecar
-from ..plan.machine_power import is_wanted_off
 from ..plan.progress import newest
 from ..plan.restart_all import MESSAGE, RESTARTING_ALL, is_outdated, is_restarting
+from ..workloads.table import workload_of
 
 CRASH_LOOP = "CrashLoopBackOff"
 IMAGE_BACKOFF = "ImagePullBackOff"
@@ -26,7 +26,7 @@ def runs_again(frame: Frame, container: Container, unit: UnitSummary, is_init: b
     """Return True if the container, whose newest unit does not live, will be started again."""
     if not frame.will_run:
         return False
-    if is_wanted_off(frame.desired, frame.facts):
+    if workload_of(frame.facts).is_wanted_off(frame.desired, frame.facts):
         return False
     if unit.state is not UnitState.EXITED or is_outdated(frame.desired, frame.facts, unit):
         return True

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
-from structlog.typing import FilteringBoundLogger
 
-from kubeletx.api import KubeletxError, PodUid, TimedOut, Unavailable
+from kubeletx.api import PodUid, Unavailable
 from kubeletx.kube.types.core import Container, LifecycleHandler, Pod
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 
+from ..call_errors import after_error as after_error
+from ..call_errors import is_silence as is_silence
+from ..call_errors import level_of as level_of
 from ..dependencies import PodDependencies
 from ..model.actions import RunPostStart, StopUnit
 from ..model.facts import DesiredPod, Now, PodFacts
-from ..model.results import Result, Together, Unsettled
 from ..overrides import OverrideFiles
 from ..pod_events import PodEvents
 from ..preemption import Preemption
@@ -93,20 +94,3 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True):
             seconds=seconds,
             events=self.events,
         )
-
-
-def after_error(error: KubeletxError, now: Now, result: Result) -> Result:
-    """`result`; after a timeout also a look that begins when the call can no longer take effect."""
-    if isinstance(error, TimedOut):
-        return Together((result, Unsettled(now.mono)))
-    return result
-
-
-def is_silence(error: KubeletxError) -> bool:
-    """Return True if the error is a missing answer, not a refusal: an outage records no event for each failed call."""
-    return isinstance(error, Unavailable)
-
-
-def level_of(error: KubeletxError, log: FilteringBoundLogger) -> Callable[..., object]:
-    """The log level of a failed call: an outage of the runtime has its own log line."""
-    return log.debug if is_silence(error) else log.warning

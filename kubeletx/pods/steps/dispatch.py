@@ -12,18 +12,19 @@ from ..model import results
 from ..model.actions import Action
 from ..model.facts import HookState
 from ..model.results import Result
+from ..workloads.actions import OWN_ROWS
+from ..workloads.rows import OwnRow
 from .bind import bind, unbind
 from .context import StepContext
-from .devices import attach_nic, detach_nic, list_nics, resize_unit
 from .directories import remove_directories
 from .ensure_image import ensure_image
 from .look import look
 from .orders import drop_override, read_orders
+from .own import OwnStep
 from .post_start import run_post_start
 from .read_message import read_message
 from .resize import resize_container, resize_pod
 from .sandbox import create_sandbox, remove_sandbox, stop_sandbox
-from .set_power import set_power
 from .start_unit import start_unit
 from .stop_unit import remove_unit, stop_unit
 from .volumes import prepare_volumes, release_volumes
@@ -44,8 +45,12 @@ def _volumes(_: Action, reason: str, message: str) -> Result:
     return results.VolumesFailed(reason, message)
 
 
-def _resize(action: act.ResizeUnit | act.ResizeContainer, reason: str, message: str) -> Result:
+def _resize(action: act.ResizeContainer, reason: str, message: str) -> Result:
     return results.ResizeFailed(action.name, reason, message)
+
+
+def _own(row: OwnRow) -> Row:
+    return Row(lambda step, action: row.step(OwnStep.of(step), action), row.failure)
 
 
 ROWS: Final[Mapping[type[Action], Row]] = {
@@ -67,11 +72,6 @@ ROWS: Final[Mapping[type[Action], Row]] = {
     act.StopUnit: Row(stop_unit, _stop),
     act.ReadOrders: Row(lambda step, _: read_orders(step), _stop),
     act.DropOverride: Row(lambda step, _: drop_override(step), _stop),
-    act.SetPower: Row(set_power, lambda a, *why: results.PowerFailed(a.name, *why)),
-    act.ListNics: Row(list_nics, lambda a, *why: results.NicsUnlisted(a.name, *why)),
-    act.AttachNic: Row(attach_nic, lambda a, *why: results.NicFailed(a.name, a.nic.name or "", *why)),
-    act.DetachNic: Row(detach_nic, lambda a, *why: results.NicFailed(a.name, a.nic_name, *why)),
-    act.ResizeUnit: Row(resize_unit, _resize),
     act.ResizeContainer: Row(resize_container, _resize),
     act.ResizePod: Row(resize_pod, lambda _, *why: results.PodResizeFailed(*why)),
     act.RemoveUnit: Row(remove_unit, _stop),
@@ -80,6 +80,7 @@ ROWS: Final[Mapping[type[Action], Row]] = {
     act.ReleaseVolumes: Row(lambda step, _: release_volumes(step), _volumes),
     act.RemoveDirectories: Row(lambda step, _: remove_directories(step), _stop),
     act.Unbind: Row(lambda step, _: unbind(step), _stop),
+    **{kind: _own(row) for kind, row in OWN_ROWS.items()},
 }
 """A row for every action; a test checks that none is missing."""
 

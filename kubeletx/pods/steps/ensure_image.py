@@ -12,12 +12,12 @@ from .context import StepContext
 
 async def ensure_image(step: StepContext, action: EnsureImage) -> Result:
     """Pull the image if its pull policy demands it."""
-    name, is_machine = action.name, step.facts.is_machine
+    name, own_kernel = action.name, step.facts.own.has_own_kernel
     user = ImageUser(
-        container=spec_of(step.pod, name, on_vm_runtime=is_machine),
+        container=spec_of(step.pod, name, own_kernel=own_kernel),
         pod=step.pod,
         source=step.desired.source,
-        is_machine=is_machine,
+        is_machine=own_kernel,
         handle=step.handle,
         events=step.events,
     )

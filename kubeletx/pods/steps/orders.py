@@ -1,12 +1,12 @@
-"""Read or drop operators' requests for a machine."""
+"""Read or drop what operators asked of a pod."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
 from ..model import results
-from ..model.machine_requests import Orders
 from ..model.results import Result
+from ..workloads.requests import Orders
 from .context import StepContext
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import structlog
 from msgspec.structs import replace
 
@@ -22,16 +24,18 @@ from ..dependencies import PodDependencies
 from ..model import results
 from ..model.actions import ResizeContainer, ResizePod
 from ..model.facts import ActionFailure, DesiredPod, PodFacts
-from ..model.machine_requests import Granted, Orders
+from ..model.grants import Granted, Grants
 from ..model.phase import FINAL
 from ..model.results import Result
-from ..model.sizes import lowers_memory
+from ..model.sizes import INFEASIBLE, lowers_memory
 from ..plan.progress import newest
-from ..plan.resize_container import DEFERRED, INFEASIBLE, granted, granted_pod, largest_pod
+from ..plan.resize_container import DEFERRED, granted, granted_pod, largest_pod
 from ..plan.resize_pod import heirs, pod_granted, with_pod_granted
 from .context import StepContext, after_error, is_silence, level_of
 
 log = structlog.get_logger(__name__)
+
+G = TypeVar("G", bound=Grants)
 
 
 async def resize_container(step: StepContext, action: ResizeContainer) -> Result:
@@ -67,7 +71,7 @@ async def resize_pod(step: StepContext, action: ResizePod) -> Result:
         await specs.limit_pod(largest_pod(step.pod, step.facts))
         for unit in heirs(step.pod, step.facts):
             await _update(step, step.pod, unit.name, unit.id)
-        after = _given(step.facts.orders or Orders(), action)
+        after = _given(step.facts.orders or Grants(), action)
         await specs.limit_pod(largest_pod(step.pod, replace(step.facts, orders=after)))
         await step.overrides.amend(step.worker, lambda orders: _given(orders, action))
     except KubeletxError as error:
@@ -132,11 +136,11 @@ def _check_use(used: int, wanted: ResourceRequirements) -> None:
         raise Conflict(f"attempting to set memory limit ({limit}) below current usage ({used})")
 
 
-def _given(orders: Orders, action: ResizePod) -> Orders:
+def _given(orders: G, action: ResizePod) -> G:
     return replace(orders, granted_pod=action.resources)
 
 
-def _with(orders: Orders, action: ResizeContainer) -> Orders:
+def _with(orders: G, action: ResizeContainer) -> G:
     given = Granted(unit_id=action.unit_id, resources=action.resources, restart=action.restart)
     return replace(orders, granted={**orders.granted, action.name: given})
 

@@ -14,9 +14,9 @@ from kubeletx.api import (
     ClusterObjects,
     IdMapping,
     KubeletxError,
-    Machine,
     ObjectRef,
     PodUid,
+    Process,
     Resources,
     SandboxSpec,
     Unavailable,
@@ -24,14 +24,8 @@ from kubeletx.api import (
     UnitSpec,
     UnitState,
 )
-from kubeletx.api.names import (
-    MADE_WITH_NICS,
-    MADE_WITH_RESOURCES,
-    MADE_WITH_SIZE,
-    RESTART_GENERATION,
-    Event,
-)
-from kubeletx.kube.types.core import Container, EphemeralContainer, Pod, VirtualMachine
+from kubeletx.api.names import MADE_WITH_RESOURCES, RESTART_GENERATION, Event
+from kubeletx.kube.types.core import AnyUnit, Container, EphemeralContainer, Pod, PodUnit
 from kubeletx.runtimes.binding.selection import HANDLER_MARK
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.volumes.cluster_objects import ObjectSet
@@ -43,11 +37,9 @@ from ..dependencies import PodDependencies
 from ..model.actions import StartUnit
 from ..model.facts import DesiredPod, PodFacts
 from ..model.roles import field_of, spec_of
-from ..model.sizes import resources_text
+from ..model.sizes import INFEASIBLE, resources_text
 from ..model.spec_errors import CREATE_CONTAINER_CONFIG_ERROR
-from ..plan.machine_hardware import made_with_nics, size_key, sized, wanted_limits, wanted_nics
-from ..plan.machine_power import wanted_power
-from ..plan.resize_container import DEFERRED, INFEASIBLE, largest_pod, with_granted
+from ..plan.resize_container import DEFERRED, largest_pod, with_granted
 from ..plan.resize_pod import with_pod_granted
 from ..specs import (
     PodWarning,
@@ -60,9 +52,9 @@ from ..specs import (
     service_variables,
     skipped_names,
 )
-from ..specs.machine import build_nic
 from ..specs.resources import unit_resources
 from ..specs.service_variables import MASTER_NAMESPACE
+from ..workloads.table import workload_of
 
 
 class SpecBuilder:
@@ -111,10 +103,9 @@ class SpecBuilder:
     ) -> UnitSpec:
         """Spec of the unit, with everything of the node that it uses."""
         pod, name = desired.pod, action.name
-        container = spec_of(pod, name, on_vm_runtime=facts.is_machine)
-        if isinstance(container, VirtualMachine):
-            container = _sized(container, pod, facts)
-        elif isinstance(container, Container) and _is_refused(facts, name):
+        workload = workload_of(facts)
+        container = workload.shaped(spec_of(pod, name, own_kernel=facts.own.has_own_kernel), pod, facts)
+        if isinstance(container, Container) and _is_refused(facts, name):
             container = with_granted(container, facts)
         image = facts.unit(name).image
         if _was_resized_by_restart(facts, name):  # what it had is free now that it has stopped
@@ -139,18 +130,17 @@ class SpecBuilder:
             extras=await gather_extras(providers, pod, shaped) if providers else (),
         )
         spec = await compose_unit(inputs, self._deps.volumes, prepared)
-        if not isinstance(spec.detail, Machine):
+        if isinstance(spec.detail, Process):
             made_with = {MADE_WITH_RESOURCES: resources_text(container.resources)}
             spec = replace(spec, annotations={**spec.annotations, **made_with})
         if action.generation:
             spec = replace(spec, annotations={**spec.annotations, RESTART_GENERATION: str(action.generation)})
-        return spec if not isinstance(spec.detail, Machine) else _with_orders(spec, spec.detail, pod, facts)
+        return workload.with_orders(spec, pod, facts)
 
     def resources(self, pod: Pod, facts: PodFacts, name: str) -> Resources:
         """Resources that a living unit should have now, by this spec of the pod."""
-        unit = spec_of(pod, name, on_vm_runtime=facts.is_machine)
-        if isinstance(unit, VirtualMachine):
-            unit = _sized(unit, pod, facts)
+        unit = spec_of(pod, name, own_kernel=facts.own.has_own_kernel)
+        unit = workload_of(facts).shaped(unit, pod, facts)
         return unit_resources(pod, _as_container(unit), self._deps.node)
 
     async def limit_pod(self, pod: Pod) -> None:
@@ -191,7 +181,7 @@ class SpecBuilder:
             cluster.leave(uid)
 
     async def _environment_of(
-        self, desired: DesiredPod, container: Container | VirtualMachine
+        self, desired: DesiredPod, container: PodUnit
     ) -> tuple[ObjectSet | None, dict[str, str]]:
         """Objects that the environment refers to, and service variables. Keys that are skipped become events."""
         cluster, pod = self._cluster(desired), desired.pod
@@ -246,27 +236,6 @@ class SpecBuilder:
         return parent
 
 
-def _sized(machine: VirtualMachine, pod: Pod, facts: PodFacts) -> VirtualMachine:
-    """The machine with its wanted limits, from the spec or a command."""
-    limits = wanted_limits(_desired(pod), facts)
-    return replace(machine, resources=sized(machine.resources, limits))
-
-
-def _with_orders(spec: UnitSpec, machine: Machine, pod: Pod, facts: PodFacts) -> UnitSpec:
-    """Set the wanted power and interfaces, and the annotation of what the machine is made with."""
-    desired = _desired(pod)
-    notes = {
-        MADE_WITH_NICS: made_with_nics(desired, facts),
-        MADE_WITH_SIZE: size_key(wanted_limits(desired, facts)),
-    }
-    detail = replace(
-        machine,
-        power=wanted_power(desired, facts).value,
-        nics=tuple(build_nic(nic) for nic in wanted_nics(desired, facts).values()),
-    )
-    return replace(spec, detail=detail, annotations={**spec.annotations, **notes})
-
-
 def _was_resized_by_restart(facts: PodFacts, name: str) -> bool:
     known = facts.orders.granted.get(name) if facts.orders is not None else None
     return known is not None and known.restart
@@ -278,18 +247,14 @@ def _is_refused(facts: PodFacts, name: str) -> bool:
     return failure is not None and failure.reason in (DEFERRED, INFEASIBLE)
 
 
-def _desired(pod: Pod) -> DesiredPod:
-    return DesiredPod(uid=pod.uid, pod=pod, source="", spec_hash="")
-
-
 def _pod_ips(facts: PodFacts) -> tuple[str, ...]:
     status = facts.snapshot.sandbox_status if facts.snapshot is not None else None
     return status.ips if status is not None else ()
 
 
 def _as_container(
-    container: Container | EphemeralContainer | VirtualMachine,
-) -> Container | VirtualMachine:
+    container: AnyUnit,
+) -> PodUnit:
     """Convert an ephemeral container to an ordinary one: it has the same fields and one more."""
     if not isinstance(container, EphemeralContainer):
         return container

@@ -19,7 +19,7 @@ from kubeletx.kube.manifests.machine_form import machine_of
 from kubeletx.kube.manifests.static_refs import refused_references
 from kubeletx.kube.types.core import Nic, Pod, VirtualMachine
 from kubeletx.kube.validation import validate_pod
-from kubeletx.pods.specs.machine import build_machine
+from kubeletx.pods.workloads.machine.spec import build_machine
 from tests.unit.docs.pages import DOCS, ROOT, first_words, named_blocks, rows, section, words
 
 PAGE = (DOCS / "virtual-machines.md").read_text()

@@ -25,9 +25,9 @@ from kubeletx.kube.manifests.hashes import container_hash
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.pods.model import actions as act
 from kubeletx.pods.model import results
+from kubeletx.pods.model.draft import Plan
 from kubeletx.pods.model.facts import Deletion, DesiredPod, Now, PodFacts
 from kubeletx.pods.model.roles import find_unit
-from kubeletx.pods.plan.draft import Plan
 from kubeletx.pods.plan.pod import plan_pod
 from kubeletx.pods.steps.dispatch import failed
 from kubeletx.pods.worker import _note_exits

@@ -16,7 +16,7 @@ from kubeletx.kube.types.core import (
     PodCondition,
     ResourceRequirements,
 )
-from kubeletx.pods.plan.machine_hardware import sized
+from kubeletx.pods.workloads.machine.hardware import sized
 from tests.unit.pods.manager_model import Node, a_pod
 
 UID = PodUid("uid-vm")

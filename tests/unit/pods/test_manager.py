@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from kubeletx.api import PodUid, SandboxId, SandboxStatus, TimedOut, Unavailable
 from kubeletx.kube.types.core import ImageVolumeSource, Pod, PodStatus, Volume
 from kubeletx.pods.model.actions import PrepareVolumes
+from kubeletx.pods.model.draft import Plan
 from kubeletx.pods.model.facts import DesiredPod, PodFacts
-from kubeletx.pods.plan.draft import Plan
 from tests.unit.pods.manager_model import Node, a_pod
 
 

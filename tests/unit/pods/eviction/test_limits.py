@@ -64,7 +64,7 @@ def test_a_container_may_not_write_more_than_its_limit() -> None:
         "ephemeralcontainerfs.limit",
         'Container main exceeded its local ephemeral storage limit "2Mi". ',
     )
-    assert exceeded(replace(over, is_machine=True)) is None
+    assert exceeded(replace(over, has_own_disk=True)) is None
 
 
 def test_a_pod_may_not_take_more_than_its_containers_may_together() -> None:

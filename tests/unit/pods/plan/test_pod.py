@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from kubeletx.kube.types.core import Container
 from kubeletx.pods.model import actions as act
 from kubeletx.pods.model import results
-from kubeletx.pods.plan.draft import Goal
+from kubeletx.pods.model.draft import Goal
 from kubeletx.pods.plan.pod import deadline_end, plan_pod
 from kubeletx.pods.plan.progress import has_ended
 from tests.unit.pods.pod_model import PodModel, make_pod

@@ -18,8 +18,9 @@ from kubeletx.kube.types.core import (
     PodCondition,
     ResourceRequirements,
 )
-from kubeletx.pods.model.machine_requests import Granted, Orders, decode, encode
+from kubeletx.pods.model.grants import Granted
 from kubeletx.pods.model.sizes import is_same, resources_text
+from kubeletx.pods.workloads.requests import Orders, decode, encode
 from tests.unit.pods.manager_model import Node, a_pod
 
 UID = PodUid("uid-web")

@@ -8,11 +8,12 @@ from msgspec.structs import replace
 from kubeletx.api import KubeletxError, NotFound, SupportsMachine, Unsupported
 from kubeletx.api.names import Event
 
-from ..model import results
-from ..model.actions import SetPower
-from ..model.results import Result
-from ..plan.machine_power import PowerStep
-from .context import StepContext, after_error, is_silence, level_of
+from ...call_errors import after_error, is_silence, level_of
+from ...model.results import LookWanted, Result
+from ..step import WorkloadStep
+from . import results
+from .actions import SetPower
+from .power import PowerStep
 
 log = structlog.get_logger(__name__)
 
@@ -25,19 +26,19 @@ _SAYS = {
 }
 
 
-async def set_power(step: StepContext, action: SetPower) -> Result:
+async def set_power(step: WorkloadStep, action: SetPower) -> Result:
     """Change the power by one call; a requested switch-off is stored first."""
     wanted, handle, name = PowerStep(action.step), step.handle, action.name
     began = step.now().mono
     try:
         if wanted is PowerStep.POWER_OFF:
-            await step.overrides.amend(step.worker, lambda orders: replace(orders, off_unit=action.unit_id))
+            await step.amend(lambda orders: replace(orders, off_unit=action.unit_id))
         await _call(step, action, wanted)
         handle.note_unit(await handle.unit_status(action.unit_id))
         if wanted is PowerStep.START:
-            await step.overrides.amend(step.worker, lambda orders: replace(orders, off_unit=""))
+            await step.amend(lambda orders: replace(orders, off_unit=""))
     except NotFound:
-        return results.LookWanted()
+        return LookWanted()
     except KubeletxError as error:
         if not is_silence(error):
             text = f"Failed to {wanted.value.replace('_', ' ')} {name}: {error}"
@@ -57,7 +58,7 @@ async def set_power(step: StepContext, action: SetPower) -> Result:
     return results.PowerSet(name)
 
 
-async def _call(step: StepContext, action: SetPower, wanted: PowerStep) -> None:
+async def _call(step: WorkloadStep, action: SetPower, wanted: PowerStep) -> None:
     handle, unit_id = step.handle, action.unit_id
     if wanted is PowerStep.START:
         await handle.start_unit(unit_id)

@@ -10,7 +10,7 @@ They are in a file in the pod's own directory, so that they end with the pod and
     nics        interfaces that ``vm nic`` added or took away, until the spec's own list changes
     operations  reboots, snapshots and restores: begun, then done, failed or cancelled; unknown after a crash, never rerun
 
-Pure values and functions; the worker keeps the newest in its facts, `steps/orders.py` reads and writes the file.
+Pure values and functions; the worker keeps the newest in its facts, `overrides.py` reads and writes the file.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from kubeletx.api import UnitId
-from kubeletx.kube.types.core import Nic, ResourceRequirements
+from kubeletx.kube.types.core import Nic
+
+from ..model.facts import PodFacts
+from ..model.grants import Grants
 
 KEPT_OPERATIONS: Final = 20
 
@@ -52,19 +54,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str = ""
 
 
-class Granted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """CPU and memory granted to a running container. `restart`: it gets them when it restarts."""
-
-    unit_id: UnitId
-    resources: ResourceRequirements
-    restart: bool = False
-
-
-class Orders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Orders(Grants, frozen=True, kw_only=True, omit_defaults=True):
     """Requests, grants and operations of one pod. Each request is stored with the part of the spec that it overrides."""
 
     power: str = ""
-    """running, paused, suspended or off; empty: the spec decides."""
+    """A word of `power.Power`; empty: the spec decides."""
     power_spec: str = ""
     off_unit: str = ""
     resources: dict[str, str] = {}
@@ -76,10 +70,6 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nics_removed: tuple[str, ...] = ()
     nics_spec: str = ""
     operations: tuple[Operation, ...] = ()
-    granted: dict[str, Granted] = {}
-    """Granted resources by container; a container not listed has those of its creation."""
-    granted_pod: ResourceRequirements | None = None
-    """CPU and memory granted to the pod as a whole; None: those of its creation."""
 
     @property
     def is_empty(self) -> bool:
@@ -90,6 +80,11 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 _NOTHING = Orders()
 
 _decoder = msgspec.json.Decoder(Orders)
+
+
+def orders_of(facts: PodFacts) -> Orders | None:
+    """The pod's orders; None if they are not read yet."""
+    return facts.orders if isinstance(facts.orders, Orders) else None
 
 
 def encode(orders: Orders) -> bytes:

@@ -14,7 +14,7 @@ from kubeletx.kube.text.quantity import parse, to_bytes
 from kubeletx.kube.types.core import Nic as PodNic
 from kubeletx.kube.types.core import Pod, VirtualMachine
 
-from ..model.spec_errors import ContainerConfigError
+from ...model.spec_errors import ContainerConfigError
 
 _POWER: Final = {"Running": "running", "Paused": "paused", "Suspended": "suspended", "Shutdown": "off"}
 

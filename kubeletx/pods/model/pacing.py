@@ -14,36 +14,21 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from ..model import actions as act
-from ..model.actions import Action
-from ..model.backoff import SYNC
-from ..model.facts import ActionFailure, Now, Pace, PodFacts
+from .actions import Action
+from .backoff import SYNC
+from .facts import Now, Pace, PodFacts
 
 FREE = 3
 NOTICED = 6
 """Repeats without effect after which an event names the action."""
 FORGOTTEN_SECONDS = 2 * SYNC.cap_seconds
 
-_DOING = {
-    act.StartUnit: "starting container",
-    act.StopUnit: "stopping container",
-    act.RemoveUnit: "removing container",
-    act.CreateSandbox: "creating the pod sandbox",
-    act.StopSandbox: "stopping the pod sandbox",
-    act.RemoveSandbox: "removing the pod sandbox",
-    act.SetPower: "changing the power state of machine",
-    act.AttachNic: "attaching an interface to machine",
-    act.DetachNic: "detaching an interface from machine",
-    act.ResizeUnit: "resizing machine",
-    act.ResizeContainer: "resizing container",
-    act.ResizePod: "resizing the pod",
-}
-_TARGETS = ("name", "unit_id", "sandbox_id", "step", "nic_name", "overtakes")
+_FIELDS = ("name", "unit_id", "sandbox_id")
 
 
 def doing(action: Action) -> str:
     """The action as text: ``stopping container web``."""
-    return f"{_DOING[type(action)]} {getattr(action, 'name', '')}".rstrip()
+    return f"{action.doing} {getattr(action, 'name', '')}".rstrip()
 
 
 def due_at(paces: Mapping[str, Pace], action: Action) -> float | None:
@@ -57,7 +42,7 @@ def due_at(paces: Mapping[str, Pace], action: Action) -> float | None:
 
 def count_done(facts: PodFacts, action: Action, now: Now) -> tuple[PodFacts, int]:
     """Facts after the action ended, and how often in a row it succeeded without effect."""
-    if type(action) not in _DOING or _failure_of(facts, action) is not None:
+    if not action.doing or action.failure(facts) is not None:
         return facts, 0
     paces = {key: one for key, one in facts.paces.items() if now.mono - one.at <= FORGOTTEN_SECONDS}
     before = paces.get(_key(action))
@@ -67,26 +52,5 @@ def count_done(facts: PodFacts, action: Action, now: Now) -> tuple[PodFacts, int
 
 def _key(action: Action) -> str:
     """Key of a repeated action: its kind and target, for a start with its attempt."""
-    words = [type(action).__name__, *(str(getattr(action, field, "")) for field in _TARGETS)]
-    if isinstance(action, act.StartUnit):
-        words.append(str(action.attempt))
-    elif isinstance(action, act.AttachNic):
-        words.append(action.nic.name or "")
-    return "/".join(words)
-
-
-def _failure_of(facts: PodFacts, action: Action) -> ActionFailure | None:
-    match action:
-        case act.StartUnit(name=name):
-            return facts.unit(name).failure
-        case act.CreateSandbox():
-            return facts.sandbox_failure
-        case act.SetPower(name=name):
-            return facts.unit(name).power_failure
-        case act.AttachNic(name=name) | act.DetachNic(name=name):
-            return facts.unit(name).nic_failure
-        case act.ResizeUnit(name=name) | act.ResizeContainer(name=name):
-            return facts.unit(name).resize_failure
-        case act.ResizePod():
-            return facts.resize_failure
-    return facts.stop_failure
+    ids = (str(getattr(action, field, "")) for field in _FIELDS)
+    return "/".join((type(action).__name__, *ids, action.target))

@@ -22,18 +22,12 @@ from kubeletx.api import UnitState, UnitSummary
 from kubeletx.api.names import Event
 from kubeletx.kube.manifests.machine_form import power_of
 
-from ..model.actions import SetPower
-from ..model.facts import DesiredPod, PodFacts
-from .draft import Draft
-
-
-class Power(enum.Enum):
-    """Desired power states of a machine; the words of `kubeletx.api.Machine.power`."""
-
-    RUNNING = "running"
-    PAUSED = "paused"
-    SUSPENDED = "suspended"
-    OFF = "off"
+from ...model.draft import Draft
+from ...model.facts import DesiredPod, PodFacts
+from ..power import Power
+from ..requests import orders_of
+from .actions import SetPower
+from .facts import MachineFacts, machine_of_facts, machine_unit
 
 
 class PowerStep(enum.Enum):
@@ -86,32 +80,34 @@ def spec_power(desired: DesiredPod) -> Power:
 
 def is_overridden(desired: DesiredPod, facts: PodFacts) -> bool:
     """Return True if a command overrides the spec's power."""
-    orders = facts.orders
+    orders = orders_of(facts)
     return orders is not None and bool(orders.power) and orders.power_spec == power_of(desired.pod)
 
 
 def wanted_power(desired: DesiredPod, facts: PodFacts) -> Power:
     """Power wanted now: a command's until the spec's power changes, else the spec's."""
-    if facts.orders is not None and is_overridden(desired, facts):
-        return Power(facts.orders.power)
+    orders = orders_of(facts)
+    if orders is not None and is_overridden(desired, facts):
+        return Power(orders.power)
     return spec_power(desired)
 
 
 def is_wanted_off(desired: DesiredPod, facts: PodFacts) -> bool:
     """Return True if the pod is a machine that must be off, so that nothing of it is started."""
-    return facts.is_machine and wanted_power(desired, facts) is Power.OFF
+    return facts.of(MachineFacts) is not None and wanted_power(desired, facts) is Power.OFF
 
 
 def was_switched_off(facts: PodFacts, unit: UnitSummary | None) -> bool:
     """Return True if the unit ended by a requested switch-off."""
-    if unit is None or facts.orders is None or unit.state is not UnitState.EXITED:
+    orders = orders_of(facts)
+    if unit is None or orders is None or unit.state is not UnitState.EXITED:
         return False
-    return facts.orders.off_unit == unit.id
+    return orders.off_unit == unit.id
 
 
 def is_kept(desired: DesiredPod, facts: PodFacts, unit: UnitSummary | None) -> bool:
     """Return True if a machine that does not run has not ended: it is off on request, or requests are not read yet."""
-    if not facts.is_machine:
+    if facts.of(MachineFacts) is None:
         return False
     return facts.orders is None or is_wanted_off(desired, facts) or was_switched_off(facts, unit)
 
@@ -122,7 +118,7 @@ def plan_power(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
     step = next_step(unit, desired, facts)
     if step is None:
         return
-    if step is not PowerStep.START and not facts.can_power:
+    if step is not PowerStep.START and not machine_of_facts(facts).can_power:
         wanted = wanted_power(desired, facts).value
         draft.refuse(
             Event.POWER_UNSUPPORTED,
@@ -130,7 +126,7 @@ def plan_power(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
             f"instead of {wanted}",
         )
         return
-    if draft.is_due(facts.unit(unit.name).power_failure):
+    if draft.is_due(machine_unit(facts, unit.name).power_failure):
         grace = facts.grace_seconds if step is PowerStep.POWER_OFF else 0
         draft.do(SetPower(name=unit.name, unit_id=unit.id, step=step.value, grace_seconds=grace))
 

@@ -8,19 +8,19 @@ from msgspec.structs import replace
 from kubeletx.api import InvalidPod, KubeletxError, SupportsNics, SupportsResize, Unsupported
 from kubeletx.api.names import RUNTIME_UNSUPPORTED, Event
 
-from ..model import results
-from ..model.actions import AttachNic, DetachNic, ListNics, ResizeUnit
-from ..model.results import Result
-from ..plan.machine_hardware import sized_pod
-from ..plan.resize_container import INFEASIBLE
-from ..specs.machine import build_nic
-from .context import StepContext, after_error, level_of
-from .resize import count, failed
+from ...call_errors import after_error, level_of
+from ...model.results import Resized, Result
+from ...model.sizes import INFEASIBLE
+from ..step import WorkloadStep
+from . import results
+from .actions import AttachNic, DetachNic, ListNics, ResizeUnit
+from .hardware import sized_pod
+from .spec import build_nic
 
 log = structlog.get_logger(__name__)
 
 
-async def list_nics(step: StepContext, action: ListNics) -> Result:
+async def list_nics(step: WorkloadStep, action: ListNics) -> Result:
     """List the machine's interfaces."""
     try:
         found = await step.handle.ask("list_nics", lambda: _nics(step).list_nics(action.unit_id))
@@ -30,7 +30,7 @@ async def list_nics(step: StepContext, action: ListNics) -> Result:
     return results.NicsSeen(action.name, action.unit_id, tuple(found))
 
 
-async def attach_nic(step: StepContext, action: AttachNic) -> Result:
+async def attach_nic(step: WorkloadStep, action: AttachNic) -> Result:
     """Attach an interface; retried if its port does not exist yet."""
     nic = build_nic(action.nic)
     try:
@@ -41,7 +41,7 @@ async def attach_nic(step: StepContext, action: AttachNic) -> Result:
     return results.NicsChanged(action.name, nic.name)
 
 
-async def detach_nic(step: StepContext, action: DetachNic) -> Result:
+async def detach_nic(step: WorkloadStep, action: DetachNic) -> Result:
     """Request the guest to release an interface."""
     try:
         await step.handle.change(
@@ -55,39 +55,36 @@ async def detach_nic(step: StepContext, action: DetachNic) -> Result:
     return results.NicsChanged(action.name, action.nic_name)
 
 
-async def resize_unit(step: StepContext, action: ResizeUnit) -> Result:
+async def resize_unit(step: WorkloadStep, action: ResizeUnit) -> Result:
     """Request the size and store the request; the granted size shows later in the unit's status."""
     handle = step.handle
     try:
         able: SupportsResize | None = handle.capability(SupportsResize)
         if able is None:
             raise Unsupported(f"runtime {handle.name} cannot resize its units")
-        count(step, sized_pod(step.desired, step.facts))
-        resources = step.specs.resources(step.pod, step.facts, action.name)
+        step.count(sized_pod(step.desired, step.facts))
+        resources = step.resources(action.name)
         await handle.change("update_resources", lambda: able.update_resources(action.unit_id, resources))
-        await step.overrides.amend(
-            step.worker,
-            lambda orders: replace(orders, size_asked=action.size, size_unit=action.unit_id),
-        )
+        await step.amend(lambda orders: replace(orders, size_asked=action.size, size_unit=action.unit_id))
         handle.note_unit(await handle.unit_status(action.unit_id))
     except KubeletxError as error:
         never = isinstance(error, (Unsupported, InvalidPod))
         otherwise = INFEASIBLE if never else Event.FAILED_RESIZE
-        return failed(step, action.name, "machine", error, otherwise, may_heal=not never)
+        return step.resize_failed(action.name, error, otherwise, may_heal=not never)
     step.normal(
         Event.MACHINE_RESIZED, f"Asked machine {action.name} to become {action.size}", container=action.name
     )
-    return results.Resized(action.name)
+    return Resized(action.name)
 
 
-def _nics(step: StepContext) -> SupportsNics:
+def _nics(step: WorkloadStep) -> SupportsNics:
     found: SupportsNics | None = step.handle.capability(SupportsNics)
     if found is None:
         raise Unsupported(f"runtime {step.handle.name} cannot change interfaces")
     return found
 
 
-def _nic_failed(step: StepContext, name: str, nic: str, verb: str, error: KubeletxError) -> Result:
+def _nic_failed(step: WorkloadStep, name: str, nic: str, verb: str, error: KubeletxError) -> Result:
     is_refused = isinstance(error, InvalidPod) and error.reason == RUNTIME_UNSUPPORTED
     may_heal = not (is_refused or isinstance(error, Unsupported))
     again = "" if may_heal else "; it is not tried again before the pod or the order changes"

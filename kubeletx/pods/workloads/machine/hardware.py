@@ -18,17 +18,16 @@ from kubeletx.kube.text.numbers import whole_number
 from kubeletx.kube.text.quantity import to_bytes, to_millicores
 from kubeletx.kube.types.core import Nic, Pod, ResourceRequirements
 
-from ..model.actions import AttachNic, DetachNic, ListNics, ResizeUnit, StopUnit
-from ..model.facts import DesiredPod, PodFacts, UnitFacts
-from ..model.sizes import RESIZED
-from .draft import Draft
+from ...model.actions import StopUnit
+from ...model.draft import Draft
+from ...model.facts import DesiredPod, PodFacts
+from ...model.sizes import RESIZED
+from ..requests import orders_of
+from .actions import AttachNic, DetachNic, ListNics, ResizeUnit
+from .facts import MachineFacts, MachineUnit, machine_of_facts, machine_unit
 
 FIRST_NIC: Final = "eth0"
 LIST_AGAIN_SECONDS: Final = 5.0
-NO_EPHEMERAL: Final = (
-    "spec.ephemeralContainers: a machine has no containers beside it: kubectl exec runs commands in its guest, "
-    "kubectl attach shows its console"
-)
 _MIB: Final = 1 << 20
 
 
@@ -38,7 +37,7 @@ def wanted_nics(desired: DesiredPod, facts: PodFacts) -> dict[str, Nic]:
         found = {nic.name or "": nic for nic in nics_of(desired.pod)}
     except ValueError:
         return {}
-    orders = facts.orders
+    orders = orders_of(facts)
     if orders is not None and orders.nics_spec == nics_key(desired):
         found = {name: nic for name, nic in found.items() if name not in orders.nics_removed}
         found.update({nic.name or "": nic for nic in orders.nics_added})
@@ -60,9 +59,9 @@ def made_with_nics(desired: DesiredPod, facts: PodFacts) -> str:
 
 def wanted_limits(desired: DesiredPod, facts: PodFacts) -> dict[str, str]:
     """Wanted CPU and memory limits: a command's until the spec's limits change, else the spec's."""
-    machine = machine_of(desired.pod, on_vm_runtime=facts.is_machine)
+    machine = machine_of(desired.pod, on_vm_runtime=facts.of(MachineFacts) is not None)
     limits = dict(machine.resources.limits) if machine is not None else {}
-    orders = facts.orders
+    orders = orders_of(facts)
     if orders is not None and orders.resources and orders.resources_spec == sizes_of(limits):
         limits.update(orders.resources)
     return limits
@@ -107,7 +106,7 @@ def size_key(limits: dict[str, str]) -> str:
 
 def asked_size(unit: UnitSummary, facts: PodFacts) -> str | None:
     """Last requested size of the machine, or that of its creation; None until the orders are read."""
-    orders = facts.orders
+    orders = orders_of(facts)
     if orders is None:
         return None
     return orders.size_asked if orders.size_unit == unit.id else unit.annotations.get(MADE_WITH_SIZE)
@@ -149,7 +148,7 @@ def plan_devices(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft:
 
 
 def _plan_size(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-    orders = facts.orders
+    orders = orders_of(facts)
     made = unit.annotations.get(MADE_WITH_SIZE)
     if orders is None or made is None:
         return
@@ -167,7 +166,7 @@ def _plan_size(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
                 message=f"Machine {unit.name} gets another size, will be restarted",
             )
         )
-    elif not facts.can_resize:
+    elif not machine_of_facts(facts).can_resize:
         draft.refuse(
             Event.RESIZE_UNSUPPORTED, f"runtime {facts.runtime} cannot resize {unit.name} while it runs"
         )
@@ -177,21 +176,21 @@ def _plan_size(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
 
 def _needs_restart(desired: DesiredPod, facts: PodFacts, before: str, after: str) -> bool:
     """Return True if a changed size has resizePolicy RestartContainer."""
-    machine = machine_of(desired.pod, on_vm_runtime=facts.is_machine)
+    machine = machine_of(desired.pod, on_vm_runtime=facts.of(MachineFacts) is not None)
     policies = {rule.resource_name: rule.policy for rule in machine.resize_policy} if machine else {}
     pairs = zip(RESIZED, before.split("/"), after.split("/"), strict=False)
     return any(one != other and policies.get(name) == "RestartContainer" for name, one, other in pairs)
 
 
 def _plan_nics(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-    known = facts.unit(unit.name)
+    known = machine_unit(facts, unit.name)
     wanted = wanted_nics(desired, facts)
     made = unit.annotations.get(MADE_WITH_NICS, "")
     seen = known.nics if known.nics_unit == unit.id else None
     differs = ",".join(sorted(wanted)) != made
-    if seen is None and not differs and not (facts.recovered and facts.can_nics):
+    if seen is None and not differs and not (facts.recovered and machine_of_facts(facts).can_nics):
         return
-    if not facts.can_nics:
+    if not machine_of_facts(facts).can_nics:
         if differs:
             text = f"runtime {facts.runtime} cannot change the interfaces of {unit.name} while it runs"
             draft.refuse(Event.NIC_UNSUPPORTED, text)
@@ -214,7 +213,7 @@ def _plan_nics(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
 
 
 def _next_nic(
-    unit: UnitSummary, wanted: Mapping[str, Nic], seen: Sequence[NicStatus], known: UnitFacts, draft: Draft
+    unit: UnitSummary, wanted: Mapping[str, Nic], seen: Sequence[NicStatus], known: MachineUnit, draft: Draft
 ) -> AttachNic | DetachNic | None:
     """The next interface to attach or detach; one that failed waits for its retry and delays no other."""
     present = {nic.name: nic for nic in seen}

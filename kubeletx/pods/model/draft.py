@@ -9,8 +9,8 @@ import enum
 
 import msgspec
 
-from ..model.actions import Action, Look
-from ..model.facts import ActionFailure, Now, PodFacts
+from .actions import Action, Look
+from .facts import ActionFailure, Now, PodFacts
 from .pacing import due_at
 
 

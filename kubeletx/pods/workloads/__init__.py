@@ -1,0 +1,1 @@
+"""Workloads: what distinguishes machines and pods that can stand by from plain containers. One folder for each, and a table."""

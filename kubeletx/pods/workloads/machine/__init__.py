@@ -1,0 +1,1 @@
+"""Machines: virtual machines, one for each pod."""

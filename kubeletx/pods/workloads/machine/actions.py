@@ -1,0 +1,98 @@
+"""Actions of machines. Values, as in `model.actions`."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kubeletx.api import UnitId
+from kubeletx.kube.types.core import Nic
+
+from ...model.actions import Action
+from ...model.facts import ActionFailure, PodFacts
+from .facts import machine_unit
+
+
+class SetPower(Action, frozen=True, kw_only=True):
+    """Pause, resume, suspend, switch off or on one machine. `step`: a value of `power.PowerStep`."""
+
+    name: str
+    unit_id: UnitId
+    step: str
+    grace_seconds: int = 0
+    subject: ClassVar[str] = "unit"
+    doing: ClassVar[str] = "changing the power state of machine"
+
+    @property
+    def target(self) -> str:
+        """The step."""
+        return self.step
+
+    @property
+    def ends_in_seconds(self) -> int | None:
+        """Grace period of a switch-off."""
+        return self.grace_seconds or None
+
+    def failure(self, facts: PodFacts) -> ActionFailure | None:
+        """The failure of this action's last run."""
+        return machine_unit(facts, self.name).power_failure
+
+
+class ListNics(Action, frozen=True, kw_only=True):
+    """Ask which network interfaces the machine has."""
+
+    name: str
+    unit_id: UnitId
+    cancellable: ClassVar[bool] = True
+    subject: ClassVar[str] = "nics"
+
+
+class AttachNic(Action, frozen=True, kw_only=True):
+    """Plug a network interface into the machine."""
+
+    name: str
+    unit_id: UnitId
+    nic: Nic
+    subject: ClassVar[str] = "unit"
+    doing: ClassVar[str] = "attaching an interface to machine"
+
+    @property
+    def target(self) -> str:
+        """The interface."""
+        return self.nic.name or ""
+
+    def failure(self, facts: PodFacts) -> ActionFailure | None:
+        """The failure of this action's last run."""
+        return machine_unit(facts, self.name).nic_failure
+
+
+class DetachNic(Action, frozen=True, kw_only=True):
+    """Take a network interface out of the machine."""
+
+    name: str
+    unit_id: UnitId
+    nic_name: str
+    subject: ClassVar[str] = "unit"
+    doing: ClassVar[str] = "detaching an interface from machine"
+
+    @property
+    def target(self) -> str:
+        """The interface."""
+        return self.nic_name
+
+    def failure(self, facts: PodFacts) -> ActionFailure | None:
+        """The failure of this action's last run."""
+        return machine_unit(facts, self.name).nic_failure
+
+
+class ResizeUnit(Action, frozen=True, kw_only=True):
+    """Ask for another number of CPUs and other memory. `size`: a word of `hardware.size_key`."""
+
+    name: str
+    unit_id: UnitId
+    size: str
+    subject: ClassVar[str] = "unit"
+    doing: ClassVar[str] = "resizing machine"
+
+    def failure(self, facts: PodFacts) -> ActionFailure | None:
+        """The failure of this action's last run."""
+        return facts.unit(self.name).resize_failure

@@ -1,0 +1,39 @@
+"""Specification of a machine with what operators asked for beside the pod's spec: size, power, interfaces. Pure."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kubeletx.api import Machine, UnitSpec
+from kubeletx.api.names import MADE_WITH_NICS, MADE_WITH_SIZE
+from kubeletx.kube.types.core import Pod, VirtualMachine
+
+from ...model.facts import DesiredPod, PodFacts
+from .hardware import made_with_nics, size_key, sized, wanted_limits, wanted_nics
+from .power import wanted_power
+from .spec import build_nic
+
+
+def sized_machine(machine: VirtualMachine, pod: Pod, facts: PodFacts) -> VirtualMachine:
+    """The machine with its wanted limits, from the spec or a command."""
+    limits = wanted_limits(_desired(pod), facts)
+    return replace(machine, resources=sized(machine.resources, limits))
+
+
+def with_orders(spec: UnitSpec, machine: Machine, pod: Pod, facts: PodFacts) -> UnitSpec:
+    """Set the wanted power and interfaces, and the annotation of what the machine is made with."""
+    desired = _desired(pod)
+    notes = {
+        MADE_WITH_NICS: made_with_nics(desired, facts),
+        MADE_WITH_SIZE: size_key(wanted_limits(desired, facts)),
+    }
+    detail = replace(
+        machine,
+        power=wanted_power(desired, facts).value,
+        nics=tuple(build_nic(nic) for nic in wanted_nics(desired, facts).values()),
+    )
+    return replace(spec, detail=detail, annotations={**spec.annotations, **notes})
+
+
+def _desired(pod: Pod) -> DesiredPod:
+    return DesiredPod(uid=pod.uid, pod=pod, source="", spec_hash="")

@@ -1,0 +1,125 @@
+"""Status of a machine: `virtualMachineStatus`, and the condition that its guest is ready. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from kubeletx.api import UnitState, UnitSummary, names
+from kubeletx.kube.manifests.machine_form import machine_of
+from kubeletx.kube.text.quantity import from_bytes, to_bytes, to_millicores
+from kubeletx.kube.types.core import (
+    ContainerStatus,
+    Pod,
+    PodCondition,
+    ResourceRequirements,
+    VirtualMachine,
+    VirtualMachineStatus,
+)
+
+from ...model.facts import PodFacts
+from .facts import MachineFacts
+from .power import own_hold, was_switched_off
+
+TRUE, FALSE = "True", "False"
+
+_POWER = {
+    UnitState.CREATED: "nostate",
+    UnitState.RUNNING: "running",
+    UnitState.PAUSED: "paused",
+    UnitState.SUSPENDED: "suspended",
+    UnitState.EXITED: "shutdown",
+    UnitState.UNKNOWN: "nostate",
+}
+
+
+_STATES = {UnitState.PAUSED: "Paused", UnitState.SUSPENDED: "Suspended"}
+CRASHES = frozenset({"Crashed", "GuestCrashed", "Panicked", "GuestPanicked", "Watchdog", "OOMKilled"})
+"""Reasons of an end that was the guest's or the emulator's failure."""
+
+
+def machine_status(
+    pod: Pod, facts: PodFacts, statuses: tuple[ContainerStatus, ...]
+) -> VirtualMachineStatus | None:
+    """Status of the pod's machine; None without a container status that stands for it."""
+    machine = machine_of(pod, on_vm_runtime=facts.of(MachineFacts) is not None)
+    if machine is None or not statuses:
+        return None
+    status = statuses[0]
+    unit = facts.newest(status.name)
+    ended = status.last_state.terminated
+    return VirtualMachineStatus(
+        name=machine.name,
+        virtual_machine_id=status.container_id,
+        image_id=status.image_id or None,
+        image=status.image,
+        state=_state_word(unit, status, facts),
+        last_termination_state=ended.reason if ended is not None else None,
+        power_state=_power(unit, status, facts),
+        ready=status.ready,
+        restart_count=status.restart_count,
+        resources=_granted(machine, unit, facts),
+    )
+
+
+def _power(unit: UnitSummary | None, status: ContainerStatus, facts: PodFacts) -> str:
+    if unit is None:
+        return "nostate"
+    ended = status.state.terminated or status.last_state.terminated
+    if unit.state is UnitState.EXITED and ended is not None and not was_switched_off(facts, unit):
+        return "crashed" if ended.reason in CRASHES else "shutdown"
+    return "crashed" if own_hold(facts, unit) in CRASHES else _POWER[unit.state]
+
+
+def _state_word(unit: UnitSummary | None, status: ContainerStatus, facts: PodFacts) -> str:
+    """State of a machine as one word for users: what the guest does, or why it does not run."""
+    if unit is not None and unit.state in _STATES:
+        return _STATES[unit.state]
+    if was_switched_off(facts, unit):
+        return "Shutdown"
+    if status.state.running is not None:
+        return "Running"
+    return "Terminated" if status.state.terminated is not None else "Waiting"
+
+
+def _granted(machine: VirtualMachine, unit: UnitSummary | None, facts: PodFacts) -> ResourceRequirements:
+    """The machine's present resources by its runtime, in place of the requested limits."""
+    status = facts.snapshot.status_of(unit.id) if facts.snapshot is not None and unit is not None else None
+    found = status.resources if status is not None else {}
+    limits = dict(machine.resources.limits)
+    if (cpu := found.get("cpu_limit_millicores")) is not None:
+        limits["cpu"] = _same_or(limits.get("cpu"), cpu, to_millicores, f"{cpu}m")
+    elif (vcpus := found.get("vcpus")) is not None:
+        limits["cpu"] = _same_or(limits.get("cpu"), vcpus, _vcpus, str(vcpus))
+    memory = found.get("memory_limit_bytes", found.get("memory_bytes"))
+    if memory is not None:
+        limits["memory"] = _same_or(limits.get("memory"), memory, to_bytes, from_bytes(memory))
+    return replace(machine.resources, limits=limits)
+
+
+def _vcpus(text: str) -> int:
+    """Number of virtual CPUs for a CPU amount; a fraction is rounded up."""
+    return max(-(-to_millicores(text) // 1000), 1)
+
+
+def _same_or(text: str | None, found: int, read: Callable[[str], int], otherwise: str) -> str:
+    """The manifest's own spelling if it means the same value; otherwise the given text."""
+    return text if text is not None and read(text) == found else otherwise
+
+
+def machine_ready(
+    containers_ready: PodCondition, resting: PodCondition | None, statuses: Sequence[ContainerStatus]
+) -> PodCondition:
+    """Condition of machine pods: the guest runs and is ready, or the reason it is not. `resting`: UnitsRunning."""
+    if containers_ready.status == TRUE:
+        return PodCondition(type=names.VM_READY, status=TRUE)
+    state = statuses[-1].state if statuses else None
+    reason, message = containers_ready.reason, containers_ready.message
+    if resting is not None:
+        reason, message = resting.reason, resting.message
+    elif state is not None and state.waiting is not None and state.waiting.reason:
+        reason, message = state.waiting.reason, state.waiting.message
+    elif state is not None and state.terminated is not None:
+        reason, message = state.terminated.reason, state.terminated.message
+    return PodCondition(type=names.VM_READY, status=FALSE, reason=reason, message=message)
