@@ -17,8 +17,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from kubeletx_libvirt.network import GuestLink, PodLinks
+from kubeletx_libvirt.network.links import GuestLink
 from kubeletx_libvirt.network.names import guest_device, outer_device
+from kubeletx_libvirt.network.pod_links import PodLinks
 
 from kubeletx.api import (
     Dns,
