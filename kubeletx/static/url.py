@@ -34,7 +34,7 @@ TIMEOUT_SECONDS: Final = 10.0
 class UrlSource:
     """The ``--manifest-url`` source. `run` is its one task."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all by keyword
         self,
         *,
         url: str,

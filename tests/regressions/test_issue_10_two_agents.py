@@ -310,7 +310,7 @@ async def test_a_note_that_somebody_writes_on_the_lease_makes_no_rival(twins: Tw
 
 async def test_the_owner_of_a_lease_is_the_node_as_it_is_now(twins: Twins) -> None:
     lease = twins.agent(OLD)
-    await twins.until(lambda: twins.lease())
+    await twins.until(twins.lease)
     before = twins.node_uid()
     assert [one["uid"] for one in twins.lease()["metadata"]["ownerReferences"]] == [before]
     twins.api.admin.delete("nodes", NAME)

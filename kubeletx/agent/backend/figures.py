@@ -52,7 +52,7 @@ ASK_SECONDS = 2.0
 class FigureBackend:
     """Implements `FiguresSource`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all by keyword
         self,
         *,
         node_name: str,

@@ -126,7 +126,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         await self.mirrors.run()
 
 
-def make_cluster(
+def make_cluster(  # noqa: PLR0913 - what the cluster takes from all other parts
     config: AgentConfig,
     link: ClusterLink,
     *,

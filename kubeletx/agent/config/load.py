@@ -292,7 +292,8 @@ def _join(before: Any, now: Any) -> Any:
 
 def _build(values: _Values, root_dir: Path | None, base: AgentConfig) -> AgentConfig:
     """Build the tree from the values that could be read."""
-    for path, texts in values.endpoints.items():
+    for path, given in values.endpoints.items():
+        texts = given
         legacy = values.legacy.get(path)
         if legacy is not None and not texts:
             texts = [legacy]

@@ -48,7 +48,7 @@ def review_client(config: AgentConfig, client: KubeClient | None, clock: Clock) 
     )
 
 
-def kubelet_server(
+def kubelet_server(  # noqa: PLR0913 - what the server takes from all other parts
     config: AgentConfig,
     backend: AdminBackend,
     figures: FiguresSource,

@@ -107,7 +107,7 @@ class _Bare(ApiStruct, frozen=True, kw_only=True):
 class Reflector(Generic[T]):
     """`run` is its one task. `synced` is set after the first whole list."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - selectors of a list, by keyword
         self,
         client: KubeClient,
         resource: Resource,

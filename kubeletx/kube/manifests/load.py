@@ -222,18 +222,20 @@ def _tidy(mapping: dict[str, Any]) -> dict[str, Any]:
         if value is None:
             continue
         if isinstance(value, dict):
-            if key in _STRING_MAPS:
-                value = {inner: "" if text is None else text for inner, text in value.items()}
-            elif key in _QUANTITY_MAPS:
-                value = {inner: _quantity(text) for inner, text in value.items() if text is not None}
-            else:
-                value = _tidy(value)
+            tidied[key] = _tidy_map(key, value)
         elif isinstance(value, list):
-            value = [_tidy(item) if isinstance(item, dict) else item for item in value]
-        elif key in _QUANTITIES:
-            value = _quantity(value)
-        tidied[key] = value
+            tidied[key] = [_tidy(item) if isinstance(item, dict) else item for item in value]
+        else:
+            tidied[key] = _quantity(value) if key in _QUANTITIES else value
     return tidied
+
+
+def _tidy_map(key: str, value: dict[str, Any]) -> dict[str, Any]:
+    if key in _STRING_MAPS:
+        return {inner: "" if text is None else text for inner, text in value.items()}
+    if key in _QUANTITY_MAPS:
+        return {inner: _quantity(text) for inner, text in value.items() if text is not None}
+    return _tidy(value)
 
 
 def _quantity(value: Any) -> Any:

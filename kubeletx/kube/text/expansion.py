@@ -50,7 +50,7 @@ def size_of(text: str) -> int:
 
 def expand(text: str, values: Mapping[str, str], *, at_most: int = MAX_STRING_BYTES) -> str:
     """`text` with every known reference replaced; unknown ones stay as they are written. Raises TooLong."""
-    return _put_together(text, lambda name, written: values.get(name, written), at_most)
+    return _put_together(text, values.get, at_most)
 
 
 def expand_strictly(text: str, values: Mapping[str, str], *, at_most: int = MAX_STRING_BYTES) -> str:

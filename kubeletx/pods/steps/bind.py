@@ -8,6 +8,7 @@ from kubeletx.api import KubeletxError
 from kubeletx.api.names import BINDING_NOT_WRITTEN, Event
 from kubeletx.runtimes.binding.bindings import Binding
 from kubeletx.runtimes.binding.selection import Chosen, RejectPod, WaitForRuntime
+from kubeletx.runtimes.handles.handle import RuntimeHandle
 
 from ..admission.held_back import held_back
 from ..admission.placement import NODE_AFFINITY
@@ -64,15 +65,20 @@ async def bind(step: StepContext) -> Result:
         if isinstance(answer, Waiting):
             return _wait_for_room(step, answer)
         return reject(step, answer.reason, answer.message)
-    now = step.now()
+    return await _write(step, handle, choice)
+
+
+async def _write(step: StepContext, handle: RuntimeHandle, choice: Chosen) -> Result:
+    """Write the binding. A write that fails gives the pod's resources back."""
+    name, now = choice.runtime, step.now()
     try:
         await step.deps.registry.bind(
             Binding(
                 uid=step.uid,
                 runtime=name,
                 kind=handle.kind,
-                namespace=pod.namespace,
-                name=pod.name,
+                namespace=step.pod.namespace,
+                name=step.pod.name,
                 source=step.desired.source,
                 bound_at=now.wall,
                 why=choice.why,

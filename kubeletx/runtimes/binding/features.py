@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from kubeletx.api import Traits, names
 from kubeletx.kube.manifests.machine_form import machine_of, says_machine
-from kubeletx.kube.types.core import Container, Pod, SecurityContext
+from kubeletx.kube.types.core import Container, Pod, PodSecurityContext, SecurityContext, VirtualMachine
 
 
 def needs_of(pod: Pod) -> frozenset[str]:
@@ -77,29 +77,37 @@ def _pod_needs(pod: Pod) -> Iterator[str]:
     if len(containers) > 1:
         yield "several-units"
     if security is not None:
-        if security.run_as_user is not None or security.run_as_group is not None:
-            yield "run-as-user"
-        if security.sysctls:
-            yield "sysctls"
-        if security.supplemental_groups_policy == "Strict":
-            yield "strict-groups"
-        if security.se_linux_options is not None:
-            yield "selinux"
-        yield from _profiles(security.seccomp_profile, security.app_armor_profile)
+        yield from _pod_security_needs(security)
     for container in containers:
         yield from _container_needs(container, spec.host_network)
     machine = machine_of(pod)
     if machine is not None:
-        if machine.volume_mounts:
-            yield "mounts"
-        if machine.volume_devices:
-            yield "block-volumes"
-        if machine.key_pair_name:
-            yield "key-pairs"
-        if machine.trusted_image_certificate:
-            yield "image-certificates"
+        yield from _machine_needs(machine)
     if spec.nics or pod.metadata.annotations.get(names.VM_NICS):
         yield "nics"
+
+
+def _pod_security_needs(security: PodSecurityContext) -> Iterator[str]:
+    if security.run_as_user is not None or security.run_as_group is not None:
+        yield "run-as-user"
+    if security.sysctls:
+        yield "sysctls"
+    if security.supplemental_groups_policy == "Strict":
+        yield "strict-groups"
+    if security.se_linux_options is not None:
+        yield "selinux"
+    yield from _profiles(security.seccomp_profile, security.app_armor_profile)
+
+
+def _machine_needs(machine: VirtualMachine) -> Iterator[str]:
+    if machine.volume_mounts:
+        yield "mounts"
+    if machine.volume_devices:
+        yield "block-volumes"
+    if machine.key_pair_name:
+        yield "key-pairs"
+    if machine.trusted_image_certificate:
+        yield "image-certificates"
 
 
 def _container_needs(container: Container, host_network: bool) -> Iterator[str]:

@@ -297,7 +297,7 @@ def test_a_pod_waits_for_its_claim_and_writes_to_the_volume_behind_it(
     until(lambda: "FailedMount" in node.events("store"), "an event of the claim that is not bound")
     node.admin.patch("persistentvolumeclaims", "data", {"status": {"phase": "Bound"}}, SPACE, "status")
     node.wait_running("store")
-    until(lambda: (disk / "file").exists(), "the pod's file")
+    until((disk / "file").exists, "the pod's file")
     assert disk.stat().st_gid == 4242
     labels = '{namespace="default",persistentvolumeclaim="data"}'
     told = until(lambda: lines(node, f"kubelet_volume_stats_capacity_bytes{labels} "), "statistics")

@@ -88,7 +88,7 @@ def test_a_container_that_is_gone_without_a_trace_keeps_counting(bench: Bench) -
     with bench.agent.lab[bound_runtime(before)].cri() as calls:
         calls.call("RemoveContainer", container_id=container_id(before))
     bench.agent.start()
-    after = bench.until("counting", lambda pod: is_running(pod))
+    after = bench.until("counting", is_running)
     assert restarts(after) == 1
     assert bench.units("counting")[-1].metadata.attempt == 1
 

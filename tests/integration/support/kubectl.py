@@ -58,7 +58,12 @@ class Kubectl:
     def run(self, *words: str, input_: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """Run to the end."""
         return subprocess.run(
-            [*self._argv, *words], input=input_, env=self._env, capture_output=True, timeout=_SECONDS
+            [*self._argv, *words],
+            input=input_,
+            env=self._env,
+            capture_output=True,
+            check=False,
+            timeout=_SECONDS,
         )
 
     def output(self, *words: str, input_: bytes = b"") -> str:
@@ -93,7 +98,7 @@ class Kubectl:
                 stderr=theirs,
                 env=self._env,
                 start_new_session=True,
-                preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+                preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - one system call
             )
             os.close(theirs)
             screen.process = process

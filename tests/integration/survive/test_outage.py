@@ -233,7 +233,7 @@ def test_an_agent_started_during_an_outage_keeps_the_pods_and_finds_them_again(
     gone = put_manifest(manifests, pod_manifest("unwanted", runtime="containerd-b"))
     before = agent.wait_for("there")
     agent.wait_for("unwanted")
-    until(lambda: (agent.root_dir / "kubeletx.db").exists(), "history is written")
+    until((agent.root_dir / "kubeletx.db").exists, "history is written")
     agent.stop()
     with outage(containerd_b, "killed"):
         gone.unlink()

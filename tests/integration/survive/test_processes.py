@@ -112,7 +112,7 @@ def test_after_a_reboot_every_pod_runs_again_exactly_once(
     put_manifest(manifests, pod_manifest("done", command=["true"], spec={"restartPolicy": "Never"}))
     before = {f"on-{name}": agent.wait_for(f"on-{name}") for name in lab.containerds}
     agent.wait_for("done", lambda pod: pod.status.phase == "Succeeded")
-    until(lambda: (agent.root_dir / "kubeletx.db").exists(), "history")
+    until((agent.root_dir / "kubeletx.db").exists, "history")
     agent.stop()
     shims = [pid for one in lab.containerds.values() for pid in shim_pids(lab, one)]
     pids = set(list_pids())

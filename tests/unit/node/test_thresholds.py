@@ -104,11 +104,11 @@ def test_what_acts_is_low_now_and_what_is_low_now_is_reported(
     thresholds = parse_thresholds(hard, soft, dict.fromkeys(soft, 20.0), {"pid.available": "100"})
     amounts = {(one.signal, one.is_hard): one for one in thresholds}
     state, mono, low_since = ThresholdState(), 0.0, dict[tuple[str, str], float]()
-    for wait, seen in series:
+    for wait, amounts_seen in series:
         mono += wait
         seen = [
             Observation(signal=o.signal, place=o.place, available=o.available, capacity=1000, at=mono)
-            for o in seen
+            for o in amounts_seen
         ]
         look = step(state, thresholds, seen, mono=mono, hold_seconds=0)
         state = look.state

@@ -60,9 +60,9 @@ def test_the_sink_always_has_what_the_first_manifest_of_each_name_says(
         refused = {origin for origin, names in held.items() for name in names if winners[name] != origin}
         assert set(sink.errors) == broken | refused
         assert claims.origins() == held.keys() | broken
-        for origin in broken:
-            uid = sink.errors[origin][1]
-            assert uid is None or uid.startswith(origin)
+        for one in broken:
+            uid = sink.errors[one][1]
+            assert uid is None or uid.startswith(one)
 
 
 def test_nothing_is_told_twice() -> None:

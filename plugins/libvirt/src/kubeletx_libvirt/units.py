@@ -60,7 +60,7 @@ HoldBase = Callable[[UnitSpec, SandboxSpec], contextlib.AbstractAsyncContextMana
 class Units:
     """Machines of one runtime."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all by keyword
         self,
         *,
         host: Host,

@@ -206,7 +206,7 @@ class Registry:
         new = with_managers(old.value, new, target.manager, target.subresource, self.settings.now())
         return self._signed(of, self.store.put(of, new))
 
-    def _strategy(self, target: Target, old: Json, new: Json) -> Json:
+    def _strategy(self, target: Target, old: Json, new: Json) -> Json:  # noqa: PLR0912 - one case for each kind
         of = target.resource
         if of.custom is not None:
             change = custom.change_custom_status if target.subresource else custom.change_custom

@@ -94,7 +94,7 @@ def commands(group: click.Group, context: click.Context) -> list[tuple[str, clic
 
 @pytest.mark.parametrize(("path", "made"), commands(cli, click.Context(cli)))
 def test_every_boolean_of_every_command_takes_true_and_false(path: str, made: click.Command) -> None:
-    assert path.split()[0] in COMMANDS
+    assert path.split(maxsplit=1)[0] in COMMANDS
     spellings = spellings_of(made.params)
     for option in made.params:
         if isinstance(option, click.Option) and option.is_flag:

@@ -100,7 +100,7 @@ def test_while_it_lasts_condition_and_waiting_containers_say_so() -> None:
     }
     conditions = {one.type: one for one in status.conditions}
     assert conditions[names.ALL_CONTAINERS_RESTARTING].status == "True"
-    assert status.phase == "Pending" or status.phase == "Running"
+    assert status.phase in ("Pending", "Running")
     model.settle()
     model.exit("i", 0)
     model.settle()

@@ -258,7 +258,7 @@ async def test_values_that_the_facts_lost_are_told_again(bench: Bench) -> None:
 
 
 async def test_a_bug_in_a_probe_does_not_end_it(bench: Bench) -> None:
-    bench.during = lambda: [][0]
+    bench.during = lambda: [][0]  # noqa: PLE0643 - the bug
     bench.set.sync([bench.target(READY)])
     await bench.clock.run_for(1)
     bench.during = None
