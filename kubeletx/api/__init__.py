@@ -56,6 +56,13 @@ from .host import (
     RuntimeFactory,
 )
 from .identity import CONTAINER, VM, PodUid, RuntimeName, SandboxId, StoreId, UnitId
+from .image_reference import (
+    ImageReference,
+    find_image_reference,
+    is_same_image,
+    parse_image_reference,
+    without_credentials,
+)
 from .observed import (
     FEATURES,
     EventKind,
@@ -199,6 +206,7 @@ __all__ = [
     "IdMapping",
     "ImageAuth",
     "ImageFilesystem",
+    "ImageReference",
     "ImageSpec",
     "ImageStatus",
     "InterfaceStats",
@@ -320,11 +328,15 @@ __all__ = [
     "VolumeRequest",
     "WhenFull",
     "every_feature_but",
+    "find_image_reference",
     "hookimpl",
     "hookspec",
+    "is_same_image",
     "matching",
     "names",
+    "parse_image_reference",
     "stop_with_grace",
+    "without_credentials",
 ]
 
 

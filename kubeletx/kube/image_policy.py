@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from kubeletx.api import find_image_reference
+
 
 def pull_policy(image: str) -> str:
-    """Always for the tag ``latest``, given or implied; IfNotPresent for any other tag or a digest."""
-    name, _, digest = image.partition("@")
-    _, colon, tag = name.rpartition("/")[2].partition(":")
-    return "Always" if tag == "latest" or not (colon or digest) else "IfNotPresent"
+    """Always for the tag ``latest``, given or implied, and for what is no reference; IfNotPresent otherwise.
+
+    A machine's image may be a URL, or a reference with the prefix ``oci:``.
+    """
+    found = find_image_reference(image.removeprefix("oci:"))
+    return "Always" if found is None or found.tag == "latest" else "IfNotPresent"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kubeletx.api import EventSink, ObjectRef
-from kubeletx.kube.text.image_names import without_credentials
+from kubeletx.api import EventSink, ObjectRef, without_credentials
 from kubeletx.kube.types.core import Pod
 
 from .model.roles import all_units, field_of

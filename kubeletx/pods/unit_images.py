@@ -28,16 +28,16 @@ from kubeletx.api import (
     ObjectData,
     SandboxSpec,
     Unsupported,
+    parse_image_reference,
+    without_credentials,
 )
 from kubeletx.api.names import POD_SOURCE, Event
 from kubeletx.kube.text.duration import format_duration
-from kubeletx.kube.text.image_names import without_credentials
 from kubeletx.kube.types.core import ImageVolumeSource, Pod, PodUnit, VirtualMachine
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.runtimes.images.credentials import pull_secret_auths
 from kubeletx.runtimes.images.errors import IMAGE_PULL_BACK_OFF, PullBackOff, PullFailed
 from kubeletx.runtimes.images.puller import Puller
-from kubeletx.runtimes.images.references import parse
 from kubeletx.runtimes.images.store import ImageStore
 from kubeletx.runtimes.images.stores import ImageStores
 from kubeletx.runtimes.images.verification import Credential, SecretUse, digest_of
@@ -153,7 +153,7 @@ class UnitImages:
         try:
             store = await self._stores.of(handle)
             if not isinstance(user.container, VirtualMachine):  # a machine's image may be a URL or a path
-                parse(spec.requested, f"image of container {name}")
+                parse_image_reference(spec.requested, f"image of container {name}")
             present = await store.find_shared(spec, via=handle)
         except Unsupported:
             return ImageResult(status=_NO_IMAGE)

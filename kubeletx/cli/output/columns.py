@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from kubeletx.api import names
+from kubeletx.api import find_image_reference, names
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node
@@ -147,7 +147,8 @@ def node_row(node: Node, now: datetime) -> list[str]:
 
 def image_rows(image: ImageView) -> list[list[str]]:
     """One row for each tag of an image, at least one."""
-    digest = image.digests[0].partition("@")[2] if image.digests else ""
+    first = find_image_reference(image.digests[0]) if image.digests else None
+    digest = first.digest if first is not None else ""
     rest = [
         short_id(image.id),
         human_bytes(image.size_bytes),
@@ -159,15 +160,16 @@ def image_rows(image: ImageView) -> list[list[str]]:
         "yes" if image.pulled_by_us else "no",
     ]
     names_and_tags = [split_tag(tag) for tag in image.tags] or [
-        (image.digests[0].partition("@")[0] if image.digests else NONE, NONE)
+        (first.repository if first is not None else NONE, NONE)
     ]
     return [[name, tag, *rest] for name, tag in names_and_tags]
 
 
 def split_tag(text: str) -> tuple[str, str]:
-    """``docker.io/library/busybox:1.36`` into name and tag; a registry's port is no tag."""
-    name, colon, tag = text.rpartition(":")
-    return (name, tag) if colon and "/" not in tag else (text, NONE)
+    """``docker.io/library/busybox:1.36`` into name and tag; what has no tag, or is no reference, as it is."""
+    found = find_image_reference(text)
+    end = f":{found.tag}" if found is not None and found.tag else ""
+    return (text.removesuffix(end), end[1:]) if end and text.endswith(end) else (text, NONE)
 
 
 def short_id(image_id: str) -> str:

@@ -19,7 +19,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from kubeletx.api import UnitState, UnitStatus, UnitSummary, names
+from kubeletx.api import UnitState, UnitStatus, UnitSummary, is_same_image, names
 from kubeletx.api.names import RUNTIME_UNSUPPORTED
 from kubeletx.kube.manifests.hashes import container_hash
 from kubeletx.kube.types.core import (
@@ -31,7 +31,6 @@ from kubeletx.kube.types.core import (
     ContainerStatus,
     VolumeMountStatus,
 )
-from kubeletx.runtimes.images.references import is_same
 
 from ..model.boots import is_of_boot
 from ..model.facts import HookState
@@ -329,7 +328,7 @@ def _image(frame: Frame, container: Container, unit: UnitSummary, previous: Cont
     status = frame.facts.snapshot.status_of(unit.id) if frame.facts.snapshot is not None else None
     found = (status.summary.image if status is not None else "") or unit.image
     if found and not found.startswith(_ID_BEGINS):
-        if is_same(found, container.image):
+        if is_same_image(found, container.image):
             return found
         is_as_asked = unit.annotations.get(names.CONTAINER_HASH) == container_hash(container)
         return container.image if is_as_asked else found

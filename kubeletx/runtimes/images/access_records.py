@@ -15,11 +15,9 @@ from sqlalchemy import Column, MetaData, String, Table, delete, select
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection, RowMapping
 
-from kubeletx.api import ImageStatus, StoreId, Unavailable
-from kubeletx.kube.text.image_names import without_credentials
+from kubeletx.api import ImageStatus, StoreId, Unavailable, is_same_image, without_credentials
 from kubeletx.store import Store, read_rows, upsert
 
-from . import references
 from .verification import Access, Origin
 
 log = structlog.get_logger(__name__)
@@ -233,4 +231,4 @@ def _key(name: str) -> str:
 
 def _has_name(image: ImageStatus, requested: str) -> bool:
     names = (image.id, image.ref, *image.tags, *image.digests)
-    return any(references.is_same(requested, one) for one in names if one)
+    return any(is_same_image(requested, one) for one in names if one)

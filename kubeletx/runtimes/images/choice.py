@@ -11,9 +11,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from kubeletx.api import ImageStatus, UnitSummary
+from kubeletx.api import ImageReference, ImageStatus, UnitSummary, find_image_reference
 
-from . import references
 from .records import ImageRecord
 from .settings import CollectionSettings
 
@@ -45,7 +44,7 @@ def used_images(
     words = set(wanted)
     for unit in units:
         words.update(word for word in (unit.image, unit.image_id) if word)
-    meant = {found for word in words if (found := references.find(word)) is not None}
+    meant = {found.canonical for word in words if (found := find_image_reference(word)) is not None}
     return frozenset(image.id for image in images if _is_named(image, words, meant))
 
 
@@ -98,8 +97,9 @@ def _age(since: datetime, now: datetime) -> timedelta:
     return max(timedelta(0), now - since)
 
 
-def _is_named(image: ImageStatus, words: set[str], meant: set[references.Reference]) -> bool:
+def _is_named(image: ImageStatus, words: set[str], meant: set[ImageReference]) -> bool:
     names = (image.id, image.ref, *image.tags, *image.digests)
     if any(name in words for name in names):
         return True
-    return any(references.find(tag) in meant for tag in (*image.tags, *image.digests))
+    named = map(find_image_reference, (*image.tags, *image.digests))
+    return any(one is not None and one.canonical in meant for one in named)

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from kubeletx.api import InvalidPod
-
-from . import references
+from kubeletx.api import find_image_reference
+from kubeletx.api.image_reference import DOCKER_HUB
 
 _DISK_FILE = re.compile(r"\.(qcow2|img|raw)(\.(xz|gz|zst))?$", re.IGNORECASE)
 _DEFAULT_KEYS = ("index.docker.io", "docker.io", "registry-1.docker.io")
@@ -57,7 +56,7 @@ def matching(entries: Iterable[RegistryEntry], image: str) -> tuple[RegistryEntr
     for entry in entries:
         by_key.setdefault(key_of(entry.server), []).append(entry)
     found = [e for key in sorted(by_key, reverse=True) if fits(key, repository) for e in by_key[key]]
-    if not found and repository.startswith(f"{references.DOCKER_HUB}/"):
+    if not found and repository.startswith(f"{DOCKER_HUB}/"):
         found = [entry for key in _DEFAULT_KEYS for entry in by_key.get(key, ())]
     return tuple(found)
 
@@ -72,7 +71,7 @@ def helper_server(helpers: Mapping[str, str], image: str) -> str:
 def registry_of(image: str) -> str:
     """The registry's host, as credential helpers expect it."""
     host = repository_of(image).partition("/")[0]
-    return "https://index.docker.io/v1/" if host == references.DOCKER_HUB else host
+    return "https://index.docker.io/v1/" if host == DOCKER_HUB else host
 
 
 def file_server(image: str) -> str:
@@ -93,10 +92,8 @@ def repository_of(image: str) -> str:
         if image.startswith(scheme):
             return image.removeprefix(scheme)
     image = image.removeprefix("oci:")
-    try:
-        return references.parse(image).repository
-    except InvalidPod:
-        return image
+    found = find_image_reference(image)
+    return found.repository if found is not None else image
 
 
 def fits(key: str, repository: str) -> bool:

@@ -13,9 +13,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from kubeletx.api import ImageAuth
+from kubeletx.api import ImageAuth, find_image_reference
 
-from . import references
 from .keyring import repository_of
 
 NEVER: Final = "NeverVerify"
@@ -141,7 +140,7 @@ def check_pattern(pattern: str) -> str | None:
         return "a wildcard is only allowed as '/*' at its end"
     if text != pattern:
         return "it names no registry" if text == "/" else None
-    found = references.find(pattern)
+    found = find_image_reference(pattern)
     if found is None:
         return "it is not an image reference"
     if found.repository != pattern:

@@ -422,3 +422,19 @@ async def test_a_pull_tells_how_much_has_come(
     assert any(one.total_bytes is not None and size <= one.total_bytes < 2 * size for one in seen)
     assert any(0 < one.done_bytes < size for one in seen)
     await images.remove_image(image)
+
+
+async def test_of_a_tag_with_a_digest_containerd_uses_the_digest_only(runtime: ContainerdRuntime) -> None:
+    """A reference with both names the same image as without its tag (`ImageReference.canonical`)."""
+    images = runtime.capability(SupportsImages)
+    assert images is not None
+    tagged = await with_image(runtime)
+    status = await images.find_image(tagged)
+    assert status is not None
+    repository, digest = status.digests[0].split("@")
+    both = ImageSpec(requested=f"{repository}:no-such-tag@{digest}")
+    assert await images.pull_image(both, None, None) == tagged.ref
+    known = await images.find_image(both)
+    assert known is not None
+    assert f"{repository}@{digest}" in known.digests
+    assert not any("no-such-tag" in one for one in (*known.tags, *known.digests))

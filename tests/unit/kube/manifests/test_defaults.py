@@ -73,8 +73,10 @@ def test_setting_defaults_twice_changes_nothing(pod: object) -> None:
         ("app:1", "IfNotPresent"),
         ("localhost:5000/app", "Always"),
         ("localhost:5000/app:1", "IfNotPresent"),
-        ("app@sha256:0123", "IfNotPresent"),
-        ("app:latest@sha256:0123", "Always"),
+        ("app@sha256:" + "0" * 64, "IfNotPresent"),
+        ("app:latest@sha256:" + "0" * 64, "Always"),
+        ("oci:r.io/disk:1", "IfNotPresent"),
+        ("https://h.example/disk.qcow2", "Always"),
         ("", "Always"),
     ],
 )

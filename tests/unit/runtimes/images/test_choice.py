@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletx.api import ImageStatus, PodUid, SandboxId, StoreId, UnitId, UnitState, UnitSummary
-from kubeletx.runtimes.images import references
+from kubeletx.api import (
+    ImageStatus,
+    PodUid,
+    SandboxId,
+    StoreId,
+    UnitId,
+    UnitState,
+    UnitSummary,
+    find_image_reference,
+)
+from kubeletx.runtimes.images import choice
 from kubeletx.runtimes.images.choice import (
     FilesystemUsage,
     bytes_to_free,
@@ -74,12 +83,19 @@ def test_an_image_is_used_by_any_unit_and_by_what_pods_want() -> None:
     assert used_images(images, units, ["docker.io/library/c"]) == {"sha256:a", "sha256:b", "sha256:c"}
 
 
+def test_an_image_that_a_pod_wants_by_tag_and_digest_is_used() -> None:
+    digest = "sha256:" + "0" * 64
+    by_digest = image("a", tags=(), digests=(f"r.io/a@{digest}",))
+    assert used_images([by_digest], [], [f"r.io/a:1@{digest}"]) == {"sha256:a"}
+
+
 def test_each_name_is_read_once_however_many_pods_and_images_there_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read: list[str] = []
-    parse = references.parse
-    monkeypatch.setattr(references, "parse", lambda text, *more: read.append(text) or parse(text, *more))
+    monkeypatch.setattr(
+        choice, "find_image_reference", lambda text: read.append(text) or find_image_reference(text)
+    )
     images = [image(f"i{number}") for number in range(50)]
     assert len(used_images(images, [], [f"i{number}:latest" for number in range(0, 100, 2)])) == 25
     assert len(read) <= 100

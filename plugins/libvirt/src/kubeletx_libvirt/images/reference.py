@@ -22,8 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from kubeletx.api import InvalidPod
-from kubeletx.kube.text.image_names import without_credentials
+from kubeletx.api import InvalidPod, find_image_reference, without_credentials
 
 INVALID_IMAGE_NAME = "InvalidImageName"
 FIELD = "image"
@@ -32,14 +31,6 @@ _DISK_NAME = re.compile(r"\.(img|qcow2|raw)(\.(xz|gz|zst))?$", re.IGNORECASE)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _PIN = re.compile(r"(sha256|sha512)=([0-9A-Fa-f]+)")
 _PIN_LENGTHS = {"sha256": 64, "sha512": 128}
-_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]+)?|\[[0-9A-Fa-f:]+\](?::[0-9]+)?"
-_COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
-_OCI = re.compile(
-    rf"(?P<name>(?:(?:{_HOST})/)?{_COMPONENT}(?:/{_COMPONENT})*)"
-    r"(?::(?P<tag>\w[\w.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?",
-    re.ASCII,
-)
-_DOCKER_HUB = "docker.io"
 
 
 class Pin(msgspec.Struct, frozen=True):
@@ -196,25 +187,19 @@ def _parse_pin(image: str, fragment: str) -> Pin:
 
 
 def _parse_oci(image: str, text: str) -> OciImage:
-    match = _OCI.fullmatch(text)
-    if match is None or len(match["name"]) > 255:
+    found = find_image_reference(text)
+    if found is None:
         raise _invalid(
             image,
             "is neither a URL, a path, HOST/PATH.qcow2 (.img, .raw, then .xz, .gz, .zst) nor a registry reference",
             "a registry reference is [REGISTRY/]name[:TAG][@sha256:DIGEST] with a name in lower case",
         )
-    first, slash, rest = match["name"].partition("/")
-    if slash and ("." in first or ":" in first or first == "localhost" or first != first.lower()):
-        registry, repository = first.lower(), rest
-    else:
-        registry, repository = _DOCKER_HUB, match["name"]
-    if registry == "index.docker.io":
-        registry = _DOCKER_HUB
-    if registry == _DOCKER_HUB and "/" not in repository:
-        repository = f"library/{repository}"
-    digest = match["digest"] or ""
-    tag = "" if digest else match["tag"] or "latest"
-    return OciImage(registry=registry, repository=repository, tag=tag, digest=digest)
+    found = found.canonical
+    if found.digest and not found.digest.startswith("sha256:"):
+        raise _invalid(image, "has a digest other than sha256", "write @sha256: and 64 hexadecimal digits")
+    return OciImage(
+        registry=found.registry.lower(), repository=found.path, tag=found.tag, digest=found.digest
+    )
 
 
 def _invalid(image: str, problem: str, fix: str) -> InvalidPod:

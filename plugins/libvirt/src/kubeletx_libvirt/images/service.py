@@ -37,6 +37,7 @@ from kubeletx.api import (
     StoreInfo,
     Unavailable,
     WhenFull,
+    find_image_reference,
     names,
 )
 
@@ -453,10 +454,9 @@ def _status(index: Index, image_id: str, size_bytes: int) -> ImageStatus:
     for key, origin in index.origins.items():
         if origin.image == image_id:
             tags += origin.names
-            if origin.validators.digest:
-                repository = key.removeprefix("oci:").partition("@")[0]
-                head, slash, last = repository.rpartition("/")
-                digests.append(f"{head}{slash}{last.partition(':')[0]}@{origin.validators.digest}")
+            reference = find_image_reference(key.removeprefix("oci:"))
+            if origin.validators.digest and reference is not None:
+                digests.append(f"{reference.repository}@{origin.validators.digest}")
     return ImageStatus(
         id=image_id,
         ref=image_id,

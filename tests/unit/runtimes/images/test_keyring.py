@@ -1,55 +1,8 @@
-"""Image references and which credentials fit them."""
+"""Which credentials fit an image."""
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from kubeletx.api import InvalidPod
-from kubeletx.runtimes.images import references
 from kubeletx.runtimes.images.keyring import RegistryEntry, helper_server, key_of, matching, registry_of
-
-DIGEST = "sha256:" + "a" * 64
-
-
-@pytest.mark.parametrize(
-    ("written", "meant"),
-    [
-        ("busybox", "docker.io/library/busybox:latest"),
-        ("busybox:1", "docker.io/library/busybox:1"),
-        ("docker.io/busybox", "docker.io/library/busybox:latest"),
-        ("index.docker.io/a/b", "docker.io/a/b:latest"),
-        ("a/b", "docker.io/a/b:latest"),
-        ("localhost/a", "localhost/a:latest"),
-        ("127.0.0.1:5000/a/b:x", "127.0.0.1:5000/a/b:x"),
-        ("r.io/a@" + DIGEST, "r.io/a@" + DIGEST),
-        ("r.io/a:t@" + DIGEST, "r.io/a:t@" + DIGEST),
-    ],
-)
-def test_what_is_left_out_is_filled_in(written: str, meant: str) -> None:
-    assert str(references.parse(written)) == meant
-    assert references.is_same(written, meant)
-
-
-@pytest.mark.parametrize("bad", ["", "A/B", "a:", "a:b:c", "a@sha256:zz", "a b", "-a", "a" * 300, "a\n"])
-def test_what_is_no_reference_is_refused(bad: str) -> None:
-    with pytest.raises(InvalidPod) as caught:
-        references.parse(bad)
-    assert caught.value.reason == "InvalidImageName"
-
-
-part = st.text("ab1", min_size=1, max_size=4)
-
-
-@given(
-    st.sampled_from(["", "r.io/", "localhost/", "r.io:5000/", "docker.io/", "index.docker.io/", "[::1]:80/"]),
-    st.lists(part, min_size=1, max_size=3),
-    st.sampled_from(["", ":t", ":1.0", f"@{DIGEST}", f":x@{DIGEST}"]),
-)
-def test_a_parsed_reference_parses_to_itself(host: str, path: list[str], end: str) -> None:
-    once = references.parse(host + "/".join(path) + end)
-    assert references.parse(str(once)) == once
 
 
 def servers(image: str, *keys: str) -> list[str]:
