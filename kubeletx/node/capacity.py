@@ -20,7 +20,7 @@ from .thresholds import amount_of, is_off
 
 
 class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
-    """Amounts of a node. `hugepages_bytes`: page size as Kubernetes writes it (2Mi, 1Gi) to bytes."""
+    """Amounts of a node. `hugepages_bytes`: page size as Kubernetes writes it (2Mi, 1Gi) → bytes."""
 
     cpu_millicores: int = 0
     memory_bytes: int = 0
@@ -37,7 +37,10 @@ def read_capacity(
     proc: Path = Path("/proc"),
     sys: Path = Path("/sys"),
 ) -> NodeResources:
-    """Ask the kernel. `root_dir`: its filesystem is the ephemeral storage. `pods_per_core` 0: no such limit."""
+    """Read the capacity from the kernel. `root_dir`: its file system is the ephemeral storage.
+
+    `pods_per_core` 0: no such limit.
+    """
     cores = os.cpu_count() or 1
     disk = os.statvfs(root_dir)
     return NodeResources(

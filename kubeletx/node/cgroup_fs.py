@@ -1,7 +1,7 @@
-"""The kernel's cgroup file systems: which there are, and making, limiting and removing one cgroup.
+"""The kernel's cgroup file systems: detection, and creation, limits and removal of one cgroup.
 
-Two layouts. Unified (v2): one tree. Split (v1, also the hybrid form): one tree for each controller, and a cgroup
-is a directory of the same path in every one of them. Everything here blocks; call it in a thread.
+Two layouts. Unified (v2): one tree. Split (v1, also the hybrid form): one tree for each controller, and a cgroup is a
+directory of the same path in every one of them. Everything here blocks; call it in a thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class CgroupTrees:
     """The cgroup trees of this machine, used as one."""
 
     def __init__(self, mount: Path = CGROUP_MOUNT) -> None:
-        """`mount`: where they are mounted."""
+        """`mount`: mount point of the cgroup file systems."""
         self._mount = mount
         self.version = 2 if (mount / "cgroup.controllers").exists() else 1
         self._v1 = {} if self.version == 2 else dict(_v1_trees(mount))
@@ -33,7 +33,7 @@ class CgroupTrees:
 
     @property
     def roots(self) -> Sequence[Path]:
-        """The top directory of every tree that cgroups are made in."""
+        """The top directory of every tree in which cgroups are made."""
         return (self._mount,) if self.version == 2 else tuple(dict.fromkeys(self._v1.values()))
 
     def directory(self, controller: str, path: str) -> Path | None:
@@ -50,7 +50,7 @@ class CgroupTrees:
         return all((root / path).is_dir() for root in self.roots)
 
     def find_closed(self, path: str) -> Path | None:
-        """The directory in which this user may not make the cgroup; None: it may in every tree."""
+        """The directory in which this user may not make the cgroup; None if it may in every tree."""
         for root in self.roots:
             at = root / path
             while not at.is_dir() and at != root:
@@ -60,7 +60,7 @@ class CgroupTrees:
         return None
 
     def create(self, path: str) -> None:
-        """Make the cgroup and its parents; succeeds if it is there. Raises Internal when the kernel refuses."""
+        """Make the cgroup and its parents; succeeds if it exists. Raises Internal when the kernel refuses."""
         for root in self.roots:
             try:
                 if self.version == 2:
@@ -71,7 +71,7 @@ class CgroupTrees:
                 raise Internal(f"cannot make cgroup {path} in {root}: {error.strerror}") from error
 
     def limit(self, path: str, limits: Resources) -> None:
-        """Write the limits that are set; None leaves a value as it is, `UNLIMITED` lifts a limit."""
+        """Write the limits that are set; None leaves a value unchanged, `UNLIMITED` removes a limit."""
         files = v2_files(limits) if self.version == 2 else v1_files(limits)
         for (controller, name), value in files.items():
             root = self._mount if self.version == 2 else self._v1.get(controller)
@@ -87,7 +87,7 @@ class CgroupTrees:
                 raise Internal(f"cannot write {value!r} to {root / path / name}: {error.strerror}") from error
 
     def processes(self, path: str) -> set[int]:
-        """Process ids in the cgroup and below."""
+        """Process ids in the cgroup and below it."""
         found: set[int] = set()
         for root in self.roots:
             for directory, _, files in os.walk(root / path):
@@ -97,9 +97,9 @@ class CgroupTrees:
         return found - {0}
 
     def remove(self, path: str, *, wait_seconds: float = REMOVE_SECONDS) -> None:
-        """Kill what is left in it, remove it and everything below; succeeds if it is gone.
+        """Kill the remaining processes, and remove the cgroup and everything below; succeeds if it is gone.
 
-        Raises Internal when processes do not die within `wait_seconds`.
+        Raises Internal when processes do not end within `wait_seconds`.
         """
         if not path.strip("/"):
             raise Internal("refused to remove the root cgroup")
@@ -119,7 +119,7 @@ class CgroupTrees:
 
 
 def v1_files(limits: Resources) -> dict[tuple[str, str], str]:
-    """(controller, file) to value, in the order to write."""
+    """(controller, file) → value, in the order to write."""
     values: dict[tuple[str, str], int | None] = {
         ("cpu", "cpu.shares"): limits.cpu_shares,
         ("cpu", "cpu.cfs_period_us"): limits.cpu_period_us,
@@ -133,7 +133,7 @@ def v1_files(limits: Resources) -> dict[tuple[str, str], str]:
 
 
 def v2_files(limits: Resources) -> dict[tuple[str, str], str]:
-    """(controller, file) to value, in the order to write."""
+    """(controller, file) → value, in the order to write."""
     files: dict[tuple[str, str], str] = {}
     if limits.cpu_shares is not None:
         files["cpu", "cpu.weight"] = str(cpu_weight(limits.cpu_shares))
@@ -162,7 +162,7 @@ def cpu_shares(weight: int) -> int:
 
 
 def _v1_trees(mount: Path) -> Iterator[tuple[str, Path]]:
-    """Controller to tree; co-mounted controllers (cpu,cpuacct) share one."""
+    """Yield (controller, tree); co-mounted controllers (cpu,cpuacct) share a tree."""
     for entry in sorted(mount.iterdir()):
         if (
             entry.is_symlink()
@@ -175,14 +175,14 @@ def _v1_trees(mount: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _v2_trees(mount: Path) -> Iterator[Path]:
-    """Trees beside the v1 ones (hybrid form). We make nothing there, but runc does, and leaves the parents."""
+    """Yield the unified trees of a hybrid layout. The agent makes nothing there, but runc does, and leaves the parents."""
     for entry in sorted(mount.iterdir()):
         if not entry.is_symlink() and (entry / "cgroup.controllers").exists():
             yield entry
 
 
 def _make_v1(directory: Path, *, is_cpuset: bool) -> None:
-    """Parents are looked at only when one is missing: there are nine trees to do this in, for every pod."""
+    """Make a v1 cgroup. Parents are checked only when one is missing: nine trees need this for every pod."""
     try:
         os.mkdir(directory)
     except FileExistsError:
@@ -215,7 +215,7 @@ def _enable_controllers(directory: Path) -> None:
 
 
 def _inherit_cpuset(directory: Path) -> None:
-    """A new v1 cpuset is empty and takes no process until it has CPUs and memory nodes."""
+    """Copy CPUs and memory nodes from the parent: a new v1 cpuset is empty and takes no process."""
     for name in ("cpuset.cpus", "cpuset.mems"):
         file = directory / name
         if file.exists() and not file.read_text().strip() and (directory / "tasks").exists():

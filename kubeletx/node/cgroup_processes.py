@@ -1,7 +1,7 @@
-"""Count processes, threads, open files and sockets of one cgroup.
+"""Counts processes, threads, open files and sockets of one cgroup.
 
-Newer kernels give the number of open files in one call. Sockets are found by reading the link of each file, one call for
-each file: beyond `MAX_LINKS` they are not counted, so that a container with many open files does not hold up a scrape.
+Newer kernels give the number of open files in one call. Sockets are found by reading the link of each file, one call
+per file: above `MAX_LINKS` they are not counted, so that a container with many open files does not delay a scrape.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The few forms that the kernel's files about cgroups have, as values. What is not there is None or empty."""
+"""Parses the formats of the kernel's cgroup files. Missing values are None or empty."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ UNLIMITED_BYTES = 1 << 62
 
 
 def text_of(path: Path) -> str:
-    """Empty for what is not there (any more).
+    """Text of a small file; empty if it does not exist (any more).
 
-    Without a file object, which takes most of the time of such a read: a scrape reads some thirty files for each pod.
+    Read without a file object, which takes most of the time of such a read: a scrape reads some thirty files for each
+    pod.
     """
     pieces = []
     try:
@@ -29,13 +30,13 @@ def text_of(path: Path) -> str:
 
 
 def number_of(path: Path) -> int | None:
-    """The one number in the file; None for a word such as ``max``."""
+    """The number in the file; None for a word such as ``max``, and without the file."""
     text = text_of(path).strip()
     return int(text) if text.isdigit() else None
 
 
 def limit_of(path: Path) -> int | None:
-    """A limit: 0 for none, None without the file."""
+    """A limit: 0 for no limit, None without the file."""
     text = text_of(path).strip()
     if text == "max":
         return 0
@@ -45,7 +46,7 @@ def limit_of(path: Path) -> int | None:
 
 
 def table_of(path: Path) -> dict[str, int]:
-    """Lines of a name and a number."""
+    """Name → number, one per line of the file."""
     pairs = (line.split() for line in text_of(path).split("\n"))
     return {words[0]: int(words[1]) for words in pairs if len(words) == 2 and words[1].isdigit()}
 

@@ -32,10 +32,10 @@ class BlockDeviceUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CgroupSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits as the kernel has them. None: not known; 0: no limit.
+    """Limits in the kernel. None: unknown; 0: no limit.
 
-    `swap_limit_bytes`: of swap alone, None for no limit. `swap_file_bytes`: what the kernel's file about swap says,
-    which is of memory and swap together in v1.
+    `swap_limit_bytes`: of swap alone, None for no limit. `swap_file_bytes`: content of the kernel's swap file, which in
+    v1 is memory and swap together.
     """
 
     cpu_shares: int | None = None
@@ -86,7 +86,7 @@ def read_cgroup(trees: CgroupTrees, path: str) -> CgroupUsage:
 def read_interfaces(
     trees: CgroupTrees, path: str, *, proc: Path = Path("/proc")
 ) -> tuple[InterfaceStats, ...]:
-    """Interfaces of the network namespace that the first process in the cgroup lives in, but the loopback."""
+    """Interfaces, except loopback, of the network namespace of the cgroup's first process."""
     for name in ("memory", "cpu"):
         directory = trees.directory(name, path)
         if directory is None:
@@ -128,7 +128,7 @@ def made_at(trees: CgroupTrees, path: str) -> float:
 
 
 def parse_net_dev(text: str) -> tuple[InterfaceStats, ...]:
-    """The lines of ``/proc/PID/net/dev``. Containers name their interfaces, with all but blanks, ``/`` and ``:``."""
+    """Parse ``/proc/PID/net/dev``. Containers choose names of interfaces: any characters but blanks, ``/`` and ``:``."""
     found = []
     for line in text.split("\n")[2:]:
         name, _, rest = line.partition(":")
@@ -152,7 +152,7 @@ def parse_net_dev(text: str) -> tuple[InterfaceStats, ...]:
 
 
 def device_name(device: str, *, directory: Path = BLOCK_DEVICES) -> str:
-    """``/dev/sda`` of ``8:0``; the numbers themselves where the kernel does not tell."""
+    """``/dev/sda`` for ``8:0``; the numbers themselves if the kernel has no name."""
     for line in text_of(directory / device / "uevent").split("\n"):
         key, _, value = line.partition("=")
         if key == "DEVNAME":
@@ -275,7 +275,7 @@ def _spec_v1(cpu: Path | None, memory: Path | None) -> CgroupSpec:
 
 
 def parse_io_stat(text: str) -> tuple[BlockDeviceUsage, ...]:
-    """The lines of v2's ``io.stat``."""
+    """Parse v2's ``io.stat``."""
     found = []
     for line in filter(None, text.split("\n")):
         device, *words = line.split()
@@ -312,7 +312,7 @@ def _disks_v1(directory: Path) -> tuple[BlockDeviceUsage, ...]:
 
 
 def _operations(text: str) -> dict[str, dict[str, int]]:
-    """Device to operation to value, of v1's ``blkio`` files."""
+    """Device → operation → value, from v1's ``blkio`` files."""
     found: dict[str, dict[str, int]] = {}
     for line in text.split("\n"):
         words = line.split()

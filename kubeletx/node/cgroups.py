@@ -43,7 +43,7 @@ class CgroupDriver(Protocol):
     """Creates and removes cgroups. All methods block."""
 
     def create(self, path: str) -> None:
-        """Make it and its parents; succeeds if it is there."""
+        """Make the cgroup and its parents; succeeds if it exists."""
         ...
 
     def limit(self, path: str, limits: Resources) -> None:
@@ -51,12 +51,12 @@ class CgroupDriver(Protocol):
         ...
 
     def remove(self, path: str) -> None:
-        """Remove it with what is in it; succeeds if it is gone."""
+        """Remove the cgroup and kill its processes; succeeds if it is gone."""
         ...
 
 
 class PodCgroupManager:
-    """Makes and removes pods' cgroups. One change at a time for the shared ones."""
+    """Makes and removes pods' cgroups. Changes of shared cgroups are serial."""
 
     def __init__(
         self,
@@ -67,7 +67,10 @@ class PodCgroupManager:
         root: str = "",
         per_qos: bool = True,
     ) -> None:
-        """`driver` is asked once, when the first cgroup is made or removed. `limits_of`: what a pod's own cgroup gets. `root`: the cgroup that kubepods is made in."""
+        """`driver`: called once, when the first cgroup is made or removed. `limits_of`: limits of a pod's own cgroup.
+
+        `root`: the parent of kubepods.
+        """
         self._choose_driver = driver
         self._limits_of = limits_of
         self._blocking = blocking
@@ -93,7 +96,7 @@ class PodCgroupManager:
             self._prepared = True
 
     async def resume(self, pods: Iterable[Pod]) -> None:
-        """Count pods that run since before the agent's start. Until then their shares stay as they are."""
+        """Count pods that already ran at the agent's start. Until then their shares stay unchanged."""
         if not self._per_qos:
             return
         async with self._lock:
@@ -114,7 +117,7 @@ class PodCgroupManager:
         return f"/{path}"
 
     async def remove(self, pod: Pod) -> None:
-        """Kill what is left of the pod and remove its cgroup; succeeds if there is none."""
+        """Kill the pod's remaining processes and remove its cgroup; succeeds if there is none."""
         for path in self._paths(pod):
             await self._timed("destroy", self._driver.remove, path)
             self._made.discard(path)
@@ -177,7 +180,7 @@ class PodCgroupManager:
             self._driver.limit(self._join(_DIRECTORY[BEST_EFFORT]), Resources(cpu_shares=MIN_SHARES))
 
     def _limit_all(self, top: str, limit: NodeResources) -> None:
-        """Pods that run and take more than this already are no reason not to start: v1 refuses such a limit."""
+        """Limit all pods together. Failure is no error: v1 refuses a limit below the present usage of running pods."""
         limits = Resources(
             cpu_shares=_shares(limit.cpu_millicores * 1024 // 1000), memory_limit_bytes=limit.memory_bytes
         )
@@ -221,7 +224,7 @@ class SystemdSlices:
         *,
         run: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
-        """`run` starts a command and raises Internal when it fails."""
+        """`run`: runs a command; raises Internal when it fails."""
         self._trees = trees
         self._run = run or _run
 
@@ -230,13 +233,13 @@ class SystemdSlices:
         self._run(["systemctl", "start", slice_name(path)])
 
     def limit(self, path: str, limits: Resources) -> None:
-        """Set the slice's properties until the next boot."""
+        """Set the slice's properties, valid until the next boot."""
         properties = slice_properties(limits, self._trees.version)
         if properties:
             self._run(["systemctl", "set-property", "--runtime", slice_name(path), *properties])
 
     def remove(self, path: str) -> None:
-        """Stop the slice and all in it."""
+        """Stop the slice and everything in it."""
         self._run(["systemctl", "stop", slice_name(path)])
         self._trees.remove(slice_path(path))
 
@@ -247,7 +250,7 @@ def make_driver(name: str, trees: CgroupTrees) -> CgroupDriver:
 
 
 def slice_name(path: str) -> str:
-    """The slice of a cgroup path: ``kubepods/burstable/pod1-2`` is kubepods-burstable-pod1_2.slice."""
+    """Name of the slice: ``kubepods/burstable/pod1-2`` is kubepods-burstable-pod1_2.slice."""
     return "-".join(part.replace("-", "_") for part in path.split("/") if part) + ".slice"
 
 

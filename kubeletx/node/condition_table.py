@@ -1,6 +1,7 @@
-"""`ConditionTimes`: since when each condition of the node has its status, kept over restarts of the agent.
+"""`ConditionTimes`: time of each node condition's last transition, kept over restarts of the agent.
 
-A kubelet takes these times from the Node in the API server (pkg/kubelet/nodestatus); a node without one has them here.
+A kubelet reads these times from the Node in the API server (pkg/kubelet/nodestatus); a node without a cluster has them
+here.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ CONDITIONS = Table(
 )
 
 Times = Mapping[str, tuple[str, datetime]]
-"""Type of a condition to its status and the time of its last transition."""
+"""Type of a condition → its status and the time of its last transition."""
 
 
 class ConditionTimes:
@@ -39,7 +40,10 @@ class ConditionTimes:
         self._known: dict[str, tuple[str, datetime]] = {}
 
     async def load(self) -> Times:
-        """Load the times of an earlier agent; empty if the database is unreadable, so that the node starts anyway."""
+        """Load the times of an earlier agent process.
+
+        Empty if the database is unreadable, so that the node starts anyway.
+        """
         try:
             self._known = await self._store.read(_read)
         except Unavailable as error:

@@ -1,4 +1,4 @@
-"""The table of events and its rows: what users see of the past, kept over restarts."""
+"""The table of events and its rows: the event history, kept over restarts."""
 
 from __future__ import annotations
 

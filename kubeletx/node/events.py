@@ -35,13 +35,13 @@ log = structlog.get_logger(__name__)
 COMPONENT = "kubelet"
 COMBINED = "(combined from similar events): "
 MAX_MESSAGE = 4096
-"""Characters of a message that are kept: a manifest's own text, quoted in an error, may have megabytes."""
+"""Maximum characters of a message: a manifest's own text, quoted in an error, may have megabytes."""
 _API_VERSIONS = {"Pod": "v1", "Node": "v1"}
 _DEFAULT_NAMESPACE = "default"
 
 
 class EventLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of the event history. `similar`: number of different messages of one reason before they share a row."""
+    """Limits of the event history. `similar`: number of different messages of one reason after which they share a row."""
 
     rows: int = 1000
     rows_per_object: int = 50
@@ -87,7 +87,7 @@ class EventRecorder:
         self._prefix = ""
 
     async def load(self) -> None:
-        """Take over what earlier runs kept; without a readable database nothing is taken over."""
+        """Load the events that earlier runs stored; none if the database is unreadable."""
         if self._store is None:
             return
         limit = self._limits.rows
@@ -143,9 +143,9 @@ class EventRecorder:
         return [self.to_event(row) for row in sorted(rows, key=lambda row: row.last_at)]
 
     async def watch_events(self, *, since: datetime | None = None) -> AsyncGenerator[Event, None]:
-        """Events from now on; a repetition comes again with a higher count. A slow reader loses repetitions.
+        """Yield events from now on; a repetition comes again with a higher count. A slow reader loses repetitions.
 
-        `since`: those that were recorded from then on come first.
+        `since`: first yield those recorded from this time on.
         """
         watcher = _Watcher(self._limits.watcher_queue)
         self._watchers.append(watcher)
@@ -188,7 +188,7 @@ class EventRecorder:
         )
 
     def flush(self) -> None:
-        """Hand what changed to the store; called by itself, and once before the store is closed."""
+        """Pass changed rows to the store; called regularly, and once before the store is closed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -199,7 +199,7 @@ class EventRecorder:
             self._store.write_later(lambda connection: write(connection, rows, gone))
 
     def _merged(self, identity: tuple[str, ...], type: str, reason: str, message: str, now: datetime) -> str:
-        """The message to count under: the message itself, or COMBINED once there were too many."""
+        """The message to count under: itself, or COMBINED after too many different ones."""
         group = (identity, type, reason)
         similar = self._similar.get(group)
         window = timedelta(seconds=self._limits.similar_seconds)
@@ -272,7 +272,7 @@ class _Watcher:
 
 
 def _writable(ref: ObjectRef) -> ObjectRef:
-    """The reference with nothing in it that the database and the API cannot hold."""
+    """The reference without characters that the database and the API cannot store."""
     if all(is_printable(text) for text in _identity(ref)):
         return ref
     kind, namespace, name, uid, field = map(printable, _identity(ref))
@@ -280,7 +280,7 @@ def _writable(ref: ObjectRef) -> ObjectRef:
 
 
 def shortened(message: str) -> str:
-    """The message, cut to what is kept of it."""
+    """The message, cut to `MAX_MESSAGE`."""
     return message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 3]}..."
 
 

@@ -32,7 +32,7 @@ class FsUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """`at_ns` and `booted_at`: since the epoch."""
+    """Usage of the machine. `at_ns` and `booted_at`: since the epoch."""
 
     at_ns: int
     booted_at: float
@@ -52,7 +52,7 @@ class HostUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_host(root_dir: Path, *, proc: Path = Path("/proc")) -> HostUsage:
-    """`root_dir`: its filesystem is the node's (nodefs)."""
+    """Read the usage. `root_dir`: its file system is the node's (nodefs)."""
     stat = (proc / "stat").read_text()
     first, *rest = stat.split("\n")
     ticks = [int(word) for word in first.split()[1:]]
@@ -83,7 +83,7 @@ def read_host(root_dir: Path, *, proc: Path = Path("/proc")) -> HostUsage:
 
 
 def device_of(path: Path) -> str:
-    """The block device of the filesystem, as its numbers (``8:1``); empty: it cannot be asked."""
+    """The block device of the file system as numbers (``8:1``); empty if stat fails."""
     try:
         device = os.stat(path).st_dev
     except OSError:

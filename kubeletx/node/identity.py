@@ -1,9 +1,8 @@
 """The node's name and addresses.
 
-The name is the override or the host's name, in lower case, as the kubelet forms it. Addresses are those the
-operator gave. Else it is one, as with a kubelet, whose cluster may know one family only: the source address of the
-default route of IPv4, else of IPv6, else an address that is not loopback's. Nothing here sends a packet or asks a name
-server.
+The name is the override or the host's name, in lower case, as in the kubelet. Addresses are those the operator gave.
+Else it is one, as in a kubelet, whose cluster may have one family only: the source address of the default route of
+IPv4, else of IPv6, else an address that is not loopback. Nothing here sends a packet or queries a name server.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ _ROUTE_PROBES = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")
 
 
 def node_name(override: str | None = None, *, hostname: str | None = None) -> str:
-    """The node's name. Raises InvalidConfig when it is no DNS name.
+    """The node's name. Raises InvalidConfig if it is not a DNS name.
 
-    `hostname`: the host's name, None asks the kernel.
+    `hostname`: the host's name; None: from the kernel.
     """
     chosen = override if override and override.strip() else (hostname or socket.gethostname())
     name = chosen.strip().lower()
@@ -56,10 +55,10 @@ def check_node_ips(given: Sequence[str]) -> tuple[str, ...]:
 def detect_node_ips(
     given: Sequence[str] = (), find: Callable[[socket.AddressFamily, str], str | None] | None = None
 ) -> tuple[str, ...]:
-    """The given addresses, primary first, else the one found; 127.0.0.1 when the node has no network at all.
+    """The given addresses, primary first, else the one found; 127.0.0.1 if the node has no network.
 
-    ``0.0.0.0`` or ``::`` alone is no address: it says of which family the found one should be. `find`: the address
-    that packets to a target would carry; None asks the kernel.
+    ``0.0.0.0`` or ``::`` alone only selects the family of the found address. `find`: returns the source address of
+    packets to a target; None: from the kernel.
     """
     if not names_no_address(given):
         return check_node_ips(given)
@@ -74,7 +73,7 @@ def names_no_address(given: Sequence[str]) -> bool:
 
 
 def local_addresses(table: Path = Path("/proc/net/fib_trie")) -> tuple[str, ...]:
-    """IPv4 addresses of this host that are not loopback's, in the kernel's order."""
+    """IPv4 addresses of this host except loopback, in the kernel's order."""
     previous, found = "", []
     try:
         lines = table.read_text().split("\n")
@@ -96,7 +95,7 @@ def node_addresses(name: str, ips: Sequence[str]) -> tuple[NodeAddress, ...]:
 
 
 def _source_address(family: socket.AddressFamily, target: str) -> str | None:
-    """The address that packets to `target` would carry; connecting a UDP socket sends nothing."""
+    """The source address of packets to `target`; connecting a UDP socket sends nothing."""
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((target, 9))

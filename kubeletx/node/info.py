@@ -22,11 +22,11 @@ ARCHITECTURES = {
     "s390x": "s390x",
     "riscv64": "riscv64",
 }
-"""The kernel's word for a machine to Kubernetes' word."""
+"""The kernel's name of a machine → Kubernetes' name."""
 
 
 KUBERNETES_VERSION = "v1.36.0"
-"""The kubelet that this agent behaves like."""
+"""Version of the kubelet whose behaviour this agent follows."""
 
 
 def kubelet_version(agent_version: str) -> str:
@@ -46,7 +46,7 @@ def architecture(machine: str | None = None) -> str:
 def read_system_info(
     *, kubelet_version: str, runtime: RuntimeVersion | None, root: Path = Path("/")
 ) -> NodeSystemInfo:
-    """Read it from below `root`. `runtime`: the default container runtime's; None: it never answered."""
+    """Read the system info below `root`. `runtime`: the default container runtime's version; None: it never answered."""
     machine_id = _first(root / "etc/machine-id", root / "var/lib/dbus/machine-id")
     return NodeSystemInfo(
         machine_id=machine_id,

@@ -1,8 +1,8 @@
-"""Linux inotify for asyncio: which names in a directory changed, as it happens.
+"""Linux inotify for asyncio: the names that change in a directory.
 
 Python's standard library has no binding, so the system calls are made through ctypes; docs/decisions/0007 says why no
-library is used. One `Inotify` holds one kernel queue; events are read when the event loop finds it readable and handed to a
-callback. When the kernel's queue overflows, an event with `is_overflow` says that anything may have changed.
+library is used. One `Inotify` holds one kernel queue; events are read when the event loop finds it readable and passed
+to a callback. When the kernel's queue overflows, an event with `is_overflow` says that anything may have changed.
 Source: inotify(7).
 """
 
@@ -47,7 +47,7 @@ class InotifyEvent(NamedTuple):
 
     @property
     def is_overflow(self) -> bool:
-        """Events were lost; look at everything."""
+        """True if events were lost; everything has to be checked."""
         return bool(self.mask & IN_Q_OVERFLOW)
 
 
@@ -55,8 +55,10 @@ class Inotify:
     """A queue of file system events. Belongs to the event loop it was opened in; close it."""
 
     def __init__(self, on_events: Callable[[list[InotifyEvent]], None]) -> None:
-        """`on_events` is called from the event loop with what was read at once. Raises OSError when the
-        kernel gives no more queues."""
+        """`on_events`: called from the event loop with each batch of events.
+
+        Raises OSError if the kernel gives no more queues.
+        """
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._on_events = on_events
         self._fd = self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
@@ -64,18 +66,18 @@ class Inotify:
         self._loop.add_reader(self._fd, self._read)
 
     def watch_directory(self, path: str, mask: int = ENTRIES) -> int:
-        """Watch a directory and its entries, not what is below them; returns the watch's number.
+        """Watch a directory and its entries, but not below them; returns the watch's number.
 
-        Raises OSError: FileNotFoundError or NotADirectoryError when it is not there.
+        Raises OSError: FileNotFoundError or NotADirectoryError if it is not there.
         """
         return self._checked(self._libc.inotify_add_watch(self._fd, os.fsencode(path), mask), path)
 
     def unwatch(self, watch: int) -> None:
-        """Stop watching; what is gone already is no error."""
+        """Stop watching; succeeds if the watch is gone."""
         self._libc.inotify_rm_watch(self._fd, watch)
 
     def close(self) -> None:
-        """Give the queue back to the kernel. Safe to call twice."""
+        """Close the queue; idempotent."""
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)

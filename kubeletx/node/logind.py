@@ -33,10 +33,10 @@ _SIGHUP = 1
 
 
 class Logind:
-    """One connection to the system bus at a time."""
+    """Connection to logind; at most one bus connection at a time."""
 
     def __init__(self, blocking: Blocking, *, conf_dir: Path = CONF_DIR) -> None:
-        """`conf_dir`: where logind reads drop-in files."""
+        """`conf_dir`: directory of logind's drop-in files."""
         self._blocking = blocking
         self._conf_dir = conf_dir
         self._connection: Any = None
@@ -66,13 +66,13 @@ class Logind:
             self._lock = await self._ask(self._inhibit)
 
     def release(self) -> None:
-        """Let the host go on; does nothing without a lock."""
+        """Release the lock, so that the host goes on; does nothing without a lock."""
         lock, self._lock = self._lock, None
         if lock is not None:
             os.close(lock)
 
     async def next(self) -> bool:
-        """The next PrepareForShutdown. Raises Unavailable when the bus is gone."""
+        """Wait for the next PrepareForShutdown signal. Raises Unavailable when the bus is gone."""
         while not self._signals:
             await _readable(self._connection.sock)
             try:
@@ -112,7 +112,7 @@ class Logind:
         self._send(message_bus.AddMatch(rule))
 
     def _allow(self, seconds: int) -> int:
-        """Have logind wait so long; returns how long it does."""
+        """Raise logind's maximum delay; returns the delay that it allows."""
         has = self._delay_seconds()
         if has >= seconds:
             return has
@@ -164,7 +164,7 @@ class Logind:
 
 
 async def _readable(sock: Any) -> None:
-    """Return once there is something to read."""
+    """Wait until the socket is readable."""
     ready = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_reader(sock, ready.set)

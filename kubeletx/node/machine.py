@@ -11,7 +11,7 @@ from .info import read_system_info
 
 
 class MachineInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """`physical_cores` and `sockets` 0: the kernel does not tell."""
+    """Hardware of the machine. `physical_cores` and `sockets` 0: unknown."""
 
     machine_id: str = ""
     system_uuid: str = ""
@@ -23,7 +23,7 @@ class MachineInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_machine(root: Path = Path("/")) -> MachineInfo:
-    """Read it from below `root`; blocks for a few milliseconds."""
+    """Read the hardware below `root`; blocks for a few milliseconds."""
     system = read_system_info(kubelet_version="", runtime=None, root=root)
     cores = _cores(root / "sys/devices/system/cpu")
     return MachineInfo(

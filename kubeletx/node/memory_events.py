@@ -1,10 +1,10 @@
-"""Wake waiters when tasks begin to stall for memory, by the kernel's pressure file (PSI).
+"""Wakes waiters when tasks begin to stall for memory, by the kernel's pressure file (PSI).
 
     echo "some 150000 2000000" > /proc/pressure/memory; poll for POLLPRI
                                                         → 150 ms of stalls within 2 s
 
-Without PSI, or without write permission, only the timeout wakes them. The trigger costs nothing while memory is
-free. Source: the kernel's Documentation/accounting/psi.rst.
+Without PSI, or without write permission, only the timeout wakes them. The trigger costs nothing while memory is free.
+Source: the kernel's Documentation/accounting/psi.rst.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from kubeletx.api import Clock
 _TRIGGER: Final = b"some 150000 2000000\0"
 _PRESSURE: Final = Path("/proc/pressure/memory")
 _SHORTEST_SECONDS: Final = 1.0
-"""A stall that goes on does not make looks follow each other."""
+"""Minimum time between looks during a continuing stall."""
 
 
 class MemoryEvents:
-    """Made once; `wait` is a sleep that may end early. `close` when done."""
+    """A sleep that may end early; close it when done."""
 
     def __init__(self, clock: Clock, *, path: Path = _PRESSURE) -> None:
-        """`path`: the kernel's file."""
+        """`path`: the kernel's pressure file."""
         self._clock = clock
         self._stalled = asyncio.Event()
         self._file: int | None = None
@@ -63,7 +63,7 @@ class MemoryEvents:
             loop.remove_reader(self._poll.fileno())
 
     def close(self) -> None:
-        """Let the kernel forget it."""
+        """Remove the trigger from the kernel."""
         poll, self._poll = self._poll, None
         file, self._file = self._file, None
         if poll is not None:

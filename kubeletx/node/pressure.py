@@ -102,7 +102,7 @@ def _meminfo(path: Path) -> dict[str, int]:
 
 
 def _pids(proc: Path) -> tuple[int, int] | None:
-    """Number of further processes the kernel allows, and its limit."""
+    """(number of further processes that the kernel allows, its limit); None if unknown."""
     try:
         limits = [int((proc / "sys/kernel" / name).read_text()) for name in ("pid_max", "threads-max")]
         running = int((proc / "loadavg").read_text().split()[3].partition("/")[2])

@@ -16,7 +16,7 @@ RESOURCES = ("cpu", "memory", "io")
 
 
 class Stall(msgspec.Struct, frozen=True, kw_only=True):
-    """Shares in percent of the last 10, 60 and 300 seconds, and the total in microseconds."""
+    """One line of a PSI file: percent of the last 10, 60 and 300 seconds, and the total in microseconds."""
 
     avg10: float = 0.0
     avg60: float = 0.0
@@ -40,13 +40,13 @@ class Pressures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_pressures(directory: Path, suffix: str = "") -> Pressures:
-    """`suffix`: empty for ``/proc/pressure``, ``.pressure`` for a cgroup."""
+    """Read the PSI files. `suffix`: empty for ``/proc/pressure``, ``.pressure`` for a cgroup."""
     found = {name: parse_pressure(text_of(directory / f"{name}{suffix}")) for name in RESOURCES}
     return Pressures(**found)
 
 
 def parse_pressure(text: str) -> PressureStall | None:
-    """The lines of one file."""
+    """Parse one PSI file."""
     lines = {}
     for line in text.split("\n"):
         kind, _, rest = line.partition(" ")

@@ -38,7 +38,7 @@ class Policy(enum.Enum):
 
 
 class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One runtime, as far as readiness is concerned."""
+    """One runtime, as the readiness rule sees it."""
 
     name: str
     workload_type: str
@@ -109,7 +109,7 @@ def types_without_runtime(runtimes: Iterable[RuntimeFacts]) -> tuple[str, ...]:
 def node_conditions(
     facts: NodeFacts, *, previous: Sequence[NodeCondition] = (), now: datetime
 ) -> tuple[NodeCondition, ...]:
-    """The conditions now; transition times are kept where the status is as before."""
+    """The present conditions; transition times are kept where the status is unchanged."""
     conditions = (
         *_pressures(facts.pressure),
         _runtimes_ready(facts.runtimes),
@@ -134,7 +134,7 @@ def with_times(
 
 
 def runtime_condition_type(name: str) -> str:
-    """The type of the condition about one runtime."""
+    """The condition type of one runtime."""
     return RUNTIME_CONDITION_PREFIX + name
 
 

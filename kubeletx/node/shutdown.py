@@ -1,4 +1,4 @@
-"""In which order pods end when the host shuts down, and how long each group may take. Pure.
+"""Groups of pods in a shutdown of the host: their order and their time. Pure.
 
 Source: kubelet, pkg/kubelet/nodeshutdown.
 """
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class ShutdownGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Pods of this priority and above, up to that of the next group."""
+    """Pods with at least this priority and less than that of the next group."""
 
     priority: int
     shutdown_grace_period_seconds: int
@@ -25,7 +25,7 @@ class ShutdownGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 def groups_of(
     grace_seconds: float, critical_grace_seconds: float, by_priority: Sequence[ShutdownGroup] = ()
 ) -> tuple[ShutdownGroup, ...]:
-    """The groups, the one that ends first first; none: a shutdown ends no pods."""
+    """The groups in the order in which they end; empty: a shutdown ends no pods."""
     if by_priority:
         return tuple(sorted(by_priority, key=lambda group: group.priority))
     if grace_seconds <= 0:
@@ -40,14 +40,14 @@ def groups_of(
 
 
 def total_seconds(groups: Sequence[ShutdownGroup]) -> int:
-    """Longest time the host has to wait, in seconds."""
+    """Longest time for which the host has to wait, in seconds."""
     return sum(group.shutdown_grace_period_seconds for group in groups)
 
 
 def in_order(
     groups: Sequence[ShutdownGroup], priorities: Mapping[T, int]
 ) -> tuple[tuple[ShutdownGroup, tuple[T, ...]], ...]:
-    """Each group with its members, the one that ends first first. What is below all of them is in the first."""
+    """Each group with its members, in the order in which they end; the first also has pods below all priorities."""
     ordered = sorted(groups, key=lambda group: group.priority)
     members: dict[int, list[T]] = {index: [] for index in range(len(ordered))}
     for one, priority in priorities.items():

@@ -1,7 +1,7 @@
 """`NodeReporter`: builds the current Node object from the other modules of this room.
 
-`load` reads once what does not change while the agent runs (addresses, capacity, system info). Conditions
-are computed by each `build`, which compares them with the previous ones to keep transition times.
+`load` reads once what does not change while the agent runs (addresses, capacity, system info). Each `build` computes
+the conditions and compares them with the previous ones to keep transition times.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ from .taints import type_taints
 
 NO_PRESSURE = Pressure()
 SETTLE_SECONDS = 30.0
-"""Time after a start in which conditions keep their earlier transition times: runtimes answer only after a while."""
+"""Time after a start in which conditions keep their earlier transition times, since runtimes answer only after a while.
+"""
 STRICT_GROUPS = "strict-groups"
 MAX_IMAGE_NAMES = 5
 
@@ -70,7 +71,7 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     max_images: int = 50
     """Number of images in the status; negative means all."""
     external_cloud: bool = False
-    """A cloud controller sets the addresses; until then the node has those that `node_ips` names."""
+    """True: a cloud controller sets the addresses; until then the node has those of `node_ips`."""
     declared_features: tuple[str, ...] = ()
     """Optional features this node declares, sorted."""
 
@@ -84,7 +85,7 @@ class RuntimeReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeReporter:
-    """Made once; `load` before anything else."""
+    """Builds the Node; call `load` first."""
 
     def __init__(self, plan: NodePlan, *, clock: Clock) -> None:
         """`plan`: the operator's settings."""
@@ -95,16 +96,16 @@ class NodeReporter:
         self.capacity = NodeResources()
         self.allocatable = NodeResources()
         self.pods_limit = NodeResources()
-        """Kernel limit of all pods together; it includes what eviction keeps free."""
+        """The kernel's limit of all pods together; it includes the amounts that eviction keeps free."""
         self._created_at = clock.now()
         self._conditions: tuple[NodeCondition, ...] = ()
         self._times: ConditionTimes | None = None
         self._before: Times = {}
-        """Transition times of the previous agent, used until the settle time is over."""
+        """Transition times stored by the previous agent process, used for `SETTLE_SECONDS`."""
         self._settled_at = clock.monotonic()
 
     def load(self) -> None:
-        """Read addresses and capacity. Raises InvalidConfig for settings that make no sense."""
+        """Read addresses and capacity. Raises InvalidConfig for contradictory settings."""
         plan = self.plan
         self.ips = detect_node_ips(plan.node_ips)
         self.capacity = read_capacity(plan.root_dir, max_pods=plan.max_pods, pods_per_core=plan.pods_per_core)
@@ -113,7 +114,7 @@ class NodeReporter:
         self.allocatable = allocatable(self.capacity, **reserved, hard_eviction=plan.hard_eviction)
 
     async def remember(self, times: ConditionTimes) -> None:
-        """Keep transition times there, and go on with the ones that an earlier agent left."""
+        """Store transition times in `times`, and continue those of an earlier agent process."""
         self._before, self._times = await times.load(), times
         self._settled_at = self._clock.monotonic() + SETTLE_SECONDS
 
@@ -130,7 +131,7 @@ class NodeReporter:
         problems: Sequence[str] = (),
         checks: Sequence[CheckFacts] = (),
     ) -> bool:
-        """Compute the conditions; True when the status of one changed. `problems`: further reasons against Ready."""
+        """Compute the conditions; True if a status changed. `problems`: further reasons against Ready."""
         before = {condition.type: condition.status for condition in self._conditions}
         facts = NodeFacts(
             runtimes=tuple(runtime.facts for runtime in runtimes),
@@ -183,11 +184,11 @@ class NodeReporter:
         )
 
     def _own_ips(self) -> tuple[str, ...]:
-        """The addresses to report. A cloud controller finds those of a node whose operator names none."""
+        """The addresses to report; empty if a cloud controller sets them and the operator gave none."""
         return () if self.plan.external_cloud and not self.plan.node_ips else self.ips
 
     def _provided_ips(self) -> dict[str, str]:
-        """Annotation against which a cloud controller checks its own addresses."""
+        """Annotation with which a cloud controller compares its addresses."""
         if not self.plan.external_cloud or names_no_address(self.plan.node_ips):
             return {}
         return {PROVIDED_NODE_IP: ",".join(self.ips)}
@@ -207,7 +208,7 @@ def default_version(runtimes: Sequence[RuntimeReport]) -> RuntimeVersion | None:
 
 
 def runtime_handlers(runtimes: Sequence[RuntimeReport]) -> Iterator[NodeRuntimeHandler]:
-    """Handlers a RuntimeClass may name here: the empty one, each runtime, and each handler of it (DECISIONS 4)."""
+    """Handlers a RuntimeClass may name here: the empty one, each runtime, and each of its handlers (DECISIONS 4)."""
     default = default_runtime(runtimes)
     if default is not None:
         yield _handler("", default)
@@ -241,7 +242,7 @@ def _handler(name: str, runtime: RuntimeReport, handler: str = "") -> NodeRuntim
 
 
 def node_labels(name: str, extra: Mapping[str, str]) -> dict[str, str]:
-    """The labels every node has, and the operator's."""
+    """The default labels of every node, and the operator's."""
     arch = architecture()
     return {
         "kubernetes.io/hostname": name,
@@ -254,7 +255,10 @@ def node_labels(name: str, extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def runtime_labels(runtimes: Sequence[RuntimeReport]) -> dict[str, str]:
-    """``runtime.kubeletx.io/NAME``: ready, notready or cordoned; what runtime classes select nodes by."""
+    """Label ``runtime.kubeletx.io/NAME`` of each runtime: ready, notready or cordoned.
+
+    RuntimeClasses select nodes by it.
+    """
     labels = {}
     for runtime in runtimes:
         state = (
@@ -265,7 +269,7 @@ def runtime_labels(runtimes: Sequence[RuntimeReport]) -> dict[str, str]:
 
 
 def runtime_types(runtimes: Sequence[RuntimeReport]) -> dict[str, str]:
-    """``workload-type.kubeletx.io/NAME`` of every runtime, also of one that never answered."""
+    """``workload-type.kubeletx.io/NAME`` of every runtime, including one that never answered."""
     return {RUNTIME_TYPE_PREFIX + runtime.facts.name: runtime.facts.workload_type for runtime in runtimes}
 
 
@@ -279,7 +283,7 @@ def runtime_versions(runtimes: Sequence[RuntimeReport]) -> dict[str, str]:
 
 
 def top_images(images: Sequence[ContainerImage], limit: int = 50) -> tuple[ContainerImage, ...]:
-    """The largest ones, with at most five names each. `limit` negative: all of them."""
+    """The largest images, with at most five names each. `limit` negative: all."""
     largest = sorted(images, key=lambda image: (-(image.size_bytes or 0), image.names))
     largest = largest[:limit] if limit >= 0 else largest
     return tuple(msgspec.structs.replace(image, names=image.names[:MAX_IMAGE_NAMES]) for image in largest)

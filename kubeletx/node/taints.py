@@ -1,9 +1,8 @@
-"""The taints that say which workload types have no ready runtime: a pure rule (DECISIONS 27).
+"""Taints for workload types without a ready runtime: a pure rule (DECISIONS 27).
 
-A taint keeps away every pod that does not tolerate it, whatever its type. So only the type that pods have without
-saying so, container, gets NoSchedule; a node whose machines cannot run is merely avoided (PreferNoSchedule), and goes
-on taking containers. Printed RuntimeClasses select nodes by the runtime's label, which is exact, and tolerate the
-taints of other types.
+A taint keeps away every pod that does not tolerate it, whatever its type. So only the default type, container, gets
+NoSchedule; a node whose machines cannot run is merely avoided (PreferNoSchedule) and still takes containers. Printed
+RuntimeClasses select nodes by the runtime's label, which is exact, and tolerate the taints of other types.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from .readiness import Pressure
 TRANSITION_SECONDS: Final = 300.0
 """Time a pressure is still reported after it was last seen (evictionPressureTransitionPeriod)."""
 NODE: Final = ""
-"""The place of everything that is not an image file system of its own."""
+"""The place of every signal that is not about a separate image file system."""
 
 MEMORY: Final = "memory.available"
 PIDS: Final = "pid.available"
@@ -38,7 +38,7 @@ SIGNALS: Final = frozenset({MEMORY, PIDS}) | _DISK
 
 
 class Threshold(msgspec.Struct, frozen=True, kw_only=True):
-    """`amount` and `minimum_reclaim`: a quantity, or a percentage of the capacity."""
+    """One threshold. `amount` and `minimum_reclaim`: a quantity, or a percentage of the capacity."""
 
     signal: str
     amount: str
@@ -47,12 +47,12 @@ class Threshold(msgspec.Struct, frozen=True, kw_only=True):
     minimum_reclaim: str = ""
 
     def value(self, capacity: int) -> int:
-        """The least that must be available."""
+        """The minimum that must be available."""
         return amount_of(self.amount, capacity)
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """One measured amount: what is available of what there is. `at`: monotonic."""
+    """One measurement: the available amount and the capacity. `at`: monotonic."""
 
     signal: str
     available: int
@@ -130,7 +130,7 @@ def step(
 
 
 def pressure_of(pressed_at: Mapping[str, float], *, mono: float, hold_seconds: float) -> Pressure:
-    """The conditions to report. `pressed_at`: signal to when its pressure was last seen."""
+    """The conditions to report. `pressed_at`: signal → time at which its pressure was last seen."""
     held = {name for name, at in pressed_at.items() if at == mono or mono - at < hold_seconds}
     return Pressure(memory=MEMORY in held, disk=bool(held & _DISK), pids=PIDS in held)
 
@@ -141,7 +141,7 @@ def parse_thresholds(
     soft_grace_seconds: Mapping[str, float] | None = None,
     minimum_reclaim: Mapping[str, str] | None = None,
 ) -> tuple[Threshold, ...]:
-    """The thresholds of a configuration. Raises InvalidConfig for what makes no sense."""
+    """The thresholds of a configuration. Raises InvalidConfig for invalid ones."""
     graces, reclaims = soft_grace_seconds or {}, minimum_reclaim or {}
     _check("evictionHard", hard)
     _check("evictionSoft", soft or {})
@@ -170,12 +170,12 @@ def parse_thresholds(
 
 
 def is_off(text: str) -> bool:
-    """Return True for a threshold that is off: zero, or 100 %, which can never be kept free."""
+    """Return True for a threshold that is off: zero, or 100 %, which can never be met."""
     return amount_of(text, _WHOLE) in (0, _WHOLE) if text.endswith("%") else amount_of(text, _WHOLE) <= 0
 
 
 def amount_of(text: str, capacity: int) -> int:
-    """A quantity, or a percentage of `capacity`; nothing is 0. Raises ValueError."""
+    """A quantity, or a percentage of `capacity`, in units; an empty text is 0. Raises ValueError."""
     if not text:
         return 0
     if not text.endswith("%"):
@@ -226,7 +226,7 @@ def _is_news(state: ThresholdState, observation: Observation) -> bool:
 
 
 def _urgency(met: Met) -> tuple[bool, bool, str, str]:
-    """Memory first: there is no time to lose. Then hard before soft."""
+    """Sort key: memory first, as it fills fastest; then hard thresholds before soft ones."""
     threshold = met.threshold
     return (
         threshold.signal != MEMORY,

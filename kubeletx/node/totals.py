@@ -1,8 +1,7 @@
-"""Usage of the node's pods: per unit, per pod, per runtime, and in all, with the runtimes that did not answer; pure.
+"""Usage of the node's pods: per unit, per pod, per runtime and in total, with the runtimes that did not answer. Pure.
 
-A total never pretends: `missing` names every runtime whose figures are not in it (rule 7). What a runtime does not
-measure stays None and is left out of sums. Remote runtimes are reported but are no part of the node's total
-(DECISIONS 19).
+`missing` names every runtime whose figures are not in the total (rule 7). A figure that a runtime does not measure is
+None and left out of sums. Remote runtimes are reported but not part of the node's total (DECISIONS 19).
 """
 
 from __future__ import annotations
@@ -16,7 +15,10 @@ from kubeletx.runtimes.usage import RuntimeUsage
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Measured usage; None if not measured, never 0 for that. `memory_bytes`: the working set if the runtime reports it."""
+    """Measured usage; None, never 0, for what was not measured.
+
+    `memory_bytes`: the working set if the runtime reports it.
+    """
 
     cpu_millicores: int | None = None
     memory_bytes: int | None = None
@@ -30,7 +32,7 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def answered(self) -> tuple[RuntimeUsage, ...]:
-        """The runtimes whose figures are of now."""
+        """The runtimes whose figures are current."""
         return tuple(runtime for runtime in self.runtimes if runtime.answered)
 
     @property
@@ -63,12 +65,12 @@ def usage_of(stats: UnitStats) -> Usage:
 
 
 def usage_of_runtime(runtime: RuntimeUsage) -> Usage:
-    """The sum over all our units on the runtime."""
+    """The sum over all units of this agent on the runtime."""
     return add_up(usage_of(unit) for unit in runtime.units)
 
 
 def add_up(usages: Iterable[Usage]) -> Usage:
-    """The sum of what was measured; None where nothing was."""
+    """The sum of the measured values; None if none was measured."""
     sums: dict[str, int] = {}
     for usage in usages:
         for name in Usage.__struct_fields__:

@@ -72,7 +72,7 @@ class AboutVerbs(Protocol):
         ...
 
     async def show_panel(self, name: str) -> PanelContent:
-        """The panel's content now. NotFound; TimedOut and others when the plugin fails."""
+        """The panel's current content. Raises NotFound, TimedOut, and others when the plugin fails."""
         ...
 
     async def config_view(self) -> Sequence[ConfigValue]:
@@ -88,7 +88,7 @@ class PodVerbs(Protocol):
         ...
 
     def watch_pods(self) -> AsyncIterator[PodChange]:
-        """ADDED for every pod there is, then each change. Slow readers lose intermediate states only."""
+        """Yield ADDED for each existing pod, then each change. Slow readers lose intermediate states only."""
         ...
 
     async def pod_history(self, target: PodTarget) -> Sequence[ActionView]:
@@ -96,9 +96,9 @@ class PodVerbs(Protocol):
         ...
 
     async def apply_pod(self, pod: Pod, *, dry_run: bool = False) -> ApplyResult:
-        """Want this pod: create it, or change what may be changed (DECISIONS 14), else Conflict.
+        """Create this pod, or change its mutable fields (DECISIONS 14); raises Conflict for other changes.
 
-        `pod` is as the manifest has it: without defaults, not validated. `dry_run`: only find out what it would do.
+        `pod`: as in the manifest, without defaults, not validated. `dry_run`: only report what would happen.
         """
         ...
 
@@ -107,8 +107,11 @@ class PodVerbs(Protocol):
         ...
 
     async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
-        """Begin the pod's end and return it as it then is. Pods of other sources than `apply` are refused
-        with Conflict, naming the source, unless forced with no grace; orphans may always be deleted."""
+        """Begin to delete the pod, and return it as it is then.
+
+        Pods of other sources than `apply` are refused with Conflict, naming the source, unless forced without grace;
+        orphans may always be deleted.
+        """
         ...
 
     async def open_logs(self, target: PodTarget, options: LogOptions) -> AsyncIterator[bytes]:
@@ -124,7 +127,7 @@ class PodVerbs(Protocol):
         ...
 
     async def port_forward(self, target: PodTarget, port: int) -> Session | StreamUrl:
-        """One connection to `port` on the pod's loopback."""
+        """Open one connection to `port` on the pod's loopback."""
         ...
 
 
@@ -136,19 +139,19 @@ class NodeVerbs(Protocol):
         ...
 
     def watch_node(self) -> AsyncIterator[Node]:
-        """The node now, and again after each change."""
+        """Yield the node now, and again after each change."""
         ...
 
     async def list_events(self) -> Sequence[Event]:
-        """Events kept, oldest first."""
+        """The kept events, oldest first."""
         ...
 
     def watch_events(self) -> AsyncIterator[Event]:
-        """Events from now on; a repetition comes again with a higher count."""
+        """Yield events from now on; a repetition comes again with a higher count."""
         ...
 
     async def usage(self) -> UsageView:
-        """Usage, from figures of the last few seconds."""
+        """Usage; figures are at most a few seconds old."""
         ...
 
 
@@ -160,7 +163,7 @@ class RuntimeVerbs(Protocol):
         ...
 
     def watch_runtimes(self) -> AsyncIterator[Sequence[RuntimeView]]:
-        """The whole list now, and again after each change."""
+        """Yield the whole list now, and again after each change."""
         ...
 
     async def describe_runtime(self, name: str) -> RuntimeDetail:
@@ -168,25 +171,28 @@ class RuntimeVerbs(Protocol):
         ...
 
     async def add_runtime(self, text: str, image_endpoint: str | None = None) -> RuntimeView:
-        """Register one endpoint (``type:name:url``) for now and after restarts. InvalidConfig, AlreadyExists."""
+        """Add one endpoint (``type:name:url``) permanently. Raises InvalidConfig and AlreadyExists."""
         ...
 
     def remove_runtime(
         self, name: str, *, drain: bool, force: bool, timeout_seconds: float
     ) -> AsyncIterator[Progress]:
-        """Unregister it. Conflict while pods live on it, unless `drain` or `force` (DECISIONS 11)."""
+        """Remove a runtime; yields progress.
+
+        Raises Conflict while it has pods, unless `drain` or `force` (DECISIONS 11).
+        """
         ...
 
     async def cordon(self, name: str) -> RuntimeView:
-        """Keep new pods off the runtime, also after restarts."""
+        """Cordon the runtime permanently: it gets no new pods."""
         ...
 
     async def uncordon(self, name: str) -> RuntimeView:
-        """Let new pods come again."""
+        """Uncordon the runtime: it gets new pods again."""
         ...
 
     async def reload_plugins(self) -> PluginReload:
-        """Load the plugins of new distributions; runs on code that is loaded already. One that fails is named."""
+        """Load the plugins of new distributions; loaded code is never replaced. Plugins that fail are named."""
         ...
 
 
@@ -198,7 +204,7 @@ class ImageVerbs(Protocol):
         ...
 
     def watch_images(self) -> AsyncIterator[ImageListing]:
-        """The whole list now, and again after each change."""
+        """Yield the whole list now, and again after each change."""
         ...
 
     def pull_image(self, image: str, runtime: str | None) -> AsyncIterator[PullUpdate]:
@@ -206,7 +212,10 @@ class ImageVerbs(Protocol):
         ...
 
     async def remove_image(self, image: str, runtime: str | None) -> Sequence[str]:
-        """Remove from that runtime's store, or from all; names the stores. Conflict while a pod uses it."""
+        """Remove the image from the runtime's store, or from all; returns the stores' names.
+
+        Raises Conflict while in use.
+        """
         ...
 
     async def prune_images(self, runtime: str | None, all_unused: bool) -> PruneResult:
@@ -215,7 +224,7 @@ class ImageVerbs(Protocol):
 
 
 class AdminBackend(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent as its servers see it, by subject."""
+    """The agent as its servers see it, one object per subject."""
 
     about: AboutVerbs
     pods: PodVerbs

@@ -1,7 +1,7 @@
-"""Health over HTTP: ``/healthz`` for the whole agent and ``/healthz/<part>`` for one part of it.
+"""Health over HTTP: ``/healthz`` for the whole agent and ``/healthz/<part>`` for one part.
 
-200 and ``ok`` when well, 500 and the reasons when not. ``ping`` and ``log`` (which is never buffered) only say that
-the agent's loop turns; the other parts (``syncloop`` and those the agent adds) come from the backend. ``?verbose``
+200 and ``ok`` when healthy, 500 and the reasons when not. ``ping`` and ``log`` (which is never buffered) only show that
+the agent's event loop runs; the other parts (``syncloop`` and those the agent adds) come from the backend. ``?verbose``
 lists all parts.
 """
 
@@ -21,7 +21,7 @@ from .http import errors_as_status, note_start
 log = structlog.get_logger(__name__)
 
 IDLE_SECONDS = 90.0
-"""Without a request; the kubelet's. Then the connection is closed."""
+"""Time without a request after which the connection is closed, as in the kubelet."""
 
 
 def health_routes(backend: AboutVerbs) -> Iterable[web.RouteDef]:
@@ -70,7 +70,7 @@ class HttpServer:
         routes: Iterable[web.RouteDef],
         middlewares: Iterable[Middleware] = (),
     ) -> None:
-        """`name`: the flag that set the port, for messages. `port` 0: any free one (see `port`)."""
+        """`name`: the flag that sets the port, for messages. `port` 0: any free one (see `port`)."""
         self._name = name
         self._address = address
         self._port = port
@@ -85,7 +85,7 @@ class HttpServer:
         return self._port
 
     async def start(self) -> None:
-        """Listen. Raises InvalidConfig, naming the flag, when the address cannot be had."""
+        """Listen. Raises InvalidConfig naming the flag if the address is not available."""
         runner = web.AppRunner(
             self._app,
             handle_signals=False,

@@ -35,7 +35,7 @@ _STARTED = web.RequestKey("started", bool)
 
 
 def encode(value: Any) -> bytes:
-    """JSON of plain values and Structs. Text that UTF-8 cannot hold, such as a strange file name, is written escaped."""
+    """Encode plain values and Structs as JSON. Text that is not UTF-8, such as a strange file name, is escaped."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -55,7 +55,7 @@ def _printable(value: Any) -> Any:
 
 
 def json_response(value: Any, code: int = 200) -> web.Response:
-    """Structs as JSON."""
+    """A JSON response."""
     return web.Response(body=encode(value), status=code, content_type="application/json")
 
 
@@ -66,7 +66,7 @@ def error_response(error: KubeletxError) -> web.Response:
 
 
 def failure_of(error: BaseException) -> Status:
-    """The Status of anything; what is not ours is a bug and is logged with its traceback."""
+    """The Status of any error; an unexpected one is a bug and logged with its traceback."""
     if isinstance(error, KubeletxError):
         return to_status(error)
     log.error("Failed to answer a request", exc_info=error)
@@ -74,12 +74,15 @@ def failure_of(error: BaseException) -> Status:
 
 
 async def note_start(request: web.Request, _response: web.StreamResponse) -> None:
-    """A signal of the application: from here on, no other answer can be given (see `cut_if_started`)."""
+    """Note that the answer has begun, so that no other can be given (see `cut_if_started`).
+
+    A signal handler of the application.
+    """
     request[_STARTED] = True
 
 
 def cut_if_started(request: web.Request, error: BaseException) -> None:
-    """A failure in the middle of an answer cuts the connection: another answer would be read as part of this one."""
+    """Cut the connection if a failure comes in the middle of an answer: another one would be read as part of it."""
     if request.get(_STARTED, False):
         status = failure_of(error)
         log.debug("Cut an answer", path=request.path, err=status.message)
@@ -109,7 +112,7 @@ async def errors_as_status(request: web.Request, handler: Handler) -> web.Stream
 
 
 async def read_json(request: web.Request, type_: type[T]) -> T:
-    """The body as `type_`; InvalidConfig names the field that does not fit."""
+    """Decode the body as `type_`. Raises InvalidConfig naming the field that does not fit."""
     body = await request.read()
     try:
         return msgspec.json.decode(body or b"{}", type=type_)
@@ -118,16 +121,16 @@ async def read_json(request: web.Request, type_: type[T]) -> T:
 
 
 def flag(request: web.Request, name: str) -> bool:
-    """A query parameter that is true or 1; absent means false."""
+    """Value of a boolean query parameter: true or 1; absent means false."""
     return request.query.get(name, "").lower() in ("1", "true")
 
 
 async def stream_lines(
     request: web.Request, items: AsyncIterator[Any], kind: Callable[[Any], str] | str | None
 ) -> web.StreamResponse:
-    """Send each item as one line until the iterator or the client ends.
+    """Send each item as one line until the iterator ends or the client disconnects.
 
-    `kind`: the line's type, or how to get it; None: an item has `type` and `object` of its own.
+    `kind`: the line's type, or a function that returns it; None: the item has its own `type` and `object`.
     """
     response = web.StreamResponse(headers={"Content-Type": LINES})
     await response.prepare(request)
@@ -150,7 +153,7 @@ def _line(item: Any, kind: Callable[[Any], str] | str | None) -> Any:
 
 
 async def finish(request: web.Request, response: web.StreamResponse) -> None:
-    """End a long body. A client may read slowly: its connection only counts as idle once it was sent everything."""
+    """End a long body; the connection counts as idle only once everything was sent to a slow client."""
     await response.write_eof()
     if request.transport is not None:
         with suppress(TimeoutError):

@@ -1,6 +1,6 @@
-"""`MachineVerbs`: what the admin socket asks of virtual machines; a part of `AdminBackend`.
+"""`MachineVerbs`: operations of the admin socket on virtual machines; a part of `AdminBackend`.
 
-Every method raises Unsupported, in words, for a pod of containers and for a runtime without the capability.
+Every method raises Unsupported, with the reason, for a pod of containers and for a runtime without the capability.
 """
 
 from __future__ import annotations
@@ -12,55 +12,58 @@ from .views import MachineSize, MachineView, NicRequest, NicView, PodTarget, Sna
 
 
 class MachineVerbs(Protocol):
-    """Verbs of virtual machines."""
+    """Operations on virtual machines."""
 
     async def find_machine(self, target: PodTarget) -> MachineView:
-        """State of the machine, and the requests for it."""
+        """State of the machine and the pending requests for it."""
         ...
 
     async def machine_power(self, target: PodTarget, verb: str, timeout_seconds: float) -> MachineView:
-        """pause, resume, suspend, start or stop; stands above powerSpec until the opposite verb or a change
-        of powerSpec. Waits until it is so; TimedOut leaves the order standing."""
+        """pause, resume, suspend, start or stop the machine.
+
+        The request overrides powerSpec until the opposite one or a change of powerSpec. Waits until the machine has the
+        state; after TimedOut the request is kept.
+        """
         ...
 
     async def reboot_machine(self, target: PodTarget, delay_seconds: float) -> MachineView:
-        """Once the delay is over."""
+        """Reboot the machine after the delay."""
         ...
 
     async def cancel_reboot(self, target: PodTarget) -> MachineView:
-        """Cancel one that is still to come. NotFound."""
+        """Cancel a delayed reboot. Raises NotFound if there is none."""
         ...
 
     async def resize_machine(self, target: PodTarget, size: MachineSize) -> MachineView:
-        """Ask for other limits; what was granted shows in the machine. Conflict for what it cannot have."""
+        """Request other limits; the machine shows what was granted. Raises Conflict for impossible ones."""
         ...
 
     async def list_snapshots(self, target: PodTarget) -> Sequence[SnapshotView]:
-        """All of them, oldest first."""
+        """Snapshots of the machine, oldest first."""
         ...
 
     async def create_snapshot(self, target: PodTarget, name: str, memory: bool) -> SnapshotView:
-        """Make one. AlreadyExists."""
+        """Create a snapshot. `memory`: with the guest's memory. Raises AlreadyExists."""
         ...
 
     async def restore_snapshot(self, target: PodTarget, name: str) -> MachineView:
-        """Bring the machine back to it. NotFound changes nothing."""
+        """Restore the machine from a snapshot. Raises NotFound, which changes nothing."""
         ...
 
     async def delete_snapshot(self, target: PodTarget, name: str) -> MachineView:
-        """Forget it. NotFound."""
+        """Delete a snapshot. Raises NotFound."""
         ...
 
     async def list_nics(self, target: PodTarget) -> Sequence[NicView]:
-        """Interfaces that are there, and wanted ones that are not."""
+        """Present interfaces, and wanted ones that are missing."""
         ...
 
     async def attach_nic(self, target: PodTarget, wanted: NicRequest) -> Sequence[NicView]:
-        """Want one more; returns all of them after a moment. Conflict when it cannot be attached."""
+        """Request one more interface; returns all after a moment. Raises Conflict if it cannot be attached."""
         ...
 
     async def detach_nic(self, target: PodTarget, name: str) -> Sequence[NicView]:
-        """Want it no more; succeeds if there is none."""
+        """Request the removal of an interface; succeeds if there is none of this name."""
         ...
 
     async def machine_screenshot(self, target: PodTarget) -> bytes:
@@ -68,5 +71,5 @@ class MachineVerbs(Protocol):
         ...
 
     async def machine_definition(self, target: PodTarget) -> str:
-        """The backend's own definition of the machine."""
+        """The machine's definition in the format of its runtime, such as domain XML."""
         ...

@@ -44,26 +44,26 @@ class ManifestOwnership:
         return self._pods.keys() | self._errors.keys()
 
     def owner(self, ref: str) -> str | None:
-        """The manifest that a pod of this name (namespace/name) comes from."""
+        """The manifest that contains the pod with this name (namespace/name)."""
         origins = self._origins.get(ref)
         return origins[0] if origins else None
 
     def has_pods(self, origin: str) -> bool:
-        """Return True if the manifest was valid at least once and held pods then."""
+        """Return True if the manifest was valid at least once and contained pods then."""
         return bool(self._pods.get(origin))
 
     def set_pods(self, origin: str, pods: tuple[Pod, ...]) -> None:
-        """The manifest holds exactly these pods now, each with a name of its own."""
+        """Set the pods that the manifest contains; each has a unique name."""
         self._errors.pop(origin, None)
         self._replace(origin, pods)
 
     def set_error(self, origin: str, error: InvalidPod) -> None:
-        """The manifest cannot be used; the pods that it stood for go on."""
+        """Set the manifest's error; its earlier pods run on."""
         self._errors[origin] = error
         self._report(origin)
 
     def drop(self, origin: str) -> None:
-        """The manifest is gone, and its pods with it."""
+        """Drop the manifest and remove its pods."""
         self._errors.pop(origin, None)
         self._replace(origin, ())
         self._pods.pop(origin, None)

@@ -1,4 +1,4 @@
-"""Files that were removed, until it is certain that only they were, and not the directory around them."""
+"""Removed manifest files, until it is certain that not the whole directory was removed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 from kubeletx.api import Clock
 
 QUIET_SECONDS: Final = 0.2
-"""A removal is believed when no other followed for so long."""
+"""Time without another removal after which a removal takes effect."""
 LONGEST_SECONDS: Final = 2.0
-"""A removal is believed after so long in any case."""
+"""Time after which a removal takes effect in any case."""
 
 
 class Removals:
-    """The removed files that were not let go yet."""
+    """Removed files whose removal has not taken effect yet."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -24,7 +24,7 @@ class Removals:
         return path in self._paths
 
     def add(self, path: str) -> None:
-        """The file is gone."""
+        """Add a file that was removed."""
         if path in self._paths:
             return
         self._last_at = self._clock.monotonic()
@@ -33,7 +33,7 @@ class Removals:
         self._paths[path] = None
 
     def discard(self, path: str) -> None:
-        """The file is there again."""
+        """Drop a file that exists again."""
         self._paths.pop(path, None)
 
     def clear(self) -> None:
@@ -48,7 +48,7 @@ class Removals:
         return max(0.0, believed_at - self._clock.monotonic())
 
     def take(self) -> list[str]:
-        """All of them, in sorted order, if they are believed now; else none."""
+        """The files whose removal takes effect now, sorted; empty if it is too early."""
         if self.seconds_left() != 0.0:
             return []
         paths = sorted(self._paths)

@@ -1,8 +1,9 @@
 """Allowed changes of an existing pod: the rules of the Kubernetes API.
 
-Labels, annotations, images, a shorter or first activeDeadlineSeconds, more tolerations, and a grace period
-that was negative. Annotations that choose the runtime may change until the pod is bound. Of a virtual machine also the power state, its CPU and memory, and its network interfaces except
-eth0. Anything else needs a new pod. Source: kubernetes, pkg/apis/core/validation, ValidatePodUpdate.
+Labels, annotations, images, a shorter or first activeDeadlineSeconds, more tolerations, and a grace period that was
+negative. Annotations that choose the runtime may change until the pod is bound. Of a virtual machine also the power
+state, its CPU and memory, and its network interfaces except eth0. Anything else needs a new pod. Source: kubernetes,
+pkg/apis/core/validation, ValidatePodUpdate.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from kubeletx.kube.types.core import Container, Nic, Pod, PodSpec, VirtualMachin
 
 _SIZES = ("cpu", "memory")
 _NOTHING: tuple[Any, ...] = (None, {}, [], ())
-"""A field that is left out and one that is empty say the same, selectors excepted."""
+"""Values that mean "not set": a missing field and an empty one are equal, except selectors."""
 _SELECTORS = frozenset({"labelSelector", "namespaceSelector", "selector"})
 """Fields where an empty value selects everything and an unset one nothing, or the pod's own namespace."""
 FIRST_NIC = "eth0"
@@ -37,7 +38,7 @@ def forbidden_changes(old: Pod, new: Pod) -> list[str]:
 
 
 def changed_runtime(old: Pod, new: Pod) -> list[str]:
-    """Annotations that differ and say where the pod runs: without effect once it is bound (DECISIONS 4, 5)."""
+    """Changed annotations that choose the runtime: without effect once the pod is bound (DECISIONS 4, 5)."""
     before, after = old.metadata.annotations, new.metadata.annotations
     return [f"metadata.annotations[{key}]" for key in CHOOSING if before.get(key) != after.get(key)]
 
@@ -64,7 +65,10 @@ def _with_allowed_changes(old: PodSpec, new: PodSpec) -> PodSpec:
 
 
 def _machine(old: VirtualMachine, new: VirtualMachine) -> VirtualMachine:
-    """Power, and the sizes that a living machine can take, as long as each is set before and after."""
+    """The old machine with the new power, and the new sizes that a running machine can take.
+
+    A size may change only if it is set before and after.
+    """
     limits, requests = (
         {**before, **{name: after[name] for name in _SIZES if name in before and name in after}}
         for before, after in (
@@ -77,7 +81,10 @@ def _machine(old: VirtualMachine, new: VirtualMachine) -> VirtualMachine:
 
 
 def _nics(old: tuple[Nic, ...], new: tuple[Nic, ...]) -> tuple[Nic, ...]:
-    """Interfaces come and go, but eth0 stays and none that stays changes (a portId is frozen once set)."""
+    """The new interfaces, if the change is allowed: eth0 stays, and one that stays does not change.
+
+    A portId may not change once set.
+    """
     after = {nic.name: nic for nic in new}
     kept = all(after.get(nic.name, nic) == nic for nic in old)
     has_first = any(nic.name == FIRST_NIC for nic in old)
@@ -85,7 +92,7 @@ def _nics(old: tuple[Nic, ...], new: tuple[Nic, ...]) -> tuple[Nic, ...]:
 
 
 def _fixed_nics(old: tuple[Nic, ...], new: tuple[Nic, ...]) -> list[str]:
-    """Paths of the interfaces that may not go or change; others may come and go."""
+    """Paths of the interfaces that may not be removed or changed."""
     after = {nic.name: nic for nic in new}
     gone = [f"spec.nics[{FIRST_NIC}]" for nic in old if nic.name == FIRST_NIC and nic.name not in after]
     return gone + [f"spec.nics[{nic.name}]" for nic in old if after.get(nic.name, nic) != nic]
@@ -101,7 +108,7 @@ def _images(old: tuple[C, ...], new: tuple[C, ...]) -> tuple[C, ...]:
 
 
 def _policy(before: C, after: C) -> str | None:
-    """Pull policy of the update: an unset one follows the tag, so it may change with the image."""
+    """Pull policy after the update: an unset one follows the tag, so it may change with the image."""
     return after.image_pull_policy if before.image != after.image else before.image_pull_policy
 
 

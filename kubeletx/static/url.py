@@ -1,10 +1,9 @@
-"""Static pods from a manifest URL, asked every `check_seconds`.
+"""Static pods from a manifest URL, requested every `check_seconds`.
 
-What does not answer, or answers with anything but 200, keeps the pods it had, with one warning for the
-whole outage. Bytes equal to the last ones are not parsed again. The source is synced once an answer was understood: an
-answer that is no manifest keeps the pods of an earlier life of the agent too. An empty body removes no pod, now or at
-the start; on a node without pods from this URL it counts as understood, as for a kubelet. An empty list removes all.
-Source: kubelet, pkg/kubelet/config/http.go.
+If there is no answer, or one with another status than 200, the pods stay, with one warning for the whole outage. Bytes
+equal to the last ones are not parsed again. The source is synced once an answer was valid: an invalid one also keeps
+the pods of an earlier agent process. An empty body removes no pod, now or at the start; on a node without pods from
+this URL it counts as valid, as in a kubelet. An empty list removes all. Source: kubelet, pkg/kubelet/config/http.go.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ TIMEOUT_SECONDS: Final = 10.0
 
 
 class UrlSource:
-    """The ``--manifest-url`` source. `run` is its one task."""
+    """The source of ``--manifest-url``; `run` is its only task."""
 
     def __init__(  # noqa: PLR0913 - all by keyword
         self,
@@ -47,8 +46,11 @@ class UrlSource:
         has_earlier_pods: Callable[[], bool] = lambda: False,
         on_unknown: OnUnknown = ignore_unknown,
     ) -> None:
-        """`headers`: sent with every request, values in order. `has_earlier_pods`: whether pods of this URL from
-        before the agent started wait to be claimed. Raises InvalidConfig for a bad URL."""
+        """`headers`: sent with every request, values in order.
+
+        `has_earlier_pods`: returns whether recovered pods of this URL wait to be claimed. Raises InvalidConfig for an
+        invalid URL.
+        """
         self._url = url
         self._origin = shown_url(url)
         self._headers = [(name, value) for name, values in headers.items() for value in values]
@@ -65,7 +67,7 @@ class UrlSource:
         self._outage = ""
 
     async def run(self) -> None:
-        """Feed the sink until cancelled."""
+        """Deliver pods to the sink until cancelled."""
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=self._timeout_seconds)
@@ -143,7 +145,7 @@ class UrlSource:
 
 
 def shown_url(url: str) -> str:
-    """The URL without user name and password. Raises InvalidConfig when it is not http or https."""
+    """The URL without user name and password. Raises InvalidConfig if it is not http or https."""
     try:
         parts = urlsplit(url)
         host = parts.hostname

@@ -1,7 +1,7 @@
-"""`PathWatch` tells which entries of the manifest path changed, and when the path itself did.
+"""`PathWatch`: reports which entries of the manifest path change, and when the path itself does.
 
-While the path is a directory, that directory is watched. While it is missing, or one file, its parent is.
-What cannot be watched (no parent, no inotify) is only found by listing again; that is said once.
+If the path is a directory, that directory is watched. If it is missing, or a file, its parent is. If neither can be
+watched (no parent, no inotify), only listing finds changes; that is logged once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kubeletx.node.inotify import GONE, IN_CREATE, IN_MOVE_SELF, LOST, Inotify, 
 log = structlog.get_logger(__name__)
 
 _SWAPPED: Final = "..data"
-"""The link that kubelet-style atomic writers turn when all files below change at once."""
+"""The link that kubelet-style atomic writers replace when all files below change at once."""
 
 
 class PathWatch:
@@ -31,7 +31,7 @@ class PathWatch:
         on_gone: Callable[[str], None],
         on_path: Callable[[], None],
     ) -> None:
-        """`on_changed(file, only_created)`, `on_gone(file)`; `on_path()`: look at everything."""
+        """`on_changed(file, only_created)`, `on_gone(file)`; `on_path()`: list everything again."""
         self._path = path
         self._on_changed, self._on_gone, self._on_path = on_changed, on_gone, on_path
         self._inotify: Inotify | None = None
@@ -40,7 +40,7 @@ class PathWatch:
         self._warned = False
 
     def arm(self) -> None:
-        """Watch what there is now: the directory, else the parent. Call before listing."""
+        """Watch the directory, or its parent if it does not exist. Call before listing."""
         try:
             if self._inotify is None:
                 self._inotify = Inotify(self._on_events)

@@ -28,13 +28,13 @@ SCHEMA_VERSION = 1
 
 
 class NotSound(Exception):
-    """The file is not a usable database; the message says why."""
+    """The file is not a usable database; the message gives the reason."""
 
 
 def connect(path: Path, tables: Sequence[MetaData]) -> Connection:
     """Open the file and make the missing tables.
 
-    Raises NotSound for a corrupt or unreadable file, InvalidConfig for a newer one, SQLite's own errors
+    Raises NotSound for a corrupt or unreadable file, InvalidConfig for one of a newer version, SQLite's own errors
     otherwise.
     """
     if path.exists() and not path.is_file():
@@ -55,7 +55,8 @@ def connect(path: Path, tables: Sequence[MetaData]) -> Connection:
 def _make_private(path: Path) -> None:
     """Restrict the files to this user, since they hold the environment of pods; new side files inherit the mode.
 
-    SQLite reports any obstacle itself. Call only before the file is opened: closing it drops locks.
+    A failure is ignored here: SQLite reports it at the open. Call only before the file is opened: closing it drops
+    locks.
     """
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -89,7 +90,7 @@ def _prepare(connection: Connection, path: Path, tables: Sequence[MetaData]) -> 
 
 
 def _check_columns(driver: Any, metadata: MetaData) -> None:
-    """Raises NotSound for a table that lacks a column: no program of this version wrote it."""
+    """Raise NotSound for a table that lacks a column: no program of this version wrote it."""
     for table in metadata.tables.values():
         have = {row[1] for row in driver.execute(f"PRAGMA table_info('{table.name}')")}
         for column in table.columns:

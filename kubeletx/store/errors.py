@@ -1,4 +1,4 @@
-"""SQLite's errors, told apart by what can be done about them."""
+"""Classifies SQLite's errors by what the caller can do."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def code_of(error: BaseException) -> int | None:
 
 
 def is_corrupt(error: BaseException) -> bool:
-    """The file's content is not a sound database."""
+    """Return True if the file's content is damaged."""
     return code_of(error) in _CORRUPT
 
 
 def is_of_the_file(error: BaseException) -> bool:
-    """The file cannot be used now, whatever the statement was; SQLite has rolled back or will."""
+    """Return True if the file is unusable now, whatever the statement was; SQLite rolls back."""
     return code_of(error) in _FIXES
 
 
 def translate(error: BaseException, path: Path) -> KubeletxError:
-    """Ours for SQLite's: Unavailable with the path and the fix; Internal for anything else."""
+    """Translate SQLite's error: Unavailable with the path and the fix; Internal for anything else."""
     row = _FIXES.get(code_of(error) or -1)
     if row is None:
         return Internal(f"state database {path}: {error}")

@@ -1,7 +1,7 @@
 """Small files that must survive a crash: replaced as a whole and on disk before the call returns.
 
-For what an operator asked for and for what must outlive the database. All functions block and raise OSError. A write
-that was cut off leaves ``.<name>.new`` beside the file, which the next write replaces.
+They hold operators' requests and data that must outlive the database. All functions block and raise OSError. An
+interrupted write leaves ``.<name>.new`` beside the file, which the next write replaces.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 def write_file(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace `path` by a file with `data`; readers see the old or the new one, never a part.
 
-    A missing directory is made, for this user alone.
+    A missing directory is made, accessible to this user only.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.new")
@@ -34,7 +34,7 @@ def write_file(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 
 def remove_file(path: Path) -> bool:
-    """Remove `path` for good; False if it was not there."""
+    """Remove `path` durably; False if it does not exist."""
     try:
         path.unlink()
     except FileNotFoundError:
@@ -44,7 +44,7 @@ def remove_file(path: Path) -> bool:
 
 
 def sync_directory(path: Path) -> None:
-    """Make renames and removals in `path` lasting."""
+    """Fsync a directory, so that renames and removals in it survive a crash."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,6 @@
 """Queue of the store's thread: durable writes, reads, and the bounded backlog of history.
 
-All methods are safe from any thread. The thread sleeps without a time-out when nothing waits.
+All methods are thread-safe. The thread sleeps without a timeout while the queue is empty.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class QueuedWork:
 
 @dataclass(slots=True)
 class Batch:
-    """Next work of the thread."""
+    """The next work of the thread."""
 
     jobs: list[QueuedWork]
     later: list[Work]
@@ -63,7 +63,7 @@ class WorkQueue:
             return True
 
     def put_later(self, work: Work) -> None:
-        """Queue history; drops the oldest entry when full."""
+        """Queue history; drops the oldest entry if full."""
         with self._ready:
             if len(self._later) >= self._later_limit:
                 self._later.popleft()
@@ -74,13 +74,13 @@ class WorkQueue:
                 self._ready.notify()
 
     def close(self) -> None:
-        """Take no more jobs; the next batches drain what is there."""
+        """Refuse new jobs; the next batches empty the queue."""
         with self._ready:
             self._closing = True
             self._ready.notify()
 
     def take(self) -> Batch:
-        """Block until there is something to do."""
+        """Block until there is work, and return it."""
         with self._ready:
             while not self._jobs and not self._closing:
                 wait = None if self._flush_at is None else self._flush_at - time.monotonic()
@@ -95,7 +95,7 @@ class WorkQueue:
             return Batch(jobs, later, closing=self._closing and not self._later)
 
     def put_back(self, later: list[Work], after_seconds: float) -> None:
-        """History that could not be written waits again, as the oldest; once the queue is closing it is lost."""
+        """Queue history again, as the oldest, after a failed write; it is lost once the queue is closing."""
         with self._ready:
             if self._closing:
                 self.dropped += len(later)

@@ -1,13 +1,13 @@
 """`StoreRecords`: records in the node's own database; see `kubeletx.api.Records`.
 
-One table for all kinds. It is made at its first use, so that an agent without records has none, and made again when it is
-missing or lacks a column: the foreign table is renamed and kept. Damage in it fails the reads and writes of records alone.
-A row that makes no sense counts as not there: it is left out of lists with a warning and a new record of its name takes
-its place.
+One table for all kinds. It is made at its first use, so that an agent without records has none, and made again if it is
+missing or lacks a column: the foreign table is renamed and kept. Damage in it fails the reads and writes of records
+alone. An invalid row counts as missing: it is left out of lists with a warning and a new record of its name replaces
+it.
 
 Versions are random: one that was read from a lost database matches no record of the next one. All writes run on the
-store's one thread, so reading and writing within one piece of work is atomic. Watches work within this process: each
-write tells its name to the watches of its kind, which read it again; so the order of notices does not matter.
+store's one thread, so a read and a write within one piece of work are atomic. Watches work within this process: each
+write notifies the watches of its kind of the name, which they read again; so the order of notices does not matter.
 """
 
 from __future__ import annotations
@@ -69,19 +69,19 @@ RECORDS = Table(
 )
 _VERSION_BYTES = 12
 _VARIABLES = 500
-"""Names in one query; SQLite takes 999 or more."""
+"""Maximum of names in one query; SQLite takes 999 or more."""
 
 
 class StoreRecords:
     """The records of every kind in one database; `of` is a `RecordKinds`."""
 
     def __init__(self, store: Store) -> None:
-        """`store`: need not know the table."""
+        """`store`: its other tables do not matter."""
         self._store = store
         self._kinds: dict[str, _KindRecords] = {}
 
     def of(self, kind: str) -> Records:
-        """The records of a kind. Raises InvalidConfig for a kind that is no DNS subdomain."""
+        """The records of a kind. Raises InvalidConfig if the kind is not a DNS subdomain."""
         check_record_name(kind, "kind of records")
         return self._kinds.setdefault(kind, _KindRecords(self._store, kind))
 
@@ -230,7 +230,7 @@ class _KindRecords:
             raise translate(error, self._store.path) from error
 
     async def _write(self, name: str, work: Callable[[Connection], T]) -> T:
-        """Write, and tell the watches, also when the caller is cancelled: the write is done all the same."""
+        """Write and notify the watches, even if the caller is cancelled: the write is done all the same."""
         task = asyncio.create_task(self._probe_and_write(name, work), name=f"write {self._words(name)}")
         self._writes.add(task)
 
@@ -250,7 +250,7 @@ class _KindRecords:
     async def _probe_and_write(self, name: str, work: Callable[[Connection], T]) -> T:
         """Read the pages that the write changes, then write.
 
-        SQLite gives up a whole transaction that meets damage, and with it the writes of others that share it.
+        SQLite rolls back a whole transaction that meets damage, including the writes of others in it.
         """
 
         def probe(connection: Connection) -> None:
@@ -279,14 +279,14 @@ def _record(name: str, version: str, encoded: str) -> Record:
 
 
 def _of_row(row: RowMapping) -> Record:
-    """Raises ValueError or TypeError for a row that makes no sense."""
+    """Convert a row. Raises ValueError or TypeError for an invalid one."""
     if not all(isinstance(row[column], str) for column in ("name", "version", "json")):
         raise TypeError(f"columns of record {row['name']!r} are no texts")
     return _record(row["name"], row["version"], row["json"])
 
 
 def _with_table(connection: Connection, work: Callable[[Connection], T]) -> T:
-    """Run `work`; if the table is missing or another one has its name, make it and run `work` again."""
+    """Run `work`; if the table is missing or has other columns, make it and run `work` again."""
     try:
         return work(connection)
     except OperationalError as error:

@@ -1,4 +1,4 @@
-"""Read rows that may be invalid, since an altered database costs those rows and not the start; and replace rows."""
+"""Reads rows that may be invalid, and replaces rows: an altered database costs those rows, not the start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def moment_of(text: str) -> datetime:
-    """A time of a row. Raises ValueError for none, and for one without a zone, which compares with no other."""
+    """Parse the time of a row. Raises ValueError for an invalid one, or one without a zone."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone")
@@ -26,7 +26,7 @@ def moment_of(text: str) -> datetime:
 
 
 def checked(value: S) -> S:
-    """The value, if every field has the type that its Struct declares: SQLite keeps anything in any column.
+    """Return the value if every field has its declared type: SQLite stores any type in any column.
 
     Raises ValueError.
     """
@@ -53,8 +53,8 @@ def read_rows(connection: Connection, query: Select[Any], convert: Callable[[Row
 def upsert(table: Table) -> Insert:
     """Build a statement that inserts a row, or replaces the one with the same primary key.
 
-    Every column needs a value in each row. Rooms build it once: SQLAlchemy takes ten times as long for a statement with its
-    values in it (0.35 ms instead of 0.035 ms), since it looks at every type again to find the compiled text.
+    Every column needs a value in each row. Rooms build it once: SQLAlchemy takes ten times as long for a statement with
+    its values in it (0.35 ms instead of 0.035 ms), since it checks every type again to find the compiled text.
     """
     statement = insert(table)
     values = {

@@ -37,12 +37,15 @@ _RETRY_SECONDS = 5.0
 
 
 class Store:
-    """Owns one daemon thread, which never delays the exit of the program. Nothing is read or written before `begin`."""
+    """The state database. Owns one daemon thread, which never delays the exit.
+
+    Nothing is read or written before `begin`.
+    """
 
     def __init__(
         self, path: Path, *, expected: bool = False, later_seconds: float = 1.0, later_limit: int = 10_000
     ) -> None:
-        """`expected`: a missing file counts as lost (the agent has run here before)."""
+        """`expected`: a missing file counts as lost, since the agent has run here before."""
         self.path = path
         self._tables: tuple[MetaData, ...] = ()
         self._queue = WorkQueue(later_seconds=later_seconds, later_limit=later_limit)
@@ -72,8 +75,8 @@ class Store:
     async def begin(self, tables: Iterable[MetaData]) -> None:
         """Open or make the database with these tables.
 
-        Raises InvalidConfig for a file of a newer version. A corrupt file is set aside and a new one made; `lost`
-        tells. A file that cannot be used now (disk full) is no error: it is tried again with each write.
+        Raises InvalidConfig for a file of a newer version. A corrupt file is renamed and a new one made; see `lost`. A
+        file that is unusable now (disk full) is no error: each write tries it again.
         """
         self._tables = tuple(tables)
         self._thread.start()
@@ -87,7 +90,7 @@ class Store:
 
     @property
     def lost(self) -> str | None:
-        """Data lost at the opening, in one line; None if nothing was."""
+        """Description of data lost at the opening, in one line; None if nothing was lost."""
         return self._lost
 
     @property
@@ -117,7 +120,7 @@ class Store:
         self._queue.put_later(work)
 
     async def close(self, timeout_seconds: float = 5.0) -> None:
-        """Write what waits and close the file; gives up after `timeout_seconds` on a hung disk."""
+        """Write the queue and close the file; gives up after `timeout_seconds` on a disk that hangs."""
         if self._thread.ident is None:
             return
         self._queue.close()
@@ -223,7 +226,7 @@ class Store:
 
 
 def _run_one(connection: Connection, work: Work) -> tuple[Any, Exception | None]:
-    """Run in a savepoint. Errors of the file itself are raised: they concern the whole batch."""
+    """Run one piece of work in a savepoint. Errors of the file itself are raised: they concern the whole batch."""
     connection.exec_driver_sql("SAVEPOINT work")
     try:
         result = work(connection)

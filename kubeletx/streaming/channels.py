@@ -55,14 +55,14 @@ class TerminalSize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_message(protocol: WsProtocol, channel: int, data: bytes) -> bytes | str:
-    """One message: bytes for a binary one, str for a text one."""
+    """Encode one message: bytes for a binary one, str for a text one."""
     if protocol.is_base64:
         return f"{channel}{base64.b64encode(data).decode()}"
     return bytes((channel,)) + data
 
 
 def decode_message(protocol: WsProtocol, message: bytes | str) -> tuple[int, bytes]:
-    """(channel, data). Raises KubeletxError when the message is malformed."""
+    """Decode a message to (channel, data). Raises KubeletxError if it is malformed."""
     if not message:
         raise KubeletxError("empty message: the channel is missing")
     if not protocol.is_base64:
@@ -81,7 +81,7 @@ def encode_resize(width: int, height: int) -> bytes:
 
 
 def decode_resize(data: bytes) -> TerminalSize | None:
-    """The size, or None when it makes no sense."""
+    """The size in a resize message; None if it is invalid."""
     try:
         size = msgspec.json.decode(data, type=TerminalSize)
     except (msgspec.DecodeError, UnicodeDecodeError):

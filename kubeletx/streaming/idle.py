@@ -1,7 +1,7 @@
-"""Streams that carry nothing for too long are closed.
+"""Closes streams without data for too long.
 
-Code that moves bytes touches `Idle`, which ends the work it guards after a time without. Where we implement the protocol
-only data counts (`watch`), not the pings that keep proxies awake; in pass-through all bytes count, since they
+Code that moves bytes calls `Idle.touch`, which delays the end of the guarded work. Where this side implements the
+protocol only data counts (`watch`), not the pings that keep proxies awake; in pass-through all bytes count, since they
 are not parsed. Source: KubeletConfiguration, streamingConnectionIdleTimeout.
 """
 
@@ -15,7 +15,7 @@ from kubeletx.api import Channel, Session
 
 
 class Idle:
-    """Time of the last bytes, on the loop's clock, and the limit without any. `seconds`: None for no limit."""
+    """Time of the last bytes, on the loop's clock, and the limit. `seconds`: None for no limit."""
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
@@ -23,16 +23,16 @@ class Idle:
         self._at = self._loop.time()
 
     def touch(self) -> None:
-        """Bytes come now."""
+        """Note that bytes move now."""
         self._at = self._loop.time()
 
     @property
     def left_seconds(self) -> float | None:
-        """Until it is too long; 0 once it is."""
+        """Seconds until the limit; 0 once it is reached, None without a limit."""
         return None if self._seconds is None else max(0.0, self._at + self._seconds - self._loop.time())
 
     async def guard(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work; it is cancelled when nothing came for too long, and that is no error."""
+        """Run the work; it is cancelled, without an error, when nothing moved for too long."""
         task = asyncio.create_task(work, name="stream")
         try:
             while not task.done() and self.left_seconds != 0:
@@ -44,12 +44,12 @@ class Idle:
             task.result()
 
     def watch(self, session: Session) -> Session:
-        """The session, touching with all that comes and goes."""
+        """A session that calls `touch` for all its data."""
         return _Watched(session, self)
 
 
 class _Watched:
-    """A session whose data is seen."""
+    """A session whose data is noted."""
 
     def __init__(self, session: Session, idle: Idle) -> None:
         self._session = session

@@ -27,7 +27,7 @@ class Copied(NamedTuple):
 
 
 class Relay:
-    """Both ends are given to a transport each, as its protocol; then `run`."""
+    """Copies bytes between two connections. Each end is a protocol of one transport; then `run`."""
 
     def __init__(
         self,
@@ -35,8 +35,10 @@ class Relay:
         idle_seconds: float | None = None,
         on_left_lost: Callable[[Exception | None], None] | None = None,
     ) -> None:
-        """`idle_seconds`: both are closed when nothing came from either for so long; None: never.
-        `on_left_lost`: told as a protocol's `connection_lost` is."""
+        """`idle_seconds`: both connections are closed without data for this long; None: never.
+
+        `on_left_lost`: called like a protocol's `connection_lost`.
+        """
         self._idle = Idle(idle_seconds)
         self._changed = asyncio.Event()
         self.left = End(self._idle, self._changed, on_left_lost)
@@ -44,7 +46,7 @@ class Relay:
         self.left.peer, self.right.peer = self.right, self.left
 
     async def run(self) -> Copied:
-        """Until both connections have ended; closes them."""
+        """Copy until both connections have ended; closes them."""
         try:
             await self._idle.guard(self._serve())
         finally:
@@ -52,7 +54,7 @@ class Relay:
         return Copied(self.left.count, self.right.count)
 
     def close(self) -> None:
-        """Close both; what was received is still sent, to ends that take it soon."""
+        """Close both; received data is still sent to ends that read it soon."""
         for end in (self.left, self.right):
             if end.transport is not None and not end.is_lost:
                 _close(end.transport)
@@ -69,7 +71,7 @@ class Relay:
 
 
 class End(asyncio.Protocol):
-    """One of the two. Made by `Relay`. `count`: bytes that came from here. `is_finished`: no more come for it."""
+    """One end of a `Relay`. `count`: bytes received here. `is_finished`: no more bytes will be sent to it."""
 
     peer: End
 
@@ -85,19 +87,19 @@ class End(asyncio.Protocol):
         self._has_ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection is there."""
+        """Store the transport."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Hand on."""
+        """Write the data to the other end."""
         self._idle.touch()
         self.count += len(data)
         if self.peer.transport is not None and not self.peer.transport.is_closing():
             self.peer.transport.write(data)
 
     def eof_received(self) -> bool:
-        """Hand on. True keeps the other direction open, which TLS cannot."""
+        """Half-close the other end. Returns True to keep this direction open, which TLS cannot."""
         self._has_ended = True
         assert self.transport is not None
         there = self.peer.transport
@@ -110,17 +112,17 @@ class End(asyncio.Protocol):
         return not is_tls and not self.peer._has_ended
 
     def pause_writing(self) -> None:
-        """Too much waits for this connection: read no more from the other."""
+        """Stop reading from the other end: too much waits for this one."""
         if self.peer.transport is not None:
             self.peer.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Go on reading."""
+        """Read from the other end again."""
         if self.peer.transport is not None:
             self.peer.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended; the other one follows when it has sent what it got."""
+        """Note the end of the connection; the other one is closed when it has sent its data."""
         self.is_lost = True
         self._finish_peer()
         if self._on_lost is not None:

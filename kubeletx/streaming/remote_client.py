@@ -51,7 +51,7 @@ async def open_port_forward(url: str, port: int, *, tls: ssl.SSLContext | None =
 
 
 async def forward_over(connection: SpdyConnection, port: int) -> Session:
-    """One connection to `port` over a connection that carries nothing else, and is closed with it."""
+    """One connection to `port` over a SPDY connection that carries nothing else and is closed with it."""
     try:
         headers = (("port", str(port)), ("requestid", str(next(_request_ids))))
         error = await connection.open_stream((("streamtype", "error"), *headers), fin=True)
@@ -81,14 +81,14 @@ class SpdySession:
         *,
         forwards: bool = False,
     ) -> None:
-        """`error`: the stream on which the far end reports the end. `forwards`: an empty report is success."""
+        """`error`: the stream on which the far end reports its result. `forwards`: an empty report means success."""
         self._connection, self._error, self._streams = connection, error, streams
         self._forwards = forwards
         self._reader = asyncio.create_task(self._run(), name="spdy-session")
         self._exit: asyncio.Task[int] | None = None
 
     async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
-        """Yield what comes on stdout and stderr until both have ended."""
+        """Yield output of stdout and stderr until both have ended."""
         channels = [c for c in (Channel.STDOUT, Channel.STDERR) if c in self._streams]
         if len(channels) == 1:
             while data := await self._streams[channels[0]].read():
@@ -112,7 +112,7 @@ class SpdySession:
         await self._stdin().write(data)
 
     async def close_stdin(self) -> None:
-        """Half-close; nothing happens if the session has no stdin or the far end is gone."""
+        """Half-close; does nothing if the session has no stdin or the far end is gone."""
         stream = self._streams.get(Channel.STDIN)
         if stream is not None:
             try:
@@ -127,7 +127,7 @@ class SpdySession:
             await stream.write(msgspec.json.encode({"Width": width, "Height": height}) + b"\n")
 
     async def wait(self) -> int:
-        """The exit code. Raises Internal with the far end's words, Unavailable when it went away silently."""
+        """The exit code. Raises Internal with the far end's message, Unavailable if it disconnected without one."""
         report = await self._error.read_all()
         if self._forwards:
             if report:

@@ -44,11 +44,11 @@ class QueryNames(msgspec.Struct, frozen=True):
 
 
 KUBELET_NAMES = QueryNames(stdin="input", stdout="output", stderr="error", true=("1",))
-"""Source: core/v1, ExecStdinParam and its neighbours."""
+"""The kubelet's query parameters. Source: core/v1, ExecStdinParam and its neighbours."""
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """The client's protocol. `protocol`: the best of its list that the server speaks."""
+    """Protocols of the client. `protocol`: the best of its list that the server speaks."""
 
     is_spdy: bool
     protocol: str
@@ -65,7 +65,7 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 def stream_request(request: web.Request, names: QueryNames = KUBELET_NAMES) -> StreamRequest:
-    """Read command (repeated), the streams and tty from the query. A terminal has no stderr of its own."""
+    """Read command (repeated), the streams and tty from the query. With a terminal there is no stderr."""
     query = request.query
 
     def has(name: str) -> bool:
@@ -89,7 +89,7 @@ def check_streams(wanted: StreamRequest) -> StreamRequest:
 
 
 def offer_of(request: web.Request, spdy_protocols: tuple[str, ...], subprotocols: tuple[str, ...]) -> Offer:
-    """Pick the protocol. Raises HTTPBadRequest if the request is no upgrade, HTTPForbidden if no protocol is known."""
+    """Choose the protocol. Raises HTTPBadRequest if the request is no upgrade, HTTPForbidden without a common protocol."""
     upgrade = request.headers.get("Upgrade", "").lower()
     if "upgrade" not in request.headers.get("Connection", "").lower():
         upgrade = ""
@@ -119,7 +119,7 @@ def offer_of(request: web.Request, spdy_protocols: tuple[str, ...], subprotocols
 async def serve_command(
     request: web.Request, offer: Offer, wanted: StreamRequest, open_: Open, *, idle_seconds: float
 ) -> web.StreamResponse:
-    """Serve one exec or attach to its end. `idle_seconds`: a stream that carries nothing for so long is closed."""
+    """Serve one exec or attach to its end. `idle_seconds`: a stream without data for this long is closed."""
     found = await open_()
     if isinstance(found, StreamUrl):
         if offer.can_pass:

@@ -31,7 +31,7 @@ PORT_FORWARD_PROTOCOLS = ("portforward.k8s.io",)
 CREATION_SECONDS = 30.0
 """Time for a client to open the streams it requested."""
 MAX_ARRIVED = 16
-"""Streams of a remote command that wait to be looked at; further ones are refused."""
+"""Maximum of a remote command's streams that are not processed yet; further ones are refused."""
 MAX_FORWARDS = 1000
 MAX_HALF_PAIRS = 100
 
@@ -42,9 +42,9 @@ ConnectPort = Callable[[int], Awaitable[Session]]
 
 
 def pick_protocol(offered: Iterable[str], spoken: tuple[str, ...]) -> str | None:
-    """The best protocol both sides speak; None: there is none.
+    """The best protocol that both sides speak; None without one.
 
-    `offered`: the values of all X-Stream-Protocol-Version lines, each perhaps a comma-joined list.
+    `offered`: the values of all X-Stream-Protocol-Version lines, each possibly a comma-separated list.
     """
     words = {word.strip() for line in offered for word in line.split(",")}
     return next((protocol for protocol in spoken if protocol in words), None)
@@ -164,7 +164,7 @@ async def _streams_of(
 
 
 async def _next(arrived: asyncio.Queue[SpdyStream], running: asyncio.Task[None]) -> SpdyStream | None:
-    """The next stream of the client; None: its connection has ended."""
+    """The client's next stream; None if its connection has ended."""
     getting = asyncio.create_task(arrived.get(), name="spdy-next-stream")
     try:
         await asyncio.wait([getting, running], return_when=asyncio.FIRST_COMPLETED)

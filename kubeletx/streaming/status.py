@@ -16,11 +16,11 @@ EXIT_CODE = "ExitCode"
 
 
 _EMPTY_METADATA = {"metadata": dict[str, str]()}
-"""Kubelets write it; `Status` does not keep it."""
+"""Metadata that kubelets write; `Status` does not keep it."""
 
 
 def encode_exit(exit_code: int) -> bytes:
-    """The Status of a command that ended."""
+    """Encode the Status of a command that ended."""
     if exit_code == 0:
         return _encode(Status(status=SUCCESS))
     return _encode(
@@ -34,7 +34,7 @@ def encode_exit(exit_code: int) -> bytes:
 
 
 def encode_error(error: Exception) -> bytes:
-    """The Status of a command that could not be run to its end."""
+    """Encode the Status of a command that could not run to its end."""
     return _encode(Status(status=FAILURE, message=str(error), reason="InternalError", code=500))
 
 
@@ -43,7 +43,7 @@ def _encode(status: Status) -> bytes:
 
 
 def refusal_of(body: bytes) -> str:
-    """The words of an answer that is no upgrade: a Status's message, or the text as it is."""
+    """The message of an answer that is no upgrade: that of its Status, or its text."""
     text = body.decode(errors="replace").strip()
     try:
         return msgspec.json.decode(body, type=Status).message or text
@@ -52,7 +52,7 @@ def refusal_of(body: bytes) -> str:
 
 
 def exit_code_of(data: bytes) -> int:
-    """The exit code in a Status; raises Internal with its message when the command did not run."""
+    """The exit code in a Status. Raises Internal with its message if the command did not run."""
     try:
         status = msgspec.json.decode(data, type=Status)
     except (msgspec.DecodeError, UnicodeDecodeError):

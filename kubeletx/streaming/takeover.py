@@ -1,7 +1,7 @@
-"""Take a connection over from aiohttp: for SPDY/3.1, which its parser cannot read, and for raw pass-through.
+"""Takes a connection over from aiohttp: for SPDY/3.1, which its parser cannot read, and for raw pass-through.
 
-A handler calls `take_over`, serves the client through the returned streams, and returns the `TakenOver`
-response, which writes nothing::
+A handler calls `take_over`, serves the client through the returned streams, and returns the `TakenOver` response, which
+writes nothing::
 
     async def handle(request):
         pipe = take_over(request)
@@ -9,8 +9,8 @@ response, which writes nothing::
         await serve_remote_command(pipe.reader, pipe.writer, ...)
         return TakenOver()
 
-Clients of an upgrade send nothing before they have read the answer, so no byte can be lost between the two
-parsers. At its end the connection is handed back to aiohttp, which then drops it.
+Clients of an upgrade send nothing before they have read the answer, so no byte is lost between the two parsers. At its
+end the connection is returned to aiohttp, which then drops it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from .proxy import Copied, Relay
 
 BUFFER_BYTES = 1 << 16
 HOP_HEADERS = frozenset({"content-length", "transfer-encoding", "host", "expect", "authorization", "cookie"})
-"""Headers not passed on: those of this connection only, and the client's credentials for us."""
+"""Headers that are not forwarded: those of this connection only, and the client's credentials."""
 
 
 class Pipe(NamedTuple):
-    """One connection: both halves of it."""
+    """Reader and writer of one connection."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -54,7 +54,7 @@ class TakenOver(web.StreamResponse):
 
 
 class _Protocol(asyncio.StreamReaderProtocol):
-    """Feeds our reader, and tells the protocol it replaced when the connection is gone."""
+    """Feeds this module's reader, and tells the replaced protocol when the connection is lost."""
 
     def __init__(self, reader: asyncio.StreamReader, replaced: asyncio.BaseProtocol) -> None:
         super().__init__(reader)
@@ -67,7 +67,7 @@ class _Protocol(asyncio.StreamReaderProtocol):
 
 
 def take_over(request: web.BaseRequest) -> Pipe:
-    """The client's connection as plain streams. Raises Unavailable when the client has left already."""
+    """The client's connection as plain streams. Raises Unavailable if the client has disconnected."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=BUFFER_BYTES, loop=loop)
     protocol = _Protocol(reader, request.protocol)
@@ -83,11 +83,11 @@ async def pass_through(
     seconds: float = 10.0,
     idle_seconds: float | None = None,
 ) -> Copied:
-    """Hand an upgrade request to a streaming URL and copy bytes both ways, whatever it answers.
+    """Forward an upgrade request to a streaming URL and copy bytes both ways, whatever it answers.
 
-    The request goes on with its method and headers, the client's Host included and its credentials not; path and query are the
-    URL's. `seconds`: for connecting. `idle_seconds`: see `Relay`. Raises Unavailable before anything was taken over, when the URL's
-    server cannot be reached.
+    The request keeps its method and headers, including the client's Host but not its credentials; path and query are
+    the URL's. `seconds`: for connecting. `idle_seconds`: see `Relay`. Raises Unavailable before anything was taken over
+    if the URL's server cannot be reached.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -1,7 +1,7 @@
-"""SPDY/3.1 inside a WebSocket: what kubectl speaks for port-forward, ``SPDY/3.1+portforward.k8s.io``.
+"""SPDY/3.1 inside a WebSocket: kubectl's protocol for port-forward, ``SPDY/3.1+portforward.k8s.io``.
 
-Each binary message carries any number of bytes of the SPDY connection; borders of messages mean nothing. `Tunnel`
-has the methods of a stream's reader and writer that `SpdyConnection` uses. Source: KEP-4006; apiserver,
+Each binary message carries any number of bytes of the SPDY connection; message borders have no meaning. `Tunnel` has
+the methods of a stream's reader and writer that `SpdyConnection` uses. Source: KEP-4006; apiserver,
 pkg/util/proxy/streamtunnel.go; client-go, tools/portforward/tunneling_connection.go.
 """
 
@@ -22,16 +22,16 @@ TUNNEL_PREFIX: Final = "SPDY/3.1+"
 TUNNEL_PROTOCOLS: Final = tuple(TUNNEL_PREFIX + protocol for protocol in PORT_FORWARD_PROTOCOLS)
 """WebSocket subprotocols."""
 MAX_WAITING_BYTES: Final = 1 << 17
-"""Written and not yet sent; above it `drain` waits."""
+"""Bytes written and not sent yet, above which `drain` waits."""
 
 
 def tunnel_response() -> web.WebSocketResponse:
-    """A response to `prepare`; it offers the tunnel alone."""
+    """A response to `prepare`; it offers only the tunnel protocols."""
     return make_response(TUNNEL_PROTOCOLS)
 
 
 class Tunnel:
-    """The bytes in a WebSocket, of a server or a client. An asynchronous context manager that closes it at the end."""
+    """The byte stream in a WebSocket, for a server or a client. An async context manager that closes it."""
 
     def __init__(self, ws: AnyWebSocket) -> None:
         self._ws = ws
@@ -56,7 +56,7 @@ class Tunnel:
         await self._ws.close()
 
     async def read(self, n: int = -1) -> bytes:
-        """The data of the next message, however long; empty once the client has left."""
+        """The data of the next message, however long; empty once the client has disconnected."""
         while True:
             message = await self._ws.receive()
             if message.type is not aiohttp.WSMsgType.BINARY:  # text is no part of the protocol
@@ -65,7 +65,7 @@ class Tunnel:
                 return bytes(message.data)
 
     def write(self, data: bytes) -> None:
-        """Send later; nothing happens after `close`."""
+        """Queue data to send; ignored after `close`."""
         if not self._is_closing:
             self._waiting += data
             if len(self._waiting) > MAX_WAITING_BYTES:
@@ -73,7 +73,7 @@ class Tunnel:
             self._news.set()
 
     async def drain(self) -> None:
-        """Wait while too much waits."""
+        """Wait while too many bytes are unsent."""
         await self._room.wait()
 
     def is_closing(self) -> bool:
@@ -81,12 +81,12 @@ class Tunnel:
         return self._is_closing or self._ws.closed
 
     def close(self) -> None:
-        """Take nothing more; what was written is still sent, then the WebSocket is closed."""
+        """Refuse further data; what was written is still sent, then the WebSocket is closed."""
         self._is_closing = True
         self._news.set()
 
     async def wait_closed(self) -> None:
-        """After `close`: all was sent, or cannot be, and the client knows."""
+        """Wait until everything is sent, or cannot be, and the client has the close message."""
         if self._sender is not None:
             await asyncio.wait([self._sender])
 

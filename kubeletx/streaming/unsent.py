@@ -10,16 +10,19 @@ import asyncio
 from typing import Final
 
 _LOOK_SECONDS: Final = 0.05
-"""asyncio tells when a buffer has room, not when it is empty."""
+"""Polling interval: asyncio reports when a buffer has room, not when it is empty."""
 
 
 def unsent_bytes(transport: asyncio.WriteTransport) -> int:
-    """Bytes in all buffers. The socket's buffer below that of TLS is reachable only by private names of asyncio."""
+    """Bytes in all send buffers.
+
+    The socket's buffer below that of TLS is reachable only by private names of asyncio.
+    """
     below = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
     return transport.get_write_buffer_size() + (below.get_write_buffer_size() if below is not None else 0)
 
 
 async def wait_sent(transport: asyncio.WriteTransport) -> None:
-    """Until the kernel has everything, or the connection is closed."""
+    """Wait until the kernel has everything, or the connection is closed."""
     while not transport.is_closing() and unsent_bytes(transport):  # noqa: ASYNC110 - there is no event for this
         await asyncio.sleep(_LOOK_SECONDS)

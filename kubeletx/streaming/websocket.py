@@ -41,7 +41,7 @@ AnyWebSocket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
 
 
 def websocket_response() -> web.WebSocketResponse:
-    """A response to `prepare` and hand to `serve_remote_command`; it offers every subprotocol."""
+    """A response to `prepare` and pass to `serve_remote_command`; it offers every subprotocol."""
     return make_response(PROTOCOLS)
 
 
@@ -54,9 +54,9 @@ def make_response(protocols: Sequence[str]) -> web.WebSocketResponse:
 
 @contextlib.asynccontextmanager
 async def kept_awake(ws: AnyWebSocket) -> AsyncIterator[None]:
-    """Send pings so that idle proxies do not cut the connection.
+    """Context that sends pings, so that idle proxies do not cut the connection.
 
-    No answer is demanded: it can only be read after what came before it, and a command may take its time with that.
+    No pong is required: it can only be read after the data before it, and a command may read slowly.
     """
     pinging = asyncio.create_task(_ping(ws), name="websocket-ping")
     try:
@@ -69,10 +69,10 @@ async def kept_awake(ws: AnyWebSocket) -> AsyncIterator[None]:
 async def serve_remote_command(
     ws: web.WebSocketResponse, session: Session, protocol: str | None = None
 ) -> None:
-    """Connect a prepared WebSocket with a session, until the session ends or the client leaves.
+    """Connect a prepared WebSocket with a session, until the session ends or the client disconnects.
 
-    `protocol`: the subprotocol picked (None: ask `ws`; empty counts as channel.k8s.io). Both are closed
-    afterwards. A failure of the session reaches the client on the error channel.
+    `protocol`: the subprotocol (None: that of `ws`; empty counts as channel.k8s.io). Both are closed afterwards. A
+    failure of the session reaches the client on the error channel.
     """
     picked = WsProtocol(protocol or ws.ws_protocol or WsProtocol.V1.value)
     try:
@@ -100,7 +100,7 @@ async def serve_remote_command(
 
 
 async def send_error(ws: web.WebSocketResponse, error: KubeletxError, protocol: str | None = None) -> None:
-    """Tell the client why there is no session, and close: for failures after the upgrade."""
+    """Send the client the error and close; for failures after the upgrade."""
     picked = WsProtocol(protocol or ws.ws_protocol or WsProtocol.V1.value)
     await _send_message(ws, picked, Channel.ERROR, _report(picked, error))
     await ws.close()
@@ -114,8 +114,8 @@ async def serve_port_forward(
 ) -> None:
     """Serve the older port-forward form: channel 2i carries data of the i-th port, 2i+1 its error.
 
-    The server first sends each port number on both of its channels, in two bytes, low one first. A port that fails says so
-    on its error channel, and the others go on. Ends with the last of them, or when the client leaves.
+    The server first sends each port number on both of its channels, in two bytes, low one first. A port that fails
+    reports it on its error channel; the others continue. Ends with the last of them, or when the client disconnects.
     """
     picked = WsProtocol(protocol or ws.ws_protocol or WsProtocol.V4.value)
     sessions: dict[int, Session] = {}
@@ -178,7 +178,7 @@ class WebSocketSession:
     """The client's end of a remote command over WebSocket v5. Implements `Session`."""
 
     def __init__(self, ws: aiohttp.ClientWebSocketResponse) -> None:
-        """`ws`: connected, subprotocol v5."""
+        """`ws`: a connected WebSocket with subprotocol v5."""
         self._ws = ws
         self._report: bytes | None = None
         self._ended = asyncio.Event()
@@ -200,16 +200,16 @@ class WebSocketSession:
             await _send_message(self._ws, WsProtocol.V5, Channel.STDIN, data[start : start + CHUNK_BYTES])
 
     async def close_stdin(self) -> None:
-        """Half-close; nothing happens if the connection is closed already."""
+        """Half-close; does nothing if the connection is closed already."""
         if not self._ws.closed:
             await _send_message(self._ws, WsProtocol.V5, CLOSE_CHANNEL, bytes((Channel.STDIN,)))
 
     async def resize(self, width: int, height: int) -> None:
-        """New terminal size."""
+        """Send a new terminal size."""
         await _send_message(self._ws, WsProtocol.V5, Channel.RESIZE, encode_resize(width, height))
 
     async def wait(self) -> int:
-        """The exit code, after `output` has ended. Raises Internal with the server's words."""
+        """The exit code, once `output` has ended. Raises Internal with the server's message."""
         await self._ended.wait()
         if self._report is None:
             raise Unavailable("the connection ended before the command reported its end")

@@ -4,8 +4,8 @@
     <volume>/..data               → ..<time>.<random>  swapped by one rename
     <volume>/..<time>.<random>/   the files of one generation
 
-A reader sees the old files or the new ones, never a mixture. Files that are already right are left
-unchanged. A crash leaves at most an unreferenced generation; the next write removes it. Blocking.
+A reader sees the old files or the new ones, never a mixture. Files that are already right are left unchanged. A crash
+leaves at most an unreferenced generation; the next write removes it. Blocking.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LONGEST_PATH: Final = 4096
 
 
 class FileContent(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of a payload; its content is never printed. `user`: its owner; None means the agent's user."""
+    """One file of a payload; its content is never printed. `user`: its owner; None: the agent's user."""
 
     data: bytes
     mode: int = DEFAULT_MODE
@@ -44,10 +44,9 @@ class FileContent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_files(target: Path, files: Mapping[str, FileContent], *, group: int | None = None) -> bool:
-    """Make the existing directory `target` show exactly `files`, by relative path; True if it changed.
+    """Make the directory `target` contain exactly `files`, by relative path; True if it changed.
 
-    `group`: fsGroup, which may read everything. Raises ValueError for a path that is not allowed and
-    OSError.
+    `group`: fsGroup, which may read everything. Raises ValueError for a path that is not allowed, and OSError.
     """
     for path in files:
         check_path(path)
@@ -93,7 +92,7 @@ def _expected(files: Mapping[str, FileContent], group: int | None) -> dict[str, 
 
 
 def _read(directory: Path, expected: Mapping[str, tuple[int, bytes]]) -> dict[str, tuple[int, bytes]]:
-    """Read the present files, each only so far as a comparison with the expected content needs."""
+    """Read the present files, each only as far as a comparison with the expected content needs."""
     found = {}
     for path in _walk(directory):
         name = str(path.relative_to(directory))

@@ -1,4 +1,4 @@
-"""Objects of the cluster as volumes and environment variables read them: fetched before, then only looked up."""
+"""Objects of the cluster for volumes and environment variables: fetched before, then only looked up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Unread(Unavailable):
-    """The object could not be read. Files that were written from it before may stay."""
+    """The object could not be read. Files that were written from it before are kept."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, reason=Event.FAILED_MOUNT)
@@ -24,7 +24,7 @@ class Unread(Unavailable):
 class ObjectSet(msgspec.Struct, frozen=True, kw_only=True):
     """Objects of the pod's namespace that were fetched before a pure translation needs them.
 
-    A name that is absent does not exist. `claims`: by claim name. Tokens are not shown.
+    An absent name does not exist in the cluster. `claims`: by claim name. Tokens are hidden from the repr.
     """
 
     config_maps: Mapping[str, ObjectData | Unread] = {}
@@ -37,7 +37,7 @@ class ObjectSet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(found: Mapping[K, T | Unread], key: K) -> T | None:
-    """The object; None: it does not exist. Raises Unread."""
+    """The object; None if it does not exist. Raises Unread."""
     one = found.get(key)
     if isinstance(one, Unread):
         raise one

@@ -8,7 +8,7 @@ from .prepared import PreparedVolume, SetUp
 
 
 def set_up(request: SetUp) -> PreparedVolume:
-    """Write the files as the config map is now."""
+    """Write the config map's current keys as files."""
     source = request.volume.config_map
     assert source is not None
     field, optional = f"{request.field}.configMap", bool(source.optional)

@@ -1,7 +1,7 @@
-"""Volume mounts of one container → contract `Mount`s, with the files and bind mounts they need.
+"""Translates the volume mounts of one container to `Mount`s, and makes their files and bind mounts.
 
-A subPath is resolved inside its volume by the kernel, then bound to a place of our own: what the container
-gets cannot be changed afterwards by swapping a link. Blocking.
+The kernel resolves a subPath inside its volume; the result is bound to a place that only the agent can change: a
+container cannot redirect it later by replacing a link. Blocking.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class MountError(InvalidPod):
 
 
 def build_mounts(request: MountRequest) -> ContainerMounts:
-    """All mounts of the container, in the manifest's order, then ours."""
+    """All mounts of the container, in the manifest's order, then the agent's own."""
     container = request.container
     mounts = [_volume_mount(request, index, one) for index, one in enumerate(container.volume_mounts)]
     devices, disks = _block_volumes(request)
@@ -225,7 +225,7 @@ def _termination_message(request: MountRequest, container: Container) -> list[Mo
 
 
 def _holds(path: Path, data: bytes) -> bool:
-    """Return True if the file holds exactly `data`. Reads at most one byte more: containers may write to it."""
+    """Return True if the file contains exactly `data`. Reads at most one byte more: containers may write to it."""
     try:
         with hold_directory(path.parent, depth=1) as directory:
             return directory.read(path.name, len(data)) == data
@@ -234,7 +234,7 @@ def _holds(path: Path, data: bytes) -> bool:
 
 
 def _write(path: Path, text: str, mode: int) -> None:
-    """Write in place: the file may be mounted into containers already, which keep seeing this inode."""
+    """Write in place: containers may have the file mounted already, and keep its inode."""
     make_private(path.parent)
     with hold_directory(path.parent, depth=1) as directory:
         found = directory.stat(path.name)

@@ -30,12 +30,12 @@ class DiskUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add_up(uses: Iterable[DiskUse]) -> DiskUse:
-    """The sum."""
+    """Add up the usage."""
     return sum(uses, DiskUse())
 
 
 def measure(path: Path) -> DiskUse:
-    """The use of a file, or of a directory with everything below it; nothing when it is not there."""
+    """Usage of a file, or of a directory with everything below it; zero if it does not exist."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -56,7 +56,7 @@ class _Use:
         self._linked: set[int] = set()
 
     def add(self, directory: int, entry: os.DirEntry[str]) -> bool:
-        """Count one entry; whether what is below it counts too."""
+        """Count one entry; True to descend into it."""
         one = _stat(entry)
         if one is None or one.st_dev != self._device or one.st_ino in self._linked:
             return False

@@ -1,6 +1,6 @@
 """downwardAPI volumes: fields of the pod as files, kept up to date (kubelet V4, V5).
 
-On disk: what is in them is in the manifest as well.
+They are on disk: their content is in the manifest too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from .prepared import PreparedVolume, SetUp
 
 
 def set_up(request: SetUp) -> PreparedVolume:
-    """Write the files as the pod is now."""
+    """Write the pod's current fields as files."""
     source = request.volume.downward_api
     assert source is not None
     files = downward_files(request, source.items, source.default_mode, f"{request.field}.downwardAPI")

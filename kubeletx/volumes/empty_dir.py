@@ -27,7 +27,7 @@ _HUGE_PAGE_DIRECTORY: Final = Path("/sys/kernel/mm/hugepages")
 
 
 def set_up(request: SetUp) -> PreparedVolume:
-    """Make the directory, and mount what its medium needs."""
+    """Make the directory, and mount its medium if it needs one."""
     source = request.volume.empty_dir or EmptyDirVolumeSource()
     path = layout.volume_dir(request.root_dir, request.pod.uid, layout.EMPTY_DIR, request.volume.name)
     make_volume_dir(path, MODE, request.fs_group)
@@ -59,7 +59,7 @@ def memory_size(pod: Pod, source: EmptyDirVolumeSource, allocatable: dict[str, i
 def make_volume_dir(path: Path, mode: int, group: int | None = None) -> None:
     """Make the directory of a volume with exactly `mode`, for `group` if there is one.
 
-    It appears in one step, so a directory that is there was finished, and is left as its users have it.
+    It appears in one step, so an existing directory is complete, and its users' changes are kept.
     """
     if os.path.lexists(path):
         return
@@ -92,7 +92,7 @@ def _mount_huge_pages(request: SetUp, path: Path, medium: str) -> None:
 
 
 def _page_size(request: SetUp, medium: str) -> int:
-    """The size that the medium names, else the only one that the pod's containers ask for."""
+    """The page size that the medium names, else the only one that the pod's containers request."""
     spec, prefix = request.pod.spec, "hugepages-"
     needs = [spec.resources, *(one.resources for one in (*spec.init_containers, *spec.containers))]
     names = {name for one in needs for name in (*one.limits, *one.requests) if name.startswith(prefix)}

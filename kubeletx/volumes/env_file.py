@@ -1,12 +1,12 @@
-"""Environment files that a container left in an emptyDir (fileKeyRef, kubelet E3).
+"""Environment files that a container wrote to an emptyDir (fileKeyRef, kubelet E3).
 
     # a comment
     NAME='text, taken as it is, over
     several lines if need be'   # another comment
     EMPTY=
 
-Only text in single quotes is a value; nothing in it is expanded. Source: KEP-3721. The file was written by a
-container, so it is read without following links out of its volume, and only up to a limit.
+Only text in single quotes is a value; nothing in it is expanded. Source: KEP-3721. A container wrote the file, so it is
+read without following links out of its volume, and only up to a limit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .safe_paths import open_beneath
 
 MAX_FILE_BYTES: Final = 64 * 1024
 MAX_FILES: Final = 32
-"""Files that the variables of one container may come from; each takes a moment of the agent's loop."""
+"""Maximum of files for the variables of one container; each blocks the event loop for a moment."""
 
 _SKIPPED: Final = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\n|\Z)")
 _ASSIGNMENT: Final = re.compile(r"[ \t]*([^\s='#]+)=(?:'([^']*)')?[ \t]*(?:#[^\n]*)?(?:\n|\Z)")
@@ -32,7 +32,7 @@ _EMPTY: Final = re.compile(r"[ \t]*([^\s='#]+)=[ \t][^\n]*(?:\n|\Z)")
 
 
 def parse_env_file(text: str) -> dict[str, str]:
-    """Name to value; of two with one name the last counts. Raises ValueError with the line's number."""
+    """Name → value; of duplicate names the last counts. Raises ValueError with the line's number."""
     values: dict[str, str] = {}
     text, position = text.replace("\r\n", "\n"), 0
     while position < len(text):
@@ -49,7 +49,7 @@ def parse_env_file(text: str) -> dict[str, str]:
 
 
 class EnvFiles:
-    """The files of one container while its environment is put together: each is read once."""
+    """The environment files of one container; each is read once."""
 
     def __init__(self, root_dir: Path, uid: PodUid) -> None:
         self._root_dir, self._uid = root_dir, uid
@@ -66,9 +66,9 @@ class EnvFiles:
 
 
 def read_env_file(root_dir: Path, uid: PodUid, volume: str, path: str) -> dict[str, str] | None:
-    """Values of a file in an emptyDir of the pod; None when there is no such file. Blocking, but short.
+    """Values of a file in an emptyDir of the pod; None if it does not exist. Blocking, but short.
 
-    Raises ValueError for a file that cannot be used and OSError for one that cannot be read.
+    Raises ValueError for an invalid file and OSError for an unreadable one.
     """
     directory = layout.volume_dir(root_dir, uid, layout.EMPTY_DIR, volume)
     try:

@@ -1,6 +1,6 @@
-"""Fetch the cluster objects that volumes and environments need, before the pure translation begins.
+"""Fetches the cluster objects that volumes and environments need, before the pure translation.
 
-Objects that cannot be read are noted as unread: a volume that was written before stays unchanged.
+Unreadable objects are recorded as unread: a volume that was written before stays unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 async def fetch_objects(pod: Pod, cluster: ClusterObjects) -> ObjectSet:
-    """Every object that the pod's volumes name and that exists, or why it cannot be read."""
+    """Every existing object that the pod's volumes name, or the error for an unreadable one."""
     wishes = {
         TokenParameters(audience=audience, expiration_seconds=seconds or TOKEN_EXPIRATION_SECONDS)
         for audience, seconds in tokens_of(pod)
@@ -44,7 +44,7 @@ async def fetch_objects(pod: Pod, cluster: ClusterObjects) -> ObjectSet:
 
 
 async def fetch_environment(pod: Pod, container: Container, cluster: ClusterObjects) -> ObjectSet:
-    """Every object that the container's environment names and that exists. Raises Unavailable."""
+    """Every existing object that the container's environment names. Raises Unavailable."""
     config_maps, secrets = await asyncio.gather(
         _all(config_maps_of(container), partial(cluster.find_config_map, pod.namespace)),
         _all(secrets_of(container), partial(cluster.find_secret, pod.namespace)),

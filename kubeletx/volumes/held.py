@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 MAX_NAMES: Final = 10_000
-"""Names of one directory that are looked at; the rest is left out."""
+"""Maximum of names of one directory; the rest is left out."""
 MAX_PENDING: Final = 1_000_000
-"""Directories that a walk remembers; they cost about 60 bytes each."""
+"""Maximum of directories that a walk remembers; each costs about 60 bytes."""
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ALWAYS: Final = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -35,7 +35,7 @@ class HeldDirectory:
         self.path = path
 
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
-        """A descriptor of a regular file that exists."""
+        """Open an existing regular file; returns its descriptor."""
         return open_regular(name, flags, dir_fd=self.fd)
 
     def open_or_create(self, name: str, flags: int, mode: int) -> int:
@@ -46,7 +46,7 @@ class HeldDirectory:
             return self._create(name, flags, mode)
 
     def replace(self, name: str, mode: int) -> int:
-        """A descriptor for writing to a new, empty file; what has the name is unlinked first."""
+        """Unlink the name, then create an empty file for writing; returns its descriptor."""
         self.unlink(name)
         return self._create(name, os.O_WRONLY, mode)
 
@@ -78,18 +78,18 @@ class HeldDirectory:
         return data
 
     def rename(self, source: str, target: str) -> None:
-        """Rename inside the directory, over a file that is there."""
+        """Rename inside the directory, replacing `target`."""
         os.rename(source, target, src_dir_fd=self.fd, dst_dir_fd=self.fd)
 
     def unlink(self, name: str) -> None:
-        """Remove a name that is no directory; succeeds if it does not exist."""
+        """Remove a name that is not a directory; succeeds if it does not exist."""
         try:
             os.unlink(name, dir_fd=self.fd)
         except FileNotFoundError:
             return
 
     def link(self, source: str, target: str) -> None:
-        """A second name for a file; a link is not followed."""
+        """Add a hard link to a file; a symbolic link is not followed."""
         os.link(source, target, src_dir_fd=self.fd, dst_dir_fd=self.fd, follow_symlinks=False)
 
     def _create(self, name: str, flags: int, mode: int) -> int:
@@ -108,7 +108,7 @@ class HeldDirectory:
 def hold_directory(path: Path, *, depth: int = 2, make: int | None = None) -> Iterator[HeldDirectory]:
     """Open `path` without following a link in its last `depth` names; those before them are trusted.
 
-    `make`: the mode of missing directories among them; None: ENOENT.
+    `make`: mode of missing directories among them, which are made; None: ENOENT.
     """
     fd = os.open(path.parents[depth - 1], _DIRECTORY & ~os.O_NOFOLLOW)
     try:
@@ -122,9 +122,9 @@ def hold_directory(path: Path, *, depth: int = 2, make: int | None = None) -> It
 
 
 def open_regular(path: str | Path, flags: int = os.O_RDONLY, *, dir_fd: int | None = None) -> int:
-    """A descriptor of a regular file; `path` itself may be no link.
+    """Open a regular file; `path` itself may not be a link. Returns its descriptor.
 
-    The kind is checked before the file is opened: opening a device is enough to start a watchdog.
+    The kind is checked before the open: opening a device is enough to start a watchdog.
     """
     found = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
@@ -156,10 +156,10 @@ class TreeVisitor(Protocol):
 
 
 def walk(path: Path, visit: TreeVisitor) -> None:
-    """Visit everything below a directory; no link is followed, `path` itself may be none.
+    """Visit everything below a directory; no link is followed, `path` itself may not be one.
 
-    Depth costs neither stack nor descriptors, and a directory with many files no memory: what cannot be opened, or
-    vanishes meanwhile, is left out, and so are directories after the first `MAX_PENDING` that wait for their turn.
+    Depth costs neither stack nor descriptors, and a directory with many files no memory. Entries that cannot be opened
+    or vanish meanwhile are left out, and so are directories beyond `MAX_PENDING` that are still to be visited.
     """
     current = os.open(path, _DIRECTORY)
     try:
@@ -188,7 +188,7 @@ def walk(path: Path, visit: TreeVisitor) -> None:
 
 
 def _visit(directory: int, visit: TreeVisitor, limit: int) -> list[str]:
-    """The names of directories to go into."""
+    """Visit one directory; returns the names of the directories to descend into."""
     found: list[str] = []
     try:
         entries = os.scandir(directory)

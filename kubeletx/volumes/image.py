@@ -1,7 +1,7 @@
 """Image volumes: the content of an OCI image, mounted read-only by the runtime itself (kubelet V8).
 
-Nothing is prepared on the node; the reference goes into the contract's `Mount.image`. The image must be there: a
-runtime that does not have it refuses the container. `pods.images` checks that the pod may use it.
+Nothing is prepared on the node; the reference goes into the contract's `Mount.image`. A runtime that does not have the
+image refuses the container. `pods.images` checks that the pod may use it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from .prepared import PreparedVolume, SetUp, VolumeError
 
 
 def set_up(request: SetUp) -> PreparedVolume:
-    """The image's reference."""
+    """Return the image's reference."""
     source = request.volume.image
     assert source is not None
     if not source.reference:

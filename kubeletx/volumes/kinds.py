@@ -42,13 +42,13 @@ KINDS: Final[Mapping[str, SetUpVolume]] = {
 
 
 def kind_of(volume: Volume) -> str:
-    """The attribute that is set; a volume that names no source is an emptyDir."""
+    """The attribute of the volume's kind; a volume without a source is an emptyDir."""
     names = (name for name in VolumeSource.__struct_fields__ if getattr(volume, name) is not None)
     return next(names, "empty_dir")
 
 
 def written_before(request: SetUp, kind: str) -> PreparedVolume | None:
-    """The volume as an earlier look at the cluster left it; None: there is none, or it went with a reboot."""
+    """The volume as prepared before from cluster objects; None if there is none, or it was lost in a reboot."""
     directory = {
         "config_map": layout.CONFIG_MAP,
         "secret": layout.SECRET,
@@ -85,7 +85,7 @@ def set_up_volume(request: SetUp, drivers: Mapping[str, SetUpVolume]) -> Prepare
 
 
 def mount_text(request: SetUp, problem: str) -> str:
-    """Message for a volume that could not be prepared: begins as the kubelet's, ends with the field."""
+    """Message for a volume that could not be prepared: begins like the kubelet's, ends with the field."""
     field, colon, rest = problem.partition(": ")
     if colon and field.startswith(request.field):
         problem = f"{rest} ({field})"

@@ -30,7 +30,7 @@ DIRECTORY_MODE: Final = 0o750
 
 
 def pods_dir(root_dir: Path) -> Path:
-    """The directory with one directory for each pod."""
+    """Directory that contains one directory per pod."""
     return root_dir / "pods"
 
 
@@ -55,7 +55,7 @@ def subpaths_dir(root_dir: Path, uid: PodUid) -> Path:
 
 
 def subpath_target(root_dir: Path, uid: PodUid, volume: str, container: str, index: int) -> Path:
-    """The bind mount of one volumeMount with a subPath; `index`: its place in the container's list."""
+    """Bind mount of one volumeMount with a subPath; `index`: its position in the container's list."""
     base = subpaths_dir(root_dir, uid) / check_name(volume, "spec.volumes[].name")
     return base / check_name(container, "spec.containers[].name") / str(index)
 
@@ -66,7 +66,7 @@ def container_dir(root_dir: Path, uid: PodUid, container: str) -> Path:
 
 
 def termination_message_path(root_dir: Path, uid: PodUid, container: str, attempt: int) -> Path:
-    """The file that one attempt of a container writes its termination message to."""
+    """Termination message file of one attempt of a container."""
     return container_dir(root_dir, uid, container) / f"{attempt:08d}"
 
 
@@ -76,7 +76,7 @@ def hosts_path(root_dir: Path, uid: PodUid) -> Path:
 
 
 def check_name(name: str, field: str) -> str:
-    """`name`, if it is usable as one path component. Raises InvalidPod."""
+    """Return `name` if it is usable as one path component. Raises InvalidPod."""
     if not name or name in {".", ".."} or "/" in name or "\0" in name:
         raise InvalidPod(field=field, problem=f"{name!r} cannot be part of a path", fix="use a plain name")
     return name

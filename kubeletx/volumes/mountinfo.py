@@ -18,7 +18,7 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 class MountPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One mount. `root`: what of the file system is shown; `shared`: mounts below it propagate."""
+    """One mount. `root`: the mounted directory inside its file system; `shared`: mounts below it propagate."""
 
     id: int
     target: str
@@ -31,16 +31,16 @@ class MountPoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_mountinfo(text: str) -> tuple[MountPoint, ...]:
-    """Every mount of this namespace, in mount order. A line that is none of a mount hides no other."""
+    """Every mount of this namespace, in mount order. A malformed line is skipped."""
     found = (_parse_line(line) for line in text.split("\n"))
     return tuple(one for one in found if one is not None)
 
 
 def read_mountinfo(below: Path | None = None) -> tuple[MountPoint, ...]:
-    """The mounts of this process, now. `below`: at least those on it and under it.
+    """The present mounts of this process. `below`: only those on it and below it are needed.
 
-    A node with a thousand pods has many thousands of mounts, and each pod asks for its own few: the lines of
-    others are not taken apart.
+    A node with a thousand pods has many thousands of mounts, and each pod needs its own few: lines of others are not
+    parsed.
     """
     text = MOUNTINFO.read_bytes().decode("utf-8", "surrogateescape")  # as text, a \r would become a line feed
     if below is not None:

@@ -1,7 +1,6 @@
-"""Mounting without a subprocess, but for what needs a helper: mount(2) and umount2(2) through libc.
+"""Mounts without a subprocess, except types that need a helper: mount(2) and umount2(2) through libc.
 
-`Mounter` is what the rest of this room uses, so that tests need no root. All calls block; run them
-through the room's thread door.
+The rest of this room uses `Mounter`, so that tests need no root. All calls block; run them on threads.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ MS_SHARED: Final = 0x100000
 UMOUNT_NOFOLLOW: Final = 0x8
 
 MEMORY_MODE: Final = 0o1777
-"""The kernel's own for a tmpfs, which a kubelet leaves as it is."""
+"""The kernel's own mode of a tmpfs, which a kubelet keeps."""
 HELPER_SECONDS: Final = 110.0
 _SAID: Final = 500
 
@@ -41,7 +40,7 @@ class Mounter(Protocol):
         ...
 
     def mount_by_helper(self, source: str, target: Path, *, fstype: str, options: Sequence[str] = ()) -> None:
-        """Mount what needs a program of the system (nfs). Raises Unavailable with what the program says."""
+        """Mount a type that needs a program of the system (nfs). Raises Unavailable with the program's error."""
         ...
 
     def unmount(self, target: Path) -> None:
@@ -49,7 +48,7 @@ class Mounter(Protocol):
         ...
 
     def mounts(self, below: Path | None = None) -> tuple[MountPoint, ...]:
-        """Every mount, in mount order. `below`: at least those on it and under it."""
+        """Every mount, in mount order. `below`: only those on it and below it are needed."""
         ...
 
 
@@ -66,7 +65,7 @@ class LinuxMounter:
             raise OSError(number, os.strerror(number), str(target))
 
     def mount_by_helper(self, source: str, target: Path, *, fstype: str, options: Sequence[str] = ()) -> None:
-        """Mount what needs a program of the system (nfs). Raises Unavailable with what the program says."""
+        """Mount a type that needs a program of the system (nfs). Raises Unavailable with the program's error."""
         chosen = ["-o", ",".join(options)] if options else []
         command = ["mount", "-t", fstype, *chosen, "--", source, str(target)]
         try:
@@ -95,12 +94,12 @@ class LinuxMounter:
             raise OSError(number, os.strerror(number), str(target))
 
     def mounts(self, below: Path | None = None) -> tuple[MountPoint, ...]:
-        """Every mount, in mount order. `below`: at least those on it and under it."""
+        """Every mount, in mount order. `below`: only those on it and below it are needed."""
         return read_mountinfo(below)
 
 
 def mount_tmpfs(mounter: Mounter, target: Path, *, size_bytes: int = 0, group: int | None = None) -> None:
-    """A memory file system of at most `size_bytes`, kept out of swap where the kernel can (6.4), for `group`.
+    """Mount a tmpfs of at most `size_bytes` for `group`, kept out of swap if the kernel can (6.4).
 
     0: the kernel's own limit, half of the memory. Raises OSError.
     """
@@ -134,7 +133,7 @@ def ensure_shared(mounter: Mounter, directory: Path) -> None:
 
 
 def mount_error(what: str, err: OSError) -> KubeletxError:
-    """`err` as one of ours, with reason FailedMount. `what`: the volume and the step, for people."""
+    """Translate `err`, with reason FailedMount. `what`: the volume and the step, for messages."""
     text = f"{what}: {err.strerror}" + (f" ({err.filename})" if err.filename else "")
     if err.errno in {errno.EPERM, errno.EACCES}:
         return PermissionDenied(f"{text}; the agent needs root for this", reason=Event.FAILED_MOUNT)

@@ -23,9 +23,9 @@ _DIRECTORY: Final = stat.S_ISGID | 0o110
 def set_group(
     path: Path, group: int | None, *, read_only: bool = False, only_on_mismatch: bool = False
 ) -> None:
-    """Give `path` and everything in it to `group`; None: leave all as it is.
+    """Give `path` and everything in it to `group`; None changes nothing.
 
-    `only_on_mismatch`: skip the walk when the top directory is right already. Raises OSError.
+    `only_on_mismatch`: skip the walk if the top directory is right already. Raises OSError.
     """
     if group is None:
         return
@@ -41,7 +41,7 @@ def set_group(
 
 
 def group_mode(mode: int, group: int | None) -> int:
-    """Mode of a fresh directory that belongs to `group`; `mode` itself without a group."""
+    """Mode of a new directory for `group`; `mode` itself without a group."""
     return mode if group is None else mode | _READ_WRITE | _DIRECTORY
 
 

@@ -81,7 +81,7 @@ def object_files(
     what: str,
     field: str,
 ) -> Files:
-    """Files of one config map or secret: all its keys, or those of `items`. None: it is not there."""
+    """Files of one config map or secret: all its keys, or those of `items`. `data` None: it does not exist."""
     if data is None:
         return {}
     content = data.as_bytes()
@@ -101,7 +101,7 @@ def object_files(
 def token_file(
     request: SetUp, source: ServiceAccountTokenProjection, default_mode: int | None, field: str
 ) -> Files:
-    """The token, for the pod's only user or group alone where there is one (kubelet V6)."""
+    """The token file, readable by the pod's only user or group if there is one (kubelet V6)."""
     if request.objects is None:
         raise VolumeError(field=field, problem="no service account token can be asked for", fix=_FIX_NO_TOKEN)
     seconds = source.expiration_seconds or TOKEN_EXPIRATION_SECONDS
@@ -117,7 +117,7 @@ def token_file(
 
 
 def only_user(pod: Pod) -> int | None:
-    """The user that all of the pod's containers run as; None if they differ or do not say."""
+    """The user of all containers of the pod; None if they differ or it is not set."""
     security = pod.spec.security_context
     default = security.run_as_user if security is not None else None
     users = {
@@ -130,13 +130,13 @@ def only_user(pod: Pod) -> int | None:
 
 
 def find_config_map(objects: ObjectSet | None, name: str, *, optional: bool, field: str) -> ObjectData | None:
-    """The config map; None when it is not there and need not be. Raises InvalidPod and Unread."""
+    """The config map; None if it does not exist and is optional. Raises InvalidPod and Unread."""
     found = read(objects.config_maps, name) if objects is not None else None
     return _found(found, objects, f'configmap "{name}"', optional=optional, field=field)
 
 
 def find_secret(objects: ObjectSet | None, name: str, *, optional: bool, field: str) -> ObjectData | None:
-    """The secret; None when it is not there and need not be. Raises InvalidPod and Unread."""
+    """The secret; None if it does not exist and is optional. Raises InvalidPod and Unread."""
     found = read(objects.secrets, name) if objects is not None else None
     return _found(found, objects, f'secret "{name}"', optional=optional, field=field)
 
@@ -144,7 +144,7 @@ def find_secret(objects: ObjectSet | None, name: str, *, optional: bool, field: 
 def write_volume(
     request: SetUp, kind: str, files: Files, *, in_memory: bool, optional: bool = False
 ) -> PreparedVolume:
-    """Make the volume show exactly `files`. `in_memory`: on tmpfs, for what must never reach a disk.
+    """Make the volume contain exactly `files`. `in_memory`: on tmpfs, for content that must never reach a disk.
 
     `optional`: files may be missing because an object of the cluster is.
     """
@@ -157,7 +157,7 @@ def write_volume(
 
 
 def checked(files: Files, field: str) -> Files:
-    """`files`, if every path is allowed and they are not too large together. Raises InvalidPod."""
+    """Return `files` if every path is allowed and their total size is within the limit. Raises InvalidPod."""
     check_size(size_of(files), field)
     for path in files:
         try:
@@ -170,12 +170,12 @@ def checked(files: Files, field: str) -> Files:
 
 
 def size_of(files: Files) -> int:
-    """Bytes of all files; a value that several of them hold counts for each."""
+    """Bytes of all files; a value in several files counts for each."""
     return sum(len(one.data) for one in files.values())
 
 
 def check_size(size: int, field: str) -> None:
-    """Raises InvalidPod for more bytes than a volume may have."""
+    """Raise InvalidPod for more bytes than a volume may have."""
     if size > MAX_VOLUME_BYTES:
         raise VolumeError(
             field=field,

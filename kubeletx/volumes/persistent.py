@@ -1,6 +1,6 @@
-"""persistentVolumeClaim and ephemeral volumes: what the claim is bound to, of types local, hostPath and nfs (kubelet V9).
+"""persistentVolumeClaim and ephemeral volumes: the bound volume, of types local, hostPath and nfs (kubelet V9).
 
-The claim was looked up before; here its volume is made ready. A local volume gets the pod's fsGroup like the kubelet's;
+The claim was resolved before; here its volume is prepared. A local volume gets the pod's fsGroup as in the kubelet;
 hostPath does not.
 """
 
@@ -25,7 +25,7 @@ from .references import claim_of
 
 
 def set_up(request: SetUp) -> PreparedVolume:
-    """The directory or device behind the claim."""
+    """Prepare the directory or device behind the claim."""
     source = request.volume.persistent_volume_claim
     field = f"{request.field}.{'ephemeral' if source is None else 'persistentVolumeClaim'}"
     claim = claim_of(request.pod, request.volume)
@@ -97,10 +97,10 @@ def _local(request: SetUp, volume: ClusterVolume, field: str) -> PreparedVolume:
 
 
 def _share(request: SetUp, volume: ClusterVolume) -> None:
-    """Files of a volume that may be written to belong to the pod's group, as far as its policy says.
+    """Give the files of a writable volume to the pod's group, according to its policy.
 
-    Once for each pod, as by a kubelet: what its containers change later is theirs. An empty directory of the pod
-    remembers it.
+    Once per pod, as in a kubelet: later changes by containers are kept. An empty marker directory of the pod records
+    it.
     """
     security = request.pod.spec.security_context
     source = request.volume.persistent_volume_claim
@@ -117,5 +117,5 @@ def _share(request: SetUp, volume: ClusterVolume) -> None:
 def _with(
     request: SetUp, *, host_path: HostPathVolumeSource | None = None, nfs: NFSVolumeSource | None = None
 ) -> SetUp:
-    """The same request for the volume behind the claim."""
+    """The same request, for the volume behind the claim."""
     return replace(request, volume=Volume(name=request.volume.name, host_path=host_path, nfs=nfs))

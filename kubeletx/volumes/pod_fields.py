@@ -1,7 +1,7 @@
 """The pod's own fields and resources as text: fieldRef and resourceFieldRef.
 
-Used by environment variables and by the files of downward API volumes. Pure; what is not in the Pod (its
-addresses, the node) comes in `FieldContext`. Source: core/v1 ObjectFieldSelector, ResourceFieldSelector.
+Used by environment variables and by the files of downward API volumes. Pure; values that are not in the Pod (its
+addresses, the node) come in `FieldContext`. Source: core/v1 ObjectFieldSelector, ResourceFieldSelector.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def resource_text(
 ) -> str:
     """The value of a resourceFieldRef, divided and rounded up.
 
-    `container`: the one that asks, used when the selector names none (a volume must name one). `containers`: the
+    `container`: the one with the reference, used if the selector names none (a volume must name one). `containers`: the
     pod's, by name.
     """
     owner = containers.get(selector.container_name) if selector.container_name else container

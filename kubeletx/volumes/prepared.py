@@ -20,9 +20,9 @@ from .pod_fields import FieldContext
 class PreparedVolume(msgspec.Struct, frozen=True, kw_only=True):
     """One volume, ready on the node.
 
-    `source`: absolute path; empty for an image volume, where `image` is its reference. `managed`: the
-    directory is ours to create, relabel and remove; never true for a hostPath. `plugin`: the kubelet's name of
-    the volume's kind, for metrics. `optional`: its objects in the cluster may be missing, and its files with them.
+    `source`: absolute path; empty for an image volume, where `image` is its reference. `managed`: the agent creates,
+    relabels and removes the directory; never true for a hostPath. `plugin`: the kubelet's name of the volume's kind,
+    for metrics. `optional`: its objects in the cluster, and so its files, may be missing.
     """
 
     name: str
@@ -51,24 +51,26 @@ class SetUp(msgspec.Struct, frozen=True, kw_only=True):
     mounter: Mounter
     fields: FieldContext
     objects: ObjectSet | None
-    """Objects the pod's volumes refer to; None when its source has no cluster behind it."""
+    """Objects that the pod's volumes refer to; None if its source has no cluster."""
     field: str
     """Path of the volume in the manifest, such as ``spec.volumes[0]``."""
 
     @property
     def fs_group(self) -> int | None:
-        """The group that may write to the pod's volumes."""
+        """The pod's fsGroup."""
         security = self.pod.spec.security_context
         return security.fs_group if security is not None else None
 
 
 SetUpVolume: TypeAlias = Callable[[SetUp], PreparedVolume]
-"""Make one volume ready. Called again for a volume that is ready already: must then change nothing that a
-container could notice, apart from new content. Blocking; raises KubeletxError or OSError."""
+"""Prepare one volume. Called again for a prepared volume: then only new content may change.
+
+Blocking; raises KubeletxError or OSError.
+"""
 
 
 class VolumeError(InvalidPod):
-    """A volume of the manifest that cannot be made ready (event FailedMount)."""
+    """A volume of the manifest that cannot be prepared (event FailedMount)."""
 
     def __init__(self, *, field: str, problem: str, fix: str = "", obj: str = "") -> None:
         super().__init__(field=field, problem=problem, fix=fix, obj=obj, reason=Event.FAILED_MOUNT)

@@ -1,10 +1,9 @@
-"""`VolumePreparer`: makes the volumes of a pod ready on the node, and takes them away again.
+"""`VolumePreparer`: prepares the volumes of a pod on the node, and removes them.
 
-Everything that touches a file system runs on threads that the caller owns (`Blocking`), one call at a time
-for each pod, in turn. A call that hangs, on a dead NFS server say, keeps its thread and nothing else: the
-pod's next try says so at once and other pods go on. Preparing twice changes nothing that a container could notice;
-releasing is idempotent and finds left-overs in the mount table, not in memory, so it also works for pods
-that an earlier process prepared.
+File system calls run on threads that the caller owns (`Blocking`), one call at a time for each pod. A call that hangs,
+on a dead NFS server say, keeps its thread and nothing else: the pod's next try fails at once and other pods go on.
+Preparing twice changes nothing that a container could notice; releasing is idempotent and finds left-overs in the mount
+table, not in memory, so it also works for pods that an earlier process prepared.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ RELEASE_SECONDS: Final = 123.0
 
 
 class VolumePreparer:
-    """All volumes of all pods on this node."""
+    """The volumes of all pods on this node."""
 
     def __init__(
         self,
@@ -54,7 +53,7 @@ class VolumePreparer:
         mounter: Mounter | None = None,
         drivers: Mapping[str, SetUpVolume] | None = None,
     ) -> None:
-        """`fields`: the node, for downward API.
+        """`fields`: data of the node for the downward API.
 
         `drivers`: further volume kinds by attribute of `Volume`, such as ``flex_volume``.
         """
@@ -75,10 +74,10 @@ class VolumePreparer:
         *,
         deadline_seconds: float = PREPARE_SECONDS,
     ) -> PreparedVolumes:
-        """Make every volume of the pod ready; again, it brings in content that changed (labels, config maps).
+        """Prepare every volume of the pod; a repeated call updates changed content (labels, config maps).
 
-        `cluster`: of the pod's source; None refuses what needs cluster objects. Raises a KubeletxError with reason
-        FailedMount: InvalidPod for what cannot work, Unavailable or TimedOut for what is worth another try.
+        `cluster`: of the pod's source; None refuses volumes that need cluster objects. Raises a KubeletxError with
+        reason FailedMount: InvalidPod for a permanent failure, Unavailable or TimedOut for one worth a retry.
         """
         if not pod.spec.volumes:
             return PreparedVolumes(uid=pod.uid)
@@ -92,7 +91,7 @@ class VolumePreparer:
         return ready
 
     def prepared(self, uid: PodUid) -> PreparedVolumes | None:
-        """The pod's volumes as this process made them ready last; None: it has not, or they are released."""
+        """The pod's volumes as last prepared by this process; None if it has not, or they are released."""
         return self._ready.get(uid)
 
     async def mounts_for(
@@ -107,10 +106,10 @@ class VolumePreparer:
         recursive_read_only: bool = False,
         deadline_seconds: float = PREPARE_SECONDS,
     ) -> ContainerMounts:
-        """Return the mounts of one attempt of a container: volumes, hosts file and termination message file.
+        """The mounts of one attempt of a container: volumes, hosts file and termination message file.
 
-        `environment`: for subPathExpr. `hosts_text`: content of the managed hosts file; None: none is
-        mounted. `recursive_read_only`: whether the runtime can do it. Raises as `prepare` does.
+        `environment`: for subPathExpr. `hosts_text`: content of the managed hosts file; None: none is mounted.
+        `recursive_read_only`: whether the runtime supports it. Raises the errors of `prepare`.
         """
         request = MountRequest(
             pod=pod,
@@ -126,10 +125,10 @@ class VolumePreparer:
         return await self._run(pod.uid, deadline_seconds, build_mounts, request)
 
     async def release(self, uid: PodUid, *, deadline_seconds: float = RELEASE_SECONDS) -> None:
-        """Unmount and remove all volumes of the pod; nothing of a hostPath is touched.
+        """Unmount and remove all volumes of the pod; targets of hostPath are not touched.
 
-        Succeeds if there is nothing. Raises Unavailable while something is still in use. The rest of the
-        pod's directory stays, for its termination messages: see `remove_directory`.
+        Succeeds if there is nothing. Raises Unavailable while something is still in use. The rest of the pod's
+        directory stays, for its termination messages: see `remove_directory`.
         """
         had_volumes = self._ready.pop(uid, None) is not None
         done = Operations()
@@ -141,7 +140,7 @@ class VolumePreparer:
                 self.operations.add(done)
 
     async def remove_directory(self, uid: PodUid, *, deadline_seconds: float = RELEASE_SECONDS) -> None:
-        """Remove what is left of the pod's directory. Raises Unavailable while a mount is in it."""
+        """Remove the rest of the pod's directory. Raises Unavailable while a mount is in it."""
         await self._run(uid, deadline_seconds, remove_pod_directory, self._root_dir, uid, self._mounter)
 
     def ready_volumes(self) -> Iterator[PreparedVolume]:
@@ -190,10 +189,10 @@ class VolumePreparer:
             ) from err
 
     async def _run(self, uid: PodUid, deadline_seconds: float, function: Callable[..., T], *args: Any) -> T:
-        """Run `function` for this pod alone; a call that outlives its deadline keeps the pod's place.
+        """Run `function` for this pod alone; a call that outlives its deadline keeps the pod blocked.
 
-        Several containers of a pod ask at once, and a release may follow a preparation that was given up:
-        each waits for its turn. What is overdue already is not waited for.
+        Several containers of a pod call at once, and a release may follow an abandoned preparation: each waits for its
+        turn. A call that is overdue already is not waited for.
         """
         running: asyncio.Future[T] | None = None
         try:

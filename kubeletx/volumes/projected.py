@@ -1,7 +1,7 @@
 """projected volumes: several sources in one directory (kubelet V4, V6).
 
-Trust bundles and pod certificates are refused in words; a trust bundle marked optional is left out where the pod's
-source has no cluster behind it. In memory as soon as a secret or a token is among the sources.
+Trust bundles and pod certificates are refused; an optional trust bundle is left out if the pod's source has no cluster.
+In memory as soon as a secret or a token is among the sources.
 """
 
 from __future__ import annotations

@@ -39,21 +39,21 @@ def object_user(pod: Pod) -> ObjectUser:
 
 
 def config_maps_of_volumes(pod: Pod) -> list[str]:
-    """Names in the order of the volumes, each once."""
+    """Names in the order of the volumes, without duplicates."""
     found = [volume.config_map.name for volume in pod.spec.volumes if volume.config_map is not None]
     found += [one.config_map.name for one in _projections(pod) if one.config_map is not None]
     return _unique(found)
 
 
 def secrets_of_volumes(pod: Pod) -> list[str]:
-    """Names in the order of the volumes, each once."""
+    """Names in the order of the volumes, without duplicates."""
     found = [volume.secret.secret_name or "" for volume in pod.spec.volumes if volume.secret is not None]
     found += [one.secret.name for one in _projections(pod) if one.secret is not None]
     return _unique(found)
 
 
 def claims_of(pod: Pod) -> list[str]:
-    """Claims of the volumes, each once, those included that the cluster makes from the pod's templates."""
+    """Claims of the volumes, without duplicates, including those that the cluster makes from the pod's templates."""
     return _unique(claim_of(pod, volume) for volume in pod.spec.volumes)
 
 
@@ -72,7 +72,7 @@ def tokens_of(pod: Pod) -> Iterator[tuple[str, int | None]]:
 
 
 def config_maps_of(container: Container) -> list[str]:
-    """Names that the container's environment refers to, each once."""
+    """Names in the container's environment, without duplicates."""
     found = [one.config_map_ref.name for one in container.env_from if one.config_map_ref is not None]
     for variable in container.env:
         if variable.value_from is not None and variable.value_from.config_map_key_ref is not None:
@@ -81,7 +81,7 @@ def config_maps_of(container: Container) -> list[str]:
 
 
 def secrets_of(container: Container) -> list[str]:
-    """Names that the container's environment refers to, each once."""
+    """Names in the container's environment, without duplicates."""
     found = [one.secret_ref.name for one in container.env_from if one.secret_ref is not None]
     for variable in container.env:
         if variable.value_from is not None and variable.value_from.secret_key_ref is not None:

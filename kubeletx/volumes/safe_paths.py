@@ -1,8 +1,8 @@
-"""File work in directories that containers can write to: never led out of them by a link.
+"""File work in directories that containers can write to: a link never leads out of them.
 
-Names are resolved by the kernel with openat2(2), RESOLVE_BENEATH: a link may lead anywhere inside the
-volume and nowhere else. Where the kernel has no openat2 (before 5.6) links are not followed at all.
-Directories are emptied through file descriptors, and a mount point in them is an error, never crossed.
+The kernel resolves names with openat2(2), RESOLVE_BENEATH: a link may lead anywhere inside the volume and nowhere else.
+If the kernel has no openat2 (before 5.6) links are not followed at all. Directories are emptied through file
+descriptors, and a mount point in them is an error, never crossed.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class _OpenHow(ctypes.Structure):
 
 @contextmanager
 def open_beneath(base: Path, relative: str, flags: int = os.O_PATH) -> Iterator[int]:
-    """A file descriptor of `relative` inside `base`. `base` itself may be reached over links.
+    """Open `relative` inside `base`; yields the descriptor. `base` itself may contain links.
 
-    Raises OSError: EXDEV when the name leads outside, ENOENT when it does not exist.
+    Raises OSError: EXDEV if the name leads outside, ENOENT if it does not exist.
     """
     base_fd = os.open(base, _DIRECTORY)
     try:
@@ -48,7 +48,7 @@ def open_beneath(base: Path, relative: str, flags: int = os.O_PATH) -> Iterator[
 
 
 def make_directories_beneath(base: Path, relative: str, mode: int) -> None:
-    """Make every missing directory of `relative` inside `base`, with `mode` whatever the umask is."""
+    """Make every missing directory of `relative` inside `base`, with `mode` regardless of the umask."""
     parts = PurePosixPath(relative).parts
     for index, part in enumerate(parts):
         try:
@@ -84,10 +84,10 @@ def make_private(path: Path, mode: int = 0o750) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a file or directory with all below it; succeeds if it is not there.
+    """Remove a file, or a directory with everything below it; succeeds if it does not exist.
 
-    Deep trees are flattened while they are emptied, so that depth costs neither stack nor descriptors.
-    Raises OSError: EBUSY for a mount point, which is left alone with everything in it.
+    Deep trees are flattened while they are emptied, so that depth costs neither stack nor descriptors. Raises OSError:
+    EBUSY for a mount point, which is left alone with everything in it.
     """
     try:
         mode = os.lstat(path).st_mode
@@ -118,7 +118,7 @@ def _empty(top: int) -> None:
 
 
 def _lift(top: int, name: str, names: Iterator[str]) -> None:
-    """Empty one directory: files go, directories move up to `top`."""
+    """Empty one directory: files are removed, directories are moved up to `top`."""
     inner = _open_directory(name, dir_fd=top)
     try:
         while entries := _entries(inner):
@@ -144,7 +144,7 @@ def _move(child: str, inner: int, top: int, names: Iterator[str]) -> None:
 
 
 def _entries(fd: int) -> list[tuple[str, bool]]:
-    """Some of the names; a container may have made more than there is memory for."""
+    """Some of the entries as (name, is directory); a container may have made more than fit in memory."""
     with os.scandir(fd) as found:
         return [(one.name, one.is_dir(follow_symlinks=False)) for one in islice(found, _AT_ONCE)]
 
@@ -195,7 +195,7 @@ def _open_at(base_fd: int, relative: str, flags: int) -> int:
 
 
 def _walk(base_fd: int, relative: str, flags: int) -> int:
-    """Without openat2: one component at a time, no links."""
+    """Open a path without openat2: one component at a time, without links."""
     *parents, last = PurePosixPath(relative).parts or (".",)
     if ".." in (*parents, last):
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), relative)

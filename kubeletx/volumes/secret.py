@@ -8,7 +8,7 @@ from .prepared import PreparedVolume, SetUp
 
 
 def set_up(request: SetUp) -> PreparedVolume:
-    """Write the files as the secret is now."""
+    """Write the secret's current keys as files."""
     source = request.volume.secret
     assert source is not None
     field, optional = f"{request.field}.secret", bool(source.optional)

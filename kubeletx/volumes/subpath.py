@@ -25,7 +25,7 @@ REASON: Final = "CreateContainerConfigError"
 
 
 def check_sub_path(text: str, field: str) -> str:
-    """`text`, if it is a relative path that stays inside; empty for none. Raises InvalidPod."""
+    """Return `text` if it is a relative path that stays inside; empty for none. Raises InvalidPod."""
     if text.startswith("/"):
         problem = f"{text!r} is an absolute path"
     elif ".." in PurePosixPath(text).parts:
@@ -46,9 +46,10 @@ def prepare_sub_path(
     read_only: bool,
     field: str,
 ) -> str:
-    """Make the path if it is missing and may be made, bind it to `place`, and return the mount's source.
+    """Make a missing path if that is allowed, bind it to `place`, and return the mount's source.
 
-    A path that is missing in an optional volume is an empty directory, as a kubelet has it. Without the right to mount (an agent without root) the resolved path itself is returned.
+    A path that is missing in an optional volume is an empty directory, as in a kubelet. Without the right to mount (an
+    agent without root) the resolved path itself is returned.
     """
     base = Path(volume.source)
     try:
@@ -82,7 +83,10 @@ def _is_missing(base: Path, sub_path: str) -> bool:
 
 
 def _empty_directory(place: Path, mounter: Mounter) -> str:
-    """In place of the path, not in the volume, so that the file can appear there for the next run."""
+    """Make an empty directory at `place` instead of the path.
+
+    The volume stays unchanged, so that the file can appear there for the next run.
+    """
     if find_mount(mounter.mounts(place), place) is not None:
         mounter.unmount(place)
     make_private(place.parent)

@@ -1,7 +1,7 @@
-"""Taking volumes away: unmount what is mounted below the pod's directory, then remove what is ours.
+"""Removes volumes: unmounts everything below the pod's directory, then removes the agent's own directories.
 
-The mount table says what is mounted; nothing is remembered. A directory is removed only when nothing is
-mounted in it, so that no removal ever runs into a hostPath, an NFS export or another pod. All calls block.
+The mount table lists the mounts; nothing is stored. A directory is removed only when nothing is mounted in it, so that
+a removal never reaches a hostPath, an NFS export or another pod. All calls block.
 """
 
 from __future__ import annotations

@@ -28,12 +28,12 @@ log = structlog.get_logger(__name__)
 REVIEW_SECONDS = 10.0
 """Deadline of a review, including the wait for a free slot."""
 PARALLEL_REVIEWS = 16
-"""However many strangers knock, the API server gets no more questions at once."""
+"""Concurrent token reviews: further requests wait, so that unknown clients cannot flood the API server."""
 _AUTHENTICATED = "system:authenticated"
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """Source: authentication.k8s.io/v1 UserInfo."""
+    """An authenticated user. Source: authentication.k8s.io/v1 UserInfo."""
 
     name: str
     uid: str = ""
@@ -62,10 +62,10 @@ class _TokenReview(ApiStruct, frozen=True, kw_only=True):
 
 
 class TokenReviews:
-    """Bearer tokens, as the API server knows them."""
+    """Finds the users of bearer tokens by reviews of the API server."""
 
     def __init__(self, client: KubeClient, *, clock: Clock, keep_seconds: float) -> None:
-        """`keep_seconds`: how long an answer, good or bad, is remembered."""
+        """`keep_seconds`: cache time of answers, positive or negative."""
         self._client = client
         self._clock = clock
         self._keep_seconds = keep_seconds
@@ -113,7 +113,7 @@ class Authenticator:
         return ANONYMOUS if self._anonymous else None
 
     async def _user_of_header(self, header: str) -> User | None:
-        """Wrong credentials are not the same as none: they are never anonymous."""
+        """The user of an Authorization header; invalid credentials are refused, never treated as anonymous."""
         scheme, _, token = header.partition(" ")
         if self._tokens is None or scheme.lower() != "bearer" or not token.strip():
             return None
@@ -121,7 +121,7 @@ class Authenticator:
 
 
 def user_of_certificate(certificate: dict[str, Any] | None) -> User | None:
-    """`certificate` as `ssl.SSLObject.getpeercert` gives a checked one."""
+    """The user of a verified certificate. `certificate`: from `ssl.SSLObject.getpeercert`."""
     pairs = [pair for part in (certificate or {}).get("subject", ()) for pair in part]
     names = [value for key, value in pairs if key == "commonName"]
     if not names or not names[0]:

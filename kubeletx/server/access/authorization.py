@@ -27,7 +27,7 @@ PROXY = "proxy"
 
 
 class Authorizer(Protocol):
-    """Decides."""
+    """Decides whether a user may do something."""
 
     async def allows(self, user: User, verb: str, subresource: str) -> bool:
         """Return True if the user may. Raises Unavailable without an answer of the API server."""
@@ -38,7 +38,7 @@ class AlwaysAllow:
     """Allows everything to every authenticated user."""
 
     async def allows(self, user: User, verb: str, subresource: str) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
 
@@ -51,7 +51,7 @@ class _AccessReview(ApiStruct, frozen=True, kw_only=True):
 
 
 class AccessReviews:
-    """The API server decides; its answers are remembered."""
+    """Asks the API server for each decision and caches the answers."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class AccessReviews:
 
 
 async def first_allowed(authorizer: Authorizer, user: User, verb: str, subresources: tuple[str, ...]) -> bool:
-    """Return True if one of the subresources is allowed."""
+    """Return True if the user has the right on one of the subresources; they are asked in order."""
     for subresource in subresources:
         if await authorizer.allows(user, verb, subresource):
             return True

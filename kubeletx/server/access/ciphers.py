@@ -1,7 +1,7 @@
-"""Ciphers by their IANA names, as the kubelet's configuration has them, with OpenSSL's names; pure.
+"""Translates IANA cipher names, as in the kubelet's configuration, to OpenSSL's. Pure.
 
-Only those of TLS 1.2 can be chosen, as with Go's library: TLS 1.3 has a fixed set, whose names are taken and change
-nothing. What Go calls insecure (CBC with SHA-256, RC4, 3DES) is not offered.
+Only those of TLS 1.2 can be chosen, as with Go's library: TLS 1.3 has a fixed set, whose names are accepted without
+effect. Ciphers that Go calls insecure (CBC with SHA-256, RC4, 3DES) are not offered.
 """
 
 from __future__ import annotations
@@ -33,5 +33,5 @@ TLS13_CIPHERS: Final = frozenset(
 
 
 def openssl_ciphers(names: tuple[str, ...]) -> str:
-    """OpenSSL's list for TLS 1.2; empty: nothing is chosen, so that its default counts."""
+    """OpenSSL's cipher list for TLS 1.2; empty: use its default."""
     return ":".join(dict.fromkeys(CIPHERS[name] for name in names if name in CIPHERS))

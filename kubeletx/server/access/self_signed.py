@@ -1,8 +1,8 @@
-"""A serving certificate of our own, where the operator gave none and the cluster signs none.
+"""A self-signed serving certificate, if the operator configured none and the cluster signs none.
 
-The pair lies in the certificate directory as ``kubelet.crt`` and ``kubelet.key`` (0600), is good for a year, and is
-used again after a restart as long as it is good. API servers without a kubelet authority take any certificate.
-Source: kubelet, cmd/kubelet/app/server.go, InitializeTLS.
+The pair is in the certificate directory as ``kubelet.crt`` and ``kubelet.key`` (0600), valid for a year, and reused
+after a restart while it is valid. API servers without a kubelet CA accept any certificate. Source: kubelet,
+cmd/kubelet/app/server.go, InitializeTLS.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Pair(NamedTuple):
 
 
 def ensure_pair(directory: Path, node_name: str, addresses: tuple[str, ...], now: datetime) -> Pair:
-    """The pair in `directory`; made when there is none, or when its end is near. Raises InvalidConfig."""
+    """The pair in `directory`; made if there is none, or if it expires soon. Raises InvalidConfig."""
     pair = Pair(directory / "kubelet.crt", directory / "kubelet.key")
     if _is_good(pair, now):
         return pair
@@ -50,7 +50,7 @@ def ensure_pair(directory: Path, node_name: str, addresses: tuple[str, ...], now
 
 
 def make_pair(node_name: str, addresses: tuple[str, ...], now: datetime) -> tuple[bytes, bytes]:
-    """PEM of a self-signed certificate for the node's name and addresses, and of its key."""
+    """(certificate, key) in PEM: self-signed, for the node's name and addresses."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -102,7 +102,7 @@ def _is_good(pair: Pair, now: datetime) -> bool:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Put in place in one step, never readable for more than `mode` says."""
+    """Write the file with its final mode before it gets its name, so that it is never readable for others."""
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

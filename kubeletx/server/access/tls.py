@@ -1,11 +1,11 @@
-"""TLS of the kubelet's API: `ServerTls.context`, whose files are read again as they change.
+"""`ServerTls.context`: TLS of the kubelet's API, whose files are read again when they change.
 
-Each handshake begins with the context that asyncio was given and goes on with the one made last (`sni_callback`,
-which OpenSSL calls whether or not the client names a server). So a new certificate or authority counts for the next
-connection; those that are open go on. Files that are half written are left alone until they fit together.
+Each handshake begins with the context that asyncio was given and continues with the newest one (`sni_callback`, which
+OpenSSL calls whether or not the client names a server). So a new certificate or CA is used for the next connection;
+open ones continue. Half-written files are ignored until certificate and key match.
 
-Client certificates are asked for when there is an authority file, and then must be of it: a handshake with another
-one fails. Sessions are never resumed, since a resumed one would keep an authority that is gone.
+Client certificates are requested if there is a CA file, and must then be signed by it: a handshake with another one
+fails. Sessions are never resumed, since a resumed one would keep a removed CA.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ _Stamp = tuple[int, int, int] | None
 
 
 class TlsPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """`min_version` and `ciphers` in the kubelet's spelling. `client_ca` None: no client certificates."""
+    """Settings of TLS. `min_version` and `ciphers`: in the kubelet's spelling.
+
+    `client_ca` None: no client certificates.
+    """
 
     min_version: str = "VersionTLS12"
     ciphers: tuple[str, ...] = ()
@@ -40,10 +43,10 @@ class TlsPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerTls:
-    """`pair` is asked at each look: it may renew what it names, and raise InvalidConfig."""
+    """The TLS context. `pair`: called at each look; it may renew the files, and raise InvalidConfig."""
 
     def __init__(self, plan: TlsPlan, pair: Callable[[], Pair], clock: Clock) -> None:
-        """Loads at once. Raises InvalidConfig for what cannot be used."""
+        """Load the files now. Raises InvalidConfig for unusable ones."""
         self._plan = plan
         self._pair = pair
         self._clock = clock
@@ -84,7 +87,7 @@ class ServerTls:
 
 
 def make_context(plan: TlsPlan, pair: Pair) -> ssl.SSLContext:
-    """Raises InvalidConfig, naming the flag of the file that cannot be used."""
+    """Make a context. Raises InvalidConfig naming the flag of the unusable file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[plan.min_version]
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
@@ -107,7 +110,7 @@ def make_context(plan: TlsPlan, pair: Pair) -> ssl.SSLContext:
 
 
 def _no_passphrase() -> str:
-    """OpenSSL would ask at the terminal, and hold up the whole agent."""
+    """Refuse to give a passphrase: OpenSSL would ask for it on the terminal and block the whole agent."""
     raise OSError("the key is encrypted; give one without a passphrase")
 
 

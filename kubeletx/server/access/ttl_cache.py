@@ -1,4 +1,4 @@
-"""`TtlCache`: keeps each answer until its deadline, and a bounded number of answers."""
+"""`TtlCache`: keeps a bounded number of answers, each until its deadline."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ MAX_ANSWERS = 4096
 
 
 class TtlCache(Generic[V]):
-    """Times are monotonic seconds of the caller. When full, the oldest answer goes."""
+    """A cache. Times are monotonic seconds of the caller. When it is full, the oldest answer is dropped."""
 
     def __init__(self, limit: int = MAX_ANSWERS) -> None:
         self._limit = limit
         self._answers: dict[Hashable, tuple[float, V]] = {}
 
     def find(self, key: Hashable, now: float) -> V | None:
-        """The answer, while it is good."""
+        """The cached answer; None if there is none or it has expired."""
         until, answer = self._answers.get(key, (now, None))
         if until > now:
             return answer
@@ -26,7 +26,7 @@ class TtlCache(Generic[V]):
         return None
 
     def put(self, key: Hashable, answer: V, until: float) -> None:
-        """Keep it until then."""
+        """Cache the answer until this time."""
         self._answers.pop(key, None)
         while len(self._answers) >= self._limit:
             del self._answers[next(iter(self._answers))]

@@ -1,4 +1,4 @@
-"""Resolve a user's word to images: an id, a tag, a digest, or the prefix of an id as tables show it."""
+"""Finds the images that a user names: by id, tag, digest, or prefix of an id as in tables."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def is_short_id(word: str, image_id: str) -> bool:
 
 
 def meant(word: str, images: Iterable[ImageStatus]) -> Sequence[str]:
-    """Ids of the images that the word means; a full name goes before the beginning of an id.
+    """Ids of the images that the word names; a full name is preferred to a prefix of an id.
 
-    Raises Conflict for a beginning that several images share.
+    Raises Conflict if several images share the prefix.
     """
     images = tuple(images)
     exact = {one.id for one in images if word in (one.id, one.ref, *one.tags, *one.digests)}

@@ -66,7 +66,7 @@ def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
 
 
 async def metrics_response(backend: AboutVerbs) -> web.Response:
-    """Prometheus text. What renders it is imported when it is first asked for."""
+    """Prometheus text. The renderer is imported at the first request."""
     from ..metrics.agent import render
 
     body = render(await backend.metrics())

@@ -100,7 +100,7 @@ def target_of(request: web.Request) -> PodTarget:
 
 
 def find_pod(pods: Sequence[Pod], target: PodTarget) -> Pod:
-    """The pod, or NotFound with the nearest name that there is."""
+    """The pod. Raises NotFound naming the most similar name."""
     for pod in pods:
         if (pod.namespace, pod.name) == (target.namespace, target.name) and target.uid in ("", pod.uid):
             return pod
@@ -123,7 +123,7 @@ _MAX_DIGITS = 40
 
 
 def log_options(request: web.Request) -> LogOptions:
-    """The query in the spelling of the Kubernetes log endpoint."""
+    """Parse the query, in the spelling of the Kubernetes log endpoint."""
     query = request.query
     return LogOptions(
         container=query.get("container", ""),
@@ -161,7 +161,7 @@ def _time(text: str | None, field: str) -> datetime | None:
 
 
 async def stream_bytes(request: web.Request, chunks: AsyncIterator[bytes]) -> web.StreamResponse:
-    """A chunked text body; the connection is cut when the source fails in the middle."""
+    """Send a chunked text body; the connection is cut if the source fails in the middle."""
     response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
     await response.prepare(request)
     try:

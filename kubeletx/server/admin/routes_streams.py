@@ -22,7 +22,7 @@ NAMES = QueryNames(stdin="stdin", stdout="stdout", stderr="stderr", true=("1", "
 
 
 def routes(backend: PodVerbs) -> Iterable[web.RouteDef]:
-    """The routes of this file."""
+    """The routes of exec, attach and port-forward."""
 
     async def exec_(request: web.Request) -> web.StreamResponse:
         async def connect() -> Session:

@@ -58,7 +58,7 @@ class AdminServer:
         self._inode: int | None = None
 
     async def start(self) -> None:
-        """Listen. Raises AlreadyExists when a living agent has the socket, InvalidConfig when it cannot be made."""
+        """Listen. Raises AlreadyExists if a running agent has the socket, InvalidConfig if it cannot be made."""
         listener = await _listen(self._path)
         self._inode = self._path.stat().st_ino
         app = make_app(self._backend, self._tasks)
@@ -75,7 +75,7 @@ class AdminServer:
         log.info("Opened admin socket", path=str(self._path))
 
     async def stop(self) -> None:
-        """End all streams, finish changes that were begun, and remove the socket if it is still ours."""
+        """End all streams, finish changes in progress, and remove the socket if it is still this agent's."""
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None

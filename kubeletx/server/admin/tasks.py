@@ -1,4 +1,4 @@
-"""Changes that must not stop half-way because the client that asked for them went away."""
+"""Changes that must not stop half-way when their client disconnects."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ T = TypeVar("T")
 
 
 class Tasks:
-    """Runs each change in a task of its own, owned here, and lets the request wait for it."""
+    """Runs each change in a task of its own; the request waits for it."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
 
     async def complete(self, change: Coroutine[Any, Any, T], name: str) -> T:
-        """The change's result. When the caller is cancelled, the change goes on and its error is logged."""
+        """The change's result. If the caller is cancelled, the change continues and its error is logged."""
         task = asyncio.create_task(change, name=f"admin-{name}")
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -32,7 +32,7 @@ class Tasks:
             raise
 
     async def finish(self) -> None:
-        """Wait for what still runs."""
+        """Wait for the changes in progress."""
         if self._running:
             await asyncio.gather(*self._running, return_exceptions=True)
 

@@ -1,12 +1,11 @@
 """The kubelet's API: HTTPS on port 10250, for API servers, metrics collectors and operators.
 
-Each request is a user's (`authentication`) and needs a right on this node (`authorization`) before its path is even
-looked up: without them the answer is 401 or 403 without details. Routes are in the other files of this folder.
+Each request is a user's (`authentication`) and needs a right on this node (`authorization`) before its path is looked
+up: without them the answer is 401 or 403 without details. Routes are in the other files of this folder.
 
 Slow clients are disconnected: a handshake has ten seconds, the first request and each later one the idle time of the
 kubelet. Headers are limited; a request's line may be long, since it holds the command of an exec. No route takes a
-large body. aiohttp's own log of malformed requests is off: it repeats their bytes, which may be
-a token.
+large body. aiohttp's own log of malformed requests is off: it repeats their bytes, which may be a token.
 """
 
 from __future__ import annotations
@@ -37,7 +36,10 @@ MAX_FIELD_BYTES = 1 << 15
 
 
 class Listen(msgspec.Struct, frozen=True, kw_only=True):
-    """`port` 0: any free one. `debugging_handlers` False: what is marked so answers 405."""
+    """Address and options of the server. `port` 0: any free one.
+
+    `debugging_handlers` False: routes marked so answer 405.
+    """
 
     address: str
     port: int
@@ -57,7 +59,7 @@ class KubeletServer:
         routes: Iterable[KubeletRoute],
         counts: HttpCounts | None = None,
     ) -> None:
-        """`counts`: where requests are counted; None: nowhere."""
+        """`counts`: gets the counts of requests; None: they are not counted."""
         self._listen = listen
         self._tls = tls
         self._app = make_app(
@@ -75,7 +77,7 @@ class KubeletServer:
         return port
 
     async def start(self) -> None:
-        """Listen. Raises InvalidConfig, naming the flag, when the address cannot be had."""
+        """Listen. Raises InvalidConfig naming the flag if the address is not available."""
         listen = self._listen
         self._runner = web.AppRunner(
             self._app,
@@ -186,7 +188,7 @@ async def _refusal(
 
 
 def _kept(error: web.HTTPException) -> dict[str, str]:
-    """Headers that mean something to the client."""
+    """Headers of an error that the client needs."""
     return {
         name: value
         for name, value in error.headers.items()

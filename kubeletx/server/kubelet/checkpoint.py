@@ -12,7 +12,7 @@ from ..views import PodTarget
 from .route import KubeletRoute, find_pod, target_of
 
 MAX_DIGITS = 9
-"""More seconds than any runtime can be told."""
+"""Maximum digits of the timeout: no runtime accepts more seconds."""
 
 
 class CheckpointSource(Protocol):

@@ -1,6 +1,6 @@
-"""``/debug/flags/v``: how much is logged, changed while the agent runs. Source: kubelet, InstallDebugFlagsHandler.
+"""``/debug/flags/v``: changes the log verbosity of a running agent. Source: kubelet, InstallDebugFlagsHandler.
 
-There is no ``/debug/pprof``: Go's profiles mean nothing here. py-spy looks into a running agent instead.
+There is no ``/debug/pprof``: Go's profiles do not apply. py-spy inspects a running agent instead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``/containerLogs``: what ``kubectl logs`` reads, through the API server."""
+"""``/containerLogs``, which ``kubectl logs`` reads through the API server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ def routes(backend: PodVerbs) -> tuple[KubeletRoute, ...]:
 
 
 def _options(request: web.Request, container: str) -> LogOptions:
-    """Raises HTTPBadRequest for what is no number or time, HTTPUnprocessableEntity for what makes no sense."""
+    """Parse the query.
+
+    Raises HTTPBadRequest for an invalid number or time, HTTPUnprocessableEntity for a contradiction.
+    """
     try:
         options = log_options(request)
     except InvalidConfig as error:
@@ -77,8 +80,10 @@ def _reason(pod: Pod, container: str, error: NotFound) -> str:
 
 
 async def _send(request: web.Request, lines: AsyncIterator[bytes], *, is_endless: bool) -> web.StreamResponse:
-    """A chunked body. What fails before the first piece is an answer of its own, but for endless ones; later it is the
-    last line, as with a kubelet."""
+    """Send a chunked body. A failure before the first piece gets its own answer (not for endless logs).
+
+    A later one becomes the last line, as in a kubelet.
+    """
     async with aclosing(closable(lines)) as source:
         first = b"" if is_endless else await anext(source, b"")
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})

@@ -1,4 +1,4 @@
-"""Metrics and statistics of the kubelet's API. What renders them is imported when it is first asked for."""
+"""Metrics and statistics of the kubelet's API. The renderers are imported at the first request."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The node's log files, read and never left: a path may lead through links, but what it opens lies below the root.
+"""Log files of the node, read only below a root: a path may lead through links, but the opened file must be below it.
 
-The kernel resolves the path; then the opened file, not its name, is looked at, so that no link that changes meanwhile
-leads out. Only plain files and directories are opened for reading. Everything here blocks.
+The kernel resolves the path; then the opened file, not its name, is checked, so that no link that changes meanwhile
+leads out. Only plain files and directories are opened. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class NodeLogFile:
 
 
 def open_log(root: Path, path: str) -> NodeLogFile | list[str]:
-    """The file, or the names in a directory, those of directories with a slash. Raises NotFound for all else."""
+    """Open a file, or list a directory, with a slash after names of directories. Raises NotFound for everything else."""
     missing = NotFound("404 page not found")
     if ".." in path.split("/") or "\0" in path:
         raise missing

@@ -24,15 +24,15 @@ _OPTIONS: Final = ("sinceTime", "untilTime", "tailLines", "boot", "pattern")
 
 
 class UnreadableQuery(ValueError):
-    """A value that has not the form it must have: 400."""
+    """A value with invalid syntax: status 400."""
 
 
 class ImpossibleQuery(ValueError):
-    """Values that cannot be meant together, or that are out of range: 406."""
+    """Values that contradict each other or are out of range: status 406."""
 
 
 class LogQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Either `services` or `file`. `boot`: 0 is this one, -1 the one before; None: all."""
+    """A query: either `services` or `file`. `boot`: 0 is the present one, -1 the one before; None: all."""
 
     services: tuple[str, ...] = ()
     file: str = ""
@@ -93,7 +93,7 @@ def journal_arguments(query: LogQuery) -> list[str]:
 
 
 def is_in_journal(service: str, units: Sequence[str]) -> bool:
-    """`units`: those that the journal knows."""
+    """Return True if one of the journal's `units` is this service."""
     return service in units or f"{service}.service" in units
 
 

@@ -1,8 +1,8 @@
 """``/logs/``: the files below /var/log of the node, as a kubelet serves them (``kubectl get --raw .../proxy/logs/``).
 
-A directory is a page of links. Nothing outside is served: unlike a kubelet's, links that lead out of /var/log answer
-404, since pods may be allowed to write there. Where queries are enabled, ``query=SERVICE`` reads the journal, or the
-file of a service that does not write to it (`node_log_query`). Source: kubelet, InstallSystemLogHandler.
+A directory is a page of links. Nothing outside is served: unlike in a kubelet, links that lead out of /var/log answer
+404, since pods may be allowed to write there. If queries are enabled, ``query=SERVICE`` reads the journal, or the file
+of a service that does not write to it (`node_log_query`). Source: kubelet, InstallSystemLogHandler.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def routes(logs: NodeLogs) -> tuple[KubeletRoute, ...]:
 
 
 def _query(request: web.Request) -> LogQuery | None:
-    """Raises HTTPBadRequest and HTTPNotAcceptable, as the kubelet does."""
+    """Parse the query. Raises HTTPBadRequest and HTTPNotAcceptable, as the kubelet does."""
     try:
         return parse_query(request.query.items())
     except UnreadableQuery as error:
@@ -121,7 +121,7 @@ async def _copy(response: web.StreamResponse, service: str, logs: NodeLogs) -> N
 
 
 async def _units() -> Sequence[str]:
-    """Units that the journal knows; none where there is no journal."""
+    """Units in the journal; empty if there is no journal."""
     try:
         output = await run_program("journalctl", "--field=_SYSTEMD_UNIT", seconds=JOURNAL_SECONDS)
     except (OSError, TimeoutError, ProgramFailed) as error:
@@ -175,7 +175,7 @@ async def _send(request: web.Request, file: NodeLogFile, blocking: Blocking) -> 
 
 
 async def _write(response: web.StreamResponse, file: NodeLogFile, blocking: Blocking) -> None:
-    """The rest of the file, which is then closed."""
+    """Send the rest of the file, then close it."""
     try:
         while piece := await blocking(file.read):
             await response.write(piece)

@@ -47,7 +47,7 @@ def routes(backend: AdminBackend) -> tuple[KubeletRoute, ...]:
 
 
 def _as_it_runs(pod: Pod) -> Pod | None:
-    """Name, uid and what of it runs, as the runtime said last; None: nothing runs."""
+    """The pod with its running containers, as last reported by the runtime; None if nothing runs."""
     statuses = pod.status.container_statuses if pod.status is not None else ()
     running = {one.name for one in statuses if one.state is not None and one.state.running is not None}
     if not running:

@@ -30,7 +30,7 @@ def readonly_routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
 def readonly_server(
     backend: AdminBackend, address: str, port: int, counts: HttpCounts | None = None
 ) -> HttpServer:
-    """The server of ``--read-only-port``. `counts`: where requests are counted; None: nowhere."""
+    """The server of ``--read-only-port``. `counts`: gets the counts of requests; None: they are not counted."""
     routes = tuple(readonly_routes(backend))
     counter = counting(counts or HttpCounts(), "readonly", (route.path for route in routes))
     return HttpServer(name="read-only-port", address=address, port=port, routes=routes, middlewares=[counter])

@@ -1,9 +1,8 @@
-"""Shared code of the kubelet API's routes: the row of their table, text answers, errors as text.
+"""Shared code of the kubelet API's routes: their table's row, text answers, errors as text.
 
 API servers put the body of a refusal into their own message, so errors are text here and not Status objects. Only the
-answer to an upgrade is one: it goes on to kubectl as it is, which reads it as YAML and takes text with one colon in it for
-a Status that says nothing.
-Source: kubelet, pkg/kubelet/server/server.go.
+answer to an upgrade is a Status: kubectl gets it unchanged and reads it as YAML, where text with one colon would be an
+empty Status. Source: kubelet, pkg/kubelet/server/server.go.
 """
 
 from __future__ import annotations
@@ -27,7 +26,10 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class KubeletRoute(msgspec.Struct, frozen=True):
-    """`subresources`: what the right is asked for, in this order. `is_debugging`: can be switched off as a group."""
+    """One route. `subresources`: rights to check, in this order.
+
+    `is_debugging`: belongs to the group that can be disabled.
+    """
 
     methods: tuple[str, ...]
     path: str
@@ -37,7 +39,7 @@ class KubeletRoute(msgspec.Struct, frozen=True):
 
 
 def plain(text: str, code: int = 200) -> web.Response:
-    """A line of text."""
+    """A response with one line of text."""
     return web.Response(text=text, status=code)
 
 
@@ -56,7 +58,7 @@ def target_of(request: web.Request) -> PodTarget:
 
 
 async def find_pod(backend: PodVerbs, target: PodTarget) -> Pod:
-    """Raises HTTPNotFound with the kubelet's words."""
+    """The pod. Raises HTTPNotFound with the kubelet's message."""
     for pod in await backend.list_pods():
         if (pod.namespace, pod.name) == (target.namespace, target.name) and target.uid in ("", pod.uid):
             return pod

@@ -42,9 +42,9 @@ MAX_OUTPUT_BYTES = 16 << 20
 
 
 def routes(backend: PodVerbs, *, idle_seconds: float, websockets: Counter[str]) -> tuple[KubeletRoute, ...]:
-    """The routes of this file. `idle_seconds`: a stream that carries nothing for so long is closed.
+    """The routes of this file. `idle_seconds`: a stream without data for this long is closed.
 
-    `websockets`: counts, by subresource, what API servers once translated: WebSocket v5 and tunnels.
+    `websockets`: counts, by subresource, streams that API servers used to translate: WebSocket v5 and tunnels.
     """
 
     def command(
@@ -146,7 +146,7 @@ def ports_of(request: web.Request) -> tuple[int, ...]:
 
 
 async def _output(found: Session | StreamUrl, wanted: StreamRequest) -> bytes:
-    """Both streams of a command that ended, as far as they are kept; a failure's words stand at the end."""
+    """Both outputs of a command that ended, as far as kept; a failure's message is at the end."""
     session = await open_url(found, wanted)
     kept = bytearray()
     try:

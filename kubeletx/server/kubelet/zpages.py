@@ -24,7 +24,7 @@ from .route import KubeletRoute, plain
 
 GROUP: Final = "config.k8s.io"
 COMPONENT: Final = "kubelet"
-"""Component name, as clients of a kubelet expect it."""
+"""Component name that clients of a kubelet expect."""
 OLD: Final = "v1alpha1"
 VERSIONS: Final = ("v1beta1", OLD)
 _TEXT: Final = ("text/plain", "text/*", "*/*", "")
@@ -36,7 +36,7 @@ debugging purposes only.
 
 
 def routes(backend: AboutVerbs, others: Iterable[KubeletRoute], clock: Clock) -> tuple[KubeletRoute, ...]:
-    """The routes of this file. `others`: all that are served besides them, to be listed."""
+    """The routes of this file. `others`: all other routes, which are listed."""
     paths = sorted({f"/{route.path.split('/')[1]}" for route in others} | {"/flagz"})
 
     async def flagz(request: web.Request) -> web.StreamResponse:
@@ -63,7 +63,7 @@ def routes(backend: AboutVerbs, others: Iterable[KubeletRoute], clock: Clock) ->
 
 
 def flag_values(values: Iterable[ConfigValue]) -> dict[str, str]:
-    """Each flag with its effective value. What may be secret is masked by its kind already."""
+    """Flag → effective value. Secret values are already masked by their kind."""
     return {row.flag: _shown(row.value) for row in values if row.flag}
 
 

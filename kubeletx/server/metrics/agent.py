@@ -1,7 +1,7 @@
 """``/metrics`` from `MetricsView`, in Prometheus' text format.
 
-Nothing is counted here: rooms count where things happen, and a scrape renders one view of it, so that
-an agent without scrapes pays nothing. `table` has the list of series.
+Nothing is counted here: each room counts its own events, and a scrape renders one view of it, so that an agent without
+scrapes pays nothing. `table` has the list of series.
 """
 
 from __future__ import annotations

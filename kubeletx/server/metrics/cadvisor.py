@@ -37,7 +37,7 @@ _OF_UNITS: Mapping[str, Callable[[UnitFigures], float | None]] = {
         _known(u.cgroup.spec.cpu_quota_us, u.cpu_limit_millicores * _PERIOD_US // 1000) or None
     ),
 }
-"""Series of which the runtime, or the pod's spec, knows more than the cgroup."""
+"""Series for which the runtime, or the pod's spec, has a better value than the cgroup."""
 
 _NETWORK: tuple[tuple[str, str, Callable[[InterfaceStats], int]], ...] = (
     ("container_network_receive_bytes_total", "Bytes received.", lambda i: i.rx_bytes),
@@ -52,11 +52,11 @@ _NETWORK: tuple[tuple[str, str, Callable[[InterfaceStats], int]], ...] = (
 
 
 _PODS_ENDS = ("veth", "docker", "nerdctl")
-"""Interfaces that cAdvisor leaves out of the machine's."""
+"""Prefixes of interfaces that cAdvisor leaves out of the machine's."""
 
 
 class _Row(NamedTuple):
-    """One cgroup. `labels`: made once, since most series have no others. `unit` None: it is no container's."""
+    """One cgroup. `labels`: formatted once, since most series have no others. `unit` None: it is not a container's."""
 
     named: dict[str, str]
     labels: str
@@ -65,7 +65,7 @@ class _Row(NamedTuple):
 
 
 def cadvisor_metrics(figures: Figures, device_name: Callable[[str], str]) -> bytes:
-    """The text. `device_name`: of a block device by its numbers."""
+    """The exposition text. `device_name`: returns the name of a block device by its numbers."""
     rows = [*_groups(figures), *_pods(figures), *_units(figures)]
     return render(
         itertools.chain(

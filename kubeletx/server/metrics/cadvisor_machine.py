@@ -1,4 +1,4 @@
-"""``machine_*``, ``cadvisor_version_info`` and ``container_scrape_error``: what cAdvisor tells of the machine itself."""
+"""``machine_*``, ``cadvisor_version_info`` and ``container_scrape_error``: cAdvisor's series of the machine itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .figures import Figures
 
 
 def machine_families(figures: Figures) -> Iterator[Family]:
-    """Labels are empty before the machine was read."""
+    """The series of the machine; labels are empty until it was read."""
     machine = figures.machine
     labels = ""
     if machine is not None:

@@ -13,13 +13,13 @@ class Family:
     """One metric with its samples."""
 
     def __init__(self, name: str, kind: str, text: str) -> None:
-        """`kind`: counter, gauge or histogram. `text`: the help."""
+        """`kind`: counter, gauge or histogram. `text`: the help text."""
         self._head = f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
         self._name = name
         self._lines: list[str] = []
 
     def add(self, labels: str, value: float | None, at_ms: int | None = None) -> None:
-        """`labels`: as `labels_of` makes them. None is no sample. `at_ms` None: the time of the scrape."""
+        """Add a sample. `labels`: from `labels_of`. A value of None adds nothing. `at_ms` None: the time of the scrape."""
         if value is None:
             return
         stamp = f" {at_ms}" if at_ms is not None else ""

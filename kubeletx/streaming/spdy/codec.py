@@ -45,7 +45,7 @@ _ID_MASK = 0x7FFFFFFF
 
 
 class SpdyError(KubeletxError):
-    """The other side broke the protocol; the connection cannot go on."""
+    """The other side violated the protocol; the connection cannot continue."""
 
 
 class Encoder:
@@ -55,7 +55,7 @@ class Encoder:
         self._zlib = zlib.compressobj(zdict=DICTIONARY)
 
     def encode(self, frame: Frame) -> bytes:
-        """The frame as bytes; changes the compression context if it has headers."""
+        """Encode the frame; changes the compression context if it has headers."""
         match frame:
             case Data():
                 flags = FLAG_FIN if frame.fin else 0
@@ -100,7 +100,7 @@ class Decoder:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that are complete now, in order. Raises SpdyError."""
+        """Return the frames that `data` completes, in order. Raises SpdyError."""
         self._buffer += data
         frames: list[Frame] = []
         start = 0

@@ -38,7 +38,7 @@ CHUNK_COST_BYTES = 64
 """Cost of a chunk in addition to its bytes, so that many small ones are bounded too."""
 READ_BYTES = 1 << 16
 CHUNK_BYTES = 1 << 15
-"""Longest data frame we send, so that streams of one connection take turns."""
+"""Longest data frame sent, so that streams of one connection take turns."""
 
 
 class ByteReader(Protocol):
@@ -53,11 +53,11 @@ class ByteWriter(Protocol):
     """Writer of a connection, such as `asyncio.StreamWriter`."""
 
     def write(self, data: bytes, /) -> None:
-        """Send soon."""
+        """Queue data to send."""
         ...
 
     async def drain(self) -> None:
-        """Wait while the network is slow. Raises OSError."""
+        """Wait while the send buffer is full. Raises OSError."""
         ...
 
     def is_closing(self) -> bool:
@@ -65,16 +65,16 @@ class ByteWriter(Protocol):
         ...
 
     def close(self) -> None:
-        """Close once all was sent."""
+        """Close once everything was sent."""
         ...
 
     async def wait_closed(self) -> None:
-        """After `close`."""
+        """Wait until the close is complete."""
         ...
 
 
 class SpdyStream:
-    """One stream. One reader and one writer at a time."""
+    """One stream. It has one reader and one writer at a time."""
 
     def __init__(self, connection: SpdyConnection, stream_id: int, headers: HeaderList) -> None:
         """Made by the connection. `headers`: those that opened it."""
@@ -92,7 +92,7 @@ class SpdyStream:
         return next((value for key, value in self.headers if key.lower() == name), "")
 
     async def read(self) -> bytes:
-        """The next bytes; empty once the other side closed its half, reset the stream or is gone."""
+        """The next bytes; empty once the other side half-closed, reset the stream or disconnected."""
         while not self._chunks:
             if self._ended:
                 return b""
@@ -113,7 +113,7 @@ class SpdyStream:
         return b"".join(parts)
 
     async def write(self, data: bytes) -> None:
-        """Send bytes; nothing is sent any more after `close_write` or a reset."""
+        """Send bytes; ignored after `close_write` or a reset."""
         for start in range(0, len(data), CHUNK_BYTES):
             if self._write_closed:
                 raise Unavailable("the stream is closed")
@@ -158,7 +158,7 @@ class SpdyStream:
 
 
 class SpdyConnection:
-    """Both halves of a connection whose HTTP upgrade is done."""
+    """A SPDY connection after its HTTP upgrade."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class SpdyConnection:
         server: bool = False,
         on_stream: Callable[[SpdyStream], None] | None = None,
     ) -> None:
-        """`on_stream` is told of each stream the other side opens; without it they are refused."""
+        """`on_stream`: called with each stream that the other side opens; without it they are refused."""
         self._reader, self._writer = reader, writer
         self._encoder, self._decoder = Encoder(), Decoder()
         self._on_stream = on_stream
@@ -183,7 +183,7 @@ class SpdyConnection:
         self.going_away = False
 
     async def run(self) -> None:
-        """Read until the other side is gone. Every stream has ended then. Raises SpdyError."""
+        """Read until the other side disconnects; every stream has ended then. Raises SpdyError."""
         try:
             while data := await self._reader.read(READ_BYTES):
                 for frame in self._decoder.feed(data):
@@ -204,7 +204,7 @@ class SpdyConnection:
             self._streams.clear()
 
     async def open_stream(self, headers: HeaderList, *, fin: bool = False) -> SpdyStream:
-        """Open a stream. `fin`: we shall send nothing on it. Data may be sent at once."""
+        """Open a stream; data may be sent at once. `fin`: this side will send nothing on it."""
         if self.going_away:
             raise Unavailable("the other side is closing the connection")
         stream = SpdyStream(self, self._next_id, headers)
@@ -215,18 +215,18 @@ class SpdyConnection:
         return stream
 
     def accept(self, stream: SpdyStream, headers: HeaderList = ()) -> None:
-        """Answer a stream that the other side opened; must come before any data on it.
+        """Accept a stream that the other side opened; must come before any data on it.
 
-        At once: clients wait for the answer before they open their next stream.
+        Sent immediately: clients wait for it before they open their next stream.
         """
         self._answer(SynReply(stream_id=stream.id, headers=headers))
 
     async def ping(self, ping_id: int) -> None:
-        """Send a PING (the parity is put right); the answer keeps idle proxies awake and is not awaited."""
+        """Send a PING (with the parity corrected); the answer keeps idle proxies awake and is not awaited."""
         await self.send(Ping(ping_id=ping_id * 2 + self._ping_parity))
 
     async def send(self, frame: Frame) -> None:
-        """Send one frame; waits while the network is slow. Raises Unavailable when it is gone."""
+        """Send one frame; waits while the network is slow. Raises Unavailable if the connection is lost."""
         if self._writer.is_closing():
             raise Unavailable("the connection is closed")
         self._writer.write(self._encoder.encode(frame))
@@ -236,12 +236,12 @@ class SpdyConnection:
             raise Unavailable(f"the connection was lost: {error}") from error
 
     async def flush(self) -> None:
-        """Until everything is on its way, however slowly it is read. A tunnel does that in its own `close`."""
+        """Wait until everything is sent, however slowly it is read. A tunnel does that in its own `close`."""
         if isinstance(self._writer, asyncio.StreamWriter):
             await wait_sent(self._writer.transport)
 
     async def close(self) -> None:
-        """Say good-bye and close; what was sent before still arrives."""
+        """Send GOAWAY and close; data sent before still arrives."""
         self._answer(GoAway(last_stream_id=self._last_peer_id))
         self._writer.close()
         try:
@@ -251,7 +251,7 @@ class SpdyConnection:
             pass
 
     def abort(self) -> None:
-        """Close at once, without good-bye."""
+        """Close at once, without GOAWAY."""
         self._writer.close()
 
     def _receive(self, frame: Frame) -> None:
@@ -302,7 +302,7 @@ class SpdyConnection:
         self._on_stream(stream)
 
     def _answer(self, frame: Frame) -> None:
-        """Send without waiting; `run` waits once too many answers were not read."""
+        """Send without waiting; `run` pauses when too many answers were not read."""
         if not self._writer.is_closing():
             data = self._encoder.encode(frame)
             self._answered += len(data)

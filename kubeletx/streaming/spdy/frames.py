@@ -68,13 +68,13 @@ class RstStream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Pairs of (setting id, value)."""
+    """Settings of the connection: pairs of (setting id, value)."""
 
     values: tuple[tuple[int, int], ...] = ()
 
 
 class Ping(msgspec.Struct, frozen=True, kw_only=True):
-    """To be sent back unchanged. Ids are odd from the client, even from the server."""
+    """A ping, to be sent back unchanged. Ids are odd from the client, even from the server."""
 
     ping_id: int
 
@@ -94,7 +94,7 @@ class WindowUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
-    """A control frame of a type that SPDY/3.1 lets us ignore."""
+    """A control frame of an unknown type, which SPDY/3.1 says to ignore."""
 
     type: int
     flags: int

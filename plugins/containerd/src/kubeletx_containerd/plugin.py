@@ -1,4 +1,4 @@
-"""Registers the kind ``containerd``; what it needs is imported when an endpoint of it is made."""
+"""Registers the kind ``containerd``; its imports happen when an endpoint is made."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KIND = "containerd"
 
 @hookimpl
 def kubeletx_register_runtimes(register: RegisterRuntime) -> None:
-    """Any CRI v1 server over a unix socket or TCP."""
+    """Register the kind for any CRI v1 server over a unix socket or TCP."""
     register(
         KIND,
         make_runtime,
@@ -23,7 +23,7 @@ def kubeletx_register_runtimes(register: RegisterRuntime) -> None:
 
 
 def make_runtime(endpoint: Endpoint, settings: Any, host: Host) -> Runtime:
-    """The runtime of one endpoint; does not connect."""
+    """Make the runtime of one endpoint; does not connect."""
     from kubeletx.cri import ContainerdRuntime
 
     return ContainerdRuntime(endpoint, settings, host)

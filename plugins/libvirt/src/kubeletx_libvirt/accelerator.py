@@ -1,9 +1,9 @@
-"""Check that KVM really runs guests here: start a tiny guest, once per boot of the node.
+"""Checks that KVM really runs guests on this machine: starts a tiny guest, once per boot of the node.
 
-An existing /dev/kvm proves little: under some hypervisors a guest runs in real mode and hangs later. So the tiny
-guest starts as a kernel does, from real mode to 64-bit code with paging, writes to memory, uses cpuid, SSE and a
-locked instruction, and finally writes one byte to QEMU's exit device: the emulator ends with an exit code that
-nothing else gives.
+An existing /dev/kvm proves little: under some hypervisors a guest runs in real mode and hangs later. So the tiny guest
+starts as a kernel does, from real mode to 64-bit code with paging, writes to memory, uses cpuid, SSE and a locked
+instruction, and finally writes one byte to QEMU's exit device: the emulator then ends with an exit code that nothing
+else gives.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def check_kvm(host: Host, directory: Path) -> Verdict:
-    """The remembered verdict of this boot, or a new one; takes at most `DEADLINE_SECONDS` and a little."""
+    """The stored verdict of this boot, or a new one; takes at most a little more than `DEADLINE_SECONDS`."""
     path = directory / "kvm.json"
     boot_id = (await host.blocking(_BOOT_ID.read_text)).strip()
     emulator = shutil.which(EMULATOR) or ""
@@ -92,7 +92,7 @@ async def _try(emulator: str, directory: Path) -> tuple[bool, str]:
 
 
 def tiny_firmware() -> bytes:
-    """64 KiB whose reset vector jumps to the guest."""
+    """64 KiB of firmware whose reset vector jumps to the tiny guest."""
     image = bytearray(0x10000)
     image[_GUEST_AT : _GUEST_AT + len(_GUEST)] = _GUEST
     image[_RESET_VECTOR : _RESET_VECTOR + len(_JUMP)] = _JUMP

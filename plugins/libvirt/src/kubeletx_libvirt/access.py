@@ -1,9 +1,9 @@
 """Access of non-root emulators to their disks, through their group only.
 
-libvirtd starts machines as its own user (``libvirt-qemu``), while the agent's files are in directories that
-only root enters. The emulators' group gets the right to traverse (never to list) the plugin's state directory and its
-parents that belong to the agent, to read backing files, and to write overlays. Root keeps the backing files: libvirt is
-configured not to change their owner, since an owner could make them writable.
+libvirtd starts machines as its own user (``libvirt-qemu``), while the agent's files are in directories that only root
+may enter. The emulators' group gets the right to traverse (never to list) the plugin's state directory and its parents
+that belong to the agent, to read backing files, and to write overlays. Backing files stay root's: libvirt is configured
+not to change their owner, since an owner could make them writable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _USER_OBJ, _GROUP_OBJ, _GROUP, _MASK, _OTHER = 0x01, 0x04, 0x08, 0x10, 0x20
 _NO_ID: Final = 0xFFFFFFFF
 _PASS: Final = 1
 _AGENT_DIRECTORIES: Final = 2
-"""Above the state directory: <root>/runtimes and <root>. What lies higher is the operator's."""
+"""Directories above the state directory that belong to the agent: <root>/runtimes and <root>."""
 
 
 def emulator_gid(capabilities: str) -> int | None:
@@ -37,9 +37,9 @@ def emulator_gid(capabilities: str) -> int | None:
 
 
 def let_group_in(directory: Path, gid: int) -> str | None:
-    """Let the group pass through our own `directory` and the agent's above it. May be repeated. Blocks.
+    """Let the group traverse `directory` and the agent's directories above it. Idempotent. Blocks.
 
-    Returns in words what still keeps it out, if anything does: no machine can start then.
+    Returns what still prevents access, as text, or None: with such a problem no machine can start.
     """
     give(directory, gid, 0o710)
     for number, parent in enumerate(directory.parents):
@@ -57,7 +57,7 @@ def let_group_in(directory: Path, gid: int) -> str | None:
 
 
 def give(path: Path, gid: int | None, mode: int) -> None:
-    """Set group and mode. Blocks."""
+    """Set group and mode; `gid` None: only the mode. Blocks."""
     if gid is not None:
         os.chown(path, -1, gid)
     path.chmod(mode)
@@ -75,7 +75,7 @@ def _acl_lets_pass(path: Path, gid: int) -> bool:
 
 
 def _read(path: Path) -> dict[tuple[int, int], int]:
-    """Permissions by (tag, id); empty without an access list."""
+    """Permissions by (tag, id); empty without an ACL."""
     data = b""
     with contextlib.suppress(OSError):
         data = os.getxattr(path, _ACL)

@@ -1,7 +1,7 @@
-"""Addresses that pods ask for on the operator's networks: no two machines have the same one.
+"""Addresses that pods ask for on the operator's networks: no two machines get the same one.
 
-No server assigns these addresses, and two machines with the same one disturb each other. The holder of an address is read
-from the records of created machines, and from memory during a creation. A pod that has ended holds none.
+No server assigns these addresses, and two machines with the same one disturb each other. The holder of an address is
+read from the records of created machines, and from memory during a creation. A pod that has ended holds none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Address: TypeAlias = tuple[str, str]
 
 
 class Holder(NamedTuple):
-    """`pod`: namespace/name."""
+    """The pod and unit that hold an address. `pod`: namespace/name."""
 
     uid: PodUid
     pod: str
@@ -44,9 +44,9 @@ class Addresses:
         self._holders: dict[Address, Holder] = {}
 
     def hold(self, holder: Holder, links: Sequence[GuestLink]) -> None:
-        """The pod has its links' addresses from now on. Raises InvalidPod naming both pods.
+        """Reserve the addresses of the pod's links. Raises InvalidPod naming both pods.
 
-        The other pod may go, which is worth waiting for: this is no refusal for good.
+        The refusal is not permanent: the other pod may end.
         """
         wanted = dict(static_addresses(links))
         if not wanted:
@@ -67,7 +67,7 @@ class Addresses:
         self._holders.update(dict.fromkeys(wanted, holder))
 
     def release(self, unit_id: UnitId, nic: Nic) -> None:
-        """The machine has no longer this interface, in its record neither."""
+        """Release the addresses of an interface that the machine and its record no longer have."""
         identity, record = self._looks.identity(unit_id), self._records.units.get(unit_id)
         if identity is None or record is None or not isinstance(record.spec.detail, Machine):
             return
@@ -103,7 +103,7 @@ class Addresses:
 
 
 def static_addresses(links: Sequence[GuestLink]) -> Iterator[tuple[Address, str]]:
-    """Each address that a pod asked for on a network of the operator's, with the interface's name."""
+    """Yield each address that a pod asked for on an operator's network, with the interface's name."""
     for link in links:
         if link.kind is not LinkKind.DIRECT and link.source:
             for address in link.addresses:

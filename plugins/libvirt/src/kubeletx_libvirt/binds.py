@@ -1,8 +1,8 @@
-"""Bind mounts on the node, for what cannot be shared as it stands; found again in the mount table. Blocking.
+"""Bind mounts on the node, for sources that cannot be shared directly; found again in the mount table. Blocking.
 
-Other mount namespaces, such as one that libvirtd has, get a copy of each mount as it is when it appears; what is
-changed of it later never reaches them (mount_namespaces(7)). A read-only mount is therefore made aside, where nothing
-is shared, and appears at its place read-only from the first moment.
+Other mount namespaces, such as libvirtd's own, get a copy of each mount as it is when it appears; later changes of it
+never reach them (mount_namespaces(7)). A read-only mount is therefore made in a private place first, and appears at its
+place read-only from the first moment.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 def mounts_below(directory: Path) -> dict[str, bool]:
-    """Mount points below it → whether they are read-only. Links in the names are resolved, as in the mount table."""
+    """Mount points below the directory → whether they are read-only.
+
+    Links in names are resolved, as in the mount table.
+    """
     prefix = f"{os.path.realpath(directory)}/"
     # In bytes: names may hold what Python takes for the end of a line.
     lines = [line.split(b" ") for line in _MOUNTS.read_bytes().split(b"\n")]
@@ -33,9 +36,10 @@ def mounts_below(directory: Path) -> dict[str, bool]:
 
 
 def bind(source: str, point: str, *, aside: Path | None = None) -> None:
-    """Mount `source` on `point`; `aside`: read-only, made in this place first, which is of the same kind.
+    """Bind-mount `source` on `point`; with `aside` read-only.
 
-    Raises Unavailable with what the kernel says.
+    `aside`: a place of the same kind (file or directory) where the mount is made first. Raises Unavailable with the
+    kernel's error.
     """
     if aside is None:
         _run("mount", "--bind", source, point)
@@ -53,7 +57,7 @@ def bind(source: str, point: str, *, aside: Path | None = None) -> None:
 
 
 def make_place(place: Path, source: str) -> None:
-    """Something empty to mount `source` on; what is there stays."""
+    """Make an empty file or directory to mount `source` on; an existing one is kept."""
     if os.path.isdir(source):
         place.mkdir(mode=0o755, exist_ok=True)
     else:
@@ -61,7 +65,7 @@ def make_place(place: Path, source: str) -> None:
 
 
 def remove_place(place: Path) -> None:
-    """Remove it; succeeds if it is gone. Raises Unavailable if it is not empty: then it is not ours alone."""
+    """Remove the mount point; succeeds if it is gone. Raises Unavailable if it is not empty, so it holds others' data."""
     try:
         if place.is_dir():
             place.rmdir()
@@ -76,14 +80,14 @@ def remove_place(place: Path) -> None:
 
 
 def unbind(point: str) -> None:
-    """Take away every mount on `point`; succeeds if there is none."""
+    """Unmount every mount on `point`; succeeds if there is none."""
     real = os.path.realpath(point)
     while real in mounts_below(Path(real).parent):
         _run("umount", "--lazy", real)
 
 
 def _unescape(text: str) -> str:
-    """The mount table writes blanks and backslashes as octal numbers."""
+    """Decode the octal escapes of blanks and backslashes in the mount table."""
     return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), text)
 
 

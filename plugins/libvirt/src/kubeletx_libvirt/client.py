@@ -1,9 +1,10 @@
-"""The one place that talks to libvirt: a connection, calls on the host's thread door, and its events.
+"""The only file that calls libvirt: a connection, calls on the host's threads, and events.
 
-libvirt's own event loop runs in one daemon thread of the process (libvirt knows only one for all connections);
-its callbacks do nothing but hand a small value to the asyncio loop. An embedded driver (``qemu:///embed``) needs
-the thread even without any subscriber. A connection that broke says so once to every subscriber, and every call
-after that raises Unavailable until `open` succeeds again.
+libvirt's own event loop runs in one daemon thread of the process (libvirt has only one for all connections); its
+callbacks only pass a small value to the asyncio loop. An embedded driver (``qemu:
+
+/embed``) needs the thread even without subscribers. A broken connection is reported once to every subscriber, and every
+later call raises Unavailable until `open` succeeds again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _CONCURRENT_CALLS = 3
-"""One fewer than the host's threads, so that a health call finds one; more callers wait their turn."""
+"""One fewer than the host's threads, so that one is left for health calls; further callers wait."""
 _SAME_REBOOT_SECONDS = 2.0
 _FAILED_EVENTS_SECONDS = 0.1
 _KEEPALIVE_SECONDS = 5
@@ -49,7 +50,7 @@ namespaces = []
 
 
 class DomainEvent(NamedTuple):
-    """Something happened to a domain. `kind`: lifecycle, reboot, watchdog, agent, device-removed, changed."""
+    """A change of a domain. `kind`: lifecycle, reboot, watchdog, agent, device-removed or changed."""
 
     uuid: str
     kind: str
@@ -59,7 +60,7 @@ class DomainEvent(NamedTuple):
 
 
 class _Attempt:
-    """One try to connect. A hanging libvirt may answer long after the caller gave up."""
+    """One try to connect. A libvirt that hangs may answer long after the caller has given up."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -67,14 +68,14 @@ class _Attempt:
         self._made: tuple[libvirt.virConnect, list[int]] | None = None
 
     def succeed(self, handle: libvirt.virConnect, callbacks: list[int]) -> bool:
-        """Hand the connection over; False if the caller gave up."""
+        """Pass the connection to the caller; False if it has given up."""
         with self._lock:
             if not self._is_over:
                 self._made = (handle, callbacks)
             return not self._is_over
 
     def end(self) -> tuple[libvirt.virConnect, list[int]] | None:
-        """Give up; return the connection and callbacks that were made."""
+        """Give up; returns the connection and callbacks to close, if they were made."""
         with self._lock:
             self._is_over = True
             return self._made
@@ -84,7 +85,7 @@ class Connection:
     """One connection to one libvirt."""
 
     def __init__(self, url: str, host: Host) -> None:
-        """`url`: the endpoint's, as libvirt takes it."""
+        """`url`: the endpoint's URL, as libvirt expects it."""
         self.url = url
         self._host = host
         self._handle: libvirt.virConnect | None = None
@@ -99,11 +100,11 @@ class Connection:
 
     @property
     def is_embedded(self) -> bool:
-        """The driver runs in this process."""
+        """True if libvirt's driver runs in this process."""
         return urlsplit(self.url).path == "/embed"
 
     async def open(self) -> None:
-        """Connect unless that was done and the connection is alive. Raises Unavailable."""
+        """Connect, unless the connection exists and is alive. Raises Unavailable."""
         if self._handle is not None and not self._lost:
             # libvirt's word that a connection broke may be late, or came before the connection was ours.
             if await self._host.blocking(_is_alive, self._handle):
@@ -142,7 +143,7 @@ class Connection:
         return await self.call(function, self.get_handle(), *args, **kwargs)
 
     def get_handle(self) -> libvirt.virConnect:
-        """The connection; Unavailable when it is lost or not open."""
+        """The connection. Raises Unavailable if it is lost or not open."""
         if self._handle is None or self._lost:
             raise Unavailable(f"no connection to libvirt at {self.url}: {self._lost or 'not open'}")
         return self._handle
@@ -154,7 +155,7 @@ class Connection:
         return self._daemon
 
     async def domain_events(self) -> AsyncIterator[DomainEvent]:
-        """Events from now on. Raises Unavailable when the connection is lost or closed."""
+        """Yield events from now on. Raises Unavailable when the connection is lost or closed."""
         queue = self.subscribe()
         try:
             while (event := await queue.get()) is not None:
@@ -170,7 +171,7 @@ class Connection:
         return queue
 
     def unsubscribe(self, queue: asyncio.Queue[DomainEvent | None]) -> None:
-        """The queue gets nothing more."""
+        """Stop adding events to the queue."""
         self._subscribers.discard(queue)
 
     def _end_subscriptions(self) -> None:
@@ -267,7 +268,7 @@ class Connection:
 
 @functools.cache
 def start_event_thread() -> threading.Thread:
-    """libvirt's event loop, once per process, before the first connection."""
+    """Start libvirt's event loop in a thread, once per process, before the first connection."""
     libvirt.registerErrorHandler(_quiet, None)
     libvirt.virEventRegisterDefaultImpl()
     thread = threading.Thread(target=_run_events, name="libvirt-events", daemon=True)
@@ -286,7 +287,7 @@ def _run_events() -> None:
 
 
 def _quiet(_context: Any, _error: Any) -> None:
-    """Errors come as exceptions; libvirt need not print them too."""
+    """Discard libvirt's error print-outs: errors come as exceptions."""
 
 
 def _translated(function: Callable[[], R]) -> R:
@@ -315,7 +316,7 @@ def _disconnect(handle: libvirt.virConnect, callbacks: list[int]) -> None:
 
 
 def _prepare_embedded(url: str) -> None:
-    """The driver's settings: machines run as this process's user, and write their logs themselves."""
+    """Configure the embedded driver: machines run as this process's user and write their logs themselves."""
     (root,) = parse_qs(urlsplit(url).query).get("root", ("",))
     if not root:
         raise InvalidConfig(field=url, problem="names no directory", fix="write qemu:///embed?root=DIRECTORY")
@@ -336,11 +337,12 @@ def _prepare_embedded(url: str) -> None:
 
 
 def forget_unborn(directory: Path) -> None:
-    """Let machines be off of which libvirt was killed just before it made the emulator.
+    """Mark machines as off whose start a crash of libvirt interrupted before the emulator existed.
 
-    libvirt 9 writes down that it starts one, with process id 0, and then the id. At its own start it passes over
-    those that have none: such a machine would be on for it for ever, with nothing that runs, and each change of it
-    would time out. Nothing else is in these files. The driver that wrote them was in a process of ours that ended.
+    libvirt 9 writes the state of a starting machine with process id 0, and then the real id. At its own start it
+    ignores states without an id: it would show such a machine as on without end, with no process, and each change of it
+    would time out. These files hold nothing else. The driver that wrote them was in a process of this plugin that has
+    ended.
     """
     for path in directory.glob("*.xml"):
         with contextlib.suppress(FileNotFoundError):

@@ -36,11 +36,11 @@ from kubeletx_libvirt.network.links import GuestLink, LinkKind
 
 LABEL: Final = "CIDATA"
 PADDING_BYTES: Final = 150 * 2048
-"""Padding after the file system of a seed."""
+"""Zero bytes after the file system of a seed image."""
 KEY_PAIR: Final = "kubeletx.io/vm-key-pair-name"
 """Machine setting: virtualMachine.keyPairName."""
 NETWORK_CONFIG: Final = "kubeletx.io/vm-network-config"
-"""Machine setting: static (default), dhcp for the pod network's IPv4 address, or none: the image knows best."""
+"""Machine setting: static (default), dhcp for the pod network's IPv4 address, or none to leave it to the image."""
 
 SETTINGS: Final = frozenset({KEY_PAIR, NETWORK_CONFIG})
 """Keys of `Machine.settings` that the plugin reads."""
@@ -48,7 +48,7 @@ ANNOTATIONS: Final = (
     NETWORK_CONFIG,
     *sorted(v for v in vars(names).values() if str(v).startswith(names.VM_PREFIX) and v != names.VM_PREFIX),
 )
-"""Everything an author may write."""
+"""All annotations that an author may set on machines."""
 
 _TYPES: Final = (
     (b"#cloud-config-archive", "text/cloud-config-archive"),
@@ -64,9 +64,9 @@ _TYPES: Final = (
 
 
 class GuestMount(Spec, frozen=True, kw_only=True):
-    """A share as the guest mounts it; `tag` names the device.
+    """A share as the guest mounts it; `tag`: name of the device.
 
-    `bind`: the name of a single file in the share, which `target` then is; empty: the share itself.
+    `bind`: name of a single file in the share, which is bind-mounted on `target`; empty: the share itself.
     """
 
     tag: str
@@ -77,7 +77,7 @@ class GuestMount(Spec, frozen=True, kw_only=True):
 
 
 class Seed(Spec, frozen=True, kw_only=True):
-    """The files of a seed. None: the file is not there."""
+    """The files of a seed; None for a file that it does not have."""
 
     meta_data: bytes
     user_data: bytes = b""
@@ -99,7 +99,7 @@ class Seed(Spec, frozen=True, kw_only=True):
 
 
 def check_settings(machine: Machine) -> None:
-    """Raises InvalidPod for an annotation of machines that means nothing, such as one misspelt."""
+    """Raise InvalidPod for an unknown machine annotation, such as a misspelt one."""
     for name in sorted(machine.settings.keys() - SETTINGS):
         raise InvalidPod(
             field=f"metadata.annotations[{name}]",
@@ -109,7 +109,7 @@ def check_settings(machine: Machine) -> None:
 
 
 def instance_id(uid: PodUid, disk_generation: int = 0) -> str:
-    """cloud-init's instance: the same for as long as the pod keeps its disk, restarts in place included."""
+    """cloud-init's instance id; the same as long as the pod keeps its disk, including restarts in place."""
     return f"{uid}-{disk_generation}" if disk_generation else str(uid)
 
 
@@ -124,9 +124,9 @@ def build_seed(
     hosts: Sequence[HostEntry] = (),
     key_pairs: Mapping[str, str] | None = None,
 ) -> Seed:
-    """The seed of one machine. `key_pairs`: the operator's table of SSH keys by name.
+    """Build the seed of one machine. `key_pairs`: the operator's SSH keys by name.
 
-    Raises InvalidPod for a key pair that the node does not know and an unknown way of network configuration.
+    Raises InvalidPod for an unknown key pair or an unknown mode of network configuration.
     """
     hook = _boot_hook(mounts, hosts)
     return Seed(
@@ -138,7 +138,7 @@ def build_seed(
 
 
 def write_seed(path: Path, seed: Seed, reader_gid: int | None = None) -> None:
-    """Write the seed as an ISO 9660 image labelled CIDATA; replaces an older one whole. Blocks.
+    """Write the seed as an ISO 9660 image labelled CIDATA; replaces an older one atomically. Blocks.
 
     Mode 0600; with `reader_gid` 0640 for that group.
     """
@@ -224,7 +224,7 @@ def _user_data(machine: Machine) -> bytes:
 
 
 def _script(text: str | None) -> bytes:
-    """A script that does not say what it is, is the shell's."""
+    """The script; one without an interpreter line gets the shell's."""
     if not text:
         return b""
     content = text.encode()
@@ -233,7 +233,7 @@ def _script(text: str | None) -> bytes:
 
 
 def _parts(name: str, content: bytes) -> list[Any]:
-    """The MIME parts of one piece of user data; the parts of a message are taken over as they are."""
+    """The MIME parts of one piece of user data; the parts of a multipart message are used unchanged."""
     head = content.lstrip()[:100].lower()
     if head.startswith((b"content-type: multipart", b"mime-version:")):
         message = message_from_bytes(content)
@@ -252,7 +252,7 @@ def _parts(name: str, content: bytes) -> list[Any]:
 
 
 def _boot_hook(mounts: Sequence[GuestMount], hosts: Sequence[HostEntry]) -> bytes:
-    """A script that may run any number of times; a mount that fails does not keep the next one away."""
+    """Boot script that may run any number of times; a mount that fails does not prevent the next one."""
     lines = [line for mount in mounts for line in _mount_lines(mount)]
     for entry in hosts:
         line = shlex.quote(f"{entry.ip}\t{' '.join(entry.names)}")
@@ -303,7 +303,7 @@ def _network_config(machine: Machine, links: Sequence[GuestLink]) -> bytes | Non
 
 
 def _ethernet(link: GuestLink, *, asks: bool) -> dict[str, Any]:
-    """`asks`: the pod network's IPv4 address comes by DHCP; everything else stays as it is."""
+    """Network configuration of one link. `asks`: the pod network's IPv4 address comes by DHCP; the rest is static."""
     data: dict[str, Any] = {"match": {"macaddress": link.mac}, "set-name": link.name}
     if link.mtu:
         data["mtu"] = link.mtu
@@ -325,7 +325,7 @@ def _is_v4(link: GuestLink) -> bool:
 
 
 def _route(destination: str, gateway: str, link: GuestLink) -> dict[str, Any]:
-    """A gateway outside the link's own subnets (a /32 address, say) is reached on the link."""
+    """One route; a gateway outside the link's own subnets (for a /32 address) is marked as on-link."""
     if not gateway:
         return {"to": destination, "scope": "link"}
     route: dict[str, Any] = {"to": destination, "via": gateway}

@@ -1,13 +1,12 @@
 """The live serial console as a `Session` (attach).
 
-The emulator always writes the console's output into the unit's raw log file;
-a session gets the output during its life, and its input is typed on the console. There is one console, so
-one session: the newest attach wins, the previous one ends with the reason (as with ``virsh console --force``; a
-session of a dead client must not lock an operator out). It ends with the machine, not at a reboot.
-The console has no end of file and no size: half-close and resize do nothing.
+The emulator always writes the console's output to the unit's raw log file; a session gets the output during its life,
+and its input is written to the console. There is one console, so one session: the newest attach ends the previous one
+with a message (as with ``virsh console --force``; a session of a dead client must not lock an operator out). It ends
+with the machine, not at a reboot. The console has no end of file and no size: half-close and resize do nothing.
 
-libvirt's event thread reads (without blocking) and hands bytes to the loop; writing goes through the host's
-threads. If the output is not read, reading pauses and the guest's serial line fills up.
+libvirt's event thread reads (without blocking) and passes bytes to the loop; writing goes through the host's threads.
+If the output is not read, reading pauses and the guest's serial line fills up.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from kubeletx_libvirt.looks import Looks
 TAKEN_OVER = b"\r\n(kubeletx: another attach took over this console)\r\n"
 _CHUNK = 64 * 1024
 _PAUSE_AT = 1 << 20
-"""Bytes that wait for a reader before reading from the guest pauses."""
+"""Number of unread bytes at which reading from the guest pauses."""
 _ENDED_EXIT_CODE = 0
 _ABANDONED_EXIT_CODE = 137
 _ENDS = libvirt.VIR_STREAM_EVENT_HANGUP | libvirt.VIR_STREAM_EVENT_ERROR
@@ -73,7 +72,7 @@ class ConsoleSession:
     """One attached console. Implements `kubeletx.api.Session`."""
 
     def __init__(self, connection: Connection, host: Host, *, writable: bool) -> None:
-        """`writable` False: what is written is thrown away."""
+        """`writable` False: written data is discarded."""
         self._connection = connection
         self._host = host
         self._writable = writable
@@ -105,7 +104,7 @@ class ConsoleSession:
         self._parts.put_nowait(None)
 
     async def write(self, data: bytes) -> None:
-        """Type bytes; waits while the guest does not take them."""
+        """Send bytes to the console; waits while the guest does not read them."""
         while data and self._writable and not self.is_ended and self._stream is not None:
             self._can_write.clear()
             try:
@@ -119,17 +118,17 @@ class ConsoleSession:
                 await self._can_write.wait()
 
     async def close_stdin(self) -> None:
-        """A serial line has no end of file; output goes on."""
+        """Ignored: a serial line has no end of file; output continues."""
 
     async def resize(self, width: int, height: int) -> None:
-        """A serial line has no size; in the guest ``stty rows R cols C`` says it."""
+        """Ignored: a serial line has no size; in the guest ``stty rows R cols C`` sets it."""
 
     async def wait(self) -> int:
         """0 when the machine ended or another attach took over, 137 when the session was closed here."""
         return await asyncio.shield(self._exit)
 
     async def close(self) -> None:
-        """Let go of the console."""
+        """Disconnect from the console."""
         self._finish(_ABANDONED_EXIT_CODE)
         await self._release()
 
@@ -179,7 +178,7 @@ class ConsoleSession:
                 self._loop.call_soon_threadsafe(self._finish, _ENDED_EXIT_CODE)
 
     def _read(self, stream: libvirt.virStream, events: int) -> bool:
-        """True: the far end is gone, and all that it said was read."""
+        """Read the available output; True when the far end is closed and everything is read."""
         if events & libvirt.VIR_STREAM_EVENT_WRITABLE:
             stream.eventUpdateCallback(0 if self._is_paused else _events(write=False))
             self._loop.call_soon_threadsafe(self._can_write.set)

@@ -1,7 +1,7 @@
-"""Emulators that stand still with a dead guest (`domain.states.fatal_hold`) are ended, so that the unit ends.
+"""Ends emulators that have stopped with a crashed guest (`domain.states.fatal_hold`), so that the unit ends.
 
-Looks and events tell; each such machine gets one task, since ending it takes its lock and a moment. What could
-not be done is seen again by the next look.
+Looks and events find them; each such machine gets one task, since ending it takes its lock and a moment. After a
+failure the next look finds it again.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class CrashedGuests:
         self._ending: dict[UnitId, asyncio.Task[None]] = {}
 
     def see(self, found: Mapping[UnitId, Found]) -> None:
-        """A look's result: whatever of it is dead is ended."""
+        """Start to end every crashed guest in a look's result."""
         for unit_id, one in found.items():
             if fatal_hold(one.state, one.reason) and unit_id not in self._ending:
                 task = asyncio.create_task(self._end(unit_id), name=f"libvirt-dead-guest-{unit_id}")
                 self._ending[unit_id] = task
 
     async def close(self) -> None:
-        """Stop. Nothing is lost: the next look finds them again."""
+        """Stop; the next look finds them again."""
         ending = list(self._ending.values())
         for task in ending:
             task.cancel()

@@ -1,8 +1,8 @@
-"""The root disk of a machine: a throw-away overlay on the base image, one per pod.
+"""The root disk of a machine: a temporary overlay on the base image, one per pod.
 
-It lies in a directory of the pod, not of the unit: a restart in place (the next attempt of the same pod) goes on
-with it. Another image, or another pod UID, gets a fresh one; so does every attempt of a machine that does not
-keep its disk (``shutdownBehavior: terminate``).
+It is in a directory of the pod, not of the unit: a restart in place (the next attempt of the same pod) continues with
+it. Another image, or another pod UID, gets a new one; so does every attempt of a machine that does not keep its disk
+(``shutdownBehavior: terminate``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kubeletx_libvirt.images.qcow2 import backing_file, write_overlay
 
 
 class Base(msgspec.Struct, frozen=True, kw_only=True):
-    """The image that an overlay lies on."""
+    """The image below an overlay."""
 
     path: str
     format: str
@@ -43,7 +43,7 @@ def overlay_path(directory: Path, unit: UnitSpec, machine: Machine) -> Path:
 
 
 def make_overlay(path: Path, base: Base, size_bytes: int | None, gid: int | None = None) -> None:
-    """Make the overlay unless it is there; those of other images go. Blocking.
+    """Make the overlay unless it exists; overlays of other images are removed. Blocking.
 
     `size_bytes`: wanted size of the disk; never below the image's. `gid`: the emulators' group, if they need it.
     """
@@ -74,7 +74,7 @@ def remove_disks(directory: Path) -> None:
 
 
 def base_paths(state_directory: Path) -> set[str]:
-    """The images that overlays rest on, those of ended machines included. Blocking."""
+    """Paths of the images below all overlays, those of ended machines included. Blocking."""
     found: set[str] = set()
     for path in (state_directory / "disks").glob("*/root-*.qcow2*"):
         with contextlib.suppress(FileNotFoundError):  # its pod ended meanwhile
@@ -83,7 +83,7 @@ def base_paths(state_directory: Path) -> set[str]:
 
 
 def volume_disks(unit: UnitSpec, machine: Machine) -> tuple[Disk, ...]:
-    """Block devices and disk images among the mounts, in their order; the boot volume is marked."""
+    """Block devices and disk images among the mounts, in order; the boot volume is marked."""
     return tuple(
         Disk(
             path=mount.source,
@@ -99,7 +99,7 @@ def volume_disks(unit: UnitSpec, machine: Machine) -> tuple[Disk, ...]:
 
 
 def disk_serial(name: str) -> str:
-    """The guest finds it as /dev/disk/by-id/virtio-SERIAL; at most 20 characters, by virtio's format."""
+    """Serial number of a disk: the guest finds it as /dev/disk/by-id/virtio-SERIAL; at most 20 characters (virtio)."""
     clean = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in name.strip("/"))
     if len(clean) <= 20:
         return clean

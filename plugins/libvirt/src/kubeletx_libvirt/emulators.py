@@ -1,9 +1,8 @@
 """CPU and memory of the machines on this node, read from their emulators' processes.
 
-libvirt would ask each emulator for its figures, one after the other: 15 ms for each machine on a busy node. The
-kernel has processor time and resident memory in one small file. An emulator is identified by the machine's UUID in
-its command line; its process id is cached with its start time, so that a reused id is not
-believed. Blocking.
+libvirt would query each emulator, one after the other: 15 ms for each machine on a busy node. The kernel has CPU time
+and resident memory in one small file. An emulator is identified by the machine's UUID in its command line; its process
+id is cached with its start time, so that a reused id is detected. Blocking.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Cost(NamedTuple):
 
 
 class Emulators:
-    """The processes of the machines of this node, as far as this process may see them."""
+    """Emulator processes of this node's machines, as far as this process can see them."""
 
     def __init__(self, proc: Path = PROC) -> None:
         """Does no I/O."""
@@ -40,7 +39,7 @@ class Emulators:
         self._lock = threading.Lock()
 
     def costs(self, uuids: Collection[str]) -> dict[str, Cost]:
-        """Costs of the machines whose emulator is on this node."""
+        """UUID → cost of each machine whose emulator runs on this node."""
         with self._lock:
             found = self._costs(uuids)
             if missing := set(uuids) - found.keys():

@@ -1,4 +1,4 @@
-"""libvirt's errors as ours."""
+"""Translation of libvirt's errors."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _CLASSES: tuple[tuple[set[int], type[KubeletxError]], ...] = (
 
 
 def translate(error: libvirt.libvirtError) -> KubeletxError:
-    """The error of ours that says what the caller may do; its text is libvirt's own."""
+    """The KubeletxError that tells the caller what to do, with libvirt's text."""
     code = error.get_error_code()
     message = f"libvirt: {error.get_error_message() or error}"
     if code == libvirt.VIR_ERR_INTERNAL_ERROR and error.get_error_domain() == libvirt.VIR_FROM_RPC:
@@ -72,5 +72,5 @@ def translate(error: libvirt.libvirtError) -> KubeletxError:
 
 
 def code_of(error: libvirt.libvirtError) -> int:
-    """libvirt's error number; 0 when there is none."""
+    """libvirt's error number; 0 if it has none."""
     return error.get_error_code() or 0

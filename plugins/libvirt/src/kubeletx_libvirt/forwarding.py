@@ -25,7 +25,7 @@ class Forwards:
         self._records = records
 
     async def port_forward(self, sandbox_id: SandboxId, port: int) -> TcpSession:
-        """One connection to `port` of the first of the pod's addresses that takes it."""
+        """Connect to `port` of the first of the pod's addresses that accepts."""
         record = self._records.sandboxes.get(sandbox_id)
         if record is None:
             raise NotFound(f"sandbox {sandbox_id} does not exist")
@@ -79,7 +79,7 @@ class TcpSession:
             raise Unavailable(f"the machine takes nothing any more: {_words(error)}") from error
 
     async def close_stdin(self) -> None:
-        """The guest sees the end of what was sent and may still answer."""
+        """Half-close: the guest sees the end of the input and may still answer."""
         with contextlib.suppress(OSError):
             if not self._writer.is_closing() and self._writer.can_write_eof():
                 self._writer.write_eof()

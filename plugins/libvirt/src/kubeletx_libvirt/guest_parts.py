@@ -1,9 +1,8 @@
 """Parts of a machine other than disks: network interfaces, shared directories, and the cloud-init seed with both.
 
-prepare   create them and return their XML for the domain; nothing is kept in memory
-renew     before each start: bind mounts again, should the node have restarted, and the seed, should interfaces have
-          come or gone
-release   when the machine goes
+prepare creates them and returns their XML for the domain; nothing is kept in memory. renew, before each start, makes
+bind mounts again (the node may have restarted) and the seed (interfaces may have changed). release removes them with
+the machine.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ class Guests:
     async def prepare(
         self, unit_id: UnitId, spec: UnitSpec, machine: Machine, sandbox: SandboxSpec
     ) -> GuestParts:
-        """Make everything. Raises InvalidPod for interfaces, keys and settings that this node cannot give."""
+        """Create all parts. Raises InvalidPod for interfaces, keys and settings that this node does not have."""
         check_settings(machine)
         links = await self._resolve(machine, sandbox)
         self._addresses.hold(Holder(sandbox.uid, f"{sandbox.namespace}/{sandbox.name}"), links)
@@ -108,10 +107,10 @@ class Guests:
         )
 
     async def renew(self, unit_id: UnitId, record: UnitRecord, sandbox: SandboxSpec | None) -> None:
-        """Bring back what does not survive a restart of the node, and tell the guest of interfaces that came or went.
+        """Restore what does not survive a restart of the node, and update the seed after changed interfaces.
 
-        `sandbox` None: the machine goes on where it was saved, and is told nothing. Raises Conflict when libvirtd would
-        share other directories than the pod's.
+        `sandbox` None: the machine continues from saved memory, and the seed is not updated. Raises Conflict when
+        libvirtd would share other directories than the pod's.
         """
         shares = await self._plan_shares(unit_id, record.spec)
         await self._host.blocking(prepare_shares, shares)
@@ -123,11 +122,14 @@ class Guests:
             await self._write_seed(unit_id, machine, sandbox, links, shares)
 
     async def release(self, unit_id: UnitId) -> None:
-        """Take the shares away; succeeds if there are none."""
+        """Unmount the shares; succeeds if there are none."""
         await self._host.blocking(release_shares, self._share_directory(unit_id))
 
     async def explain(self, unit_id: UnitId, spec: UnitSpec, error: KubeletxError) -> KubeletxError | None:
-        """Rephrase a start error that names a directory of the agent instead of the pod's field; None for others."""
+        """Replace a start error that names the agent's directory by one that names the pod's field.
+
+        None for other errors.
+        """
         closed = closed_share(await self._plan_shares(unit_id, spec), str(error))
         if closed is None:
             return None

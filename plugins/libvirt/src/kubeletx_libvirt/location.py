@@ -1,4 +1,4 @@
-"""Check that a libvirt is on this machine, by any transport. Pure except for the host's name.
+"""Checks that a libvirt is on this machine, by any transport. Pure except for the host's name.
 
 Disks, console logs, shared directories and the pod network's devices are this node's, and the domain's definition names
 them by path: a libvirt elsewhere would look for them on its own machine.
@@ -14,7 +14,7 @@ from kubeletx.api import Endpoint, InvalidConfig
 
 
 def refuse_remote(endpoint: Endpoint) -> None:
-    """Raises InvalidConfig for a URI that names another machine."""
+    """Raise InvalidConfig for a URI that names another machine."""
     host = urlsplit(endpoint.url).hostname
     if not host or is_this_machine(host, socket.gethostname()):
         return
@@ -27,7 +27,7 @@ def refuse_remote(endpoint: Endpoint) -> None:
 
 
 def refuse_without_root(endpoint: Endpoint) -> None:
-    """Raises InvalidConfig for libvirt's embedded driver without a directory of its own."""
+    """Raise InvalidConfig for libvirt's embedded driver without a directory of its own."""
     parts = urlsplit(endpoint.url)
     if parts.path != "/embed" or parse_qs(parts.query).get("root"):
         return
@@ -39,7 +39,7 @@ def refuse_without_root(endpoint: Endpoint) -> None:
 
 
 def is_this_machine(host: str, own: str) -> bool:
-    """Loopback, or the machine's `own` name with or without its domain."""
+    """Return True for loopback, and for the machine's `own` name with or without its domain."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

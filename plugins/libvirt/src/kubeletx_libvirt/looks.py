@@ -1,6 +1,6 @@
-"""Our domains and their states, from one libvirt call for all of them.
+"""The agent's domains and their states, from one libvirt call for all of them.
 
-Identities are read from metadata once per domain and cached: only we write them. A domain without our
+Identities are read from metadata once per domain and cached: only this agent writes them. A domain without the plugin's
 element, of another agent or of another runtime is treated as absent by every call.
 """
 
@@ -33,7 +33,7 @@ from kubeletx_libvirt.records import Records, Run
 
 
 class Found(NamedTuple):
-    """One domain of ours. `state` and `reason` are libvirt's."""
+    """One domain of this agent. `state` and `reason`: libvirt's numbers."""
 
     identity: Identity
     state: int
@@ -44,17 +44,17 @@ class Looks:
     """Lists and statuses of units."""
 
     def __init__(self, connection: Connection, records: Records, host: Host, runtime: str) -> None:
-        """`runtime`: the endpoint's name, which our domains carry."""
+        """`runtime`: the endpoint's name, which the domains' metadata has."""
         self._connection = connection
         self._records = records
         self._host = host
         self._runtime = runtime
         self._known: dict[str, Identity | None] = {}
         self.starting: set[UnitId] = set()
-        """Units that this process is starting just now."""
+        """Units whose start by this process is in flight."""
 
     def learn(self, unit_id: UnitId, identity: Identity) -> None:
-        """We just defined this domain."""
+        """Cache the identity of a domain that was just defined."""
         self._known[unit_id] = identity
 
     def forget(self, unit_id: str) -> None:
@@ -62,11 +62,11 @@ class Looks:
         self._known.pop(unit_id, None)
 
     def reset(self) -> None:
-        """After a new connection nothing is taken for granted."""
+        """Clear the cache after a new connection."""
         self._known.clear()
 
     def is_ours(self, identity: Identity | None) -> bool:
-        """Made by this agent, for this runtime."""
+        """Return True if the domain belongs to this agent and this runtime."""
         return (
             identity is not None
             and identity.agent_id == self._host.agent_id
@@ -74,9 +74,9 @@ class Looks:
         )
 
     async def all(self) -> dict[UnitId, Found]:
-        """Every domain of ours.
+        """All domains of this agent.
 
-        What was learned while libvirt was asked is kept: two looks at once must not hide a domain from each other.
+        An identity cached during the libvirt call is kept: two concurrent looks must not hide a domain from each other.
         """
         known = frozenset(self._known)
         states, read = await self._connection.use(_read_all, known)
@@ -91,7 +91,7 @@ class Looks:
         return found
 
     async def find(self, unit_id: UnitId) -> Found | None:
-        """One domain of ours, or None."""
+        """One domain of this agent; None if there is none."""
         is_known = unit_id in self._known
         answer = await self._connection.use(_read_one, unit_id, is_known)
         if answer is None:
@@ -105,14 +105,14 @@ class Looks:
         return Found(identity, state, reason) if identity is not None and self.is_ours(identity) else None
 
     async def get(self, unit_id: UnitId) -> Found:
-        """One domain of ours; raises NotFound."""
+        """One domain of this agent. Raises NotFound."""
         found = await self.find(unit_id)
         if found is None:
             raise NotFound(f"machine {unit_id} does not exist")
         return found
 
     def identity(self, unit_id: str) -> Identity | None:
-        """Cached identity of a domain; None if it was not seen or is not ours."""
+        """Cached identity of a domain; None if it was not seen or belongs to another agent."""
         identity = self._known.get(unit_id)
         return identity if self.is_ours(identity) else None
 
@@ -121,14 +121,14 @@ class Looks:
         return uuid in self._known
 
     def state(self, unit_id: UnitId, found: Found) -> UnitState:
-        """The unit's state, from libvirt's and from whether we started it."""
+        """The unit's state, from libvirt's state and the record of its start."""
         run = self._records.run_of(unit_id)
         has_run = run.started_at_ns > 0
         was_started = has_run or (run.is_starting and unit_id not in self.starting)
         return unit_state(found.state, found.reason, was_started=was_started, has_run=has_run)
 
     def summary(self, unit_id: UnitId, found: Found) -> UnitSummary:
-        """One entry of a list."""
+        """The unit as a list entry."""
         identity = found.identity
         return UnitSummary(
             id=unit_id,
@@ -153,7 +153,7 @@ class Looks:
         ]
 
     async def status(self, unit_id: UnitId) -> UnitStatus:
-        """Everything about one unit; how it ended is written down at the first look after the end."""
+        """The full status of a unit; the first look after its end stores how it ended."""
         found = await self.get(unit_id)
         summary = self.summary(unit_id, found)
         run = await self.confirm(unit_id, found)
@@ -189,7 +189,7 @@ class Looks:
         return {}
 
     async def confirm(self, unit_id: UnitId, found: Found) -> Run:
-        """Return the unit's run; an unconfirmed start is stored as confirmed once the machine is on."""
+        """Return the unit's run; stores an unconfirmed start as confirmed once the machine is on."""
         run = self._records.run_of(unit_id)
         is_on = self.state(unit_id, found) in (UnitState.RUNNING, UnitState.PAUSED)
         if is_on and run.is_starting and unit_id not in self.starting:
@@ -200,7 +200,7 @@ class Looks:
         return run
 
     async def settle(self, unit_id: UnitId, found: Found) -> Run:
-        """The run of a machine that ended, with its end written down (once)."""
+        """The run of a machine that ended; its end is stored (once)."""
         run = self._records.run_of(unit_id)
         if run.finished_at_ns:
             return run
@@ -223,7 +223,7 @@ class Looks:
         return run
 
     async def hint(self, unit_id: UnitId, hint: str) -> None:
-        """Store the guest's event; it also corrects an exit that was stored before the event came."""
+        """Store an event of the guest; it also corrects an exit that was stored before the event came."""
         run = msgspec.structs.replace(self._records.run_of(unit_id), hint=hint)
         if run.finished_at_ns and run.reason == CRASHED:
             end = end_of(libvirt.VIR_DOMAIN_SHUTOFF_CRASHED, hint=hint)
@@ -231,7 +231,7 @@ class Looks:
         await self._records.save_run(unit_id, run)
 
     async def note(self, event: DomainEvent) -> None:
-        """Write down what only an event tells: reboots, panics, watchdogs, the moment of an end."""
+        """Store what only events show: reboots, panics, watchdogs, the time of an end."""
         unit_id = UnitId(event.uuid)
         if self.identity(unit_id) is None:
             return
@@ -258,14 +258,14 @@ class Looks:
 
 
 class Stops:
-    """Waiting for a machine to end, woken by events."""
+    """Waits for the ends of machines; events wake them."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, set[asyncio.Event]] = {}
 
     @contextlib.contextmanager
     def expect(self, unit_id: UnitId):  # type: ignore[no-untyped-def]
-        """An event that is set when something ends this unit, or the connection."""
+        """An event that is set when the unit, or the connection, ends."""
         event = asyncio.Event()
         self._waiting.setdefault(unit_id, set()).add(event)
         try:
@@ -277,7 +277,7 @@ class Stops:
                 del self._waiting[unit_id]
 
     def wake(self, unit_id: str) -> None:
-        """The unit ended."""
+        """Set the events of a unit that ended."""
         for event in self._waiting.get(unit_id, ()):
             event.set()
 
@@ -288,7 +288,7 @@ class Stops:
 
 
 def now_ns(host: Host) -> int:
-    """Wall-clock nanoseconds."""
+    """Wall-clock time in nanoseconds since the epoch."""
     return int(host.clock.now().timestamp() * 1_000_000_000)
 
 
@@ -326,7 +326,10 @@ def _read_disk_errors(handle: libvirt.virConnect, uuid: str) -> dict[str, int]:
 
 
 def _true_reason(domain: libvirt.virDomain, state: int, reason: int) -> int:
-    """libvirt forgets at its own restart why a domain is off, and keeps "saved" when the saved memory is gone."""
+    """The real reason that a domain is off.
+
+    libvirt loses it at its own restart, and keeps "saved" after the saved memory is gone.
+    """
     saved, unknown = libvirt.VIR_DOMAIN_SHUTOFF_SAVED, libvirt.VIR_DOMAIN_SHUTOFF_UNKNOWN
     if state != libvirt.VIR_DOMAIN_SHUTOFF or reason not in (saved, unknown):
         return reason

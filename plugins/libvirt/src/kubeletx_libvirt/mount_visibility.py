@@ -1,14 +1,14 @@
-"""Check that libvirt sees the shared directories of a machine as the agent does.
+"""Checks that libvirt sees the shared directories of a machine as the agent does.
 
-libvirtd may run in its own mount namespace, by its service (``PrivateMounts``, ``MountFlags``), or the
-agent may. If mounts do not propagate between them, libvirtd finds an empty directory in place of a
-volume in memory, an export or a read-only mount, and shares that without an error. So before each start the agent
-checks each place in libvirtd's view, through ``/proc/<libvirtd>/root``.
+libvirtd may run in its own mount namespace, by its service (``PrivateMounts``, ``MountFlags``), or the agent may. If
+mounts do not propagate between them, libvirtd finds an empty directory in place of a volume in memory, an export or a
+read-only mount, and shares that without an error. So before each start the agent checks each place in libvirtd's view,
+through ``/proc/<libvirtd>/root``.
 
 The kernel identifies libvirtd: it adds the sender's process id to an answer on a unix socket (SCM_CREDENTIALS,
-unix(7)). The credentials of the socket itself (SO_PEERCRED) are its creator's, which with socket activation
-is systemd. The check is skipped where libvirt is reached over TCP or ssh, where its process is in
-another pid namespace, or where the agent is not root. Blocking.
+unix(7)). The credentials of the socket itself (SO_PEERCRED) are its creator's, which with socket activation is systemd.
+The check is skipped where libvirt is reached over TCP or ssh, where its process is in another pid namespace, or where
+the agent is not root. Blocking.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _CREDENTIALS: Final = struct.Struct("3i")
 
 
 def socket_of(url: str, run: Path = RUN) -> Path | None:
-    """The unix socket that libvirt takes for this URL; None: another way, or a session of some user."""
+    """The unix socket that libvirt uses for this URL; None for other transports and for a user's session."""
     parts = urlsplit(url)
     asked = parse_qs(parts.query)
     if parts.scheme not in ("qemu", "qemu+unix") or parts.hostname or parts.path != "/system":
@@ -73,7 +73,7 @@ def find_daemon(path: Path, proc: Path = PROC) -> int | None:
 
 
 def check_visibility(shares: Sequence[Share], pid: int, proc: Path = PROC) -> None:
-    """Raises Conflict for a share that process `pid` does not see as we do; says what it sees, and the cure."""
+    """Raise Conflict for a share that process `pid` sees differently from the agent; names what it sees and the fix."""
     for share in shares:
         if found := _difference(share, proc / str(pid) / "root"):
             raise Conflict(
@@ -108,7 +108,10 @@ def _difference(share: Share, root: Path) -> str:
 
 
 def _answering(path: Path) -> int:
-    """Ask something that changes nothing, and take leave, as libvirtd would complain of a lost connection else."""
+    """Process id of the answering libvirtd.
+
+    Sends a harmless request and closes properly, as libvirtd would otherwise log a lost connection.
+    """
     with socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(_SECONDS)
         asking.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)

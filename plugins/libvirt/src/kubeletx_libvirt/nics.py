@@ -1,9 +1,9 @@
-"""Attach and detach network interfaces of a running machine (`SupportsNics`).
+"""Attaches and detaches network interfaces of a running machine (`SupportsNics`).
 
-The definition has the wanted interfaces, the running domain the present ones; an interface is found
-in both by its alias (`network.interface_xml`). In both: attached. Only in the definition: attaching. Only in the
-running domain: detaching, until the guest releases it and libvirt sends the device-removed event.
-The pod's spec of an interface (network, port, address) is kept in `UnitRecord.nics`.
+The definition has the wanted interfaces, the running domain the present ones; an interface is found in both by its
+alias (`network.interface_xml`). In both: attached. Only in the definition: attaching. Only in the running domain:
+detaching, until the guest releases it and libvirt sends the device-removed event. The pod's spec of an interface
+(network, port, address) is kept in `UnitRecord.nics`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kubeletx_libvirt.units import Units
 
 DETACH_SECONDS = 12.0
 ASK_AGAIN_SECONDS = 5.5
-"""Seconds until a second unplug request: QEMU refuses one for 5 s; a booting guest ignores the first."""
+"""Seconds until a second unplug request: QEMU refuses one within 5 s; a booting guest ignores the first."""
 _NO_POD_LINK = GuestLink(name="eth0", kind=LinkKind.BRIDGE, source="", mac="")
 
 
@@ -61,7 +61,7 @@ class Nics:
         self._removals = Stops()
 
     async def attach_nic(self, unit_id: UnitId, nic: Nic) -> None:
-        """Plug it in; a name that is there already succeeds."""
+        """Attach an interface; succeeds if the name exists already."""
         async with self._units.alone(unit_id):
             found = await self._looks.get(unit_id)
             live, kept = await self._aliases(unit_id)
@@ -76,7 +76,10 @@ class Nics:
             await self._connection.use(_attach, unit_id, interface_xml(link), to_live, to_kept)
 
     async def detach_nic(self, unit_id: UnitId, name: str) -> None:
-        """Take it out of the definition and ask the guest; returns when it let go, or was asked twice."""
+        """Remove the interface from the definition and request its unplug.
+
+        Returns when the guest has released it, or was asked twice.
+        """
         async with self._units.alone(unit_id):
             found = await self._looks.find(unit_id)
             if found is None:
@@ -102,7 +105,7 @@ class Nics:
         return list_interfaces(live, kept, said, await self._links.find(found.identity.uid))
 
     def note(self, event: DomainEvent) -> None:
-        """The guest let go of a device."""
+        """Handle an event: the guest released a device."""
         if event.kind == "device-removed":
             self._removals.wake(event.uuid)
 
@@ -126,7 +129,7 @@ class Nics:
         return False
 
     async def _aliases(self, unit_id: UnitId) -> tuple[dict[str, str] | None, dict[str, str]]:
-        """Interfaces of what runs (None: it is off) and of the definition."""
+        """Interfaces of the running domain (None: it is off) and of the definition."""
         is_on, now, then = await self._connection.use(_read_both, unit_id)
         return (interface_aliases(now) if is_on else None), interface_aliases(then)
 
@@ -186,9 +189,9 @@ def list_interfaces(
     said: Mapping[str, Nic],
     own: GuestLink | None = None,
 ) -> list[NicStatus]:
-    """`live`: alias to MAC of what runs, None when it is off; `kept`: of the definition; `said`: the pod's words.
+    """Build the list. `live`: alias → MAC of the running domain, None when it is off; `kept`: of the definition.
 
-    `own`: the pod network's link, whose addresses no word of the pod tells.
+    `said`: name → the pod's spec of the interface. `own`: the pod network's link, whose addresses are in no spec.
     """
     listed = []
     for alias, mac in {**kept, **(live or {})}.items():
@@ -214,7 +217,7 @@ def list_interfaces(
 
 
 def _is_own(nic: Nic, mac: str, own: GuestLink) -> bool:
-    """Compare by MAC address, or by name if a port set another address."""
+    """Return True for the pod network's interface: by MAC address, or by name if a port set another address."""
     return mac.lower() == own.mac.lower() or (nic.name == own.name and not nic.network)
 
 

@@ -1,4 +1,4 @@
-"""Registers the kind ``libvirt``; what it needs is imported when an endpoint of it is made."""
+"""Registers the kind ``libvirt``; its imports happen when an endpoint is made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARAMETERS = ("root", "socket", "mode", "keyfile", "no_verify", "no_tty", "known
 
 @hookimpl
 def kubeletx_register_runtimes(register: RegisterRuntime) -> None:
-    """Machines of any libvirt URI of this machine."""
+    """Register the kind for all libvirt URIs of this machine."""
     register(
         KIND,
         make_runtime,
@@ -27,8 +27,10 @@ def kubeletx_register_runtimes(register: RegisterRuntime) -> None:
 
 
 def make_runtime(endpoint: Endpoint, settings: Settings | None, host: Host) -> Runtime:
-    """The runtime of one endpoint; does not connect. Raises InvalidConfig for a libvirt of another machine, and for an
-    embedded driver without a directory."""
+    """Make the runtime of one endpoint; does not connect.
+
+    Raises InvalidConfig for a libvirt of another machine, and for an embedded driver without a directory.
+    """
     refuse_remote(endpoint)
     refuse_without_root(endpoint)
     from kubeletx_libvirt.runtime import LibvirtRuntime

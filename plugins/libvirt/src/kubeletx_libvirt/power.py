@@ -33,7 +33,7 @@ from kubeletx_libvirt.units import ASK_AGAIN_SECONDS, Units, pause_domain, resum
 log = structlog.get_logger(__name__)
 
 REBOOT_SECONDS = 15.0
-"""A guest that did not reboot by then, because it boots, hangs or ignores it, is reset."""
+"""Time after which a guest that did not reboot (it boots, hangs or ignores the request) is reset."""
 RESET_SECONDS = 10.0
 _AGENT_REBOOT = '{"execute":"guest-shutdown","arguments":{"mode":"reboot"}}'
 
@@ -51,16 +51,16 @@ class Power:
         self._units = units
         self._delayed: dict[UnitId, asyncio.Task[None]] = {}
         self.reboots = Stops()
-        """Woken after a guest's reboot was counted."""
+        """Events set when a guest's reboot was counted."""
 
     async def open(self) -> None:
-        """Take up the reboots that were to come when the agent ended."""
+        """Resume the delayed reboots that were pending when the agent ended."""
         for unit_id, run in list(self._records.runs.items()):
             if run.reboot_at_ns and unit_id not in self._delayed:
                 self._plan_reboot(unit_id, run.reboot_at_ns)
 
     async def close(self) -> None:
-        """Reboots that are to come stay written down."""
+        """Stop; delayed reboots stay stored."""
         delayed, self._delayed = self._delayed, {}
         for task in delayed.values():
             task.cancel()
@@ -78,7 +78,7 @@ class Power:
             await self._since_now(unit_id)
 
     async def resume(self, unit_id: UnitId) -> None:
-        """Let a paused machine run; boot a suspended one from its saved memory."""
+        """Continue a paused machine; restore a suspended one from its saved memory."""
         state, found = await self._look(unit_id)
         if state is UnitState.SUSPENDED:
             await self._units.start(unit_id)
@@ -104,13 +104,13 @@ class Power:
             await self._since_now(unit_id)
 
     async def power_off(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """Ask the guest to shut down, wait, then pull the plug; a suspended machine comes back first."""
+        """Request a shutdown, wait, then switch off; a suspended machine is restored first."""
         await self._looks.get(unit_id)
         await self.forget_reboot(unit_id)
         await self._units.stop(unit_id, grace_seconds)
 
     async def reboot(self, unit_id: UnitId, delay_seconds: float) -> None:
-        """Now: returns when the guest has rebooted. With a delay: returns when it is written down."""
+        """Reboot. Without a delay: returns when the guest has rebooted. With one: returns when the request is stored."""
         if delay_seconds <= 0:
             await self._reboot(unit_id)
             return
@@ -123,7 +123,7 @@ class Power:
         self._plan_reboot(unit_id, at_ns)
 
     async def forget_reboot(self, unit_id: UnitId) -> None:
-        """The machine is to be off or to go: a reboot that is still to come does not come."""
+        """Cancel a delayed reboot: the machine is to be off or removed."""
         if (task := self._delayed.pop(unit_id, None)) is not None:
             task.cancel()
         run = self._records.run_of(unit_id)
@@ -207,7 +207,7 @@ def _refuse(found: Found, state: UnitState) -> NoReturn:
 
 
 def read_definition(handle: libvirt.virConnect, uuid: str, inactive: bool = False) -> str:
-    """The domain's XML: of what runs, or of the next start."""
+    """The domain's XML: of the running machine, or of the next start (`inactive`)."""
     flags = libvirt.VIR_DOMAIN_XML_INACTIVE if inactive else 0
     return str(handle.lookupByUUIDString(uuid).XMLDesc(flags))
 

@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 
 class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """`is_ready`: everything it needs was made. `ips`: addresses without prefix length."""
+    """Record of a sandbox. `is_ready`: everything it needs was made. `ips`: addresses without prefix length."""
 
     spec: SandboxSpec
     created_at_ns: int
@@ -40,7 +40,7 @@ class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """`resources`: what was granted, in the words of `UnitStatus.resources`. `asked`: the last resize, or None.
+    """Record of a unit. `resources`: what was granted, as in `UnitStatus.resources`. `asked`: the last resize, or None.
 
     `nics`: the extra interfaces as last changed; None: those of the spec.
     """
@@ -54,9 +54,9 @@ class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a machine, from a start to an end.
 
-    `is_starting`: the start was begun at `since_ns` and not confirmed. `hint`: what the guest did before it ended
-    (Watchdog, GuestPanicked), from an event. `reboot_at_ns`: a reboot that is still to come; 0: none.
-    `boot_id`: the guest's own, as last read; empty: not read since the last start or reboot.
+    `is_starting`: the start was begun at `since_ns` and is not confirmed. `hint`: the guest's event before its end
+    (Watchdog, GuestPanicked). `reboot_at_ns`: time of a delayed reboot; 0: none. `boot_id`: the guest's own, as last
+    read; empty: not read since the last start or reboot.
     """
 
     is_starting: bool = False
@@ -76,7 +76,7 @@ class Records:
     """All records of one runtime."""
 
     def __init__(self, host: Host) -> None:
-        """Files lie below the host's state directory."""
+        """The files are below the host's state directory."""
         self._host = host
         self.directory = host.state_directory
         self.sandboxes: dict[SandboxId, SandboxRecord] = {}
@@ -87,21 +87,21 @@ class Records:
         self._writing = asyncio.Lock()
 
     async def load(self) -> None:
-        """Read everything, once."""
+        """Read all records, once."""
         if not self._is_loaded:
             await self._host.blocking(self._load)
             self._is_loaded = True
 
     def sandbox_directory(self, sandbox_id: SandboxId) -> Path:
-        """Files of one sandbox."""
+        """Directory of one sandbox's files."""
         return self.directory / "sandboxes" / sandbox_id
 
     def unit_directory(self, unit_id: UnitId) -> Path:
-        """Files of one unit: records and seed."""
+        """Directory of one unit's files: records and seed."""
         return self.directory / "units" / unit_id
 
     async def list_unit_directories(self) -> list[UnitId]:
-        """Units that have a directory, with any content."""
+        """Units that have a directory, whatever it contains."""
         return await self._host.blocking(_names, self.directory / "units")
 
     def run_of(self, unit_id: UnitId) -> Run:
@@ -111,7 +111,10 @@ class Records:
     async def save_sandbox(
         self, sandbox_id: SandboxId, record: SandboxRecord, *, must_last: bool = True
     ) -> None:
-        """Write, then remember. Unless it `must_last`, a full disk is no error: an end must not wait for room."""
+        """Write the record, then update memory.
+
+        Without `must_last` a full disk is no error: an end must not wait for space.
+        """
         try:
             await self._host.blocking(_write, self.sandbox_directory(sandbox_id) / "record.json", record)
         except OSError as error:
@@ -121,7 +124,7 @@ class Records:
         self.sandboxes[sandbox_id] = record
 
     async def save_unit(self, unit_id: UnitId, record: UnitRecord, *, is_new: bool = False) -> None:
-        """Write, then remember. What concerns a unit that was forgotten meanwhile is passed over, unless it `is_new`."""
+        """Write the record, then update memory. A unit that was removed meanwhile is ignored, unless it `is_new`."""
         if is_new:
             self._gone.pop(unit_id, None)
         async with self._writing:
@@ -130,11 +133,11 @@ class Records:
                 self.units[unit_id] = record
 
     async def save_run(self, unit_id: UnitId, run: Run) -> None:
-        """Remember, then write: a look in between already sees it.
+        """Update memory, then write: a look in between already sees the run.
 
-        One write at a time, always of the newest: events and calls write about the same unit. Nothing is written
-        about a unit that was forgotten: a look or an event that began before would bring its directory back. A full
-        disk is no error: what is removed to make room ends too, and only history is lost.
+        One write at a time, always of the newest run: events and calls write about the same unit. Nothing is written
+        for a unit that was removed: a look or event that began before would bring its directory back. A full disk is no
+        error: a machine that is removed to make room must end too, and only history is lost.
         """
         if unit_id in self._gone:
             return
@@ -151,12 +154,12 @@ class Records:
                 log.warning("Failed to record the run of a machine", unit=unit_id, err=error.strerror)
 
     async def forget_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Remove its files."""
+        """Remove the sandbox's files and record."""
         await self._host.blocking(_remove_tree, self.sandbox_directory(sandbox_id))
         self.sandboxes.pop(sandbox_id, None)
 
     async def forget_unit(self, unit_id: UnitId) -> None:
-        """Remove its files, the seed included. It is known until they are gone, so that this can be repeated."""
+        """Remove the unit's files, including the seed. It stays known until they are gone, so that a retry finds it."""
         self._gone[unit_id] = None
         if len(self._gone) > _REMEMBERED:
             del self._gone[next(iter(self._gone))]
@@ -176,7 +179,7 @@ class Records:
 
 _NO_RUN = Run()
 _REMEMBERED = 1000
-"""Forgotten units, the oldest of which no look or event can be about any more."""
+"""Removed units that are remembered; no look or event that is still running can be about older ones."""
 
 
 def _read_all(parent: Path, name: str, kind: type[T]) -> Iterator[tuple[str, T]]:

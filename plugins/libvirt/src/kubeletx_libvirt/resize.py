@@ -1,13 +1,13 @@
-"""The size of a machine that runs (`SupportsResize`).
+"""Resizes a running machine (`SupportsResize`).
 
-Processors come and go by hotplug up to the maximum that the machine was made with; memory moves by the balloon
-below its maximum. Both need the guest: it may give back later, in part, or never. So `update_resources` writes
-down what was asked (`UnitRecord.asked`), starts the change in the running domain and in its definition, and
-returns; what was granted (`UnitRecord.resources`) is read from libvirt then, and again after every event that
-tells of a processor or of memory that went or came, until it is what was asked.
+Processors are hotplugged up to the maximum that the machine was made with; memory changes by the balloon below its
+maximum. Both need the guest: it may give back later, in part, or never. So `update_resources` stores the request
+(`UnitRecord.asked`), starts the change in the running domain and in its definition, and returns; the granted size
+(`UnitRecord.resources`) is read from libvirt then, and after every event about processors or memory, until it equals
+the request.
 
-An emulated guest (domain type `qemu`) only gets processors: QEMU's emulation cannot take one away without a
-danger to the guest, so that is refused before anything is changed.
+An emulated guest (domain type `qemu`) only gets processors: QEMU's emulation cannot safely remove one, so that is
+refused before anything is changed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Resizes:
         self._units = units
 
     async def update_resources(self, unit_id: UnitId, resources: Resources) -> None:
-        """Ask for the new size. None in `resources` leaves that part as it is."""
+        """Request the new size. None in `resources` leaves that part unchanged."""
         async with self._units.alone(unit_id):
             found = await self._looks.get(unit_id)
             record = self._records.units[unit_id]
@@ -62,12 +62,12 @@ class Resizes:
             await self.measure(unit_id)
 
     async def note(self, event: DomainEvent) -> None:
-        """A processor or memory came or went: what is granted changed."""
+        """Handle an event about processors or memory: the granted size changed."""
         if event.kind in ("memory", "device-removed"):
             await self.catch_up(UnitId(event.uuid))
 
     async def catch_up(self, unit_id: UnitId) -> None:
-        """Look for a size that was granted while neither events nor calls told of it."""
+        """Read a granted size again in the background, for changes without an event."""
         if self._is_awaited(unit_id):
             await self.measure(unit_id)
 
@@ -92,7 +92,7 @@ class Resizes:
         )
 
     async def measure(self, unit_id: UnitId) -> None:
-        """Write down what the machine has now."""
+        """Store the machine's present size."""
         record = self._records.units.get(unit_id)
         if record is None:
             return
@@ -104,7 +104,7 @@ class Resizes:
 
 
 def merged(old: Resources, new: Resources) -> Resources:
-    """`old` with what `new` names."""
+    """`old` with the values that `new` sets."""
     said: dict[str, Any] = {
         field: value
         for field in ("cpu_shares", "memory_limit_bytes", "memory_request_bytes")
@@ -117,7 +117,7 @@ def merged(old: Resources, new: Resources) -> Resources:
 
 
 def check_within(size: Size, made_with: dict[str, int]) -> None:
-    """Raises InvalidPod for more than the machine was made for."""
+    """Raise InvalidPod for more than the machine's maximums."""
     most_vcpus, most_memory = made_with.get("max_vcpus", 0), made_with.get("max_memory_bytes", 0)
     if most_vcpus and size.vcpus > most_vcpus:
         raise InvalidPod(
@@ -150,9 +150,9 @@ def refusal(text: str, size: Size) -> str | None:
 
 
 def granted_now(record: UnitRecord, seen: dict[str, int]) -> dict[str, int]:
-    """`UnitStatus.resources`: what libvirt shows, in the words of the contract.
+    """`UnitStatus.resources` from libvirt's figures.
 
-    A CPU limit is granted when the guest has the processors for it; before, it is the whole processors it has.
+    A CPU limit counts as granted when the guest has the processors for it; before, the number of its processors is.
     """
     resources = record.resources | seen
     asked = record.asked or record.spec.resources

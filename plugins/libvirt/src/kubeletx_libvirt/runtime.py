@@ -92,7 +92,7 @@ class LibvirtRuntime:
     """Machines of one libvirt URI."""
 
     def __init__(self, endpoint: Endpoint, settings: Settings, host: Host) -> None:
-        """The shape of every factory: no I/O here."""
+        """Does no I/O, as for every factory."""
         self.host = host
         self.settings = settings
         self.endpoint = endpoint
@@ -184,7 +184,7 @@ class LibvirtRuntime:
         self._listeners: set[asyncio.Queue[RuntimeEvent | None]] = set()
 
     async def open(self) -> None:
-        """Connect, read what is known, listen; the check for KVM goes on beside."""
+        """Connect, read the records, and listen; the check of KVM runs in the background."""
         await self.records.load()
         await self.images.open()
         await self.connection.open()
@@ -199,7 +199,7 @@ class LibvirtRuntime:
         await self._look_at_boots()
 
     async def close(self) -> None:
-        """Disconnect; the machines go on."""
+        """Disconnect; the machines run on."""
         pump, kvm, group = self._pump, self._kvm, self._group
         self._pump = self._kvm = self._group = None
         await self.crashed_guests.close()
@@ -217,7 +217,7 @@ class LibvirtRuntime:
                     await task
 
     def traits(self) -> Traits:
-        """Machines that survive the agent; the emulator writes their consoles to a raw log file."""
+        """Traits: machines survive the agent; the emulator writes their consoles to a raw log file."""
         return Traits(
             details=("machine",),
             log_mode=LogMode.RAW_FILE,
@@ -227,16 +227,16 @@ class LibvirtRuntime:
         )
 
     def capability(self, protocol: type[T]) -> T | None:
-        """Each ability has its part."""
+        """The part that implements the protocol; None if there is none."""
         return next((part for part in self._parts if isinstance(part, protocol)), None)
 
     async def version(self) -> RuntimeVersion:
-        """libvirt's version; the driver's (QEMU's) as API version."""
+        """libvirt's version; QEMU's as API version."""
         library, driver = await self.connection.use(_versions)
         return RuntimeVersion(name="libvirt", version=_dotted(library), api_version=_dotted(driver))
 
     async def health(self) -> RuntimeHealth:
-        """Report whether libvirt answers and the pod network exists."""
+        """Health: libvirt answers, and the pod network exists."""
         await self.connection.use(_ping)
         problem = await self._network_problem()
         condition = RuntimeCondition(
@@ -259,7 +259,7 @@ class LibvirtRuntime:
     # --- sandboxes ---
 
     async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
-        """The pod's record, then its network."""
+        """Make the pod's record, then its network."""
         sandbox_id = SandboxId(f"{hashlib.sha256(spec.uid.encode()).hexdigest()[:24]}-{spec.attempt}")
         record = self.records.sandboxes.get(sandbox_id)
         if record is not None and record.is_ready:
@@ -275,7 +275,7 @@ class LibvirtRuntime:
         return sandbox_id
 
     async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Power off what runs in it; give its addresses and ports back."""
+        """Power off the sandbox's machine; release its addresses and ports."""
         await self._power_off(sandbox_id)
         await self._release(sandbox_id)
 
@@ -298,7 +298,7 @@ class LibvirtRuntime:
         await self.records.forget_sandbox(sandbox_id)
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
-        """From the records; raises Unavailable like every other look when libvirt does not answer."""
+        """List the sandboxes from the records; raises Unavailable if libvirt does not answer, as every look."""
         self.connection.get_handle()
         return [
             _summary(sandbox_id, record, is_linked=self._is_linked(record))
@@ -307,7 +307,7 @@ class LibvirtRuntime:
         ]
 
     async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
-        """Everything about one sandbox."""
+        """The full status of a sandbox."""
         self.connection.get_handle()
         record = self.records.sandboxes.get(sandbox_id)
         if record is None:
@@ -326,33 +326,33 @@ class LibvirtRuntime:
         return await self.units.create(sandbox_id, spec, sandbox)
 
     async def start_unit(self, unit_id: UnitId) -> None:
-        """Boot it."""
+        """Boot the machine."""
         await self.units.start(unit_id)
 
     async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """Ask through guest agent or power button, wait, power off."""
+        """Request a shutdown through guest agent or power button, wait, power off."""
         await self.power.forget_reboot(unit_id)
         await self.units.stop(unit_id, grace_seconds)
 
     async def remove_unit(self, unit_id: UnitId) -> None:
-        """The domain and all that belongs to it alone."""
+        """Remove the domain and everything that belongs to it alone."""
         await self.power.forget_reboot(unit_id)
         await self.units.remove(unit_id)
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
-        """Our domains."""
+        """The agent's domains."""
         found = await self.looks.all()
         self.crashed_guests.see(found)
         return self.looks.summaries(found, match)
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:
-        """Everything about one machine."""
+        """The full status of a machine."""
         return await self.looks.status(unit_id)
 
     # --- events ---
 
     async def events(self) -> AsyncIterator[RuntimeEvent]:
-        """Yield events of our domains, after storing the state that only they carry."""
+        """Yield events of the agent's domains, after storing the state that only they carry."""
         self.connection.get_handle()
         queue: asyncio.Queue[RuntimeEvent | None] = asyncio.Queue()
         self._listeners.add(queue)
@@ -424,7 +424,7 @@ class LibvirtRuntime:
             await self.units.stop(unit_id, 0)
 
     async def _release(self, sandbox_id: SandboxId) -> None:
-        """The network of the sandbox's pod, unless another one of the pod still needs it."""
+        """Release the network of the sandbox's pod, unless another sandbox of the pod still needs it."""
         record = self.records.sandboxes.get(sandbox_id)
         if record is None or record.is_stopped:
             return
@@ -442,7 +442,7 @@ class LibvirtRuntime:
         return not record.ips or record.is_stopped or self.links.is_there(record.spec.uid)
 
     async def _adopt(self) -> None:
-        """Records that were lost come back from the domains; what belongs to no domain or pod any more goes."""
+        """Rebuild lost records from the domains, and remove files of domains and pods that are gone."""
         all_found = await self.looks.all()
         self.crashed_guests.see(all_found)
         for unit_id, found in all_found.items():
@@ -465,14 +465,14 @@ class LibvirtRuntime:
                     await self.links.serve(record.spec.uid)
 
     async def _sweep_units(self, found: Mapping[UnitId, Found]) -> None:
-        """Files of machines that are gone: a crash between two steps left them, or the domain was taken away."""
+        """Remove files of machines that are gone, after a crash between two steps or a removal by others."""
         for unit_id in await self.records.list_unit_directories():
             if unit_id not in found:
                 with contextlib.suppress(KubeletxError):  # the next `open` tries again
                     await self.units.sweep(unit_id)
 
     async def _sweep_links(self) -> None:
-        """Give back what pods have that are known no more: a crash between two steps left it."""
+        """Release links of unknown pods, after a crash between two steps."""
         known = {record.spec.uid for record in self.records.sandboxes.values() if not record.is_stopped}
         for uid in await self.links.list_uids():
             if uid not in known:
@@ -480,8 +480,10 @@ class LibvirtRuntime:
                     await self.links.release(uid)
 
     async def _emulator_gid(self) -> int | None:
-        """The group in which emulators need to reach their disks; asked for once, since libvirt first looks at all
-        emulators of the node, which takes a minute where it never did."""
+        """The group in which emulators need to reach their disks.
+
+        Read only once, since libvirt then first checks all emulators of the node, which takes a minute if it never did.
+        """
         if self._group is None or (
             self._group.done() and (self._group.cancelled() or self._group.exception())
         ):
@@ -512,7 +514,7 @@ class LibvirtRuntime:
         return [unit_id for unit_id, one in found.items() if one.identity.sandbox_id == sandbox_id]
 
     def _recorded_units_of(self, sandbox_id: SandboxId) -> list[UnitId]:
-        """Units with a record; a unit's id derives from its key."""
+        """Units of the sandbox that have a record."""
         agent_id, runtime = self.host.agent_id, self.endpoint.name
         return [
             unit_id
@@ -552,7 +554,7 @@ class LibvirtRuntime:
 
 
 def _summary(sandbox_id: SandboxId, record: SandboxRecord, *, is_linked: bool) -> SandboxSummary:
-    """A pod that lost its place in the network is not ready: the host makes the next attempt."""
+    """The sandbox as a list entry; one whose network is lost is not ready, so that the host makes a new one."""
     spec = record.spec
     is_ready = record.is_ready and not record.is_stopped and is_linked
     return SandboxSummary(

@@ -30,7 +30,7 @@ from kubeletx_libvirt.binds import bind, mounts_below, remove_place, unbind
 from kubeletx_libvirt.cloudinit import GuestMount
 
 VIRTIOFSD: Final = ("/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd")
-"""Paths on Debian: from the package virtiofsd in trixie, from qemu-system-common before."""
+"""Paths of virtiofsd on Debian: package virtiofsd in trixie, qemu-system-common before."""
 _9P_OPTIONS: Final = "trans=virtio,version=9p2000.L,msize=262144"
 
 
@@ -42,10 +42,10 @@ class ShareKind(enum.Enum):
 
 
 class Share(Spec, frozen=True, kw_only=True):
-    """One shared directory. `origin`: the mount's source. `directory`: the shared one, `origin` itself or a prepared one.
+    """One shared directory. `origin`: the mount's source. `directory`: the shared one, `origin` or a prepared one.
 
-    `volume`: its name. `file`: the name in `directory` of a single file. `squash`: all files get the emulator's user in
-    the guest, since only root can change owners.
+    `volume`: its name. `file`: the name in `directory` of a single file. `squash`: in the guest all files belong to the
+    emulator's user, since only root can change owners.
     """
 
     volume: str
@@ -70,7 +70,7 @@ class Share(Spec, frozen=True, kw_only=True):
 
 
 def find_virtiofsd() -> str | None:
-    """The program, or None where shares have to be 9p."""
+    """Path of the program; None: shares use 9p."""
     return next((path for path in VIRTIOFSD if os.access(path, os.X_OK)), None)
 
 
@@ -120,9 +120,9 @@ def find_files(mounts: Sequence[Mount]) -> frozenset[str]:
 
 
 def prepare_shares(shares: Sequence[Share]) -> None:
-    """Make the bind mounts that are missing; may be repeated, after a restart of the node too. Blocks.
+    """Make missing bind mounts; idempotent, also after a restart of the node. Blocks.
 
-    Raises Unavailable when a source is not there or the kernel refuses.
+    Raises Unavailable if a source is missing or the kernel refuses.
     """
     for share in shares:
         if share.is_prepared:
@@ -162,9 +162,9 @@ def _bind(origin: str, point: Path, mounted: Mapping[str, bool], *, aside: Path 
 
 
 def release_shares(directory: Path) -> None:
-    """Take away all bind mounts below `directory`, and the directory itself; succeeds if there is none. Blocks.
+    """Unmount all bind mounts below `directory`, and remove it; succeeds if there is none. Blocks.
 
-    Only what is empty is removed, so that nothing of a volume ever is.
+    Only empty directories are removed, so that no data of a volume is.
     """
     for point in sorted(mounts_below(directory), reverse=True):
         unbind(point)
@@ -179,7 +179,7 @@ def release_shares(directory: Path) -> None:
 
 
 def closed_share(shares: Sequence[Share], problem: str) -> Share | None:
-    """The one that an emulator could not open, when libvirt's words for a failed start say so."""
+    """The share that an emulator could not open, by libvirt's message of a failed start; None if it is another problem."""
     if "Permission denied" not in problem:
         return None
     return next((share for share in shares if f"'{share.directory}'" in problem), None)
@@ -198,14 +198,14 @@ def share_xml(share: Share) -> str:
 
 
 def memory_backing_xml(shares: Sequence[Share]) -> str:
-    """The domain's ``<memoryBacking>``, or nothing: virtiofsd reads and writes the guest's memory."""
+    """The domain's ``<memoryBacking>``, or an empty text; virtiofsd accesses the guest's memory."""
     if not any(share.kind is ShareKind.VIRTIOFS for share in shares):
         return ""
     return "<memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>"
 
 
 def guest_mounts(shares: Sequence[Share]) -> tuple[GuestMount, ...]:
-    """Mounts in the guest, in this order."""
+    """The guest's mounts of the shares, in the same order."""
     return tuple(
         GuestMount(
             tag=share.tag,

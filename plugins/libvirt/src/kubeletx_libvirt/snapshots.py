@@ -1,9 +1,9 @@
 """Internal qcow2 snapshots of a machine (`SupportsSnapshots`, DECISIONS 33).
 
-A snapshot of a running guest always includes its memory: libvirt has no other internal snapshots. A snapshot
-requested without memory is taken while the guest agent freezes the guest's file systems, and is marked; at
-its restore the guest is reset, so that it boots from the old disk. That needs a guest agent; without it the
-machine must be off or paused. A snapshot that QEMU cannot make is refused with the reason first.
+A snapshot of a running guest always includes its memory: libvirt has no other internal snapshots. A snapshot requested
+without memory is taken while the guest agent freezes the guest's file systems, and is marked; at its restore the guest
+is reset, so that it boots from the old disk. That needs a guest agent; without it the machine must be off or paused. A
+snapshot that QEMU cannot make is refused before, with the reason.
 
 The mark is in the snapshot's description, with the machine's power state: libvirt keeps it with the snapshot.
 """
@@ -52,7 +52,7 @@ class Snapshots:
         units: Units,
         measure: Callable[[UnitId], Awaitable[None]],
     ) -> None:
-        """`measure`: write down the machine's size, which a restored snapshot brings back too."""
+        """`measure`: stores the machine's size, which a restored snapshot changes too."""
         self._measure = measure
         self._host = host
         self._connection = connection
@@ -61,7 +61,7 @@ class Snapshots:
         self._units = units
 
     async def create_snapshot(self, unit_id: UnitId, name: str, memory: bool) -> SnapshotStatus:
-        """Make one; the guest stands still meanwhile."""
+        """Make a snapshot; the guest is stopped meanwhile."""
         async with self._units.alone(unit_id):
             found = await self._looks.get(unit_id)
             state = self._looks.state(unit_id, found)
@@ -81,12 +81,12 @@ class Snapshots:
             return made
 
     async def list_snapshots(self, unit_id: UnitId) -> Sequence[SnapshotStatus]:
-        """Oldest first."""
+        """Snapshots of the machine, oldest first."""
         await self._looks.get(unit_id)
         return sorted(await self._connection.use(_list, unit_id), key=lambda one: one.created_at_ns)
 
     async def restore_snapshot(self, unit_id: UnitId, name: str) -> None:
-        """With memory the guest goes on where it was; without, it stays off or boots from the old disk."""
+        """Restore a snapshot. With memory the guest continues; without, it stays off or boots from the old disk."""
         async with self._units.alone(unit_id):
             found = await self._looks.get(unit_id)
             wanted = await self._find(unit_id, name)
@@ -106,7 +106,7 @@ class Snapshots:
             await self._measure(unit_id)
 
     async def delete_snapshot(self, unit_id: UnitId, name: str) -> None:
-        """Forget it; those made on it stay."""
+        """Delete a snapshot; later ones stay."""
         async with self._units.alone(unit_id):
             if await self._looks.find(unit_id) is not None:
                 await self._connection.use(_delete, unit_id, name)
@@ -116,7 +116,7 @@ class Snapshots:
         return next((one for one in listed if one.name == name), None)
 
     async def _run_after(self, unit_id: UnitId, old: Run, with_memory: bool) -> Run:
-        """The same run goes on if the machine is on as before; a new one began if it was off or boots from its disk."""
+        """The run after a restore: the same one if the machine is on as before, else a new one."""
         found = await self._looks.get(unit_id)
         now = now_ns(self._host)
         is_on = found.state != libvirt.VIR_DOMAIN_SHUTOFF
@@ -128,7 +128,7 @@ class Snapshots:
 
 
 def refusal(text: str, state: UnitState, memory: bool) -> str | None:
-    """Reason a machine with this XML cannot be saved now; None if it can."""
+    """Reason a snapshot of a machine with this XML cannot be made now; None if it can."""
     if state is UnitState.SUSPENDED:
         return "it is suspended; resume it first"
     if memory and not state.is_alive:
@@ -142,7 +142,7 @@ def refusal(text: str, state: UnitState, memory: bool) -> str | None:
 
 
 def snapshot_xml(name: str, disks: Sequence[DiskSeen], *, running: bool, memory: bool) -> str:
-    """The text for snapshotCreateXML."""
+    """The XML for snapshotCreateXML."""
     root = ElementTree.Element("domainsnapshot")
     ElementTree.SubElement(root, "name").text = name
     if not memory:

@@ -1,10 +1,9 @@
 """Usage of all machines, without a call to any emulator.
 
-Usage is the machine's cost to the node: processor time and resident memory of the emulator (`emulators`), and
-the blocks of its root disk. The guest's own report (through the balloon) is only the
-memory still available to it; the guest updates it every few seconds, and libvirt asks each emulator for it, so it is
-fetched in the background, for the next list. libvirt measures machines whose emulator is not found here. Missing
-figures are None.
+Usage is the machine's cost to the node: CPU time and resident memory of the emulator (`emulators`), and the blocks of
+its root disk. The guest's own report (through the balloon) is only the memory still available to it; the guest updates
+it every few seconds, and libvirt queries each emulator for it, so it is fetched in the background, for the next list.
+libvirt measures machines whose emulator is not found here. Missing figures are None.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from kubeletx_libvirt.looks import Looks, now_ns
 from kubeletx_libvirt.network.names import guest_device
 
 GUEST_SECONDS = 10.0
-"""Interval of the guests' memory reports (`domain.xml`)."""
+"""Interval of the guests' memory reports (set in `domain.xml`)."""
 _POD_INTERFACE = "eth0"
 _COUNTERS = tuple(
     f"{way}_{what}" for way in ("rx", "tx") for what in ("bytes", "packets", "errors", "dropped")
 )
 _ACTIVE = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE | libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
-"""NOWAIT: a machine that is busy with a long job gives fewer figures instead of holding up all others."""
+"""Flags of the query. NOWAIT: a machine busy with a long job gives fewer figures instead of blocking the others."""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +61,7 @@ class Stats:
         self._asking: asyncio.Task[None] | None = None
 
     async def list_unit_stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
-        """One entry per machine that is on and whose labels contain every pair."""
+        """One entry for each running machine whose labels contain every pair."""
         active = await self._connection.use(_list_active)
         if any(not self._looks.has_seen(uuid) for uuid in active):
             await self._looks.all()
@@ -82,7 +81,7 @@ class Stats:
         ]
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Stop the background queries."""
         asking, self._asking = self._asking, None
         if asking is not None:
             asking.cancel()
@@ -122,7 +121,7 @@ class Stats:
 
 
 def stats_of(unit_id: UnitId, identity: Identity, figures: Figures, *, at_ns: int) -> UnitStats:
-    """In the words of the contract. Pure."""
+    """Convert to the contract's `UnitStats`. Pure."""
     return UnitStats(
         id=unit_id,
         uid=identity.uid,
@@ -149,7 +148,7 @@ def allocated(directory: Path) -> int | None:
 
 
 def interfaces_of(device: str, *, directory: Path = Path("/sys/class/net")) -> tuple[InterfaceStats, ...]:
-    """The pod network's one. The guest's device counts as the guest does. Blocking."""
+    """Traffic of the pod network's interface, as the guest counts it. Blocking."""
     counters = directory / device / "statistics"
     try:
         counts = {name: int((counters / name).read_text()) for name in _COUNTERS}

@@ -1,7 +1,7 @@
 """The life of a machine: define, start, stop, remove.
 
-Every call may come twice and may have been cut off before: the domain's UUID follows from the unit's key, files
-are made only when missing, and what is gone counts as stopped and removed. One call at a time per unit.
+Every call may be repeated and may have been interrupted before: the domain's UUID follows from the unit's key, files
+are made only when missing, and a missing machine counts as stopped and removed. One call at a time per unit.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from kubeletx_libvirt.looks import Found, Looks, Stops, now_ns
 from kubeletx_libvirt.records import Records, Run, UnitRecord
 
 ASK_AGAIN_SECONDS = (1.0, 2.0, 4.0)
-"""Seconds between presses of the power button, the last one repeated: a booting guest ignores it."""
+"""Seconds between presses of the power button, the last one repeated: a booting guest ignores presses."""
 DESTROY_SECONDS = 20.0
 DISK_LARGER_THAN_FREE = "DiskLargerThanFree"
-"""Event: the root disk that is asked for has not the room to grow to its size."""
+"""Event: the requested root disk is larger than the free space of its file system."""
 MEMORY_DISCARDED = "MemoryDiscarded"
-"""Event: a suspended machine was switched off without its guest."""
+"""Event: a suspended machine was switched off and its saved memory discarded."""
 AGENT_SHUTDOWN = '{"execute":"guest-shutdown"}'
 
 HoldBase = Callable[[UnitSpec, SandboxSpec], contextlib.AbstractAsyncContextManager[Base]]
-"""The image's disk, which is not removed before the block ends."""
+"""Returns the image's disk, which is not removed before the block ends."""
 
 
 class Units:
@@ -90,7 +90,7 @@ class Units:
 
     @contextlib.asynccontextmanager
     async def alone(self, unit_id: UnitId) -> AsyncIterator[None]:
-        """One changing call per unit at a time."""
+        """Context of a changing call; one at a time per unit."""
         lock = self._locks.get(unit_id)
         if lock is None:
             self._locks[unit_id] = lock = asyncio.Lock()
@@ -153,7 +153,7 @@ class Units:
         return unit_id
 
     async def start(self, unit_id: UnitId) -> None:
-        """Boot it; a machine that is on stays as it is, one that ended boots again with its disk."""
+        """Boot the machine; a running one is left alone, an ended one boots again with its disk."""
         async with self.alone(unit_id):
             found = await self._looks.get(unit_id)
             state = self._looks.state(unit_id, found)
@@ -201,10 +201,10 @@ class Units:
             self._looks.starting.discard(unit_id)
 
     async def stop(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """Ask the guest to shut down, wait, then power off. Works from every state.
+        """Request a shutdown, wait, then power off. Works in every state.
 
-        A suspended machine comes back first, so that its guest can write what it has in memory; with no grace
-        period its memory is thrown away.
+        A suspended machine is restored first, so that its guest can write its data; without a grace period its saved
+        memory is discarded.
         """
         async with self.alone(unit_id):
             found = await self._looks.find(unit_id)
@@ -233,7 +233,7 @@ class Units:
                 await self._looks.settle(unit_id, found)
 
     async def _wake(self, unit_id: UnitId, found: Found) -> bool:
-        """Bring a suspended machine back, so that its guest can shut down in order; False if it cannot."""
+        """Restore a suspended machine, so that its guest can shut down properly; False if that fails."""
         try:
             await self._boot(unit_id, found, UnitState.SUSPENDED)
         except TimedOut:
@@ -249,14 +249,14 @@ class Units:
         self._host.events.record(ref, type="Warning", reason=reason, message=message)
 
     async def sweep(self, unit_id: UnitId) -> None:
-        """Remove the files of a machine whose domain is gone; one that is just being made keeps them."""
+        """Remove the files of a machine whose domain is gone; one that is being made keeps them."""
         async with self.alone(unit_id):
             if await self._looks.find(unit_id) is None:
                 await self._guests.release(unit_id)
                 await self._records.forget_unit(unit_id)
 
     async def end_fatal_hold(self, unit_id: UnitId) -> None:
-        """End the emulator of a guest that is dead, so that its unit has ended; any other machine stays as it is."""
+        """End the emulator of a crashed guest, so that its unit ends; other machines are left alone."""
         async with self.alone(unit_id):
             found = await self._looks.find(unit_id)
             if found is None or not (what := fatal_hold(found.state, found.reason)):
@@ -267,12 +267,12 @@ class Units:
                 await self._looks.settle(unit_id, found)
 
     async def _end_fatal_hold(self, unit_id: UnitId, what: str) -> None:
-        """Store the reason, then end the emulator, which holds the only other trace of it."""
+        """Store the reason, then end the emulator, the only other place where it is visible."""
         await self._looks.hint(unit_id, what)
         await self._connection.use(destroy_domain, unit_id)
 
     async def remove(self, unit_id: UnitId) -> None:
-        """Power off what still runs; domain, seed and records go. The pod's disk stays for its next attempt."""
+        """Power off the machine and remove domain, seed and records. The pod's disk stays for its next attempt."""
         async with self.alone(unit_id):
             found = await self._looks.find(unit_id)
             if found is None and unit_id not in self._records.units:
@@ -287,7 +287,7 @@ class Units:
             await self._records.forget_unit(unit_id)
 
     async def _remove_own_disk(self, identity: Identity, spec: UnitSpec) -> None:
-        """The disk of a machine that does not keep it ends with the unit."""
+        """Remove the disk of a machine that does not keep it."""
         machine = spec.detail
         if isinstance(machine, Machine) and not machine.keep_disk:
             path = overlay_path(pod_directory(self._records.directory, identity.uid), spec, machine)
@@ -332,7 +332,7 @@ class Units:
             )
 
     async def _warn_of_room(self, directory: Path, machine: Machine, sandbox: SandboxSpec) -> None:
-        """The disk grows as the guest writes: one that is larger than the room for it is allowed, and said."""
+        """Record a warning if the disk may grow beyond the free space; it is still allowed."""
         wanted = machine.root_size_bytes or 0
         free = await self._host.blocking(free_bytes, directory)
         if wanted > free:
@@ -344,7 +344,7 @@ class Units:
             self._host.events.record(ref, type="Warning", reason=DISK_LARGER_THAN_FREE, message=text)
 
     async def _ask(self, unit_id: UnitId, state: UnitState, grace_seconds: float) -> bool:
-        """Ask until it ended or the grace period is over; True when it ended."""
+        """Request the shutdown until the machine ends or the grace period is over; True if it ended."""
         with self._stops.expect(unit_id) as ended:
             if state is UnitState.PAUSED:
                 with contextlib.suppress(KubeletxError):  # a broken emulator cannot go on; it ends below
@@ -381,7 +381,7 @@ class Units:
 
 
 def granted(size: Size) -> dict[str, int]:
-    """Resources in the form of `UnitStatus.resources`."""
+    """Resources of a size in the form of `UnitStatus.resources`."""
     limit = size.vcpus * 1000
     if size.quota_us is not None:
         limit = limit * size.quota_us // size.period_us
@@ -418,14 +418,14 @@ def _create(handle: libvirt.virConnect, uuid: str, paused: bool) -> None:
 
 
 def pause_domain(handle: libvirt.virConnect, uuid: str) -> None:
-    """Stop the guest's processors; one that is paused stays so."""
+    """Stop the guest's processors; a paused guest stays so."""
     domain = handle.lookupByUUIDString(uuid)
     if domain.state()[0] != libvirt.VIR_DOMAIN_PAUSED:
         domain.suspend()
 
 
 def resume_domain(handle: libvirt.virConnect, uuid: str) -> None:
-    """Let a paused or sleeping guest go on."""
+    """Continue a paused or sleeping guest."""
     domain = handle.lookupByUUIDString(uuid)
     state, _ = domain.state()
     if state == libvirt.VIR_DOMAIN_PAUSED:
@@ -435,7 +435,7 @@ def resume_domain(handle: libvirt.virConnect, uuid: str) -> None:
 
 
 def _ask_to_shut_down(handle: libvirt.virConnect, uuid: str, through_agent: bool) -> bool:
-    """True: it is off already."""
+    """Request a shutdown by agent or power button; True if the guest is off already."""
     domain = _find(handle, uuid)
     if domain is None or not domain.isActive():
         return True
@@ -451,7 +451,7 @@ def _ask_to_shut_down(handle: libvirt.virConnect, uuid: str, through_agent: bool
 
 
 def _tell_agent(domain: libvirt.virDomain) -> bool:
-    """Send the command; True if the guest agent took it. It never answers, so the call does not wait."""
+    """Send the shutdown to the guest agent; True if it was accepted. The agent never answers it, so there is no wait."""
     import libvirt_qemu
 
     try:
@@ -464,7 +464,7 @@ def _tell_agent(domain: libvirt.virDomain) -> bool:
 
 
 def destroy_domain(handle: libvirt.virConnect, uuid: str) -> None:
-    """Switch it off at once; succeeds if it is off or gone."""
+    """Switch the machine off at once; succeeds if it is off or gone."""
     domain = _find(handle, uuid)
     if domain is None:
         return

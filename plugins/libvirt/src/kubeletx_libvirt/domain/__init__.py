@@ -1,1 +1,1 @@
-"""Pure rules about domains: what their XML says, who they are, how they stand, how big they are."""
+"""Pure rules about domains: their XML, identity, state and size."""

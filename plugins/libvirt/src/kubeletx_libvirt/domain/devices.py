@@ -18,12 +18,12 @@ class DiskSeen(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_written(self) -> bool:
-        """The guest can change it."""
+        """True if the guest can write to it."""
         return self.device == "disk" and not self.read_only
 
 
 def shared_directories(text: str) -> tuple[str, ...]:
-    """Tags of the node's directories that the guest mounts, by virtiofs or 9p."""
+    """Tags of the directories shared with the guest by virtiofs or 9p."""
     found = ElementTree.fromstring(text).findall("./devices/filesystem")
     return tuple(_attribute(one, "target", "dir") or "unnamed" for one in found)
 
@@ -40,7 +40,7 @@ def forbids_saved_memory(text: str) -> str | None:
 
 
 def disks_seen(text: str) -> tuple[DiskSeen, ...]:
-    """Every disk."""
+    """All disks of the domain."""
     return tuple(
         DiskSeen(
             target=_attribute(one, "target", "dev"),
@@ -54,7 +54,7 @@ def disks_seen(text: str) -> tuple[DiskSeen, ...]:
 
 
 def interface_aliases(text: str) -> dict[str, str]:
-    """Alias to MAC address of every network interface."""
+    """Alias → MAC address of every network interface."""
     return {
         _attribute(one, "alias", "name"): _attribute(one, "mac", "address")
         for one in ElementTree.fromstring(text).findall("./devices/interface")

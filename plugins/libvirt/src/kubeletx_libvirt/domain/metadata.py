@@ -40,12 +40,12 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def domain_uuid(agent_id: str, runtime: str, sandbox_id: SandboxId, unit: str, attempt: int) -> UnitId:
-    """The same key is always the same domain."""
+    """UUID of the domain for this key; always the same for the same key."""
     return UnitId(str(uuid.uuid5(_UUIDS, "\0".join((agent_id, runtime, sandbox_id, unit, str(attempt))))))
 
 
 def domain_name(unit_id: UnitId) -> str:
-    """Short, because libvirt puts it into paths of sockets; the pod's name is the domain's title."""
+    """The domain's name: short, since libvirt puts it into socket paths; the pod's name is its title."""
     return f"kx-{unit_id[:8]}"
 
 
@@ -92,7 +92,7 @@ def sandbox_of(identity: Identity) -> SandboxSpec:
 
 
 def metadata_element(identity: Identity) -> str:
-    """The XML element; its text is JSON, so that any character of a label survives."""
+    """The XML element of the identity; its text is JSON, so that any character of a label survives."""
     ElementTree.register_namespace(PREFIX, NAMESPACE)
     element = ElementTree.Element(f"{{{NAMESPACE}}}unit")
     # ASCII only: XML cannot hold every control character, JSON's escapes can.
@@ -101,7 +101,7 @@ def metadata_element(identity: Identity) -> str:
 
 
 def read_metadata(text: str) -> Identity | None:
-    """The identity in an element that libvirt gave back; None when it is not ours or not readable."""
+    """Parse the element that libvirt returned; None if it is unreadable or another agent's."""
     try:
         element = ElementTree.fromstring(text)
         return msgspec.json.decode((element.text or "").encode(), type=Identity)

@@ -9,7 +9,7 @@ from kubeletx.api import InvalidPod, Machine, Resources, names
 MIB = 1 << 20
 PERIOD_US = 100_000
 MIN_QUOTA_US = 1_000
-"""libvirt refuses less."""
+"""Minimum CPU quota that libvirt accepts, in microseconds."""
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,10 +26,10 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def size_of(resources: Resources, machine: Machine, *, default_memory_bytes: int, max_vcpus: int) -> Size:
-    """vCPUs: the CPU limit rounded up, held to the limit by a quota; memory: the limit.
+    """Compute the size: vCPUs from the CPU limit rounded up, with a quota; memory from the limit.
 
-    Without a CPU limit it is the request rounded up without a quota; without a memory limit the default.
-    Raises InvalidPod when it is more than the node's settings allow.
+    Without a CPU limit, the request rounded up without a quota; without a memory limit, the default. Raises InvalidPod
+    if it is more than the node's settings allow.
     """
     millicores = resources.cpu_limit_millicores
     if millicores is None and resources.cpu_quota_us and resources.cpu_quota_us > 0:
@@ -61,7 +61,7 @@ def size_of(resources: Resources, machine: Machine, *, default_memory_bytes: int
 
 
 def check_maximums(size: Size, machine: Machine, *, max_vcpus: int) -> None:
-    """Raises InvalidPod for maximums that a machine of this size cannot have on this node."""
+    """Raise InvalidPod for maximums that a machine of this size cannot have on this node."""
     if machine.max_vcpus is not None and machine.max_vcpus > max_vcpus:
         raise _wrong_maximum(
             names.VM_MAX_CPUS,

@@ -18,7 +18,7 @@ _LONGEST = 1 << 17
 
 
 def read_snapshot_sizes(path: str) -> dict[str, int]:
-    """Bytes of saved memory by the snapshot's name, 0 for one without; empty for what cannot be read. Blocking."""
+    """Snapshot name → bytes of saved memory, 0 without memory; empty if the file is unreadable. Blocking."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -63,9 +63,9 @@ _CUT_OFF = End(KILLED, names.START_CUT_OFF, "its start was broken off")
 
 
 def unit_state(state: int, reason: int, *, was_started: bool, has_run: bool = False) -> UnitState:
-    """The unit's state. `was_started`: we (or a start that was cut off) began to start it.
+    """The unit's state. `was_started`: a start was begun, possibly interrupted.
 
-    `has_run`: it ran in this start already; libvirt brings it back from its saved memory.
+    `has_run`: it already ran in this start; libvirt restores it from its saved memory.
     """
     if is_half_made(state, reason):
         return UnitState.SUSPENDED if has_run else UnitState.CREATED
@@ -85,16 +85,15 @@ def unit_state(state: int, reason: int, *, was_started: bool, has_run: bool = Fa
 
 
 def is_half_made(state: int, reason: int) -> bool:
-    """Return True while libvirt still creates the emulator: such a one does not survive libvirt's process."""
+    """Return True while libvirt creates the emulator: such a machine does not survive a crash of libvirt."""
     return (state, reason) == (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_STARTING_UP)
 
 
 def fatal_hold(state: int, reason: int) -> str:
-    """Reason a guest ended whose emulator still exists; empty for every other state.
+    """Reason a guest ended whose emulator still exists; empty in every other state.
 
-    libvirt ends such an emulator itself only if it receives the panic event: a panic that happened while nothing was
-    connected to the emulator leaves this state. The watchdog always leaves it, so that its reason is
-    not lost.
+    libvirt ends such an emulator itself only if it receives the panic event: a panic while libvirt was not connected to
+    the emulator leaves this state. The watchdog always leaves it, so that its reason is not lost.
     """
     if state == libvirt.VIR_DOMAIN_CRASHED:
         return PANICKED if reason == libvirt.VIR_DOMAIN_CRASHED_PANICKED else CRASHED
@@ -102,14 +101,14 @@ def fatal_hold(state: int, reason: int) -> str:
 
 
 def held_reason(state: int, reason: int) -> str:
-    """A word for why a PAUSED machine does not run."""
+    """Reason that a PAUSED machine does not run, as one word."""
     if state == libvirt.VIR_DOMAIN_PMSUSPENDED:
         return "GuestAsleep"
     return fatal_hold(state, reason) or _HELD_REASONS.get(reason, "Paused")
 
 
 def disk_hold(errors: Mapping[str, int]) -> tuple[str, str]:
-    """The word and the sentence for a machine that stands still because of its disks. `errors`: disk to libvirt's code."""
+    """Reason and message for a machine that is paused because of its disks. `errors`: disk → libvirt's error code."""
     full = sorted(disk for disk, code in errors.items() if code == libvirt.VIR_DOMAIN_DISK_ERROR_NO_SPACE)
     if full:
         text = f"the node has no space left for its disk {', '.join(full)}; make room there"
@@ -122,9 +121,8 @@ def disk_hold(errors: Mapping[str, int]) -> tuple[str, str]:
 def end_of(reason: int, *, cut_off: bool = False, hint: str = "") -> End:
     """Exit of a shut off machine.
 
-    `cut_off`: its start was never confirmed; a failed emulator was then only half created
-    when libvirt ended. `hint`: the guest's last event (Watchdog,
-    GuestPanicked), which counts more than the way the emulator ended afterwards.
+    `cut_off`: its start was never confirmed; a failed emulator was then only half created when libvirt ended. `hint`:
+    the guest's last event (Watchdog, GuestPanicked), which overrides the way in which the emulator ended afterwards.
     """
     if hint:
         return End(FAILED, hint, _FATAL_MESSAGES.get(hint, ""))

@@ -16,13 +16,13 @@ from .sizing import Size
 
 AGENT_CHANNEL = "org.qemu.guest_agent.0"
 _OWN_PORTS = 4
-"""Used by what every machine has: serial controller, balloon, random numbers, USB."""
+"""PCIe ports used by the devices of every machine: serial controller, balloon, random numbers, USB."""
 _HOTPLUG_PORTS = 6
-"""Left free, so that interfaces and disks can join while it runs."""
+"""Free PCIe ports, for interfaces and disks that join a running machine."""
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
-    """One disk. `path`: file or block device. `boot`: the firmware starts from this one."""
+    """One disk. `path`: file or block device. `boot`: the firmware boots from it."""
 
     path: str
     format: str
@@ -31,14 +31,14 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     serial: str = ""
     boot: bool = False
     backing_path: str = ""
-    """With `backing_format`: the chain ends there, so that the emulator probes nothing."""
+    """Path of the backing file. With `backing_format` the chain ends there, so that the emulator probes no format."""
     backing_format: str = ""
     backing_stays_roots: bool = False
-    """libvirt does not give it to the emulators' user, who must not own what other machines rest on."""
+    """True: libvirt does not change the owner of the backing file, which other machines use too."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a domain's XML says."""
+    """All inputs of a domain's XML."""
 
     uuid: str
     name: str
@@ -48,16 +48,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     size: Size
     disks: tuple[Disk, ...]
     devices: tuple[str, ...] = ()
-    """More elements below <devices>, as text: network interfaces, shares."""
+    """Further elements below <devices>, as text: network interfaces, shares."""
     elements: tuple[str, ...] = ()
-    """More elements below <domain>, as text: memoryBacking."""
+    """Further elements below <domain>, as text: memoryBacking."""
     log_path: str = ""
     firmware: str = "bios"
     watchdog: bool = False
 
 
 def domain_xml(plan: Plan) -> str:
-    """The text for defineXML."""
+    """The domain XML for defineXML."""
     ElementTree.register_namespace(PREFIX, NAMESPACE)
     root = _element("domain", type=plan.accelerator)
     _add(root, "name", plan.name)
@@ -85,7 +85,7 @@ def domain_xml(plan: Plan) -> str:
 
 
 def disk_target(index: int) -> str:
-    """vda, vdb, ... vdz, vdaa."""
+    """Device name of the disk with this index: vda, vdb, ... vdz, vdaa."""
     letters = ""
     index += 1
     while index:
@@ -180,5 +180,5 @@ def _add(
 
 
 def fragments(texts: Iterable[str]) -> tuple[str, ...]:
-    """Elements as text, empty ones left out."""
+    """The texts of elements, without empty ones."""
     return tuple(text for text in texts if text)

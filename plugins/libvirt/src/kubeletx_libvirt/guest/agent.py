@@ -1,12 +1,12 @@
 """Client of the QEMU guest agent: single requests, and processes in the guest.
 
-The agent answers whole messages only and sends no events: the client polls for the end of a process, less
-and less often. A process's output comes with its end, at most 16 MiB of each stream; libvirt carries about 3 MB
-of both together, and an answer of more than 10 MiB makes it drop the agent until that restarts. So commands
-of users write into files in the guest (`commands`).
+The agent answers with whole messages and sends no events: the client polls for the end of a process, with growing
+intervals. A process's output comes at its end, at most 16 MiB of each stream; libvirt carries about 3 MB of both
+together, and an answer above 10 MiB makes it drop the agent until that restarts. So commands of users write to files in
+the guest (`commands`).
 
-A machine that started a short while ago may still boot: the client then waits for the agent. A process whose caller
-gave up is killed.
+A machine that started recently may still boot: the client then waits for the agent. A process whose caller gave up is
+killed.
 """
 
 from __future__ import annotations
@@ -39,16 +39,18 @@ from kubeletx_libvirt.errors import code_of, translate
 from kubeletx_libvirt.looks import Looks, now_ns
 
 INPUT_BYTES = 96 << 10
-"""The most that one message brings to the guest. libvirt 9 garbles messages that its socket's buffer does not take at
-once (about 200 KiB): what was taken is sent again (qemuAgentIOWrite calls safewrite on a socket that does not block).
+"""Maximum of input in one message.
+
+libvirt 9 corrupts messages that its socket's buffer does not take at once (about 200 KiB): the part already sent is
+sent again (qemuAgentIOWrite calls safewrite on a non-blocking socket).
 """
 OUTPUT_LIMIT_BYTES = 3 << 20
-"""Limit of both outputs together, for messages only: libvirt's protocol enforces 4 MiB of base64."""
+"""Limit of both outputs together in one message: libvirt's protocol enforces 4 MiB of base64."""
 BOOT_SECONDS = 60.0
 """Seconds after its start in which a machine without an answering agent counts as booting."""
 _ANSWER_SECONDS = 5
 _CONCURRENT_CALLS = 2
-"""A guest that hangs holds a thread until the time-out; others must find one."""
+"""Maximum of concurrent calls. A guest that hangs holds a thread until the timeout; others need one too."""
 _FIRST_PAUSE_SECONDS = 0.05
 _LAST_PAUSE_SECONDS = 1.0
 _ASK_AGAIN_SECONDS = 2.0
@@ -64,12 +66,12 @@ _NOT_STARTED = (
     "Failed to create child process",
     "Failed to execute helper",
 )
-"""GLib's words; the last ones are of Windows."""
+"""GLib's error messages for a process that could not start; the last ones are of Windows."""
 _FILE_CALL = re.compile(r"'guest-file-\w+': (.*)")
 
 
 class AgentSilent(Unavailable):
-    """No agent answers in the guest: not yet, not any more, or never."""
+    """No agent answers in the guest: it has not started, has stopped, or is not installed."""
 
 
 class CannotRun(Internal):
@@ -77,7 +79,7 @@ class CannotRun(Internal):
 
 
 class FileRefused(Conflict):
-    """The guest's system said no to a call on a file."""
+    """The guest's system refused a call on a file."""
 
 
 class Process:
@@ -88,7 +90,7 @@ class Process:
         self._unit_id = unit_id
         self.number = number
         self.result: ExecResult | None = None
-        """Once it was seen to have ended."""
+        """The result, once the process was seen to have ended."""
 
     async def look(self) -> ExecResult | None:
         """Poll once; the result if the process has ended."""
@@ -98,7 +100,10 @@ class Process:
         return self.result
 
     async def kill(self) -> None:
-        """Best effort: on Linux the agent's number is the process's own. The last look lets the agent forget it."""
+        """Kill the process, best effort: on Linux the agent's number is the process id.
+
+        The final poll lets the agent drop the process.
+        """
         arguments = {"path": "kill", "arg": ["-9", str(self.number)]}
         with contextlib.suppress(KubeletxError, TimeoutError):
             async with asyncio.timeout(_TIDY_SECONDS):
@@ -118,7 +123,7 @@ class GuestAgent:
     async def ask(
         self, unit_id: UnitId, command: str, arguments: dict[str, Any], seconds: int = _ANSWER_SECONDS
     ) -> Any:
-        """The answer to one question. Raises AgentSilent, and `agent_error`'s others."""
+        """Send one command and return its answer. Raises AgentSilent and the errors of `agent_error`."""
         text = json.dumps({"execute": command, "arguments": arguments} if arguments else {"execute": command})
         async with self._slots:
             return await self._connection.use(_command, unit_id, text, seconds)
@@ -126,8 +131,10 @@ class GuestAgent:
     async def wait(
         self, unit_id: UnitId, wait_seconds: float, silences: list[AgentSilent] | None = None
     ) -> None:
-        """Return when it answers. Raises AgentSilent if it does not within `wait_seconds`; those before that are added
-        to `silences`."""
+        """Wait until the agent answers. Raises AgentSilent if it does not within `wait_seconds`.
+
+        Earlier failures are appended to `silences`.
+        """
         queue = self._connection.subscribe()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_seconds
@@ -153,7 +160,7 @@ class GuestAgent:
     async def process(
         self, unit_id: UnitId, command: Sequence[str], stdin: bytes = b""
     ) -> AsyncIterator[Process]:
-        """Start it; killed at the end of the block unless its end was seen. Raises CannotRun.
+        """Start a process; it is killed at the end of the block unless it ended. Raises CannotRun.
 
         `stdin`: at most `INPUT_BYTES`.
         """
@@ -169,13 +176,13 @@ class GuestAgent:
                 await process.kill()
 
     async def pause(self, before: float = 0) -> float:
-        """Between two looks at a process; returns its length in seconds, for the next one, which is longer."""
+        """Pause between two polls of a process. `before`: the last pause; returns the length of this longer one."""
         seconds = min(before * 1.5, _LAST_PAUSE_SECONDS) or _FIRST_PAUSE_SECONDS
         await self._host.clock.sleep(seconds)
         return seconds
 
     async def run(self, unit_id: UnitId, command: Sequence[str], stdin: bytes = b"") -> ExecResult:
-        """Run to the end; for short outputs. Raises CannotRun."""
+        """Run a command to its end; for short outputs. Raises CannotRun."""
         pause = 0.0
         async with self.process(unit_id, command, stdin) as process:
             while (result := await process.look()) is None:
@@ -195,7 +202,7 @@ class GuestAgent:
 
 
 def result_of(status: dict[str, Any]) -> ExecResult:
-    """The answer of guest-exec-status for a command that ended. Pure."""
+    """Convert the answer of guest-exec-status for a command that ended. Pure."""
     stdout, stderr = (base64.b64decode(status.get(name, "")) for name in ("out-data", "err-data"))
     if status.get("out-truncated") or status.get("err-truncated"):
         stderr += b"\nkubeletx: the guest agent cut the output\n"
@@ -236,7 +243,7 @@ def agent_error(code: int, text: str) -> KubeletxError | None:
 
 
 async def _news_of(queue: asyncio.Queue[Any], unit_id: UnitId) -> None:
-    """Wait for an event of the machine's agent, or the end of the subscription."""
+    """Wait for an event of the machine's agent, or for the end of the subscription."""
     while (event := await queue.get()) is not None:
         if event.uuid == unit_id and event.kind in ("agent", "lifecycle"):
             return

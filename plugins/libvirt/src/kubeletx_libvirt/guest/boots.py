@@ -1,9 +1,9 @@
-"""Detect reboots without an event, such as those while the agent was away.
+"""Detects reboots without an event, such as those while the agent was away.
 
-Neither QEMU nor libvirt stores a reboot. Linux gives each boot an id, which the guest agent can read: when it comes
-up, and when our agent starts. An id that differs from the stored one, without an event of a reboot or start, is a
-reboot; several of them count once. An event of a reboot clears the stored id. Guests that are not
-Linux or have no agent are asked only once.
+Neither QEMU nor libvirt stores a reboot. Linux gives each boot an id, which the guest agent can read: it is read when
+the guest agent comes up, and when our agent starts. An id that differs from the stored one, without an event of a
+reboot or start, is a reboot; several of them count once. An event of a reboot clears the stored id. Guests that are not
+Linux or have no agent are queried only once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .agent import GuestAgent
 from .files import Guest
 
 PATIENCE_SECONDS = 20.0
-"""Wait for libvirt's embedded driver to find the guest agents of machines it reconnects to; it sends no event then."""
+"""Time for libvirt's embedded driver to find the guest agents of machines it reconnects to; it sends no event then."""
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -38,14 +38,14 @@ class Boots:
         self._looking: dict[UnitId, asyncio.Task[None]] = {}
 
     def look(self, unit_id: UnitId) -> None:
-        """Ask the guest, beside."""
+        """Read the guest's boot id in the background."""
         if unit_id not in self._looking:
             task = asyncio.create_task(self._look(unit_id), name=f"guest-boot-{unit_id}")
             self._looking[unit_id] = task
             task.add_done_callback(lambda _task: self._looking.pop(unit_id))
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Stop reading."""
         tasks = list(self._looking.values())
         for task in tasks:
             task.cancel()
@@ -57,7 +57,7 @@ class Boots:
                 pass
 
     async def _compare(self, unit_id: UnitId) -> bool:
-        """Compare ids; False if an event of a reboot came meanwhile, so that the id's boot is unknown."""
+        """Compare the ids; False if a reboot event came meanwhile, so that the id may be of either boot."""
         before = self._records.run_of(unit_id)
         await self._agent.wait(unit_id, PATIENCE_SECONDS)
         async with Guest(self._agent, unit_id).opened(BOOT_ID, "rb") as file:

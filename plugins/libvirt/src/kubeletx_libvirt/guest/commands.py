@@ -35,7 +35,7 @@ from .session import GuestSession
 CANNOT_RUN = 127
 """Exit code of a command that the guest could not start, as of a shell."""
 DIRECTORIES = ("/var/tmp", "/tmp")
-"""Directories in the guest; the first writable one is used."""
+"""Directories in the guest for the files; the first writable one is used."""
 _TIDY_SECONDS = 5.0
 _FIND = f"""\
 name=$1
@@ -65,7 +65,10 @@ class GuestCommands:
         self._agent = agent
 
     async def exec_sync(self, unit_id: UnitId, command: Sequence[str], timeout_seconds: float) -> ExecResult:
-        """Run to the end. TimedOut covers the wait for a guest that boots, and an agent that never answers."""
+        """Run a command to its end.
+
+        The timeout includes the wait for a guest that boots and an agent that never answers.
+        """
         wait_seconds = await self._agent.boot_seconds(unit_id)
         if timeout_seconds > 0:
             wait_seconds = timeout_seconds
@@ -108,7 +111,7 @@ class GuestCommands:
 
 
 async def run_command(guest: Guest, session: GuestSession) -> None:
-    """The session's command, to its end."""
+    """Run the session's command to its end."""
     stdin, is_whole = await _first_input(session)
     directory = _Directory(guest)
     try:
@@ -158,7 +161,7 @@ class _Directory:
         self._outputs: dict[Channel, GuestFile] = {}
 
     async def keep_input(self, first: bytes, session: GuestSession) -> None:
-        """Write all input. Raises CannotRun if there is no shell."""
+        """Write all input to a file. Raises CannotRun if there is no shell."""
         made = await self._guest.run(("sh", "-c", _MAKE, "sh", self._name))
         self._is_there = True
         if made.exit_code != 0:
@@ -171,9 +174,9 @@ class _Directory:
                 first = await session.read()
 
     async def run(self, stdin: bytes, session: GuestSession) -> ExecResult:
-        """Run the command, and send what it writes as it comes. Raises CannotRun if there is no shell.
+        """Run the command and send its output while it runs. Raises CannotRun if there is no shell.
 
-        In the result are its exit code, and its outputs if the guest had no place for them.
+        The result has its exit code, and its outputs if the guest had no place for files.
         """
         pause = 0.0
         command = ("sh", "-c", _START, "sh", self._name, *session.request.command)
@@ -203,7 +206,7 @@ class _Directory:
                 return
 
     async def remove(self) -> None:
-        """Best effort: what tidies temporary directories finds the rest."""
+        """Remove the directory, best effort: the guest's clean-up of temporary directories removes the rest."""
         if self._is_there:
             command = ("rm", "-rf", *(f"{directory}/{self._name}" for directory in DIRECTORIES))
             with contextlib.suppress(KubeletxError, TimeoutError):

@@ -29,7 +29,7 @@ from .tar_stream import END, TarReader, header_of, padding_of
 _EXTRACT = {"-xmf", "xmf", "-xf", "xf"}
 _CREATE = {"-cf", "cf"}
 _FAILED = 2
-"""Exit code of a tar that could not do everything."""
+"""Exit code of a tar that failed in part."""
 _NAMES_AT_ONCE = 100
 _FILE_MODE = 0o644
 _UMASK = 0o022
@@ -37,10 +37,10 @@ _ZEROS = 64 << 10
 
 
 class TarCall(msgspec.Struct, frozen=True):
-    """Parsed tar command."""
+    """A parsed tar command."""
 
     path: str
-    """Out of the guest: what is archived. Into it: the directory; empty: the agent's own."""
+    """Source path of a copy out of the guest. For a copy into it, the directory; empty: the agent's own."""
     keeps_modes: bool = True
     keeps_owners: bool = True
 
@@ -69,7 +69,7 @@ def tar_call_of(request: StreamRequest) -> TarCall | None:
 
 
 async def copy_in(guest: Guest, call: TarCall, session: GuestSession) -> None:
-    """Make what the archive in the session's input holds."""
+    """Extract the archive in the session's input."""
     archive = TarReader(session.read)
     copies = _CopyIn(guest, call, session, archive)
     async for member in archive.members():
@@ -85,7 +85,7 @@ class _Failed(Conflict):
 
 
 class _Lacks(_Failed):
-    """The guest has no such program."""
+    """The guest lacks the program."""
 
 
 class _CopyIn:
@@ -99,7 +99,7 @@ class _CopyIn:
         self.has_failed = False
 
     async def make(self, member: tarfile.TarInfo) -> None:
-        """Raises FileRefused or _Failed."""
+        """Create one member. Raises FileRefused or _Failed."""
         path = inside(self._call.path, member.name)
         if member.isdir():
             await self._make_directory(path)
@@ -119,7 +119,7 @@ class _CopyIn:
             raise _Failed("neither file, directory nor link")
 
     async def fail(self, words: str) -> None:
-        """Tell of it; the others are made."""
+        """Report a member that failed; the others are still created."""
         self.has_failed = True
         await self._session.say(words)
 
@@ -137,7 +137,7 @@ class _CopyIn:
         await self._perhaps("chmod", f"{mode:o}", "--", path)
 
     async def _perhaps(self, program: str, *arguments: str) -> None:
-        """A guest that lacks the program is told of once, and refusals each time; the file is worth more than its mode."""
+        """Run a program that sets metadata; failures are reported, a missing program once, since the file matters more."""
         if program in self._missing:
             return
         try:
@@ -175,7 +175,7 @@ async def copy_out(guest: Guest, call: TarCall, session: GuestSession) -> None:
 
 
 async def _find(guest: Guest, path: str) -> tuple[list[str], bytes]:
-    """Everything at and below the path, and what was wrong; a guest without find has one file there."""
+    """Everything at and below the path, and find's errors; in a guest without find the path alone."""
     try:
         kinds = ("(", "-type", "f", "-o", "-type", "d", "-o", "-type", "l", ")")
         done = await _run(guest, ("find", path, *kinds, "-print0"))
@@ -185,7 +185,7 @@ async def _find(guest: Guest, path: str) -> tuple[list[str], bytes]:
 
 
 async def _look_at(guest: Guest, names: Sequence[str]) -> list[tarfile.TarInfo]:
-    """In the same order, without sizes. Of those of which the guest says nothing there are none."""
+    """Headers of the files, in the same order, without sizes; files that stat does not report are left out."""
     try:
         done = await _run(guest, ("stat", "-c", "%f %u %g %Y", "--", *names))
     except _Lacks:
@@ -199,7 +199,7 @@ async def _look_at(guest: Guest, names: Sequence[str]) -> list[tarfile.TarInfo]:
 
 
 def _info(name: str, words: str) -> tarfile.TarInfo:
-    """Raises _Failed for what is no answer of stat: any program of the guest may have that name."""
+    """Parse one line of stat. Raises _Failed for anything else: any program of the guest may have that name."""
     info = tarfile.TarInfo(name)
     try:
         mode, uid, gid, changed_at = words.split()
@@ -215,7 +215,7 @@ def _info(name: str, words: str) -> tarfile.TarInfo:
 
 
 async def _send(guest: Guest, info: tarfile.TarInfo, session: GuestSession) -> bool:
-    """Header and content; whether that was whole. Nothing was sent when FileRefused or _Failed is raised."""
+    """Send header and content; False if the content was cut short. FileRefused or _Failed: nothing was sent."""
     path = info.name
     archived = copy.copy(info)
     archived.name = path.lstrip("/") or "."

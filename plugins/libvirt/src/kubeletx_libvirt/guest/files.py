@@ -1,6 +1,6 @@
-"""One machine as its guest agent shows it, and its files, by the agent's calls: any bytes, of any size, a message at a time.
+"""One machine as its guest agent shows it, and its files: any bytes, of any size, one message at a time.
 
-A call that stayed without an answer may have been done or not: the place in the file is set again before the next try.
+A call without an answer may have taken effect: the file position is set again before the next try.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class GuestFile:
         return data
 
     async def write(self, data: bytes) -> None:
-        """All of it. FileRefused in the guest's words, such as of a full disk."""
+        """Write everything. Raises FileRefused with the guest's error, such as a full disk."""
         rest = memoryview(data)
         while rest:
             part = base64.b64encode(rest[:INPUT_BYTES]).decode()
@@ -53,7 +53,7 @@ class GuestFile:
         return size
 
     async def flush(self) -> None:
-        """Now the guest's system has it."""
+        """Flush the data to the guest's kernel."""
         await self._call("guest-file-flush", {})
 
     async def _call(self, command: str, arguments: dict[str, Any]) -> Any:
@@ -79,7 +79,7 @@ class Guest:
         self._unit_id = unit_id
 
     async def ask(self, command: str, arguments: dict[str, Any]) -> Any:
-        """The answer to one question."""
+        """Send one command and return its answer."""
         return await self._agent.ask(self._unit_id, command, arguments)
 
     def process(
@@ -88,7 +88,7 @@ class Guest:
         return self._agent.process(self._unit_id, command, stdin)
 
     async def run(self, command: Sequence[str], stdin: bytes = b"") -> ExecResult:
-        """Run to the end; for short outputs. Raises CannotRun."""
+        """Run a command to its end; for short outputs. Raises CannotRun."""
         return await self._agent.run(self._unit_id, command, stdin)
 
     async def pause(self, before: float) -> float:
@@ -104,7 +104,7 @@ class Guest:
 
     @contextlib.asynccontextmanager
     async def opened(self, path: str, mode: str) -> AsyncIterator[GuestFile]:
-        """The file until the end of the block. `mode`: ``rb`` or ``wb``. FileRefused if it cannot be."""
+        """Open a file until the end of the block. `mode`: ``rb`` or ``wb``. Raises FileRefused."""
         handle = await self.ask("guest-file-open", {"path": path, "mode": mode})
         file = GuestFile(self.ask, handle)
         try:

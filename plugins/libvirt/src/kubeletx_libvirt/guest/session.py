@@ -30,7 +30,7 @@ class GuestSession:
     def __init__(
         self, name: str, request: StreamRequest, work: Callable[[GuestSession], Awaitable[None]]
     ) -> None:
-        """The work begins at once, as a task called `name`."""
+        """`work` begins at once, as a task called `name`."""
         self.request = request
         self._input: asyncio.Queue[bytes] = asyncio.Queue(_WAITING_CHUNKS)
         self._is_input_read = not request.stdin
@@ -47,12 +47,12 @@ class GuestSession:
         self._output.put_nowait(None)
 
     async def write(self, data: bytes) -> None:
-        """Give input; dropped when the work has ended."""
+        """Send input; dropped when the work has ended."""
         if data and not self._exit.done():
             await self._input.put(data)
 
     async def close_stdin(self) -> None:
-        """The input is complete."""
+        """End the input."""
         if not self._exit.done():
             await self._input.put(b"")
 
@@ -64,7 +64,7 @@ class GuestSession:
         return await asyncio.shield(self._exit)
 
     async def close(self) -> None:
-        """Abandon work that has not ended; wait until it has tidied up."""
+        """Cancel unfinished work and wait until it has cleaned up."""
         if not self._exit.done():
             self._task.cancel()
         await asyncio.wait([self._task])
@@ -72,7 +72,7 @@ class GuestSession:
     # --- for the work ---
 
     async def read(self) -> bytes:
-        """The next input; empty at its end, also when asked again."""
+        """Return the next input; empty at its end, also at later calls."""
         if self._is_input_read:
             return b""
         data = await self._input.get()
@@ -80,18 +80,18 @@ class GuestSession:
         return data
 
     async def send(self, channel: Channel, data: bytes) -> None:
-        """Output that was asked for; returns when it may go on."""
+        """Send output if the client asked for this stream; waits until there is room."""
         wanted = self.request.stdout if channel is Channel.STDOUT else self.request.stderr
         if wanted and not self._exit.done():
             for at in range(0, len(data), _CHUNK):
                 await self._output.put((channel, data[at : at + _CHUNK]))
 
     async def say(self, words: str) -> None:
-        """A line of ours among the errors."""
+        """Send a line of the plugin's own to standard error."""
         await self.send(Channel.STDERR, f"kubeletx: {words}\n".encode())
 
     async def end(self, exit_code: int) -> None:
-        """All is said. The first call counts."""
+        """End the session with this exit code; only the first call counts."""
         if not self._exit.done():
             await self._output.put(None)
             self._finish(exit_code)

@@ -31,10 +31,10 @@ class TarReader:
         self._left = 0
         """Bytes left of the current member's content."""
         self._padding = 0
-        """Behind it."""
+        """Bytes of padding after the content."""
 
     async def members(self) -> AsyncIterator[tarfile.TarInfo]:
-        """Each one; of its content, what `content` did not give is skipped. Conflict if it is no archive."""
+        """Yield each member; content that was not read is skipped. Raises Conflict if it is not an archive."""
         changes: dict[str, str] = {}
         while (block := await self._header()) is not None:
             try:
@@ -62,7 +62,7 @@ class TarReader:
                     await self._skip()
 
     async def content(self) -> bytes:
-        """More of the present member; empty at its end."""
+        """Read more of the present member; empty at its end."""
         if not self._left:
             return b""
         data = await self._some(self._left)
@@ -113,7 +113,7 @@ def _size(said: str | int) -> int:
 
 
 def pax_records(data: bytes) -> dict[str, str]:
-    """``LENGTH KEY=VALUE\\n`` each, the length being that of the whole record."""
+    r"""Parse pax records: each is ``LENGTH KEY=VALUE\n``, the length includes the whole record."""
     records = {}
     while data.strip(b"\0"):
         length, _, _ = data.partition(b" ")
@@ -132,7 +132,7 @@ def header_of(info: tarfile.TarInfo) -> bytes:
 
 
 def padding_of(size: int) -> bytes:
-    """Padding after a content of that size."""
+    """Padding after a content of this size."""
     return bytes(-size % BLOCK)
 
 

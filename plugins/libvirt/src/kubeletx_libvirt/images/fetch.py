@@ -35,8 +35,8 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """One file to download. `shown`: the URL for messages; `image`: the reference in the manifest.
 
-    `fixed`: the content is named by its digest, so a part of it is always a part of the same. `known`: what we
-    have of it; if the server still has that, nothing is transferred. `size_bytes`: if it is known before.
+    `fixed`: the URL contains the digest, so its content never changes. `known`: validators of the stored copy; if the
+    server still has the same, nothing is transferred. `size_bytes`: if known before.
     """
 
     image: str
@@ -62,10 +62,10 @@ class Downloads:
         self._clock = clock
 
     async def download(self, wanted: Wanted, part: Part, report: Report) -> Validators | None:
-        """Fill `part` and return what it is; None: the server has still what is known.
+        """Fill `part` and return its validators; None: the server still has the known content.
 
-        Raises Unavailable when the connection breaks again and again without new bytes (what arrived is kept
-        for the next call), TimedOut when the server stays silent, Refused and OSError.
+        Raises Unavailable when the connection breaks repeatedly without new bytes (received ones are kept for the next
+        call), TimedOut when the server sends nothing, Refused and OSError.
         """
         await self._workers.finish(part.load, wanted.url)
         most, failures = part.size, 0
@@ -168,8 +168,10 @@ class Downloads:
 
 
 def _resume_at(wanted: Wanted, part: Part) -> int:
-    """Offset to resume at; 0 means from the start. For a complete file it is the last byte, so that there
-    is always a range to answer with."""
+    """Offset to resume at; 0 means from the start.
+
+    For a complete file it is that of the last byte, so that there is always a range to request.
+    """
     state = part.state
     if state is None or not part.size or not (wanted.fixed or state.validators.if_range):
         return 0

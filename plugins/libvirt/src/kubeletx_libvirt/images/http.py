@@ -1,7 +1,7 @@
-"""`Http`: one aiohttp session, redirects only to http(s), and every failure in words.
+"""`Http`: one aiohttp session, redirects only to http(s), and errors that name the cause.
 
-Redirects are followed here and not by aiohttp, so that each target is looked at: only http(s), and from https
-to http only when a checksum vouches for the content. Credentials never go to another server than the first.
+Redirects are followed here and not by aiohttp, so that each target is checked: only http(s), and from https to http
+only when a checksum verifies the content. Credentials never go to another server than the first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_ANSWER_BYTES = 1 << 20
 
 
 class Broken(Exception):
-    """The connection broke; what arrived is kept. `error` is for the user when trying again does not help."""
+    """The connection broke; received bytes are kept. `error`: for the user, when a retry does not help."""
 
     def __init__(self, error: KubeletxError, *, stalled: bool = False) -> None:
         super().__init__(error.message)
@@ -36,7 +36,7 @@ class Broken(Exception):
 
 
 class Http:
-    """`stall_seconds`: how long a server may send nothing."""
+    """HTTP client. `stall_seconds`: longest time without data."""
 
     def __init__(self, *, stall_seconds: float, user_agent: str = "kubeletx") -> None:
         self.stall_seconds = stall_seconds
@@ -53,7 +53,7 @@ class Http:
     async def get(
         self, url: str, headers: Mapping[str, str], *, shown: str, may_downgrade: bool = False
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The final answer, whatever its status. Failures, also while its body is read, are `Broken`.
+        """The final answer, whatever its status. Failures, also while its body is read, raise `Broken`.
 
         `shown`: the URL in messages. `may_downgrade`: follow redirects from https to http.
         """
@@ -71,7 +71,7 @@ class Http:
             raise Refused(f"is redirected more than {_MAX_REDIRECTS} times", "correct the URL")
 
     async def post_form(self, url: str, form: Mapping[str, str], *, shown: str) -> bytes:
-        """The answer to a form, which is sent to no other place; at most a small one."""
+        """Answer to a posted form, without redirects, limited to a small size."""
         try:
             with self._in_words(shown):
                 session = self._need_session()
@@ -130,7 +130,7 @@ class Http:
 
 
 def check_status(response: aiohttp.ClientResponse, shown: str) -> None:
-    """Raise what a failed answer means: gone, not allowed, try later."""
+    """Raise the error for a failed status: NotFound, PermissionDenied or Unavailable."""
     status = response.status
     if status < HTTPStatus.BAD_REQUEST:
         if status not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):

@@ -1,8 +1,8 @@
-"""From a file that was fetched to a disk that may be kept: unpack, hash, decide the format, refuse.
+"""Converts a fetched file to a stored disk: unpack, hash, determine the format, or refuse.
 
-Everything here blocks and runs on the store's threads. The format is decided here, once, from the file's
-first bytes, and goes into the stored file's name: it is never probed again, since a guest may later write
-whatever it likes into its own disk (DECISIONS 29).
+Everything here blocks and runs on the store's threads. The format is determined here, once, from the file's first
+bytes, and goes into the stored file's name: it is never probed again, since a guest may later write anything to its own
+disk (DECISIONS 29).
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ _TAR = (257, b"ustar")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that is stored, and the largest disk."""
+    """Maximum stored bytes and virtual size of a disk."""
 
     image_bytes: int
     virtual_bytes: int
 
 
 class Stopped(Exception):
-    """The pull was cancelled meanwhile."""
+    """The pull was cancelled."""
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
-    """A disk in a file: `format` is qcow2 or raw; `sha256` that of the file."""
+    """A disk in a file. `format`: qcow2 or raw; `sha256`: of the file."""
 
     path: Path
     sha256: str
@@ -102,9 +102,9 @@ def import_disk(
     stop: threading.Event,
     sha256: str = "",
 ) -> Disk:
-    """The disk in `source`, unpacked to `scratch` if need be. Raises Refused, Stopped and OSError.
+    """The disk in `source`, unpacked to `scratch` if necessary. Raises Refused, Stopped and OSError.
 
-    `name`: the published name, whose suffix must not lie. `sha256`: of the source, if it is known already.
+    `name`: the published name; its suffix must match the content. `sha256`: of the source, if known.
     """
     path = source
     with source.open("rb") as file:
@@ -126,7 +126,7 @@ def import_disk(
 
 
 def examine(file: BinaryIO, size: int, *, name: str, limits: Limits) -> tuple[str, int]:
-    """Format and virtual size of an unpacked disk. Raises Refused for everything that must not be used."""
+    """Format and virtual size of an unpacked disk. Raises Refused for a disk that must not be used."""
     file.seek(0)
     head = file.read(qcow2.HEAD_BYTES)
     match = _SUFFIX.search(name)
@@ -163,7 +163,7 @@ def hash_file(file: BinaryIO, stop: threading.Event, update: Callable[[bytes], N
 
 
 def too_large(size: int, limit: int) -> Refused:
-    """The published file is over the limit."""
+    """Error for a published file above the limit."""
     return Refused(
         f"has {size} bytes, and at most {limit} are allowed",
         "raise kubeletx.plugins.libvirt.maxImageBytes if it is meant to be that large",

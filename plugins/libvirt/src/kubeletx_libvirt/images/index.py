@@ -42,7 +42,7 @@ class Validators(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One source. `names`: the references in manifests that led to it; `image`: id of the disk it gave last."""
+    """One source of disks. `names`: references in manifests that led to it; `image`: id of its last disk."""
 
     image: str
     names: tuple[str, ...] = ()
@@ -50,9 +50,9 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StoredDisk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One file below ``blobs``. `published`: ``sha256=HEX`` of every packed form it came in, as pins say it.
+    """One file below ``blobs``. `published`: ``sha256=HEX`` of each packed form it was fetched in, as in pins.
 
-    `protected`: a pull that brought it had a credential, so knowing its checksum is no right to it.
+    `protected`: a pull that fetched it used a credential, so its checksum alone gives no right to it.
     """
 
     format: str
@@ -71,7 +71,7 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(path: Path) -> Index | None:
-    """The index; None when there is none, or none that can be read (it is then set aside)."""
+    """Load the index; None if there is none, or an unreadable one (which is renamed)."""
     try:
         index = msgspec.json.decode(path.read_bytes(), type=Index)
         if index.version == VERSION:
@@ -85,12 +85,12 @@ def load(path: Path) -> Index | None:
 
 
 def save(path: Path, index: Index) -> None:
-    """Replace the file; after a crash it is the old or the new one."""
+    """Replace the index file; after a crash it is the old or the new one."""
     replace_file(path, msgspec.json.encode(index, order="sorted"))
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write, flush, rename; nothing is left when the disk is full."""
+    """Write, fsync and rename; nothing is left if the disk is full."""
     temporary = path.with_name(f"{path.name}.new")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -106,7 +106,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Make renames and links in a directory lasting."""
+    """Fsync a directory, so that renames and links in it survive a crash."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,9 +1,9 @@
-"""Finding the one disk under ``/disk`` in the layers of a container image.
+"""Finds the one disk under ``/disk`` in the layers of a container image.
 
-Layers are read from the top. A name in an upper layer hides the same name below, a whiteout (``.wh.NAME``)
-hides without replacing, an opaque mark hides the whole directory. Only the disk's bytes are ever written, to a
-file whose name we choose; nothing is unpacked by name. Sources: OCI image specification, layer.md (changesets);
-the containerDisk convention of KubeVirt: one file directly below ``/disk``.
+Layers are read from the top. A name in an upper layer hides the same name below, a whiteout (``.wh.NAME``) hides
+without replacing, an opaque mark hides the whole directory. Only the disk's bytes are ever written, to a file whose
+name the plugin chooses; nothing is unpacked by name. Sources: OCI image specification, layer.md (changesets); the
+containerDisk convention of KubeVirt: one file directly below ``/disk``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EXTRA_BYTES = 4 << 30
 
 
 class DiskSearch:
-    """Fed with layers from the top to the bottom; the disk's content is in `target` once `found` is set."""
+    """Searches layers from the top to the bottom; the disk's content is in `target` once `found` is set."""
 
     def __init__(self, target: Path, *, limits: Limits, stop: threading.Event) -> None:
         self.found = ""
@@ -38,7 +38,7 @@ class DiskSearch:
         self._hidden: set[str] = set()
 
     def read_layer(self, path: Path) -> None:
-        """Look through one layer. Raises Refused, Stopped and OSError."""
+        """Search one layer. Raises Refused, Stopped and OSError."""
         hidden: set[str] = set()
         opaque = False
         with path.open("rb") as file:
@@ -93,7 +93,7 @@ class _Member(tarfile.TarInfo):
 
 
 class _Stream(io.RawIOBase):
-    """Chunks as a file, at most `limit` bytes."""
+    """A file object over chunks, with at most `limit` bytes."""
 
     def __init__(self, chunks: Iterator[bytes], limit: int, stop: threading.Event) -> None:
         self._chunks, self._left, self._stop = chunks, limit, stop

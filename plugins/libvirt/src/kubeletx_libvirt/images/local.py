@@ -1,7 +1,7 @@
-"""Copying a file of this node into the store.
+"""Copies a file of this node into the store.
 
-Only below configured directories, after all links are resolved, and only regular files: a pod must not read
-what its author may not. The check uses the opened file, so that it cannot be swapped in between.
+Only from below configured directories, after all links are resolved, and only regular files: a pod must not read files
+that its author may not. The check uses the opened file, so that it cannot be swapped in between.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def open_image(path: str, directories: Sequence[str]) -> int:
 
 
 def stamp_of(descriptor: int) -> str:
-    """Changes when the file does."""
+    """Text that changes when the file does: size, time and inode."""
     status = os.fstat(descriptor)
     return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
 
@@ -72,7 +72,7 @@ def copy(
     limits: Limits,
     stop: threading.Event,
 ) -> dict[str, str]:
-    """Copy with holes left out; the digests of the content by algorithm."""
+    """Copy without holes; returns algorithm → digest of the content."""
     size = os.fstat(descriptor).st_size
     if size > limits.image_bytes:
         raise too_large(size, limits.image_bytes)

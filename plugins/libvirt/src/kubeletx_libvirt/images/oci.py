@@ -1,9 +1,8 @@
 """A small client of the OCI distribution specification: manifests, blobs, tokens.
 
-Enough to fetch the layers of one image for this machine's architecture. Everything fetched is checked against
-its digest. Registries use https unless listed as insecure; credentials go only to the registry and to
-the token server it names.
-Sources: OCI distribution 1.1; Docker registry v2 token authentication.
+It fetches the layers of one image for this machine's architecture. Everything fetched is checked against its digest.
+Registries use https unless listed as insecure; credentials go only to the registry and to the token server that it
+names. Sources: OCI distribution 1.1; Docker registry v2 token authentication.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _HUB = {"docker.io": "registry-1.docker.io"}
 
 
 class Descriptor(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One blob."""
+    """Reference to one blob: its digest, size and type."""
 
     digest: str
     size: int
@@ -63,7 +62,7 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """Resolved reference. `digest`: of the first document; `layers`: from the lowest to the topmost."""
+    """A resolved manifest. `digest`: of the first document; `layers`: from the lowest to the topmost."""
 
     digest: str
     layers: tuple[Descriptor, ...] = ()
@@ -81,10 +80,10 @@ class Registry:
         host = _HUB.get(image.registry, image.registry)
         self._base = f"{scheme}://{host}/v2/{image.repository}"
         self.headers: dict[str, str] = {}
-        """With the credential, once `find_manifest` has found out which is wanted."""
+        """Request headers, with the credential once `find_manifest` has found which kind is required."""
 
     async def find_manifest(self, known_digest: str = "") -> Manifest | None:
-        """The image's manifest for this machine; None when its digest is still `known_digest`."""
+        """The image's manifest for this machine; None if its digest is still `known_digest`."""
         digest, document = await self._get_document(self._image.digest or self._image.tag)
         if digest == known_digest:
             return None

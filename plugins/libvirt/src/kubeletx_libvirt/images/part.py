@@ -1,9 +1,7 @@
-"""`Part`: a file that is being fetched, hashed as it grows, and continued after a crash.
+"""`Part`: a file being fetched, hashed as it grows, and continued after a crash.
 
-::
-
-    partial/<hash of the source>/data        what has arrived
-    partial/<hash of the source>/state.json  validators and length of what it is a part of
+partial/<hash of the source>/data holds the received bytes, state.json next to it the validators and length of the whole
+file.
 
 Everything blocks and runs on the store's threads.
 """
@@ -31,7 +29,7 @@ class PartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Part:
-    """One file `name` in `directory`. `algorithms`: what it is hashed with."""
+    """One partial file `name` in `directory`. `algorithms`: hashes to compute."""
 
     def __init__(
         self, directory: Path, *, name: str = "data", algorithms: tuple[str, ...] = ("sha256",)
@@ -45,7 +43,7 @@ class Part:
         self._file: BinaryIO | None = None
 
     def load(self, url: str) -> None:
-        """See what an earlier try left; what is not of this URL is dropped."""
+        """Load what an earlier try left; a partial file of another URL is dropped."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             state = msgspec.json.decode(self._state_path.read_bytes(), type=PartState)
@@ -58,7 +56,7 @@ class Part:
         self.state, self.size = state, size
 
     def restart(self, state: PartState) -> None:
-        """From nothing, as a part of something else."""
+        """Begin from the start, as a part of other content."""
         self._forget()
         self._state_path.write_bytes(b"")
         self._state_path.chmod(0o600)
@@ -68,7 +66,7 @@ class Part:
         self._hashes = {name: hashlib.new(name) for name in self._algorithms}
 
     def resume(self, offset: int) -> None:
-        """Go on at `offset`, which is at most `size`; what is there is hashed."""
+        """Continue at `offset`, at most `size`; the bytes before it are hashed."""
         if self._file is not None and offset == self.size:
             return
         self.close()

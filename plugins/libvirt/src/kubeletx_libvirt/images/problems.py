@@ -13,14 +13,14 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Refused(Exception):
-    """A disk that must not be used. `problem`: what was found; `fix`: what to do. Its file is not kept."""
+    """A disk that must not be used. `problem`: what was found; `fix`: what to do. Its file is removed."""
 
     def __init__(self, problem: str, fix: str = "") -> None:
         super().__init__(problem)
         self.problem, self.fix = problem, fix
 
     def of(self, image: str) -> InvalidPod:
-        """The same, about an image."""
+        """The error with the image's name."""
         return InvalidPod(
             field="image", problem=f"{image!r} {self.problem}", fix=self.fix, reason="ImageRefused"
         )
@@ -32,7 +32,7 @@ def is_full(error: OSError) -> bool:
 
 
 def from_os_error(error: OSError, image: str, directory: Path) -> KubeletxError:
-    """An OSError of the store's own files in words."""
+    """Translate an OSError of the store's own files."""
     if is_full(error):
         return no_space(image, directory, None)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -43,7 +43,7 @@ def from_os_error(error: OSError, image: str, directory: Path) -> KubeletxError:
 
 
 def no_space(image: str, directory: Path, needed_bytes: int | None) -> Unavailable:
-    """The disk is full; nothing of the image is kept."""
+    """Error for a full disk; nothing of the image is kept."""
     needs = f" for {needed_bytes} more bytes" if needed_bytes is not None else ""
     return Unavailable(
         f"image {image!r}: no space left{needs} on the disk of {directory} ({free_bytes(directory)} bytes are "

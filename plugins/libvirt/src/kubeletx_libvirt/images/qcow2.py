@@ -22,7 +22,7 @@ from .problems import Refused
 
 MAGIC = b"QFI\xfb"
 HEAD_BYTES = 2 << 20
-"""Enough for every legal header: it lies in the first cluster, and clusters have at most 2 MiB."""
+"""Bytes to read for a header: it is in the first cluster, and clusters have at most 2 MiB."""
 
 _V2 = struct.Struct(">4sIQIIQIIQQIIQ")
 _V3 = struct.Struct(">QQQII")
@@ -36,7 +36,7 @@ _COMPRESSED = 1 << 62
 _REFCOUNT_OFFSET = 0xFFFFFFFFFFFFFE00
 _SECTOR = 512
 _OVERLAY_BITS = 16
-"""Clusters of 64 KiB, as qemu-img makes them."""
+"""log2 of the cluster size: 64 KiB, as qemu-img makes them."""
 _REFCOUNT_ORDER = 4
 _LONGEST_BACKING_NAME = 1023
 
@@ -68,7 +68,7 @@ def is_qcow2(head: bytes) -> bool:
 
 
 def check_header(head: bytes) -> Qcow2:
-    """The header in the file's first `HEAD_BYTES` bytes. Raises Refused for what must not be used."""
+    """Parse the header in the file's first `HEAD_BYTES` bytes. Raises Refused for an image that must not be used."""
     if not is_qcow2(head):
         raise Refused("is not a qcow2 file", "check what the server really sends")
     if len(head) < _V2.size:
@@ -127,10 +127,10 @@ def check_header(head: bytes) -> Qcow2:
 
 
 def check_complete(header: Qcow2, read_at: ReadAt, file_bytes: int) -> None:
-    """Raise Refused when a table or a cluster lies beyond the end of the file.
+    """Raise Refused if a table or a cluster is beyond the end of the file.
 
-    A cluster must be whole, as QEMU writes it; only the disk's last one, the sectors behind compressed data and
-    the clusters of extended tables may reach beyond the end, where QEMU reads zeros.
+    A cluster must be whole, as QEMU writes it; only the disk's last one, the sectors after compressed data and the
+    clusters of extended tables may reach beyond the end, where QEMU reads zeros.
     """
     size = header.cluster_bytes
     if header.l1_offset + header.l1_entries * 8 > file_bytes:
@@ -158,7 +158,7 @@ def check_complete(header: Qcow2, read_at: ReadAt, file_bytes: int) -> None:
 
 
 def _needed(entry: int, header: Qcow2) -> int:
-    """The size that a file must have at least to hold the cluster of this table entry; 0 for none."""
+    """Minimum size of a file that holds the cluster of this table entry; 0 for an empty entry."""
     if entry & _COMPRESSED:
         shift = 62 - (header.cluster_bits - 8)
         sectors = (entry & (_COMPRESSED - 1)) >> shift
@@ -168,7 +168,7 @@ def _needed(entry: int, header: Qcow2) -> int:
 
 
 def backing_file(path: Path) -> str | None:
-    """The backing file that an overlay names, as written in it; None when it has none or is no qcow2."""
+    """The backing file named in an overlay; None if it has none or is not qcow2."""
     with path.open("rb") as file:
         head = file.read(_V2.size)
         if len(head) < _V2.size or not is_qcow2(head):
@@ -181,9 +181,9 @@ def backing_file(path: Path) -> str | None:
 
 
 def write_overlay(path: Path, *, backing: str, backing_format: str, size_bytes: int) -> None:
-    """Write an empty overlay on `backing`, on disk when this returns; never larger than tables for `size_bytes`.
+    """Write an empty overlay on `backing`, on disk on return; not larger than the tables for `size_bytes`.
 
-    Raises ValueError for what the format cannot express.
+    Raises ValueError for values that the format cannot express.
     """
     name = os.fsencode(backing)
     if not name or len(name) > _LONGEST_BACKING_NAME:

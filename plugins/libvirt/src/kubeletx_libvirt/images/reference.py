@@ -44,7 +44,7 @@ class Pin(msgspec.Struct, frozen=True):
 
 
 class HttpImage(msgspec.Struct, frozen=True, kw_only=True):
-    """A disk behind a URL, which is kept as written but for its fragment."""
+    """A disk behind a URL, kept as written except its fragment."""
 
     url: str
     pin: Pin | None = None
@@ -56,18 +56,18 @@ class HttpImage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The file's name, for its suffix."""
+        """File name, whose suffix is checked."""
         return unquote(urlsplit(self.url).path)
 
     @property
     def shown(self) -> str:
-        """Form for messages, without the query, which may hold a token."""
+        """The URL for messages, without the query, which may hold a token."""
         base, mark, _ = self.url.partition("?")
         return f"{base}?..." if mark else base
 
 
 class LocalImage(msgspec.Struct, frozen=True, kw_only=True):
-    """A disk in a file of this node. `path` is absolute, links not resolved yet."""
+    """A disk in a file of this node. `path`: absolute, links not resolved."""
 
     path: str
     pin: Pin | None = None
@@ -79,7 +79,7 @@ class LocalImage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The file's name, for its suffix."""
+        """File name, whose suffix is checked."""
         return self.path
 
     @property
@@ -103,12 +103,12 @@ class OciImage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """No suffix tells anything about what is inside."""
+        """Empty: an OCI reference has no suffix that describes its content."""
         return ""
 
     @property
     def shown(self) -> str:
-        """Form for messages, unabridged."""
+        """The whole reference, for messages."""
         text = f"{self.registry}/{self.repository}"
         return f"{text}@{self.digest}" if self.digest else f"{text}:{self.tag}"
 
@@ -117,7 +117,7 @@ ImageSource = HttpImage | LocalImage | OciImage
 
 
 def source_hash(source: ImageSource) -> str:
-    """The name of a source's files in the store: of letters and digits only, whatever the reference holds."""
+    """Name of a source's files in the store: letters and digits only, whatever the reference contains."""
     return hashlib.sha256(source.key.encode()).hexdigest()
 
 
@@ -165,7 +165,7 @@ def _parse_url(image: str, url: str, scheme: str) -> ImageSource:
 
 
 def _split_path(image: str, path: str) -> tuple[str, Pin | None]:
-    """A path may hold ``#`` itself, so that only what looks like a pin is one."""
+    """Split a pin from the path; a path may contain ``#`` itself, so only the syntax of a pin counts."""
     base, mark, fragment = path.rpartition("#")
     if mark and fragment.partition("=")[0] in _PIN_LENGTHS:
         return base, _parse_pin(image, fragment)

@@ -1,10 +1,10 @@
-"""`LibvirtImages`: the image store of the libvirt plugin, as the host and the plugin see it.
+"""`LibvirtImages`: the image store of the libvirt plugin, as the host and the plugin use it.
 
-The host pulls, lists and removes (`SupportsImages`); the plugin asks for the disk of an image (`disk`, `hold`) to
-put an overlay on it. A stored disk is never changed and is shared by all overlays. It is removed only when no
-overlay rests on it: the plugin tells which do (`in_use`), and while it cannot tell, nothing is removed.
+The host pulls, lists and removes (`SupportsImages`); the plugin gets the disk of an image (`disk`, `hold`) to put an
+overlay on it. A stored disk is never changed and is shared by all overlays. It is removed only when no overlay uses it:
+the plugin reports which do (`in_use`), and while it cannot, nothing is removed.
 
-All index changes happen under one lock, as a new `Index` value that is on disk before it counts.
+All index changes happen under one lock, as a new `Index` value that is on disk before it is used.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from .sources import Fetched, Fetcher, Request
 from .store import SCRATCH, Store
 
 InUse = Callable[[], Awaitable[Collection[str]]]
-"""Image refs, or paths of stored disks, that overlays rest on. Raises when that cannot be told."""
+"""Returns image refs, or paths of stored disks, that overlays use. Raises if that is unknown."""
 
 STATIC_DIRECTORY = "/var/lib/libvirt/images"
 _STATIC_SOURCES = frozenset({"file", "http", "applied"})
@@ -61,7 +61,7 @@ _ID = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 
 
 class BaseDisk(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored disk, read-only for ever. `ref`: what `ImageSpec.ref` and `UnitSummary.image_id` hold."""
+    """A stored disk, never written again. `ref`: the value in `ImageSpec.ref` and `UnitSummary.image_id`."""
 
     ref: str
     path: Path
@@ -70,12 +70,12 @@ class BaseDisk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def nothing_in_use() -> Collection[str]:
-    """Return no image: for stores without users."""
+    """Return no image; for stores without users."""
     return ()
 
 
 class LibvirtImages:
-    """`directory`: the store's own, whose parent exists."""
+    """The image store. `directory`: its own, whose parent exists."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class LibvirtImages:
         self._wanted_meanwhile: set[str] = set()
 
     async def open(self) -> None:
-        """Sweep what a crash left and read the index; the second call does nothing."""
+        """Remove leftovers of a crash and read the index; a second call does nothing."""
         async with self._lock:
             if self._index is None:
                 try:
@@ -113,12 +113,12 @@ class LibvirtImages:
                     raise from_os_error(error, "", self._store.directory) from error
 
     async def share(self, reader_gid: int | None) -> None:
-        """Let the emulators' group read the disks; None: the emulators need no group."""
+        """Let the emulators' group read the disks; None: no group needs to."""
         with self._os_errors(""):
             await self._workers.finish(self._store.share, reader_gid)
 
     async def close(self) -> None:
-        """Stop pulls (they go on where they were next time) and close connections."""
+        """Stop pulls (the next pull continues them) and close connections."""
         await self._pulls.close()
         await self._http.close()
         self._workers.close()
@@ -126,7 +126,7 @@ class LibvirtImages:
     # --- for the plugin ---
 
     async def disk(self, ref: str) -> BaseDisk:
-        """The disk of an image by its ref, or by a reference as a manifest writes it. Raises NotFound."""
+        """The disk of an image, by its ref or by a reference as in a manifest. Raises NotFound."""
         index = self._need_index()
         image_id = self._find_id(index, ref)
         disk = index.disks.get(image_id) if image_id is not None else None
@@ -142,7 +142,7 @@ class LibvirtImages:
 
     @contextlib.asynccontextmanager
     async def hold(self, ref: str) -> AsyncIterator[BaseDisk]:
-        """The disk, which is not removed before the block ends, however soon `in_use` knows of it."""
+        """The disk, which is not removed before the block ends, even if `in_use` does not list it yet."""
         image_id = self._find_id(self._need_index(), ref) or ref
         self._held[image_id] += 1
         try:
@@ -154,9 +154,9 @@ class LibvirtImages:
                 del self._held[image_id]
 
     async def check_allowed(self, image: str, sandbox: SandboxSpec | None) -> None:
-        """Raise InvalidPod when this pod must not use this reference: invalid, or a local file it may not read.
+        """Raise InvalidPod if this pod must not use this reference: invalid, or a local file it may not read.
 
-        That another pod brought the file into the store already makes no difference.
+        It does not matter that another pod already brought the file into the store.
         """
         source = reference.parse(image, self._settings.image_aliases)
         if isinstance(source, LocalImage):
@@ -165,7 +165,7 @@ class LibvirtImages:
     # --- SupportsImages ---
 
     async def store_info(self) -> StoreInfo:
-        """One filesystem: the store's directory."""
+        """Identity, and usage of one file system: that of the store's directory."""
         self._need_index()
         used, inodes = await self._workers.run(self._store.usage)
         filesystem = ImageFilesystem(
@@ -177,13 +177,13 @@ class LibvirtImages:
         return StoreInfo(id=StoreId(self._id), filesystems=(filesystem,))
 
     async def list_images(self) -> Sequence[ImageStatus]:
-        """Every stored disk, those without a name included."""
+        """All stored disks, including those without a name."""
         index = self._need_index()
         sizes = await self._workers.run(self._store.sizes, index.disks)
         return [_status(index, image_id, size) for image_id, size in sizes.items()]
 
     async def find_image(self, image: ImageSpec) -> ImageStatus | None:
-        """Find an image by the reference in the manifest, else by the store's ref."""
+        """Find an image by the reference in the manifest, or by the store's ref."""
         index = self._need_index()
         image_id = self._find_id(index, image.requested) or self._find_id(index, image.ref)
         if image_id is None:
@@ -198,7 +198,7 @@ class LibvirtImages:
         sandbox: SandboxSpec | None,
         progress: Callable[[PullProgress], None] | None = None,
     ) -> str:
-        """Make sure that the newest is here. What the source still has the same is not transferred."""
+        """Pull the newest version. If the source still has the known one, nothing is transferred."""
         self._need_index()
         source = reference.parse(image.requested, self._settings.image_aliases)
         directories = self._directories(sandbox)
@@ -216,7 +216,7 @@ class LibvirtImages:
         return image_id
 
     async def remove_image(self, image: ImageSpec) -> None:
-        """Remove the disk and all its names. Raises Conflict while an overlay rests on it."""
+        """Remove the disk and all its names. Raises Conflict while an overlay uses it."""
         async with self._lock:
             index = self._need_index()
             image_id = self._find_id(index, image.ref) or self._find_id(index, image.requested)
@@ -251,7 +251,7 @@ class LibvirtImages:
         directories: tuple[str, ...],
         report: Report,
     ) -> str:
-        """One pull of a source at a time: they share its work directory."""
+        """Pull one source; one pull at a time, since they share its work directory."""
         turn = self._turns.setdefault(source.key, asyncio.Lock())
         async with turn:
             return await self._pull(source, image, auth, directories, report)
@@ -346,7 +346,7 @@ class LibvirtImages:
         return image_id
 
     async def _known(self, source: ImageSource) -> tuple[str, Validators] | None:
-        """Last result of this source, if the store still has it."""
+        """Image id and validators of this source's last pull, if the store still has that image."""
         index = self._need_index()
         origin = index.origins.get(source.key)
         if origin is None or not await self._is_there(origin.image, index.disks[origin.image]):
@@ -354,9 +354,9 @@ class LibvirtImages:
         return origin.image, origin.validators
 
     async def _find_pinned(self, source: ImageSource) -> str | None:
-        """An image that is known to be what the source is pinned to, and that needed no credential.
+        """A stored image that matches the source's pin and was fetched without a credential.
 
-        Then the source is not asked.
+        The source is then not contacted.
         """
         index = self._need_index()
         found: str | None = None
@@ -404,7 +404,7 @@ class LibvirtImages:
         return (STATIC_DIRECTORY,) if source in _STATIC_SOURCES else ()
 
     def _find_id(self, index: Index, name: str) -> str | None:
-        """The image that a ref or a reference means now. Raises InvalidPod for what is neither."""
+        """Image id of a ref or a reference now; None if it is not stored. Raises InvalidPod for an invalid name."""
         if not name:
             return None
         if (match := _ID.fullmatch(name)) and f"sha256:{match[1]}" in index.disks:
@@ -424,12 +424,12 @@ class LibvirtImages:
 
 
 def _scratch(fetched: Path, work: Path) -> Path:
-    """Path for the unpacked disk; one from a layer is at its final place already."""
+    """Path for the unpacked disk; one from a layer is already at its final place."""
     return work / (f"{SCRATCH}.unpacked" if fetched.name == SCRATCH else SCRATCH)
 
 
 def _with_name(index: Index, key: str, name: str, image_id: str, validators: Validators) -> Index:
-    """`name` belongs to this source, and to no other any more (an alias may have changed)."""
+    """The index in which `name` belongs to this source and to no other (an alias may have changed)."""
     origins: dict[str, Origin] = {}
     for other, origin in index.origins.items():
         names_left = tuple(n for n in origin.names if n != name)

@@ -1,4 +1,4 @@
-"""`ImageSettings`: what the operator decides about disk images, part of ``kubeletx.plugins.libvirt``."""
+"""`ImageSettings`: the operator's settings of disk images, part of ``kubeletx.plugins.libvirt``."""
 
 from __future__ import annotations
 

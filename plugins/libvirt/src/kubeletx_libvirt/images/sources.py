@@ -1,4 +1,4 @@
-"""`Fetcher`: brings the file of each kind of source into a work directory, and says when nothing changed."""
+"""`Fetcher`: fetches the file of each kind of source into a work directory, or finds it unchanged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .store import SCRATCH
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that arrived whole. `sha256`: of the file; `published`: its checksums as pins write them."""
+    """A completely fetched file. `sha256`: of the file; `published`: its checksums in the form of pins."""
 
     path: Path
     validators: Validators
@@ -34,7 +34,10 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One pull. `image`: the reference as written; `known`: what we have of it; `directories`: see local.py."""
+    """One pull.
+
+    `image`: the reference as written; `known`: validators of the stored version; `directories`: see local.py.
+    """
 
     image: str
     work: Path
@@ -55,7 +58,7 @@ class Fetcher:
         self._limits = Limits(image_bytes=settings.max_image_bytes, virtual_bytes=settings.max_virtual_bytes)
 
     async def fetch(self, source: ImageSource, request: Request) -> Fetched | None:
-        """Fetch the source; None if the known version is still the newest, then nothing is transferred."""
+        """Fetch the source; None if the known version is still the newest: nothing is transferred then."""
         match source:
             case HttpImage():
                 return await self._fetch_http(source, request)
@@ -177,9 +180,9 @@ def server_of(address: str) -> str:
 
 
 def _url_credentials(url: str, auth: ImageAuth | None) -> Mapping[str, str]:
-    """Only those that were given for this very server: a URL is no reason to send it a registry's password.
+    """Headers with the credentials, only if these were given for this server.
 
-    Those that were given for https are not sent without encryption.
+    A registry's password is not sent to a URL, and credentials given for https are not sent without encryption.
     """
     if auth is None or not auth.server_address or server_of(auth.server_address) != server_of(url):
         return {}

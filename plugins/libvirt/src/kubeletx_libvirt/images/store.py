@@ -32,12 +32,12 @@ SCRATCH = "disk"
 _BLOB = re.compile(r"([0-9a-f]{64})\.(qcow2|raw)")
 _WORK = re.compile(r"[0-9a-f]{64}")
 _PARTIAL_SECONDS = 7 * 86_400
-"""Time a partial download is kept: a week, to survive a long outage."""
+"""Time for which a partial download is kept: a week, to survive a long outage."""
 _NO_LIMITS = Limits(image_bytes=1 << 62, virtual_bytes=1 << 62)
 
 
 class Store:
-    """`directory` is ours alone; its parent exists."""
+    """Files of the store. `directory` belongs to the store alone; its parent exists."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -47,7 +47,7 @@ class Store:
         self._reader_gid: int | None = None
 
     def open(self, now: float) -> Index:
-        """Make the directories, sweep what crashes left, and read the index. `now`: seconds since the epoch."""
+        """Make the directories, remove leftovers of crashes, and read the index. `now`: seconds since the epoch."""
         for path in (self.directory, self._blobs):
             path.mkdir(mode=0o700, exist_ok=True)
         self._partial.mkdir(mode=0o700, exist_ok=True)
@@ -61,7 +61,7 @@ class Store:
         return index
 
     def share(self, reader_gid: int | None) -> None:
-        """Let this group, or none, read the disks: those that are here and those that come."""
+        """Let this group, or none, read all present and later disks."""
         self._reader_gid = reader_gid
         for path in (self.directory, self._blobs):
             self._grant(path, 0o710, 0o700)
@@ -69,7 +69,7 @@ class Store:
             self._grant(path, 0o440, 0o400)
 
     def identity(self) -> str:
-        """The store's lasting id."""
+        """The store's permanent id."""
         path = self.directory / "store-id"
         try:
             if found := path.read_text().strip():
@@ -92,8 +92,10 @@ class Store:
         shutil.rmtree(work, ignore_errors=True)
 
     def keep_parts(self, work: Path) -> None:
-        """Keep the partial download for a later try; remove half-unpacked disks and a file that is a
-        stored disk already: it must not be written to any more."""
+        """Keep the partial download for a later try; remove half-unpacked disks.
+
+        A file that is already a stored disk is removed too: it must not be written to any more.
+        """
         if any(path.lstat().st_nlink > 1 for path in work.glob("*")):
             self.discard(work)
             return
@@ -107,7 +109,7 @@ class Store:
         return self._blobs / f"{image_id.removeprefix('sha256:')}.{format}"
 
     def publish(self, disk: Disk) -> StoredDisk:
-        """Bring a disk into ``blobs``; one with the same content is kept as it is."""
+        """Move a disk into ``blobs``; an existing one with the same content is kept."""
         descriptor = os.open(disk.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             self._grant(disk.path, 0o440, 0o400)
@@ -131,7 +133,7 @@ class Store:
         index_file.sync_directory(self._blobs)
 
     def sizes(self, disks: dict[str, StoredDisk]) -> dict[str, int]:
-        """Bytes on disk of each image that is there whole."""
+        """Bytes on disk of each complete image."""
         found: dict[str, int] = {}
         for image_id, disk in disks.items():
             with contextlib.suppress(FileNotFoundError):
@@ -156,8 +158,10 @@ class Store:
         give(path, self._reader_gid, private if self._reader_gid is None else shared)
 
     def _match_blobs(self, index: Index) -> dict[str, StoredDisk]:
-        """The disks that are there. One without an entry (a crash, a lost index) stays, without names: an
-        overlay may rest on it."""
+        """The existing disks. One without an entry (after a crash or a lost index) is kept without names.
+
+        An overlay may use it.
+        """
         disks: dict[str, StoredDisk] = {}
         for path in sorted(self._blobs.iterdir()):
             match = _BLOB.fullmatch(path.name)

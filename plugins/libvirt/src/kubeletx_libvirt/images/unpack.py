@@ -1,9 +1,9 @@
-"""Unpacking gz, xz and zst in bounded steps.
+"""Unpacks gz, xz and zst in bounded steps.
 
-A few kilobytes may unpack to terabytes, and an xz or zst file may ask for gigabytes of memory. So every step
-gives at most one chunk, the window is limited, and the caller counts what came out. Several members behind
-each other are one file, as with gzip, xz and zstd themselves. The kind is told by the first bytes, never by
-the name: servers rename files, and some send ``Content-Encoding`` for what is a packed file.
+A few kilobytes may unpack to terabytes, and an xz or zst file may ask for gigabytes of memory. So every step gives at
+most one chunk, the window is limited, and the caller counts the output. Several concatenated members are one file, as
+with gzip, xz and zstd themselves. The format is determined by the first bytes, never by the name: servers rename files,
+and some send ``Content-Encoding`` for a packed file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Decoder(Protocol):
 
 
 def packing_of(head: bytes) -> str:
-    """gz, xz or zst for a packed file's first bytes; empty for anything else."""
+    """gz, xz or zst by the first bytes of a file; empty for anything else."""
     return next((kind for magic, kind in _MAGICS.items() if head.startswith(magic)), "")
 
 
@@ -69,7 +69,7 @@ def unpack(file: BinaryIO, kind: str) -> Iterator[bytes]:
 
 
 class _Gzip:
-    """zlib's decoder in the shape of the others."""
+    """zlib's decoder with the interface of the others."""
 
     def __init__(self) -> None:
         self._decoder = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)

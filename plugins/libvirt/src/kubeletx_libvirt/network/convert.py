@@ -1,4 +1,4 @@
-"""CNI's result and the pod's settings → the pod's `GuestLink`. Pure."""
+"""Converts CNI's result and the pod's settings to the pod's `GuestLink`. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .links import GuestLink, LinkKind, Route
 
 
 def to_link(address: PodAddress, *, device: str, mac: str, mtu: int, dns: Dns | None) -> GuestLink:
-    """`mac`: what CNI gave the interface. `dns` None: the network's own, if it names servers."""
+    """Build the link. `mac`: of CNI's interface. `dns` None: use the network's own name servers, if any."""
     return GuestLink(
         name=address.interface,
         kind=LinkKind.DIRECT,
@@ -27,7 +27,7 @@ def to_link(address: PodAddress, *, device: str, mac: str, mtu: int, dns: Dns | 
 
 
 def _routes(address: PodAddress) -> tuple[Route, ...]:
-    """Routes of the result; one without a gateway uses the gateway of its family's address, if any."""
+    """Routes of the result; one without a gateway uses that of its family's address, if any."""
     gateways = {ipaddress.ip_address(gateway).version: gateway for gateway in reversed(address.gateways)}
     routes = []
     for entry in _listed(address.result):

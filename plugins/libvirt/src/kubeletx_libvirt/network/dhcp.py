@@ -1,6 +1,6 @@
-"""DHCP for one guest: frame in, answer out. Pure.
+"""DHCP for one guest: request frame in, answer frame out. Pure.
 
-There is one address to give, the pod's, for ever: no state, no pool. The guest that asks for another is told no.
+There is one address to give, the pod's, permanently: no state, no pool. A guest that asks for another one is refused.
 Sources: RFC 2131 (protocol), 2132 (options), 3397 (search list), 3442 (classless routes).
 """
 
@@ -32,7 +32,7 @@ _LEAST_BYTES: Final = 300
 """Minimum size of a BOOTP message; old clients and relays drop shorter ones."""
 _USUAL_LIMIT: Final = 576
 _HEADERS_BYTES: Final = 28
-"""IP and UDP, which count in a client's largest message size."""
+"""Bytes of IP and UDP headers, which count in a client's maximum message size."""
 _MOST_LABEL_BYTES: Final = 63
 
 DISCOVER, OFFER, REQUEST, ACK, NAK, INFORM = 1, 2, 3, 5, 6, 8
@@ -44,7 +44,7 @@ _PAD, _END = 0, 255
 
 
 class Lease(Spec, frozen=True, kw_only=True):
-    """Configuration for the guest. `interface`: its address with the prefix length; `mac`: the answer's sender."""
+    """Configuration for the guest. `interface`: its address with the prefix length; `mac`: sender of the answers."""
 
     interface: ipaddress.IPv4Interface
     mac: bytes
@@ -55,13 +55,13 @@ class Lease(Spec, frozen=True, kw_only=True):
 
     @property
     def server(self) -> ipaddress.IPv4Address:
-        """Server identifier in answers: the guest's gateway, else an unused address."""
+        """Server identifier in answers: the guest's gateway, else an unused address of its subnet."""
         gateways = [route.gateway for route in self.routes if route.gateway]
         return ipaddress.IPv4Address(gateways[0] if gateways else "169.254.1.1")
 
 
 def lease_of(link: GuestLink, mac: str) -> Lease | None:
-    """The link's part that DHCP can tell; None without an IPv4 address."""
+    """The part of the link that DHCP can carry; None without an IPv4 address."""
     mine = [one for one in map(ipaddress.ip_interface, link.addresses) if one.version == 4]
     if not mine:
         return None
@@ -77,7 +77,7 @@ def lease_of(link: GuestLink, mac: str) -> Lease | None:
 
 
 def answer(frame: bytes, lease: Lease) -> bytes | None:
-    """The frame to send back; None for what is no question, or not for us."""
+    """The frame to send back; None if `frame` is not a DHCP request for this server."""
     message = _message(frame)
     if message is None or len(message) < _BOOTP.size:
         return None
@@ -132,7 +132,7 @@ def _decide(asked: dict[int, bytes], ciaddr: bytes, lease: Lease) -> int | None:
 
 
 def _answers(said: int, lease: Lease, *, has_address: bool) -> Iterator[tuple[int, bytes]]:
-    """Options in the order of their weight: what does not fit is left out at the end."""
+    """Yield options, the most important first: those without room at the end are left out."""
     yield KIND, bytes([said])
     yield SERVER, lease.server.packed
     if said == NAK:
@@ -154,7 +154,7 @@ def _answers(said: int, lease: Lease, *, has_address: bool) -> Iterator[tuple[in
 
 
 def _classless(lease: Lease) -> Iterator[bytes]:
-    """Gateways that are not on the guest's own subnet come first, as routes of the link."""
+    """Yield classless routes; gateways outside the guest's own subnets come first, as on-link routes."""
     foreign = {
         route.gateway
         for route in lease.routes
@@ -196,7 +196,7 @@ def _options(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _encoded(options: Iterator[tuple[int, bytes]], room: int) -> bytes:
-    """Values over 255 bytes come in several parts of the same number (RFC 3396)."""
+    """Encode options; values above 255 bytes are split into several parts with the same number (RFC 3396)."""
     text = b""
     for number, value in options:
         parts = [value[at : at + 255] for at in range(0, len(value), 255)]

@@ -1,10 +1,10 @@
-"""DHCP sockets: one packet socket for each pod, on its link only.
+"""DHCP sockets: one packet socket per pod, on its link only.
 
 The socket is bound to the veth's end in the pod's namespace, so it receives the guest's frames and none of any other
-pod's guest, and its answers reach the guest. The namespace needs no address for that, and no process is
-started: the kernel's filter passes only DHCP, so a link without requests costs nothing.
+pod's guest, and its answers reach the guest. The namespace needs no address for that, and no process is started: the
+kernel's filter passes only DHCP, so a link without requests costs nothing.
 
-A socket belongs to the namespace its thread was in at creation: a dedicated thread creates it (`namespaces`).
+A socket belongs to the namespace that its thread was in at creation: a dedicated thread creates it (`namespaces`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _IGNORE_OUTGOING: Final = 23
 _SO_ATTACH_FILTER: Final = 26
 _MOST_BYTES: Final = 2048
 _AT_ONCE: Final = 16
-"""Questions answered before the loop has its turn again."""
+"""Requests answered in one turn of the event loop."""
 
 _FILTER: Final = (
     (0x28, 0, 0, 12),  # the frame's type
@@ -49,7 +49,7 @@ _FILTER: Final = (
 
 
 class DhcpSockets:
-    """Answers the guests of all pods."""
+    """Answers the DHCP requests of all pods' guests."""
 
     def __init__(self, threads: OwnThreads) -> None:
         """Does no I/O."""
@@ -57,7 +57,7 @@ class DhcpSockets:
         self._sockets: dict[str, socket.socket] = {}
 
     async def open(self, uid: str, netns: Path, lease: Lease) -> None:
-        """Answer this pod's guest from now on; again is fine. Raises Unavailable."""
+        """Answer this pod's guest from now on; idempotent. Raises Unavailable."""
         if uid in self._sockets:
             return
         what = f"cannot answer DHCP on {INNER_DEVICE} of pod {uid}"
@@ -69,7 +69,7 @@ class DhcpSockets:
         asyncio.get_running_loop().add_reader(made.fileno(), self._answer, uid, made, lease)
 
     def close(self, uid: str) -> None:
-        """Close the pod's socket: an open one would keep its namespace."""
+        """Close the pod's socket; an open one would keep its namespace alive."""
         found = self._sockets.pop(uid, None)
         if found is not None:
             asyncio.get_running_loop().remove_reader(found.fileno())

@@ -1,6 +1,6 @@
-"""A `GuestLink` as libvirt's ``<interface>``. Pure.
+"""Converts a `GuestLink` to libvirt's ``<interface>``. Pure.
 
-The pod's own link is a macvtap that is there already (``type='ethernet'``, not managed): libvirt only opens it.
+The pod's own link is an existing macvtap (``type='ethernet'``, not managed): libvirt only opens it.
 """
 
 from __future__ import annotations
@@ -31,5 +31,5 @@ def interface_xml(link: GuestLink) -> str:
 
 
 def interface_alias(name: str) -> str:
-    """libvirt's alias of the interface called `name`: how it is found again in a domain's XML."""
+    """libvirt's alias of the interface `name`, by which it is found in a domain's XML."""
     return "ua-" + _NOT_IN_ALIAS.sub("_", name)

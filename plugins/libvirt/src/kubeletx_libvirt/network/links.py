@@ -1,4 +1,4 @@
-"""`GuestLink`: one network interface of a guest, with all that the domain's XML and cloud-init need of it."""
+"""`GuestLink`: one network interface of a guest, with all data for the domain's XML and cloud-init."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class LinkKind(enum.Enum):
     """Kind of connection between the guest's interface and the node."""
 
     DIRECT = "direct"
-    """A macvtap that is the guest's alone: the pod network."""
+    """A macvtap for this guest only: the pod network."""
     BRIDGE = "bridge"
     """A tap on a bridge of the node."""
     NETWORK = "network"
@@ -19,16 +19,16 @@ class LinkKind(enum.Enum):
 
 
 class Route(Spec, frozen=True, kw_only=True):
-    """`destination` in CIDR form; no `gateway`: on the link itself."""
+    """One route. `destination`: in CIDR form; `gateway` empty: on-link."""
 
     destination: str
     gateway: str = ""
 
 
 class GuestLink(Spec, frozen=True, kw_only=True):
-    """`source`: the device, bridge or network. `addresses` in CIDR form; none with `dhcp`: the guest asks.
+    """One interface. `source`: the device, bridge or network. `addresses`: in CIDR form; empty with `dhcp`.
 
-    `mtu` 0: the device's own. `tag` is the pod author's word for the interface, handed to the guest.
+    `mtu` 0: the device's own. `tag`: the pod author's label for the interface, passed to the guest.
     """
 
     name: str
@@ -45,5 +45,5 @@ class GuestLink(Spec, frozen=True, kw_only=True):
 
     @property
     def ips(self) -> tuple[str, ...]:
-        """The addresses without their prefix lengths, as a pod's status shows them."""
+        """The addresses without prefix lengths, as in a pod's status."""
         return tuple(address.partition("/")[0] for address in self.addresses)

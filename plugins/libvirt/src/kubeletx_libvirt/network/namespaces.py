@@ -1,9 +1,8 @@
-"""Network namespaces without a helper program: a dedicated thread creates or enters one, acts there and ends.
+"""Network namespaces without a helper program: a dedicated thread creates or enters one, works there and ends.
 
-unshare(2) and setns(2) move only the calling thread. That thread is never from a pool and always ends, so
-no other code of the agent runs in a pod's namespace; the agent is not forked either. A thread cannot be
-stopped: a cancelled waiter waits until it has ended, since its effects must not appear
-after the pod was released.
+unshare(2) and setns(2) move only the calling thread. That thread is never from a pool and always ends, so no other code
+of the agent runs in a pod's namespace; the agent is not forked either. A thread cannot be stopped: a cancelled waiter
+waits until it has ended, since its effects must not appear after the pod was released.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ _MNT_DETACH: Final = 2
 
 
 class OwnThreads:
-    """Gives each call a thread of its own; at most a few at once."""
+    """Runs each call on a new thread; at most a few at once."""
 
     def __init__(self, *, seconds: float = SECONDS) -> None:
-        """`seconds`: how long a call is waited for."""
+        """`seconds`: deadline of a call."""
         self._seconds = seconds
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def run(self, what: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """The call's result. `what` begins the messages; OSError becomes Unavailable, a long call TimedOut."""
+        """Return the call's result. `what`: begin of messages. OSError becomes Unavailable, a long call TimedOut."""
         async with self._slots:
             outcome = _start(lambda: function(*args, **kwargs))
             try:
@@ -57,18 +56,18 @@ class OwnThreads:
 
 
 def enter_new() -> None:
-    """A new namespace for the calling thread, which has to end after it."""
+    """Move the calling thread to a new namespace; the thread must end afterwards."""
     _call("unshare", _CLONE_NEWNET)
 
 
 def hold(path: Path) -> None:
-    """Mount the calling thread's namespace on the file `path`, which keeps it without the thread."""
+    """Mount the calling thread's namespace on the file `path`, which keeps it after the thread's end."""
     _call("mount", b"/proc/thread-self/ns/net", os.fsencode(path), None, ctypes.c_ulong(_MS_BIND), None)
 
 
 @contextlib.contextmanager
 def entered(path: Path) -> Iterator[int]:
-    """Brings the calling thread, which has to end after it, into the namespace. Yields its descriptor."""
+    """Move the calling thread into the namespace; it must end afterwards. Yields the namespace's descriptor."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _call("setns", descriptor, _CLONE_NEWNET)
@@ -78,7 +77,7 @@ def entered(path: Path) -> Iterator[int]:
 
 
 def hold_no_more(path: Path) -> None:
-    """Take the mount off; the namespace goes when nothing is in it."""
+    """Unmount the file; the namespace is removed when nothing uses it."""
     _call("umount2", os.fsencode(path), _MNT_DETACH)
 
 

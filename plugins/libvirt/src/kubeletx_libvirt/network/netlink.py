@@ -1,8 +1,8 @@
-"""rtnetlink: the few requests to the kernel that a pod's link takes, without a program for each.
+"""rtnetlink: the few kernel requests that a pod's link needs, without starting programs.
 
-A socket belongs to the namespace its thread was in at creation, and acts there for every user. The kernel executes
-a request during the send and answers each one, so `Netlink` waits for nothing but the
-kernel's own lock. Sources: netlink(7), rtnetlink(7), linux/if_link.h.
+A socket belongs to the namespace that its thread was in at creation, and acts there for every user. The kernel executes
+a request during the send and answers each one, so `Netlink` waits for nothing but the kernel's own lock. Sources:
+netlink(7), rtnetlink(7), linux/if_link.h.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ADDRESS_GENERATION, _GENERATE_NONE = 8, 1
 
 
 class Device(Spec, frozen=True, kw_only=True):
-    """One device as the kernel tells of it. `master`: index of the bridge it is a port of, 0 without."""
+    """One network device. `master`: index of its bridge; 0 if it is no port."""
 
     name: str
     index: int
@@ -51,7 +51,7 @@ class Device(Spec, frozen=True, kw_only=True):
 
 
 class Netlink:
-    """Requests in the namespace the calling thread is in at the making. A refused one raises OSError in words."""
+    """Requests in the namespace of the thread that makes the object. A refused one raises OSError that names it."""
 
     def __init__(self) -> None:
         """Opens the socket."""
@@ -74,22 +74,22 @@ class Netlink:
         return {device.name: device for device in map(_to_device, answers)}
 
     def get_index(self, name: str) -> int:
-        """The number by which other devices refer to this one."""
+        """Interface index of the device."""
         (answer,) = self._request(f"find {name}", _GETLINK, 0, _link(name))
         return _to_device(answer).index
 
     def add_veth(self, name: str, *, mtu: int, peer: str, peer_namespace: int) -> None:
-        """A pair: `name` here, `peer` in the namespace of that descriptor."""
+        """Add a veth pair: `name` in this namespace, `peer` in that of the descriptor."""
         other = _link(peer) + _number(_IFLA_MTU, mtu) + _number(_IFLA_NET_NS_FD, peer_namespace)
         self._add(name, "veth", _attribute(_VETH_PEER, other), _number(_IFLA_MTU, mtu))
 
     def add_macvtap(self, name: str, *, mtu: int, mac: str, on: str) -> None:
-        """A macvtap that takes over the device `on`."""
+        """Add a macvtap on top of the device `on`."""
         more = _number(_IFLA_LINK, self.get_index(on)) + _number(_IFLA_MTU, mtu) + _mac(mac)
         self._add(name, "macvtap", _number(_MACVLAN_MODE, _PASSTHRU), more)
 
     def add_bridge(self, name: str, *, mtu: int) -> None:
-        """A bridge without spanning tree that forwards all multicast."""
+        """Add a bridge without spanning tree that forwards all multicast."""
         data = _number(_BRIDGE_STP, 0) + _byte(_BRIDGE_MULTICAST_SNOOPING, 0)
         self._add(name, "bridge", data, _number(_IFLA_MTU, mtu))
 
@@ -98,28 +98,28 @@ class Netlink:
         self._request(f"delete {name}", _DELLINK, 0, _link(name))
 
     def set_flags(self, name: str, flags: int) -> None:
-        """Set these flags and leave the others."""
+        """Set these flags; the others are unchanged."""
         self._request(f"set flags of {name}", _NEWLINK, 0, _link(name, flags))
 
     def set_mac(self, name: str, mac: str) -> None:
-        """The device's own address."""
+        """Set the device's MAC address."""
         self._request(f"set address of {name}", _NEWLINK, 0, _link(name) + _mac(mac))
 
     def set_no_ipv6_address(self, name: str) -> None:
-        """Going up the device gets no link-local address."""
+        """Prevent the link-local IPv6 address that the device would get when it goes up."""
         inet6 = _attribute(socket.AF_INET6, _byte(_ADDRESS_GENERATION, _GENERATE_NONE))
         body = _link(name) + _attribute(_IFLA_AF_SPEC, inet6)
         self._request(f"set addrgenmode of {name}", _NEWLINK, 0, body)
 
     def set_port(self, name: str, bridge: int) -> None:
-        """Make the device a port, which does not learn, of the bridge with this index."""
+        """Make the device a port of the bridge with this index, without learning."""
         self._request(f"set master of {name}", _NEWLINK, 0, _link(name) + _number(_IFLA_MASTER, bridge))
         data = _attribute(_INFO_SLAVE_KIND, b"bridge\0")
         data += _attribute(_INFO_SLAVE_DATA, _byte(_PORT_LEARNING, 0))
         self._request(f"set learning of {name}", _NEWLINK, 0, _link(name) + _attribute(_IFLA_LINKINFO, data))
 
     def flush_addresses(self, name: str) -> None:
-        """Remove all IP addresses, and with them their routes."""
+        """Remove all IP addresses and, with them, their routes."""
         index = self.get_index(name)
         for address in self._request(
             f"list addresses of {name}", _GETADDR, _DUMP, _ADDRESS.pack(0, 0, 0, 0, 0)
@@ -140,7 +140,7 @@ class Netlink:
         self._request(f"add {kind} {name}", _NEWLINK, _CREATE | _EXCLUSIVE, body)
 
     def _request(self, what: str, kind: int, flags: int, body: bytes) -> list[bytes]:
-        """Bodies of the answers."""
+        """Send a request; returns the bodies of the answers. `what`: for errors."""
         self._sequence += 1
         flags |= _REQUEST if flags == _DUMP else _REQUEST | _ACK
         self._socket.send(_HEADER.pack(_HEADER.size + len(body), kind, flags, self._sequence, 0) + body)

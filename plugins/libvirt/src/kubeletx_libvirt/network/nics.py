@@ -1,8 +1,8 @@
-"""The pod's ``vpc`` and ``nics`` → the guest's links. Pure.
+"""Converts the pod's ``vpc`` and ``nics`` to the guest's links. Pure.
 
-Each interface goes to the first of: its ``portId`` in the table ``ports``, its ``subnetName`` in ``networks``,
-the pod's ``vpc`` in ``networks``, the pod network. The pod network gives one address, so one interface can be
-on it; when none is, it comes as one more, since status.podIP, probes and ports need it.
+Each interface uses the first that is set of: its ``portId`` in the table ``ports``, its ``subnetName`` in ``networks``,
+the pod's ``vpc`` in ``networks``, the pod network. The pod network gives one address, so only one interface can be on
+it; if none is, one is added, since status.podIP, probes and ports need it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POD_NETWORK = NetworkTarget()
 
 
 class Resolved(Spec, frozen=True, kw_only=True):
-    """`links` in the order of the guest's interfaces. `warnings`: one Warning event each."""
+    """Result. `links`: in the order of the guest's interfaces. `warnings`: one Warning event each."""
 
     links: tuple[GuestLink, ...]
     warnings: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ def resolve_nics(
     unknown: Literal["warn", "refuse"] = "warn",
     uid: str,
 ) -> Resolved:
-    """Resolve all links of the guest. Raises InvalidPod with the field and a permanent reason."""
+    """Resolve all links of the guest. Raises InvalidPod naming the field, with a permanent reason."""
     tables = _Tables(networks, ports, unknown)
     vpc = tables.vpc(machine.vpc)
     links: list[GuestLink] = []
@@ -61,7 +61,7 @@ def resolve_nics(
 
 
 class _Tables:
-    """The operator's tables, and what was not found in them."""
+    """The operator's tables, and the names that were not found in them."""
 
     def __init__(
         self, networks: Mapping[str, NetworkTarget], ports: Mapping[str, PortEntry], unknown: str
@@ -106,7 +106,7 @@ class _Tables:
 
 
 def _with_vpc(nics: tuple[Nic, ...], vpc: NetworkTarget) -> tuple[Nic, ...]:
-    """A vpc with a network of its own is joined even if the pod lists no interface."""
+    """Add an interface for a vpc with its own network if the pod lists no interface."""
     return nics or (() if vpc.is_pod_network else (Nic(name="eth1"),))
 
 
@@ -194,5 +194,5 @@ def _in_subnet(field: str, target: NetworkTarget, address: str) -> str:
 
 
 def _refusal(*, field: str, problem: str, fix: str) -> InvalidPod:
-    """Permanent refusal: only another spec or other settings of the node help (DECISIONS 5)."""
+    """A permanent refusal: only another spec or other settings of the node help (DECISIONS 5)."""
     return InvalidPod(field=field, problem=problem, fix=fix, reason=names.RUNTIME_UNSUPPORTED)

@@ -54,7 +54,7 @@ _RECORD = ".json"
 
 
 class PodLinks:
-    """The pods' links of one runtime. Calls for one pod follow each other, pods go on side by side."""
+    """The pods' links of one runtime. Calls for one pod are serial; pods are handled in parallel."""
 
     def __init__(self, host: Host, *, wiring: Wiring | None = None) -> None:
         """Does no I/O."""
@@ -64,7 +64,7 @@ class PodLinks:
         self._dhcp = DhcpSockets(threads)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._seen_whole: dict[str, float] = {}
-        """Time of the last complete check by pod UID."""
+        """Monotonic time of the last complete check, by pod UID."""
 
     @property
     def directory(self) -> Path:
@@ -72,10 +72,10 @@ class PodLinks:
         return self._host.state_directory / "links"
 
     async def attach(self, sandbox: SandboxSpec) -> GuestLink:
-        """The pod's link, made or found. Nothing is left behind by a failure that could not be finished later.
+        """Make or find the pod's link. After a failure nothing is left that a later call could not finish.
 
-        Raises InvalidPod for a pod that wants the node's own network, Unavailable without a pod network or when
-        CNI or the kernel refuses.
+        Raises InvalidPod for a pod with host network, Unavailable without a pod network or if CNI or the kernel
+        refuses.
         """
         if sandbox.namespaces.network is NamespaceMode.NODE:
             raise InvalidPod(
@@ -108,7 +108,7 @@ class PodLinks:
             return link
 
     async def serve(self, uid: PodUid) -> None:
-        """Answer the guest's DHCP questions while this process lives; again is fine. Raises Unavailable."""
+        """Answer the guest's DHCP requests while this process lives; idempotent. Raises Unavailable."""
         async with self._lock(uid):
             link = self._read(uid)
             if link is None or not _is_held(self._netns(uid)):
@@ -118,16 +118,16 @@ class PodLinks:
                 await self._dhcp.open(uid, self._netns(uid), lease)
 
     def close(self) -> None:
-        """Answer no questions any more; links stay."""
+        """Stop answering DHCP requests; links stay."""
         self._dhcp.close_all()
 
     async def find(self, uid: PodUid) -> GuestLink | None:
-        """The pod's link if it is whole, else None."""
+        """The pod's link if it is complete, else None."""
         async with self._lock(uid):
             return await self._find(uid)
 
     def is_there(self, uid: PodUid) -> bool:
-        """Return True if namespace and device exist: a check without a thread, for lists. `check` is complete."""
+        """Return True if namespace and device exist: a quick check without a thread, for lists. `check` is complete."""
         return _is_held(self._netns(uid)) and is_device(guest_device(uid))
 
     async def check(self, uid: PodUid) -> bool:
@@ -138,7 +138,7 @@ class PodLinks:
         return await self.find(uid) is not None
 
     async def release(self, uid: PodUid) -> None:
-        """Give back address and ports and remove every device; succeeds for what never was."""
+        """Release address and ports and remove every device; succeeds if there is nothing."""
         async with self._lock(uid):
             self._dhcp.close(uid)
             netns = self._netns(uid)
@@ -154,7 +154,7 @@ class PodLinks:
             netns.unlink(missing_ok=True)
 
     async def list_uids(self) -> tuple[PodUid, ...]:
-        """Pods of which something is left here, whole or not, for the sweep after a crash."""
+        """Pods with any remains here, for the clean-up after a crash."""
         return _list_uids(self.directory)
 
     # --- private ---
@@ -193,8 +193,8 @@ class PodLinks:
     async def _hand_over(self, uid: str, netns: Path, interface: str, mac: str) -> tuple[int, str]:
         """Bridge CNI's interface to the guest's device. Returns the link's MTU and the guest's MAC.
 
-        The MAC of an interface that was handed over already is no longer CNI's, so the one in CNI's answer counts;
-        networks that name none get a stable one of our own.
+        After the first call the interface no longer has CNI's MAC, so the one in CNI's result is used; for networks
+        that give none, a stable generated one.
         """
         mac = (mac or stable_mac("guest", uid)).lower()
         mtu = await self._wiring.join(uid, netns, interface, mac)
@@ -243,7 +243,7 @@ def _is_whole(inside: dict[str, Device], interface: str) -> bool:
 
 
 def _port_mappings(ports: tuple[PortMapping, ...]) -> list[dict[str, object]]:
-    """Published ports in the form of CNI's capability portMappings."""
+    """Published ports in the form of CNI's portMappings capability."""
     return [
         {
             "hostPort": port.host_port,

@@ -1,4 +1,4 @@
-"""The operator's tables ``networks`` and ``ports`` (DECISIONS 30): what a pod's words mean on this node."""
+"""The operator's tables ``networks`` and ``ports`` (DECISIONS 30): meaning of the names in pods on this node."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ Mac = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F][02468aceACE](:[0-9a-fA-
 
 
 class NetworkTarget(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Network for ``vpc`` or ``nics[].subnetName``: a `bridge` or a `network`. With neither it is the pod network
-    itself, which the settings do not name.
+    """Network for ``vpc`` or ``nics[].subnetName``: a `bridge` or a `network`; with neither the pod network.
 
-    `bridge`: a bridge of this node. `network`: a named network of this libvirt. `subnet` (CIDR) and
-    `routes` are given to guests with ``nics[].ipAddress``; without `subnet` a pod with an ipAddress there is refused.
-    Guests without one use the network's DHCP. `dns` is given to all. `mtu` None: the device's own.
+    `bridge`: a bridge of this node. `network`: a named network of this libvirt. `subnet` (CIDR) and `routes`: for
+    guests with ``nics[].ipAddress``; without `subnet` such a pod is refused. Other guests use the network's DHCP.
+    `dns`: for all guests. `mtu` None: the device's own.
     """
 
     bridge: str | None = None
@@ -30,7 +29,7 @@ class NetworkTarget(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 
     @property
     def is_pod_network(self) -> bool:
-        """True when it names nothing of its own."""
+        """True if it names neither a bridge nor a network."""
         return self.bridge is None and self.network is None
 
 

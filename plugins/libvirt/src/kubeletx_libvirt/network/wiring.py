@@ -1,7 +1,7 @@
-"""The only file that changes the node's network: the devices of a pod's link, made and looked at.
+"""The only file that changes the node's network: creates, lists and removes the devices of a pod's link.
 
-Each call acts on a thread of its own (`namespaces`), by netlink. A socket made before the thread enters the pod's
-namespace goes on to act in the node's.
+Each call runs on a thread of its own (`namespaces`), by netlink. A socket that was made before the thread enters the
+pod's namespace still acts in the node's.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from .netlink import IFF_ALLMULTI, IFF_UP, Device, Netlink
 
 
 class Wiring:
-    """Devices of a pod's link. All calls raise Unavailable with the pod's name, or TimedOut."""
+    """Devices of a pod's link. All calls raise Unavailable naming the pod, or TimedOut."""
 
     def __init__(self, threads: OwnThreads) -> None:
         self._threads = threads
 
     async def make_namespace(self, uid: str, path: Path) -> None:
-        """A new network namespace with ``lo`` up, held by a mount on the file `path`; it has to exist."""
+        """Make a network namespace with ``lo`` up, kept by a mount on the file `path`, which must exist."""
         await self._threads.run(f"cannot make the namespace of pod {uid}", _make, path)
 
     async def hold_no_more(self, uid: str, path: Path) -> None:
-        """Take the mount off; the namespace goes when nothing is in it."""
+        """Unmount the file; the namespace is removed when nothing uses it."""
         await self._threads.run(f"cannot unmount the namespace of pod {uid}", namespaces.hold_no_more, path)
 
     async def list_devices(self, uid: str, netns: Path) -> dict[str, Device]:
@@ -37,14 +37,14 @@ class Wiring:
     async def join(self, uid: str, netns: Path, interface: str, mac: str) -> int | None:
         """Bridge `interface` in the namespace to the guest's device, which gets `mac`.
 
-        Finishes what an earlier try began. The link's MTU, or None when there is no such interface.
+        Completes an interrupted earlier call. Returns the link's MTU; None if there is no such interface.
         """
         return await self._threads.run(
             f"cannot join {interface} of pod {uid} to its guest", _join, uid, netns, interface, mac
         )
 
     async def remove(self, uid: str) -> None:
-        """The guest's devices, if they are there."""
+        """Remove the guest's devices, if they exist."""
         await self._threads.run(f"cannot remove the devices of pod {uid}", _remove, uid)
 
 
@@ -82,7 +82,7 @@ def _join(uid: str, netns: Path, interface: str, mac: str) -> int | None:
 
 
 def _join_outside(node: Netlink, uid: str, mac: str, mtu: int, namespace: int | None) -> None:
-    """`namespace`: where the inner end has to be made, None when it is there."""
+    """Make the devices in the node's namespace. `namespace`: target of the inner end; None if that exists."""
     outer, guest = outer_device(uid), guest_device(uid)
     if namespace is not None:
         _delete(node, outer)  # one that leads to a namespace that was lost; the kernel may still be at it
