@@ -278,7 +278,10 @@ def test_the_flags_of_distributions_are_accepted_and_each_without_effect_names_i
     assert all(one.consequence for one in config.unused)
 
 
-def test_no_flag_of_a_kubelet_is_refused_for_the_want_of_an_api_server() -> None:
+def test_no_flag_of_a_kubelet_is_refused_for_the_want_of_an_api_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GRPC_ENABLE_FORK_SUPPORT", "false")  # which the command line sets for its process
     for arguments in (["--pod-cidr=10.0.0.0/8", "--max-pods=0"], ["--node-lease-duration-seconds=40"]):
         result = CliRunner().invoke(cli, arguments, prog_name="kubeletx")
         assert result.exit_code == 2

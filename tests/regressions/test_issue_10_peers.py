@@ -39,8 +39,10 @@ class Endless:
         self.first, self.piece = first, piece
         self.sent = 0
         self.port = 0
+        self.tasks: set[asyncio.Task[None] | None] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.tasks.add(asyncio.current_task())
         try:
             await reader.readuntil(b"\r\n\r\n")
             writer.write(self.first)
@@ -61,6 +63,9 @@ async def endless(first: bytes, piece: bytes) -> AsyncIterator[Endless]:
     server.port = listener.sockets[0].getsockname()[1]
     async with listener:
         yield server
+    for task in filter(None, server.tasks):
+        task.cancel()
+    await asyncio.gather(*filter(None, server.tasks), return_exceptions=True)
 
 
 HEAD = b"HTTP/1.1 200 OK\r\n"

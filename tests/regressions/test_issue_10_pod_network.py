@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from kubeletx.api import RuntimeCondition, RuntimeHealth
@@ -15,27 +17,31 @@ from tests.unit.pods.manager_model import Node, a_pod
 WHY = "no CNI configuration in /etc/cni/net.d; put a .conflist file there"
 
 
-def network(root: Path) -> CniPodNetwork:
-    return CniPodNetwork(
-        conf_dir=root / "net.d",
-        bin_dirs=[root / "bin"],
-        state_dir=root / "state",
+@pytest.fixture
+def network(tmp_path: Path) -> Iterator[CniPodNetwork]:
+    made = CniPodNetwork(
+        conf_dir=tmp_path / "net.d",
+        bin_dirs=[tmp_path / "bin"],
+        state_dir=tmp_path / "state",
         owner="agent",
         clock=FakeClock(),
     )
+    yield made
+    made.close()
 
 
-async def test_the_pod_network_tells_why_no_pod_can_be_attached(tmp_path: Path) -> None:
-    one = network(tmp_path)
-    assert "cannot read" in await one.problem()
+async def test_the_pod_network_tells_why_no_pod_can_be_attached(
+    tmp_path: Path, network: CniPodNetwork
+) -> None:
+    assert "cannot read" in await network.problem()
     (tmp_path / "net.d").mkdir()
-    assert "no CNI configuration" in await one.problem()
+    assert "no CNI configuration" in await network.problem()
     plugins = [{"type": "bridge"}]
     (tmp_path / "net.d" / "10.conflist").write_text(json.dumps({"name": "n", "plugins": plugins}))
-    assert "'bridge' is not in" in await one.problem()
+    assert "'bridge' is not in" in await network.problem()
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "bridge").touch()
-    assert await one.problem() == ""
+    assert await network.problem() == ""
 
 
 async def test_a_pod_waits_for_the_network_and_its_event_says_what_is_missing(tmp_path: Path) -> None:

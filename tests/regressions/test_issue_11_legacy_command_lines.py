@@ -191,6 +191,12 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[AgentConfig]:
     return found
 
 
+@pytest.fixture(autouse=True)
+def has_no_fork_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set what the command line sets for its process, so that no test changes the environment."""
+    monkeypatch.setenv("GRPC_ENABLE_FORK_SUPPORT", "false")
+
+
 def run(line: str, tmp_path: Path) -> tuple[int, str]:
     config = tmp_path / "config.yaml"
     config.write_text(CONFIG_1_20)

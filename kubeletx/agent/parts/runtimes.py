@@ -80,10 +80,9 @@ def make_runtimes(
             log.error("Ignored runtime drop-in", err=str(error))
 
     drop_ins = DropInWatch(registry, (root / "runtimes.d", root / "cordons"))
-    tasks = [Task(name="drop-ins", run=drop_ins.run)]
+    tasks, closes = [Task(name="drop-ins", run=drop_ins.run)], [running.close]
     if pod_network is not None:
         tasks.append(Task(name="pod-network", run=pod_network.run))
-    part = Part(
-        name="runtimes", tables=(RUNTIME_TABLES,), load=load, tasks=tuple(tasks), close=(running.close,)
-    )
+        closes.append(pod_network.close)
+    part = Part(name="runtimes", tables=(RUNTIME_TABLES,), load=load, tasks=tuple(tasks), close=tuple(closes))
     return RuntimesRoom(part=part, registry=registry, plugins=running)

@@ -80,7 +80,11 @@ def make_views(
     )
     runs = {"image-gc": collector.run, "disk-usage": disks.run, "volume-usage": volume_uses.run}
     return ViewsRoom(
-        part=Part(name="views", tasks=tuple(Task(name=name, run=run) for name, run in runs.items())),
+        part=Part(
+            name="views",
+            tasks=tuple(Task(name=name, run=run) for name, run in runs.items()),
+            close=(collector.close,),
+        ),
         collector=collector,
         images=image_views,
         node=node_view,

@@ -81,6 +81,10 @@ class CniPodNetwork:
         """Journal entries by pod; a live, read-only view."""
         return MappingProxyType(self._entries)
 
+    def close(self) -> None:
+        """End idle threads; no call may follow."""
+        self._disk.close()
+
     # --- PodNetwork ---
 
     async def add(

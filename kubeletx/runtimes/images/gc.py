@@ -90,6 +90,10 @@ class ImageCollector:
         self._threads = BoundedThreadPool("image-gc", threads=2)
         self._busy: dict[StoreId, asyncio.Lock] = {}
 
+    def close(self) -> None:
+        """End idle threads; no collection runs after this."""
+        self._threads.close()
+
     async def run(self) -> None:
         """Collect periodically until cancelled."""
         while True:

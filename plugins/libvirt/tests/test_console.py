@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -169,9 +170,9 @@ async def test_reading_pauses_while_nobody_takes_the_output(tmp_path: Path) -> N
         stream.printed = [b"x" * 65536]
         stream.tell(readable)
         await asyncio.sleep(0)
-    output = session.output()
-    while not stream.watched & readable:
-        await anext(output)
+    async with aclosing(session.output()) as output:
+        while not stream.watched & readable:
+            await anext(output)
     await session.close()
 
 

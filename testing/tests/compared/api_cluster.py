@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -36,16 +38,14 @@ def refusal(error: pytest.ExceptionInfo[StatusError]) -> tuple[int, str, str]:
 
 
 class Watching:
-    """A watch in a thread of its own, from a version until `until` has been seen, which ends it.
-
-    `events` are (type, name, object).
-    """
+    """A watch in a thread of its own, until the server ends it or `close`."""
 
     def __init__(self, client: ApiClient, plural: Of, namespace: str = "", **query: str) -> None:
         self._events: list[Event] = []
         self._changed = threading.Condition()
         self._problem: BaseException | None = None
-        self._stream = client.watch(plural, namespace, **query)
+        self._socket: socket.socket | None = None
+        self._stream = client.watch(plural, namespace, opened=self._opened, **query)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -68,6 +68,22 @@ class Watching:
             raise self._problem
         return self._events
 
+    def close(self) -> None:
+        """End the watch and its thread."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._socket is not None or not self._thread.is_alive(), GUARD_SECONDS
+            )
+        if self._socket is not None and self._thread.is_alive():
+            # Not the method of the TLS socket, which the thread is reading from.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+        self._thread.join(GUARD_SECONDS)
+
+    def _opened(self, connection: socket.socket) -> None:
+        with self._changed:
+            self._socket = connection
+            self._changed.notify_all()
+
     def _read(self) -> None:
         try:
             for event in self._stream:
@@ -76,6 +92,10 @@ class Watching:
                     self._changed.notify_all()
         except (OSError, StatusError, ValueError) as err:
             self._problem = err
+
+
+Watch = Callable[..., Watching]
+"""The arguments of `Watching`."""
 
 
 def version_now(client: ApiClient, plural: str, namespace: str = "") -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,9 @@ import pytest_asyncio
 from kubeletx.kube.client import KubeClient, load_kubeconfig
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiClient, ApiServerDouble, Settings, StatusError
+from kubeletx_testing.apiserver.client import Of
 from kubeletx_testing.lab.kube_apiserver import KubeApiServer, missing_binaries
-from testing.tests.compared.api_cluster import NodeUnderTest
+from testing.tests.compared.api_cluster import NodeUnderTest, Watch, Watching
 
 Server = ApiServerDouble | KubeApiServer
 BARE = Settings(controllers=False, auto_approve=False)
@@ -70,6 +72,19 @@ def namespace(admin: ApiClient) -> str:
     _ensure(admin, "serviceaccounts", "default", name)
     _ensure(admin, "configmaps", "kube-root-ca.crt", name)
     return name
+
+
+@pytest.fixture
+def watch() -> Iterator[Watch]:
+    """Begins watches, which end with the test."""
+    with ExitStack() as ends:
+
+        def begin(client: ApiClient, plural: Of, namespace: str = "", **query: str) -> Watching:
+            made = Watching(client, plural, namespace, **query)
+            ends.callback(made.close)
+            return made
+
+        yield begin
 
 
 @pytest.fixture

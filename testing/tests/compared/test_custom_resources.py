@@ -20,7 +20,7 @@ from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiClient, StatusError
 from kubeletx_testing.apiserver.client import JSON_PATCH, STRATEGIC
 from kubeletx_testing.apiserver.resources import Resource
-from testing.tests.compared.api_cluster import GUARD_SECONDS, Watching, refusal
+from testing.tests.compared.api_cluster import GUARD_SECONDS, Watch, refusal
 
 _numbers = itertools.count(1)
 SCHEMA = {
@@ -237,10 +237,10 @@ def test_patches_are_merged_or_steps_and_never_strategic(boxes: Custom) -> None:
     assert error.value.code == 415
 
 
-def test_objects_are_listed_and_watched_by_their_labels(boxes: Custom) -> None:
+def test_objects_are_listed_and_watched_by_their_labels(boxes: Custom, watch: Watch) -> None:
     boxes.create("one")
     version = boxes.admin.list(boxes.of, boxes.namespace)["metadata"]["resourceVersion"]
-    watching = Watching(boxes.admin, boxes.of, boxes.namespace, resourceVersion=version, labelSelector="a=b")
+    watching = watch(boxes.admin, boxes.of, boxes.namespace, resourceVersion=version, labelSelector="a=b")
     boxes.admin.patch(boxes.of, "one", {"metadata": {"labels": {"a": "b"}}}, boxes.namespace)
     boxes.create("two")
     found = boxes.admin.list(boxes.of, boxes.namespace, labelSelector="a=b")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Callable
 from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
 
@@ -24,6 +25,12 @@ class Site:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.path.mkdir(exist_ok=True)
+        self.at_end: list[Callable[[], None]] = []
+
+    def close(self) -> None:
+        """End what the test made with these distributions."""
+        for call in self.at_end:
+            call()
 
     def install(self, name: str, modules: dict[str, str], *, version: str = "1.0", plugins: str = "") -> None:
         """A distribution `name` with these files; `plugins`: lines of its entry points, by default one of its name."""

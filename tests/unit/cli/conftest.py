@@ -54,6 +54,12 @@ class Agent:
         self.loop.call_soon_threadsafe(function, *args)
 
 
+@pytest.fixture(autouse=True)
+def has_no_fork_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set what the command line sets for its process, so that no test changes the environment."""
+    monkeypatch.setenv("GRPC_ENABLE_FORK_SUPPORT", "false")
+
+
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[Agent]:
     made = Agent(tmp_path)

@@ -167,6 +167,14 @@ class World:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[RuntimeRegistry]:
         store = await Store.open(self.root / "state.db", [METADATA])
+        try:
+            async with self._registry(store) as registry:
+                yield registry
+        finally:
+            await store.close()
+
+    @contextlib.asynccontextmanager
+    async def _registry(self, store: Store) -> AsyncIterator[RuntimeRegistry]:
         bindings, stones = Bindings(store), Tombstones(store)
         await bindings.load()
         await stones.load()
@@ -190,7 +198,6 @@ class World:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await store.close()
 
     async def until(self, condition: Callable[[], Any], seconds: float = 60.0) -> None:
         async with asyncio.timeout(60):

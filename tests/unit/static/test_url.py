@@ -25,11 +25,13 @@ class Server:
         self.body = b""
         self.requests: list[web.BaseRequest] = []
         self.hang = False
+        self.closed = asyncio.Event()
+        """Set when the server stops; a request that hangs waits for it."""
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
         self.requests.append(request)
         if self.hang:
-            await asyncio.Event().wait()
+            await self.closed.wait()
         return web.Response(status=self.status, body=self.body)
 
 
@@ -75,6 +77,7 @@ async def running(
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+        server.closed.set()
         await runner.cleanup()
 
 

@@ -1,7 +1,7 @@
 """The contract suite on the fake, once with everything and once with as little as is allowed."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -38,7 +38,7 @@ class TestFakeRuntime(RuntimeContract):
         return lambda: FakeRuntime(backend=backend)
 
     @pytest.fixture
-    async def chatty_spec(self, runtime: FakeRuntime, unit_spec: UnitSpec) -> UnitSpec:
+    async def chatty_spec(self, runtime: FakeRuntime, unit_spec: UnitSpec) -> AsyncIterator[UnitSpec]:
         async def tick() -> None:
             while True:
                 await asyncio.sleep(0.01)
@@ -47,8 +47,9 @@ class TestFakeRuntime(RuntimeContract):
                         runtime.backend.write_log(UnitId(unit_id), b"tick\n")
 
         task = asyncio.create_task(tick())
-        asyncio.get_running_loop().call_later(3, task.cancel)
-        return unit_spec
+        yield unit_spec
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 class TestFakeRuntimeThatStreamsItsLogs(TestFakeRuntime):

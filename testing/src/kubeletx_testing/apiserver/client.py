@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import ssl
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -136,10 +137,20 @@ class ApiClient:
         with self._response(method, path, body, content_type, query, headers or {}) as response:
             return Reply(response.status, _lowered(response), response.read())
 
-    def watch(self, plural: Of, namespace: str = "", **query: str) -> Generator[Json, None, None]:
-        """Events of one watch until the server ends it. Close the generator to end it earlier."""
+    def watch(
+        self,
+        plural: Of,
+        namespace: str = "",
+        *,
+        opened: Callable[[socket.socket], None] = lambda _: None,
+        **query: str,
+    ) -> Generator[Json, None, None]:
+        """Events of one watch until the server ends it. Close the generator to end it earlier.
+
+        `opened` is called with the connection's socket; another thread ends the watch by shutting it down.
+        """
         path = _resource(plural).path(namespace=namespace)
-        with self._response("GET", path, None, "", {"watch": "true", **query}, {}) as response:
+        with self._response("GET", path, None, "", {"watch": "true", **query}, {}, opened) as response:
             if response.status >= 400:
                 status = json.loads(response.read())
                 raise StatusError(response.status, status.get("reason", ""), status.get("message", ""))
@@ -155,6 +166,7 @@ class ApiClient:
         content_type: str,
         query: dict[str, str] | None,
         headers: dict[str, str],
+        opened: Callable[[socket.socket], None] = lambda _: None,
     ) -> Generator[http.client.HTTPResponse, None, None]:
         connection = http.client.HTTPSConnection(
             self._address.hostname or "", self._address.port, context=self._tls, timeout=DEADLINE_SECONDS
@@ -166,6 +178,8 @@ class ApiClient:
         if data is not None:
             sent["Content-Type"] = content_type
         try:
+            connection.connect()
+            opened(connection.sock)
             connection.request(method, path + (f"?{urlencode(query)}" if query else ""), data, sent)
             response = connection.getresponse()
             try:

@@ -41,6 +41,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     made = Site(tmp_path / "site")
     monkeypatch.syspath_prepend(str(made.path))
     yield made
+    made.close()
     made.forget()
 
 
@@ -52,6 +53,7 @@ class Running:
         found = load_plugins(site.entry_points())
         self.kinds: KindTable = found.kinds
         self.plugins = RunningPlugins(found, on_settings=self.settings.__setitem__, find=site.entry_points)
+        site.at_end.append(self.plugins.close)
 
     async def reload(self) -> Reloaded:
         return await self.plugins.reload()

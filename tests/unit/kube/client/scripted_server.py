@@ -57,6 +57,8 @@ class Script:
         self.cut: set[int] = set()
         """Numbers of watches whose connection is broken off at the end instead of being ended."""
         self.idle = asyncio.Event()
+        self.closed = asyncio.Event()
+        """Set when the server stops; a handler that stays silent waits for it."""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """One list or watch; with nothing left, a list fails and a watch stays silent."""
@@ -72,7 +74,8 @@ class Script:
         number = sum("watch" in one for one in self.asked)
         if not self.watches:
             self.idle.set()
-            await asyncio.Event().wait()
+            await self.closed.wait()
+            return web.Response()
         sent = self.watches.pop(0)
         if isinstance(sent, tuple):
             return _json(sent)
@@ -108,6 +111,7 @@ async def serve(script: Script) -> AsyncIterator[ClusterAccess]:
         port = runner.addresses[0][1]
         yield ClusterAccess(server=f"http://127.0.0.1:{port}")
     finally:
+        script.closed.set()
         await runner.cleanup()
 
 

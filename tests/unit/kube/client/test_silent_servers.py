@@ -65,7 +65,7 @@ class Mute(Script):
         said = self.watches.pop(0)
         assert isinstance(said, bytes)
         await response.write(said)
-        await asyncio.Event().wait()
+        await self.closed.wait()
         return response
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ class Lab:
             text = PLUGIN.format(log=self.log, fail=tmp_path / "fail", result=json.dumps(RESULT))
             path.write_text(text)
             path.chmod(0o755)
+        self.networks: list[CniPodNetwork] = []
         self.configure(
             plugins=[{"type": "first"}, {"type": "second", "capabilities": {"portMappings": True}}]
         )
@@ -63,7 +65,7 @@ class Lab:
         path.touch() if wrong else path.unlink()
 
     def network(self, **more: Any) -> CniPodNetwork:
-        return CniPodNetwork(
+        made = CniPodNetwork(
             conf_dir=self.conf,
             bin_dirs=[self.root / "none", self.bin],
             state_dir=self.root / "state",
@@ -71,6 +73,8 @@ class Lab:
             clock=self.clock,
             **more,
         )
+        self.networks.append(made)
+        return made
 
     async def add(self, network: CniPodNetwork, uid: PodUid = A, netns: str = "") -> Any:
         return await network.add(uid, "pod", "default", netns or str(self.netns), [{"hostPort": 80}])
@@ -82,8 +86,11 @@ class Lab:
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    return Lab(tmp_path)
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path)
+    yield made
+    for network in made.networks:
+        network.close()
 
 
 async def test_plugins_run_in_order_and_back_in_reverse(lab: Lab) -> None:

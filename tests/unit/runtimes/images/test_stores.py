@@ -106,9 +106,12 @@ async def shop_in(world: World) -> AsyncIterator[Shop]:
     async with world.running() as registry:
         shop = Shop(registry, world, store)
         await shop.records.load()
-        yield shop
-        await shop.stores.close()
-    await store.close()
+        try:
+            yield shop
+        finally:
+            shop.collector.close()
+            await shop.stores.close()
+            await store.close()
 
 
 @pytest.fixture

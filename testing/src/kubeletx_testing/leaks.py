@@ -1,0 +1,334 @@
+"""A pytest plugin: a test fails when it leaves tasks, threads, descriptors or a changed environment behind.
+
+The check runs after the last fixture of a test is torn down, and compares with the state after the test before:
+
+- tasks that were pending when their event loop ended (`asyncio.run` cancels those), and tasks of a loop that was closed
+  without that;
+- threads that still run, daemon threads included;
+- open file descriptors. The garbage collector runs before one is reported, so a socket that only the collector closes is
+  a ResourceWarning of the test that left it;
+- variables of the environment and the working directory. Both are set back, so that one test is reported, not all later
+  ones.
+
+What a fixture of a wider scope opens belongs to it and has to be closed when its module or session ends. Tests with
+marker ``integration`` share daemons whose connections come and go: after each test only tasks and environment are
+compared, threads and descriptors at the end of the module. A test that failed already is not reported again. What gRPC
+and libvirt open once for the process and files that installed packages keep open do not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import asyncio.runners
+import gc
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field
+from types import AsyncGeneratorType
+from typing import Any
+from weakref import WeakSet
+
+import pytest
+
+GRACE_SECONDS = 2.0
+"""Default of option `leak_grace_seconds`: time for threads and descriptors that end a little later than the test."""
+
+_PAUSE_SECONDS = 0.005
+_ORIGIN_FRAMES = 3
+_IGNORED_VARIABLES = ("PYTEST_CURRENT_TEST",)
+_STANDARD_STREAMS = ("0", "1", "2")  # pytest's capture exchanges them around each phase of a test
+_PACKAGES = "/site-packages/"  # such as fonts of matplotlib
+_PROCESS_THREADS = ("libvirt-events",)  # libvirt's event loop begins once in a process and has no end
+_HAS_FAILED = pytest.StashKey[bool]()
+
+Opened = tuple[str, str]
+"""The number of a file descriptor, and what it is open on."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """Threads and descriptors that may be there."""
+
+    threads: frozenset[threading.Thread] = frozenset()
+    opened: frozenset[Opened] = frozenset()
+
+    def __or__(self, other: Held) -> Held:
+        return Held(self.threads | other.threads, self.opened | other.opened)
+
+    def __sub__(self, other: Held) -> Held:
+        return Held(self.threads - other.threads, self.opened - other.opened)
+
+    def __and__(self, other: Held) -> Held:
+        return Held(self.threads & other.threads, self.opened & other.opened)
+
+    def __bool__(self) -> bool:
+        return bool(self.threads or self.opened)
+
+
+def held_now() -> Held:
+    """Threads that run and descriptors that are open."""
+    opened = set()
+    for number in os.listdir("/proc/self/fd"):
+        if number in _STANDARD_STREAMS:
+            continue
+        try:
+            target = os.readlink(f"/proc/self/fd/{number}")
+        except FileNotFoundError:  # the listing's own descriptor
+            continue
+        if _PACKAGES not in target:
+            opened.add((number, target))
+    return Held(frozenset(threading.enumerate()), frozenset(opened))
+
+
+@dataclass
+class Environment:
+    """Variables and working directory as they should be."""
+
+    variables: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    directory: str = field(default_factory=os.getcwd)
+
+    def changes(self) -> list[str]:
+        """Set everything back; one line for each thing that differed."""
+        lines = []
+        found = dict(os.environ)
+        for name in _IGNORED_VARIABLES:
+            found.pop(name, None)
+            self.variables.pop(name, None)
+        if found != self.variables:
+            for name in sorted(found.keys() | self.variables.keys()):
+                before, after = self.variables.get(name), found.get(name)
+                if before == after:
+                    continue
+                lines.append(f"variable {name} of the environment: was {before!r}, is {after!r}")
+                if before is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = before
+        try:
+            directory = os.getcwd()
+        except FileNotFoundError:
+            directory = "a directory that is removed"
+        if directory != self.directory:
+            lines.append(f"working directory: was {self.directory!r}, is {directory!r}")
+            os.chdir(self.directory)
+        return lines
+
+
+class LeakCheck:
+    """The hooks."""
+
+    def __init__(self, grace_seconds: float) -> None:
+        self._grace_seconds = grace_seconds
+        self._cancel_all: Callable[[asyncio.AbstractEventLoop], None] = asyncio.runners._cancel_all_tasks  # type: ignore[attr-defined]
+        self._tasks: list[str] = []
+        self._lost: WeakSet[asyncio.Task[Any]] = WeakSet()
+        """Tasks of closed loops that are reported already."""
+        self._known = Held()
+        self._module, self._session = Held(), Held()
+        self._environment: Environment | None = None
+        """None before the first test."""
+        self._is_grpc_open = False
+
+    def install(self) -> None:
+        """Watch how loops end from here on."""
+        asyncio.runners._cancel_all_tasks = self._note_tasks  # type: ignore[attr-defined]
+        sys.set_coroutine_origin_tracking_depth(_ORIGIN_FRAMES)
+
+    def uninstall(self) -> None:
+        """Leave loops alone again."""
+        asyncio.runners._cancel_all_tasks = self._cancel_all  # type: ignore[attr-defined]
+        sys.set_coroutine_origin_tracking_depth(0)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        """Take the state before the first test; every other test begins with what the one before it left."""
+        if self._environment is None:
+            self._environment = Environment()
+            self._known = held_now()
+        self._open_grpc()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+        """Note what a fixture that outlasts the test opens."""
+        if fixturedef.scope == "function":
+            return (yield)
+        before = held_now()
+        result = yield
+        made = held_now() - before
+        if fixturedef.scope in ("class", "module"):
+            self._module |= made
+        else:
+            self._session |= made
+        return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Remember that a test failed: what it leaves is a consequence."""
+        report = yield
+        if report.failed:
+            item.stash[_HAS_FAILED] = True
+        return report
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None, None, None]:
+        """Compare, after all fixtures."""
+        is_reported = False
+        try:
+            yield
+            is_reported = not item.stash.get(_HAS_FAILED, False)
+        finally:
+            left = self._left(item, nextitem)
+            if is_reported and left:
+                pytest.fail(
+                    "The test leaves behind:\n" + "\n".join(f"- {one}" for one in left), pytrace=False
+                )
+
+    def _left(self, item: pytest.Item, nextitem: pytest.Item | None) -> list[str]:
+        """List what the test leaves, one line each; the next test is compared with it."""
+        left, self._tasks = self._tasks, []
+        for task in _lost_tasks():
+            if task not in self._lost:
+                self._lost.add(task)
+                left.append(_task_line(task, "its loop is closed"))
+        if self._environment is not None:
+            left += self._environment.changes()
+        module = item.getparent(pytest.Module)
+        is_last = nextitem is None or nextitem.getparent(pytest.Module) is not module
+        if is_last:
+            self._module = Held()
+        if nextitem is None:
+            self._session = Held()
+        if is_last or item.get_closest_marker("integration") is None:
+            left += self._left_open()
+        return left
+
+    def _left_open(self) -> list[str]:
+        allowed = self._known | self._module | self._session
+        now = held_now()
+        extra, warnings = now - allowed, list[str]()
+        if extra and self._open_grpc():  # the test imported it: nothing tells its descriptors from others
+            extra, now = Held(), held_now()
+        if extra:
+            now, warnings = _settled(allowed, self._grace_seconds)
+            extra = now - allowed
+        if any(one.name in _PROCESS_THREADS for one in extra.threads):
+            extra = Held(frozenset(one for one in extra.threads if one.name not in _PROCESS_THREADS))
+        self._known = now - self._module - self._session
+        return [*warnings, *_thread_lines(extra.threads), *_opened_lines(extra.opened)]
+
+    def _open_grpc(self) -> bool:
+        """Let gRPC open its poller, which it shares between all channels; false before its import and the second time."""
+        if self._is_grpc_open or "grpc.aio" not in sys.modules:
+            return False
+        before = held_now()
+        sys.modules["grpc.aio"].init_grpc_aio()
+        self._known |= held_now() - before
+        self._is_grpc_open = True
+        return True
+
+    def _note_tasks(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._tasks += [_task_line(task, "pending when its loop ended") for task in asyncio.all_tasks(loop)]
+        self._cancel_all(loop)
+
+
+def _settled(allowed: Held, grace_seconds: float) -> tuple[Held, list[str]]:
+    """Wait for what is about to close; returns what is still open and the complaints of the garbage collector."""
+    warnings: list[str] = []
+    began = time.monotonic()
+    is_collected = False
+    while (now := held_now()) - allowed and time.monotonic() < began + grace_seconds:
+        time.sleep(_PAUSE_SECONDS)
+        if not is_collected and time.monotonic() > began + 4 * _PAUSE_SECONDS:
+            warnings, is_collected = _collect(), True
+    return now, warnings
+
+
+def _collect() -> list[str]:
+    """Run the garbage collector; returns its complaints about unclosed objects."""
+    lines: list[str] = []
+
+    def note(unraisable: Any) -> None:
+        lines.append(f"closed by the garbage collector only: {unraisable.exc_value}")
+
+    before, sys.unraisablehook = sys.unraisablehook, note
+    try:
+        gc.collect()
+    finally:
+        sys.unraisablehook = before
+    return lines
+
+
+def _lost_tasks() -> list[asyncio.Task[Any]]:
+    """Tasks that can never end. Up to Python 3.11 the set of all tasks has another name."""
+    name = "_all_tasks" if hasattr(asyncio.tasks, "_all_tasks") else "_scheduled_tasks"
+    tasks: list[asyncio.Task[Any]] = list(getattr(asyncio.tasks, name))
+    return [one for one in tasks if not one.done() and one.get_loop().is_closed()]
+
+
+def _task_line(task: asyncio.Task[Any], why: str) -> str:
+    parts = [f"task {task.get_name()!r}, {why}"]
+    if task.cancelling():
+        parts.append("cancelled but not awaited")
+    coroutine: Any = task.get_coro()
+    if type(coroutine).__name__ == "async_generator_athrow":
+        abandoned = [one for one in gc.get_referents(coroutine) if isinstance(one, AsyncGeneratorType)]
+        names = [
+            f"{one.__qualname__} at {one.ag_code.co_filename}:{one.ag_code.co_firstlineno}"
+            for one in abandoned
+        ]
+        parts.append(f"closes an asynchronous generator that was left in the middle: {', '.join(names)}")
+        return "; ".join(parts)
+    origin = getattr(coroutine, "cr_origin", None)
+    if origin:
+        parts.append("created at " + " from ".join(f"{path}:{line}" for path, line, _ in origin))
+    waits = []
+    while coroutine is not None:
+        frame = getattr(coroutine, "cr_frame", None)
+        if frame is None:  # a future or an object with __await__
+            break
+        waits.append(f"{coroutine.__qualname__} at {frame.f_code.co_filename}:{frame.f_lineno}")
+        coroutine = coroutine.cr_await
+    parts.append("waits in " + ", ".join(waits or [repr(task.get_coro())]))
+    return "; ".join(parts)
+
+
+def _thread_lines(threads: Iterable[threading.Thread]) -> list[str]:
+    lines = []
+    for one in threads:
+        kind = "daemon thread" if one.daemon else "thread"
+        target = getattr(one, "_target", None)
+        lines.append(f"{kind} {one.name!r} of {getattr(target, '__qualname__', type(one).__qualname__)}")
+    return sorted(lines)
+
+
+def _opened_lines(opened: Iterable[Opened]) -> list[str]:
+    return [f"file descriptor {number} open on {target}" for number, target in sorted(opened)]
+
+
+_CHECK = pytest.StashKey[LeakCheck]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of the configuration file."""
+    parser.addini(
+        "leak_grace_seconds", "seconds for threads and descriptors to end", default=str(GRACE_SECONDS)
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start to compare."""
+    check = config.stash[_CHECK] = LeakCheck(float(config.getini("leak_grace_seconds")))
+    check.install()
+    config.pluginmanager.register(check, "kubeletx-leaks")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop to compare."""
+    config.stash[_CHECK].uninstall()
