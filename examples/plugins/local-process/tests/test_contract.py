@@ -56,7 +56,7 @@ async def test_grandchildren_end_with_the_program(tmp_path: Path) -> None:
     async with asyncio.timeout(5):
         await child.wait()
         grandchild = (tmp_path / "grandchild").read_text().strip()
-        while is_alive(grandchild):  # the signal is sent; the kernel ends the process a moment later
+        while is_alive(grandchild):  # noqa: ASYNC110 - the kernel ends the process a moment after the signal
             await asyncio.sleep(0)
 
 
