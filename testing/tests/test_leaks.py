@@ -102,13 +102,19 @@ def test_fails_and_leaves_a_file():
 """
 
 ENVIRONMENT = """
+import logging
 import os
+import structlog
 
 def test_sets_a_variable():
     os.environ["LEFT_OVER"] = "1"
 
 def test_removes_a_variable():
     del os.environ["HOME"]
+
+def test_sets_up_the_log():
+    logging.getLogger().setLevel(logging.ERROR)
+    structlog.configure(cache_logger_on_first_use=True)
 
 def test_changes_the_directory():
     os.chdir("/")
@@ -264,6 +270,10 @@ def test_a_changed_environment_is_named(report: Report) -> None:
     assert report.left("test_sets_a_variable") == ["variable LEFT_OVER of the environment: was None, is '1'"]
     (line,) = report.left("test_removes_a_variable")
     assert line.startswith("variable HOME of the environment: was '")
+    assert report.left("test_sets_up_the_log") == [
+        "log set-up, cache_logger_on_first_use: was False, is True",
+        "log set-up, level: was 30, is 40",
+    ]
     assert report.left("test_changes_the_directory") == [f"working directory: was '{report.root}', is '/'"]
 
 

@@ -7,8 +7,8 @@ The check runs after the last fixture of a test is torn down, and compares with 
 - threads that still run, daemon threads included;
 - open file descriptors. The garbage collector runs before one is reported, so a socket that only the collector closes is
   a ResourceWarning of the test that left it;
-- variables of the environment and the working directory. Both are set back, so that one test is reported, not all later
-  ones.
+- variables of the environment and the working directory, which are set back, so that one test is reported, not all later
+  ones; the settings of the log.
 
 What a fixture of a wider scope opens belongs to it and has to be closed when its module or session ends. Tests with
 marker ``integration`` share daemons whose connections come and go: after each test only tasks and environment are
@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import asyncio.runners
 import gc
+import logging
 import os
 import sys
 import threading
@@ -89,6 +90,7 @@ class Environment:
 
     variables: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     directory: str = field(default_factory=os.getcwd)
+    log: dict[str, Any] = field(default_factory=lambda: _log_settings())
 
     def changes(self) -> list[str]:
         """Set everything back; one line for each thing that differed."""
@@ -114,7 +116,28 @@ class Environment:
         if directory != self.directory:
             lines.append(f"working directory: was {self.directory!r}, is {directory!r}")
             os.chdir(self.directory)
+        return [*lines, *self._log_changes()]
+
+    def _log_changes(self) -> list[str]:
+        lines = []
+        log = _log_settings()
+        for name in sorted(log.keys() | self.log.keys()):
+            before, after = self.log.get(name), log.get(name)
+            if before != after:
+                lines.append(f"log set-up, {name}: was {before!r}, is {after!r}")
+        self.log = log
         return lines
+
+
+def _log_settings() -> dict[str, Any]:
+    """Settings of the standard library's root logger and of structlog."""
+    root = logging.getLogger()
+    handlers = [one for one in root.handlers if not type(one).__module__.startswith("_pytest")]
+    settings = {"level": root.level, "handlers": handlers}
+    if "structlog" in sys.modules:
+        settings |= sys.modules["structlog"].get_config()
+        settings["processors"] = list(settings["processors"])  # capture_logs changes the list
+    return settings
 
 
 class LeakCheck:
@@ -234,7 +257,8 @@ class LeakCheck:
         return True
 
     def _note_tasks(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._tasks += [_task_line(task, "pending when its loop ended") for task in asyncio.all_tasks(loop)]
+        pending = [task for task in asyncio.all_tasks(loop) if not _is_of_grpc(task)]
+        self._tasks += [_task_line(task, "pending when its loop ended") for task in pending]
         self._cancel_all(loop)
 
 
@@ -270,6 +294,11 @@ def _lost_tasks() -> list[asyncio.Task[Any]]:
     name = "_all_tasks" if hasattr(asyncio.tasks, "_all_tasks") else "_scheduled_tasks"
     tasks: list[asyncio.Task[Any]] = list(getattr(asyncio.tasks, name))
     return [one for one in tasks if not one.done() and one.get_loop().is_closed()]
+
+
+def _is_of_grpc(task: asyncio.Task[Any]) -> bool:
+    """Tell gRPC's own task for a call, which ends a moment after the stop of its server has returned."""
+    return getattr(task.get_coro(), "__qualname__", "") == "_schedule_rpc_coro"
 
 
 def _task_line(task: asyncio.Task[Any], why: str) -> str:
