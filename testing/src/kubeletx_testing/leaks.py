@@ -133,7 +133,7 @@ def _log_settings() -> dict[str, Any]:
     """Settings of the standard library's root logger and of structlog."""
     root = logging.getLogger()
     handlers = [one for one in root.handlers if not type(one).__module__.startswith("_pytest")]
-    settings = {"level": root.level, "handlers": handlers}
+    settings: dict[str, Any] = {"level": root.level, "handlers": handlers}
     if "structlog" in sys.modules:
         settings |= sys.modules["structlog"].get_config()
         settings["processors"] = list(settings["processors"])  # capture_logs changes the list
@@ -297,8 +297,9 @@ def _lost_tasks() -> list[asyncio.Task[Any]]:
 
 
 def _is_of_grpc(task: asyncio.Task[Any]) -> bool:
-    """Tell gRPC's own task for a call, which ends a moment after the stop of its server has returned."""
-    return getattr(task.get_coro(), "__qualname__", "") == "_schedule_rpc_coro"
+    """Tell gRPC's own tasks, which end a moment after a server or call ended. A channel left open shows as descriptors."""
+    code = getattr(task.get_coro(), "cr_code", None)
+    return code is not None and "grpc/_cython" in code.co_filename
 
 
 def _task_line(task: asyncio.Task[Any], why: str) -> str:
