@@ -84,13 +84,24 @@ def held_now() -> Held:
     return Held(frozenset(threading.enumerate()), frozenset(opened))
 
 
+def _log_settings() -> dict[str, Any]:
+    """Settings of the standard library's root logger and of structlog."""
+    root = logging.getLogger()
+    handlers = [one for one in root.handlers if not type(one).__module__.startswith("_pytest")]
+    settings: dict[str, Any] = {"level": root.level, "handlers": handlers}
+    if "structlog" in sys.modules:
+        settings |= sys.modules["structlog"].get_config()
+        settings["processors"] = list(settings["processors"])  # capture_logs changes the list
+    return settings
+
+
 @dataclass
 class Environment:
     """Variables and working directory as they should be."""
 
     variables: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     directory: str = field(default_factory=os.getcwd)
-    log: dict[str, Any] = field(default_factory=lambda: _log_settings())
+    log: dict[str, Any] = field(default_factory=_log_settings)
 
     def changes(self) -> list[str]:
         """Set everything back; one line for each thing that differed."""
@@ -127,17 +138,6 @@ class Environment:
                 lines.append(f"log set-up, {name}: was {before!r}, is {after!r}")
         self.log = log
         return lines
-
-
-def _log_settings() -> dict[str, Any]:
-    """Settings of the standard library's root logger and of structlog."""
-    root = logging.getLogger()
-    handlers = [one for one in root.handlers if not type(one).__module__.startswith("_pytest")]
-    settings: dict[str, Any] = {"level": root.level, "handlers": handlers}
-    if "structlog" in sys.modules:
-        settings |= sys.modules["structlog"].get_config()
-        settings["processors"] = list(settings["processors"])  # capture_logs changes the list
-    return settings
 
 
 class LeakCheck:
