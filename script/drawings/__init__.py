@@ -1,0 +1,1 @@
+"""Drawings of the states that exist as data in the code, for docs/states.md."""

@@ -1,0 +1,264 @@
+"""Sections of docs/states.md. Each calls pure functions of the host with every state and cause."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from types import FunctionType
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from kubeletx.api import (
+    PodUid,
+    RuntimeHealth,
+    RuntimeName,
+    SandboxId,
+    SandboxState,
+    SandboxSummary,
+    UnitId,
+    UnitState,
+    UnitStatus,
+    UnitSummary,
+)
+from kubeletx.kube.types.core import (
+    Container,
+    ContainerState,
+    ContainerStateRunning,
+    ContainerStateTerminated,
+    ContainerStateWaiting,
+    ContainerStatus,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+)
+from kubeletx.node.readiness import NodeFacts, Policy, RuntimeFacts, node_conditions
+from kubeletx.pods.model.draft import Goal
+from kubeletx.pods.model.facts import Deletion, DesiredPod, Now, PodFacts, Rejection
+from kubeletx.pods.model.phase import FINAL, phase_of
+from kubeletx.pods.plan.pod import goal_of
+from kubeletx.pods.status.build import NodeIdentity, build_status
+from kubeletx.pods.steps import dispatch
+from kubeletx.pods.workloads.actions import OWN_ROWS
+from kubeletx.runtimes.handles.health import Health, RuntimeState, Silence, step
+from kubeletx.runtimes.handles.snapshots import PodSnapshot
+
+from .text import Edge, drawing, table, yes
+
+WALL: Final = datetime(2030, 1, 1, tzinfo=UTC)
+UID: Final = PodUid("u1")
+POLICIES: Final = ("Always", "OnFailure", "Never")
+
+
+# --- pods -------------------------------------------------------------------------------------------
+
+
+class Life(NamedTuple):
+    """A pod with one init container and one container: how often the last began, and the last exit code of each."""
+
+    init: int | None
+    main: str
+    """new, running, or the exit code."""
+
+
+def phases() -> str:
+    """Phase of a pod, by what its containers do."""
+    found: dict[tuple[str, str, str], set[str]] = {}
+    for policy in POLICIES:
+        for life, cause, later in _lives(policy):
+            key = (_phase(life, policy), cause, _phase(later, policy))
+            found.setdefault(key, set()).add(policy)
+    edges = []
+    for (before, cause, after), policies in found.items():
+        only = "" if policies == set(POLICIES) else f" ({' or '.join(sorted(policies))})"
+        edges.append(Edge(before, f"{cause}{only}", after))
+    return drawing("Pending", edges, FINAL)
+
+
+def _lives(policy: str) -> Iterator[tuple[Life, str, Life]]:
+    """Every change in the life of the pod until its phase is final."""
+    todo, known = [Life(None, "new")], set()
+    while todo:
+        life = todo.pop()
+        if life in known or _phase(life, policy) in FINAL:
+            continue
+        known.add(life)
+        if life.init != 0:
+            changes = [(f"the init container exits {word}", Life(code, "new")) for code, word in _CODES]
+        elif life.main == "running":
+            changes = [(f"the container exits {word}", Life(0, str(code))) for code, word in _CODES]
+        else:
+            changes = [("the container starts", Life(0, "running"))]
+        for cause, after in changes:
+            yield life, cause, after
+            todo.append(after)
+
+
+_CODES: Final = ((0, "with 0"), (1, "with an error"))
+
+
+def _phase(life: Life, policy: str) -> str:
+    state = {
+        "new": ContainerState(waiting=ContainerStateWaiting()),
+        "running": ContainerState(running=ContainerStateRunning()),
+    }.get(life.main) or ContainerState(terminated=ContainerStateTerminated(exit_code=int(life.main)))
+    statuses = [
+        ContainerStatus(name="main", image="i", ready=False, restart_count=0, image_id="", state=state)
+    ]
+    if life.init is not None:
+        ended = ContainerState(terminated=ContainerStateTerminated(exit_code=life.init))
+        statuses.append(
+            ContainerStatus(name="init", image="i", ready=False, restart_count=0, image_id="", state=ended)
+        )
+    return phase_of(_pod(policy), statuses)
+
+
+def goals() -> str:
+    """Goal of a plan."""
+    ended = PodFacts(snapshot=_snapshot(UnitState.EXITED), runtime=RuntimeName("r"))
+    refused = PodFacts(rejection=Rejection(reason="", message=""))
+    gone, evicted = (Deletion(requested_at=0, grace_seconds=0, reason=reason) for reason in ("", "Evicted"))
+    causes: Mapping[str, tuple[PodFacts | None, Deletion | None]] = {
+        "every container ended for good": (ended, None),
+        "the node refuses it": (refused, None),
+        "the node ends it (eviction, deadline)": (None, evicted),
+        "its source deletes it": (None, gone),
+    }
+    edges = []
+    for facts in (PodFacts(), ended):
+        before = goal_of(_desired(None), facts)
+        for cause, (more, deletion) in causes.items():
+            after = goal_of(_desired(deletion), more or facts)
+            edges.append(Edge(before.name, cause, after.name))
+    return drawing(Goal.RUN.name, edges, [Goal.DELETE.name])
+
+
+def units() -> str:
+    """States of a unit, and what the status of its container shows."""
+    rows = []
+    for state in UnitState:
+        facts = PodFacts(runtime=RuntimeName("r"), admitted=True, snapshot=_snapshot(state))
+        status = build_status(_desired(None), facts, Now(wall=WALL, mono=0), NodeIdentity(name="n"))
+        shown = status.container_statuses[0].state
+        name = next(name for name in shown.__struct_fields__ if getattr(shown, name) is not None)
+        reason = getattr(getattr(shown, name), "reason", None)
+        rows.append([f"`{state.name}`", yes(state.is_alive), f"{name} ({reason})" if reason else name])
+    return table(["unit", "alive", "state of the container"], rows)
+
+
+def actions() -> str:
+    """The table of all actions."""
+    rows = []
+    for kind, row in dispatch.ROWS.items():
+        own = OWN_ROWS.get(kind)
+        carried_out = _step(own.step if own is not None else row.step)
+        failure = type(row.failure(_Anything(), "", "")).__name__
+        rows.append([f"`{kind.__name__}`", kind.subject, yes(kind.cancellable), carried_out, f"`{failure}`"])
+    return table(["action", "changes", "a deletion cancels it", "step", "result after a bug"], rows)
+
+
+class _Anything:
+    """Stands for an action whose fields do not matter."""
+
+    def __getattr__(self, name: str) -> Any:
+        return _Anything() if name == "nic" else ""
+
+
+def _step(function: Any) -> str:
+    """File of the step, below kubeletx/pods."""
+    assert isinstance(function, FunctionType)
+    if function.__name__ == "<lambda>":  # it leaves out what the step does not need
+        function = function.__globals__[function.__code__.co_names[0]]
+    return f"`{function.__module__.removeprefix('kubeletx.pods.').replace('.', '/')}.py`"
+
+
+def _pod(policy: str = "Never") -> Pod:
+    main, init = (Container(name=name, image="i") for name in ("main", "init"))
+    spec = PodSpec(containers=(main,), init_containers=(init,), restart_policy=policy)
+    return Pod(metadata=ObjectMeta(name="p", namespace="default", uid=UID), spec=spec)
+
+
+def _desired(deletion: Deletion | None) -> DesiredPod:
+    pod = _pod()
+    pod = replace(pod, spec=replace(pod.spec, init_containers=()))
+    return DesiredPod(uid=UID, pod=pod, source="file", spec_hash="", deletion=deletion)
+
+
+def _snapshot(state: UnitState) -> PodSnapshot:
+    sandbox = SandboxSummary(
+        id=SandboxId("s1"),
+        uid=UID,
+        name="p",
+        namespace="default",
+        attempt=0,
+        state=SandboxState.READY,
+        created_at_ns=1,
+    )
+    unit = UnitSummary(
+        id=UnitId("c1"), sandbox_id=sandbox.id, uid=UID, name="main", attempt=0, state=state, created_at_ns=1
+    )
+    status = UnitStatus(summary=unit, started_at_ns=1, exit_code=0)
+    return PodSnapshot(
+        uid=UID, sandboxes=(sandbox,), units=(unit,), statuses={unit.id: status}, looked_at=0.0
+    )
+
+
+# --- runtimes and the node --------------------------------------------------------------------------
+
+GRACE_SECONDS: Final = 10.0
+
+
+def health() -> str:
+    """Health of a runtime, by the answers to its probes."""
+    outcomes: Mapping[str, tuple[RuntimeHealth | Silence, float]] = {
+        "reports ready": (RuntimeHealth(runtime_ready=True, network_ready=True), 1),
+        "reports its network not ready": (RuntimeHealth(runtime_ready=True, network_ready=False), 1),
+        "reports not ready": (RuntimeHealth(runtime_ready=False, network_ready=False), 1),
+        "one probe fails": (Silence(reason="Timeout", message=""), 1),
+        f"no answer for {GRACE_SECONDS:g} s": (Silence(reason="Timeout", message=""), GRACE_SECONDS),
+    }
+    first = Health(state=RuntimeState(since=WALL))
+    todo, edges, known = [(first, 0.0)], [], set()
+    while todo:
+        before, mono = todo.pop(0)
+        if (name := _health_name(before)) in known:
+            continue
+        known.add(name)
+        for cause, (outcome, seconds) in outcomes.items():
+            after = step(before, outcome, wall=WALL, mono=mono + seconds, grace_seconds=GRACE_SECONDS)
+            if _health_name(after) != name:
+                edges.append(Edge(name, cause, _health_name(after)))
+                todo.append((after, mono + seconds))
+    return drawing(_health_name(first), edges)
+
+
+def _health_name(found: Health) -> str:
+    if not found.state.reachable:
+        return "NotConnected" if found.state.reason == "NotConnected" else "Unreachable"
+    return "Ready" if found.state.is_ready else "NotReady"
+
+
+def readiness() -> str:
+    """Conditions of a node with two runtimes."""
+    rows = []
+    for states in itertools.product(("ready", "not ready", "cordoned, not ready"), repeat=2):
+        runtimes = tuple(
+            RuntimeFacts(name=name, workload_type="container", state=_runtime_state(text))
+            for name, text in zip(("first", "second"), states, strict=True)
+        )
+        cells = list(states)
+        for policy in Policy:
+            conditions = node_conditions(NodeFacts(runtimes=runtimes, policy=policy), now=WALL)
+            cells.append(next(one.status for one in conditions if one.type == "Ready"))
+        cells.append(next(one.status for one in conditions if one.type == "RuntimesReady"))
+        rows.append(cells)
+    head = ["first runtime", "second runtime", *(f"Ready (`{one.value}`)" for one in Policy), "RuntimesReady"]
+    return table(head, rows)
+
+
+def _runtime_state(text: str) -> RuntimeState:
+    ready = text == "ready"
+    return RuntimeState(
+        ready=ready, network_ready=ready, reachable=True, cordoned="cordoned" in text, since=WALL
+    )
