@@ -20,11 +20,11 @@ from .plugin_host import PluginHost
 
 
 class Allow(msgspec.Struct, frozen=True):
-    """The pod may run as far as this check is concerned."""
+    """The check permits the pod."""
 
 
 class Refuse(msgspec.Struct, frozen=True, kw_only=True):
-    """The pod never runs here. `reason`: one word in CamelCase; `message`: one line that says what to change."""
+    """The pod never runs here. `reason`: one CamelCase word; `message`: one line with what to change."""
 
     reason: str
     message: str

@@ -1,7 +1,7 @@
-"""Conveniences for plugin authors: everything here can be done without, nothing here adds to the contract.
+"""Helpers for plugin authors; a plugin may do without all of them.
 
-`BaseRuntime` answers what most runtimes answer alike; `matching` and `stop_with_grace` are the two pieces of
-logic that nearly every runtime needs.
+`BaseRuntime` has the methods that most runtimes implement alike; `matching` and `stop_with_grace` are logic that nearly
+every runtime needs.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ S = TypeVar("S", SandboxSummary, UnitSummary)
 
 
 class BaseRuntime:
-    """The part of a `Runtime` that declares and connects; the rest is the author's.
+    """Base class with the declarations and connection methods of a `Runtime`; the author adds the rest.
 
-    A runtime need not inherit from it: any class with the methods of `Runtime` will do.
+    Inheriting is optional: any class with the methods of `Runtime` will do.
     """
 
     declared: ClassVar[Traits] = Traits()
     """Value returned by `traits`."""
     capabilities: ClassVar[tuple[type, ...]] = ()
-    """The protocols that this object answers for itself, with the methods of each."""
+    """The capability protocols that this object itself implements."""
 
     def __init__(self, endpoint: Endpoint, settings: Any, host: Host) -> None:
-        """The shape of every factory: keeps what it is given, no I/O."""
+        """Store the arguments, as every factory gets them; no I/O."""
         self.endpoint = endpoint
         self.settings = settings
         self.host = host
@@ -65,10 +65,10 @@ async def stop_with_grace(
     wait: Callable[[], Awaitable[object]],
     grace_seconds: float,
 ) -> None:
-    """End something as `Runtime.stop_unit` has to: ask, wait `grace_seconds` (0: do not ask), kill, wait.
+    """End something as `Runtime.stop_unit` must: ask, wait `grace_seconds` (0: do not ask), kill, wait.
 
-    `wait` returns once it has ended, at once if it has; it is cancelled when the grace is over and called again
-    after the kill, then without a limit: the host sets deadlines. Errors of all three pass through.
+    `wait` returns once it has ended, immediately if it has; it is cancelled when the grace period is over and called
+    again after the kill, then without a limit: the host sets deadlines. Errors of all three are passed on.
     """
     import asyncio  # here: the command line imports this package and must start quickly
 

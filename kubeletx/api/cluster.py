@@ -1,7 +1,7 @@
-"""Objects of the cluster that a pod refers to: `ClusterObjects`, implemented by the source that the pod came from.
+"""Objects of the cluster that a pod refers to: `ClusterObjects`, implemented by the source of the pod.
 
-A source without a cluster behind it (manifests, applied pods) gives None instead, and whatever refers to an object is
-then refused in words, unless it is marked optional.
+A source without a cluster (manifests, applied pods) gives None instead; a reference to an object is then refused,
+unless it is optional.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from .identity import PodUid
 
 
 class ObjectData(msgspec.Struct, frozen=True, kw_only=True):
-    """Content of one config map or secret. Secrets hold `binary` only; never printed.
+    """Content of one config map or secret. Secrets have `binary` only; never printed.
 
-    `uid`: of the object; empty where its source has none.
+    `uid`: of the object; empty if its source has none.
     """
 
     text: dict[str, str] = {}
@@ -34,7 +34,8 @@ class ObjectData(msgspec.Struct, frozen=True, kw_only=True):
 class ObjectUser(msgspec.Struct, frozen=True, kw_only=True):
     """A pod, and the names of all config maps and secrets of its namespace that it refers to.
 
-    `own_claims`: claims that the cluster makes for this pod alone; one of that name that was made otherwise is not its.
+    `own_claims`: claims that the cluster makes for this pod; an existing claim of that name made otherwise is not the
+    pod's.
     """
 
     uid: PodUid
@@ -72,8 +73,8 @@ class ClusterServiceAccount(msgspec.Struct, frozen=True, kw_only=True):
 class ClusterVolume(msgspec.Struct, frozen=True, kw_only=True):
     """The persistent volume that a claim is bound to. `kind`: local, hostPath or nfs.
 
-    `is_block`: a raw device rather than a file system. `check`: the type of a hostPath. `is_here`
-    False: the volume's node affinity leaves this node out.
+    `is_block`: a raw device rather than a file system. `check`: the type of a hostPath. `is_here` False: the volume's
+    node affinity excludes this node.
     """
 
     name: str
@@ -88,29 +89,29 @@ class ClusterVolume(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterObjects(Protocol):
-    """Cluster objects for the pods of one source. A pod is followed first: only objects it refers to may be read.
+    """Cluster objects for the pods of one source. Follow a pod first: only objects it refers to may be read.
 
-    Raises Unavailable when an object cannot be read; objects read before are returned as last seen.
+    Raises Unavailable if an object cannot be read; objects read before are returned as last seen.
     """
 
     def follow(self, pod: ObjectUser) -> None:
-        """The pod is here and refers to these objects; again with others when it changes."""
+        """Announce a pod and the objects it refers to; call again when they change."""
         ...
 
     def leave(self, uid: PodUid) -> None:
-        """The pod needs nothing any more; unknown ones are ignored."""
+        """Note that the pod needs nothing any more; unknown UIDs are ignored."""
         ...
 
     async def find_config_map(self, namespace: str, name: str) -> ObjectData | None:
-        """Return the config map, or None if it does not exist. Raises Unavailable when it cannot be read."""
+        """Return the config map; None if it does not exist. Raises Unavailable if it cannot be read."""
         ...
 
     async def find_secret(self, namespace: str, name: str) -> ObjectData | None:
-        """Return the secret, or None if it does not exist. Raises Unavailable when it cannot be read."""
+        """Return the secret; None if it does not exist. Raises Unavailable if it cannot be read."""
         ...
 
     async def token(self, uid: PodUid, wanted: TokenParameters) -> bytes:
-        """A token of the followed pod's service account, bound to the pod, with a good part of its life before it."""
+        """A token of the followed pod's service account, bound to the pod, with most of its life left."""
         ...
 
     async def find_service_account(self, namespace: str, name: str) -> ClusterServiceAccount | None:
@@ -122,6 +123,8 @@ class ClusterObjects(Protocol):
         ...
 
     async def find_volume(self, uid: PodUid, claim: str) -> ClusterVolume | None:
-        """Return the volume of a followed pod's claim; None if the claim does not exist. Raises Unavailable while it is not
-        bound; the pod is notified when it is."""
+        """The volume of a followed pod's claim; None if the claim does not exist.
+
+        Raises Unavailable while it is not bound; the pod is notified when it is.
+        """
         ...

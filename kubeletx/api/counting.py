@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 DEFAULT_BOUNDS: tuple[float, ...] = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-"""The buckets that the kubelet uses where it names none."""
+"""Upper bounds in seconds; the kubelet's default buckets."""
 
 
 class Durations:
@@ -19,7 +19,7 @@ class Durations:
     __slots__ = ("bounds", "counts", "sum_seconds")
 
     def __init__(self, bounds: tuple[float, ...] = DEFAULT_BOUNDS) -> None:
-        """`bounds`: upper bounds in seconds, rising; the kubelet's of the same metric."""
+        """`bounds`: increasing upper bounds in seconds; those of the kubelet's metric of the same name."""
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.sum_seconds = 0.0
@@ -31,12 +31,12 @@ class Durations:
 
 
 class LabelledDurations:
-    """Histograms by the values of labels; one is made when its first value comes."""
+    """Histograms by label values; each is made at its first value."""
 
     __slots__ = ("_by_labels", "bounds")
 
     def __init__(self, bounds: tuple[float, ...] = DEFAULT_BOUNDS) -> None:
-        """`bounds`: of all histograms."""
+        """`bounds`: upper bounds of all histograms."""
         self.bounds = bounds
         self._by_labels: dict[tuple[str, ...], Durations] = {}
 

@@ -30,7 +30,7 @@ class KubeletxError(Exception):
     """Base of all errors that a user may see as one line."""
 
     def __init__(self, message: str, *, reason: str | None = None) -> None:
-        """`message`: one line for people. `reason`: CamelCase word for events and status, if one applies."""
+        """`message`: one line for users. `reason`: CamelCase word for events and status, if one applies."""
         self.message = printable(message)
         super().__init__(self.message)
         self.reason = reason
@@ -44,7 +44,7 @@ class NotFound(KubeletxError):
 
 
 class AlreadyExists(KubeletxError):
-    """The name or key is taken by something that is not ours or not equal."""
+    """The name or key is taken by another object."""
 
 
 class FieldError(KubeletxError):
@@ -70,11 +70,11 @@ class InvalidPod(FieldError):
 
 
 class Unsupported(KubeletxError):
-    """The runtime cannot do this; asking again will not help."""
+    """The runtime cannot do this; a retry will not help."""
 
 
 class Unavailable(KubeletxError):
-    """No answer, or not now: the caller keeps what it knew and retries with back-off."""
+    """No answer now: the caller keeps what it knows and retries with back-off."""
 
 
 class TimedOut(KubeletxError):
@@ -82,7 +82,7 @@ class TimedOut(KubeletxError):
 
 
 class PermissionDenied(KubeletxError):
-    """The other side refused our credentials or rights."""
+    """The other side refused the caller's credentials or rights."""
 
 
 class Conflict(KubeletxError):
@@ -90,11 +90,11 @@ class Conflict(KubeletxError):
 
 
 class Internal(KubeletxError):
-    """A bug, ours or the other side's."""
+    """A bug, here or on the other side."""
 
 
 class ErrorRow(NamedTuple):
-    """One class of errors on the wire and for users."""
+    """Mapping of one error class: gRPC code, event reason, and whether a retry may help."""
 
     grpc_code: str
     event_reason: str

@@ -1,4 +1,4 @@
-"""`UnitFollower`: events for backends where the end of one unit can be awaited, and nothing pushes."""
+"""`UnitFollower`: events for backends where the end of one unit can be awaited, but nothing pushes events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class UnitFollower:
     """Turns "this unit has ended", awaited once for each unit, into what `SupportsEvents.events` yields."""
 
     def __init__(self) -> None:
-        """Follows nothing yet."""
+        """A follower without units."""
         import asyncio
 
         self._tasks: dict[UnitId, asyncio.Task[object]] = {}
@@ -29,9 +29,10 @@ class UnitFollower:
         uid: PodUid,
         ended: Callable[[], Coroutine[Any, Any, object]],
     ) -> None:
-        """Tell that the unit has started and, once `ended` returns, that it has stopped.
+        """Emit an event that the unit has started and, once `ended` returns, that it has stopped.
 
-        Does nothing while it is followed already. An error of `ended` counts as an end: the host looks anyway.
+        Does nothing if the unit is followed already. An error of `ended` counts as an end: the host looks at the unit
+        anyway.
         """
         import asyncio
 
@@ -51,12 +52,12 @@ class UnitFollower:
         self._tasks[unit_id].add_done_callback(tell_end)
 
     async def events(self) -> AsyncIterator[RuntimeEvent]:
-        """Starts and ends, as they come; never ends by itself. For one reader."""
+        """Yield starts and ends as they happen; never ends by itself. For one reader."""
         while True:
             yield await self._events.get()
 
     async def close(self) -> None:
-        """Follow nothing any more; returns once every task has ended. May be called twice."""
+        """Stop following all units; returns once every task has ended. Idempotent."""
         import asyncio
 
         tasks, self._tasks = list(self._tasks.values()), {}

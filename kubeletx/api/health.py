@@ -1,8 +1,8 @@
-"""Health checks: a plugin looks at one thing on the node again and again and reports whether it is well.
+"""Health checks: a plugin checks one thing on the node periodically and reports whether it is healthy.
 
 The host calls `HealthCheck.check` every `period_seconds`, each time in a task of its own and under the deadline
 ``kubeletx.pluginHealthCheckTimeout``. The last result is shown as part ``plugin-NAME`` of ``/healthz`` and as node
-condition ``kubeletx.io/Healthy-NAME``; each change from well to not well and back is an event of the node.
+condition ``kubeletx.io/Healthy-NAME``; each change from healthy to unhealthy and back is an event of the node.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from .plugin_host import PluginHost
 
 
 class Severity(enum.Enum):
-    """The weight of a failed check."""
+    """Severity of a failed check."""
 
     WARNING = "warning"
-    """The node does its work; ``/healthz`` stays ok and shows the message."""
+    """The node works; ``/healthz`` stays ok and shows the message."""
     ERROR = "error"
-    """The node cannot do its work as it should; ``/healthz`` fails and the node condition becomes False."""
+    """The node does not work properly; ``/healthz`` fails and the node condition becomes False."""
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of one check. `message`: one line for people; required when `ok` is False."""
+    """The outcome of one check. `message`: one line for users; required when `ok` is False."""
 
     ok: bool
     severity: Severity = Severity.WARNING
@@ -35,7 +35,7 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HealthCheck(Protocol):
-    """Looks at one thing."""
+    """Checks one thing."""
 
     async def check(self) -> CheckResult:
         """Look now. Never called again before it has returned.

@@ -46,10 +46,10 @@ class RegisterRuntime(Protocol):
     ) -> None:
         """Declare a runtime kind.
 
-        `kind`: unique word. `workload_types`: container, vm, or a new type that this plugin declares.
-        `schemes`: URL schemes it can serve. `default_claim`: serve matching endpoints without
-        ``plugin=KIND``. `settings`: a msgspec Struct for ``kubeletx.plugins.<kind>`` of the configuration
-        file. `parameters`: URL query parameters it understands; others are refused at start.
+        `kind`: unique word. `workload_types`: container, vm, or a new type that this plugin declares. `schemes`: URL
+        schemes it can serve. `default_claim`: serve matching endpoints without ``plugin=KIND``. `settings`: a msgspec
+        Struct for ``kubeletx.plugins.<kind>`` of the configuration file. `parameters`: URL query parameters it accepts;
+        others are refused at start.
         """
         ...
 
@@ -119,7 +119,7 @@ class RegisterVolumeDriver(Protocol):
     """The function handed to `kubeletx_register_volume_drivers`."""
 
     def __call__(self, name: str, factory: VolumeDriverFactory, *, settings: type[Any] | None = None) -> None:
-        """Always raises Unsupported: this agent has no room for volume drivers yet."""
+        """Always raises Unsupported: this agent does not support volume drivers yet."""
         ...
 
 
@@ -127,7 +127,7 @@ class RegisterRemedy(Protocol):
     """The function handed to `kubeletx_register_remedies`."""
 
     def __call__(self, name: str, factory: RemedyFactory, *, settings: type[Any] | None = None) -> None:
-        """Always raises Unsupported: this agent has no room for remedies yet."""
+        """Always raises Unsupported: this agent does not support remedies yet."""
         ...
 
 
@@ -158,9 +158,9 @@ def kubeletx_register_panels(register: RegisterPanel) -> None:
 
 @hookspec
 def kubeletx_register_volume_drivers(register: RegisterVolumeDriver) -> None:
-    """Register volume drivers. This agent has no room for them yet and refuses them."""
+    """Register volume drivers. This agent does not support them yet and refuses them."""
 
 
 @hookspec
 def kubeletx_register_remedies(register: RegisterRemedy) -> None:
-    """Register remedies for other nodes. This agent has no room for them yet and refuses them."""
+    """Register remedies for other nodes. This agent does not support them yet and refuses them."""

@@ -19,8 +19,8 @@ R = TypeVar("R")
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of ``--container-runtime-endpoint``.
 
-    `url` has the host's own parameters (``plugin=``, ``isolation=``) removed already; `image_url` is
-    None when images are kept by the runtime endpoint itself.
+    `url`: without the host's own parameters (``plugin=``, ``isolation=``); `image_url`: None if the runtime endpoint
+    itself keeps images.
     """
 
     name: RuntimeName
@@ -44,10 +44,10 @@ class ObjectRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventSink(Protocol):
-    """Sink of events for users; bounded, aggregated, never blocking."""
+    """Receiver of events for users; bounded, aggregated, never blocking."""
 
     def record(self, ref: ObjectRef, *, type: str, reason: str, message: str) -> None:
-        """`type`: Normal or Warning. `reason`: a word of `names.Event`. Returns at once."""
+        """Record an event and return at once. `type`: Normal or Warning. `reason`: a word of `names.Event`."""
         ...
 
 
@@ -55,11 +55,11 @@ class Clock(Protocol):
     """Time, injected so that tests do not wait."""
 
     def now(self) -> datetime:
-        """Aware UTC wall-clock time; may jump."""
+        """Wall-clock time, aware UTC; may jump."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that only grow; for measuring and waking."""
+        """Monotonic seconds; for measuring and waking."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -72,15 +72,15 @@ class Clock(Protocol):
 
 
 class Blocking(Protocol):
-    """Runs a blocking function on a thread of the caller's. Raises Unavailable when all threads hang."""
+    """Runs a blocking function on a thread. Raises Unavailable when all threads hang."""
 
     def __call__(self, function: Callable[..., R], /, *args: Any) -> Awaitable[R]:
-        """The function's result."""
+        """Run the function; returns its result."""
         ...
 
 
 class PodAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """CNI's result for a pod. `ips` in CIDR form; `netns` and `interface` as attached."""
+    """CNI's result for a pod. `ips`: in CIDR form; `netns` and `interface`: as attached."""
 
     ips: tuple[str, ...]
     gateways: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ class PodNetwork(Protocol):
     ) -> PodAddress:
         """Attach `netns` to the network; the result is journaled and the same call returns it again.
 
-        The namespace's own ``lo`` is left as it is: who makes a namespace brings it up.
+        The namespace's own ``lo`` is not changed: the creator of the namespace brings it up.
         """
         ...
 
@@ -116,7 +116,7 @@ class PodNetwork(Protocol):
 
 
 class Host(Protocol):
-    """The host's side of the seam, one object per runtime."""
+    """The host as a runtime sees it; one object per runtime."""
 
     @property
     def agent_id(self) -> str:
@@ -140,18 +140,18 @@ class Host(Protocol):
 
     @property
     def events(self) -> EventSink:
-        """Events for users."""
+        """Receiver of events for users."""
         ...
 
     @property
     def pod_network(self) -> PodNetwork | None:
-        """The node's CNI network; None when no CNI configuration directory was given."""
+        """The node's CNI network; None without a CNI configuration directory."""
         ...
 
     async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a blocking call on this runtime's own few daemon threads.
 
-        Raises Unavailable at once when all of them are stuck; a hung call keeps its thread.
+        Raises Unavailable at once when all of them hang; a hung call keeps its thread.
         """
         ...
 

@@ -18,4 +18,4 @@ StoreId = NewType("StoreId", str)
 
 CONTAINER: str = "container"
 VM: str = "vm"
-"""The two workload types the host knows by itself; plugins may declare others."""
+"""The two built-in workload types; plugins may declare others."""

@@ -1,7 +1,7 @@
-"""Labels, annotations, conditions, reasons: every word that other programs read, spelled once.
+"""Labels, annotations, conditions, reasons: every word that other programs read, defined once.
 
-The ``io.kubernetes.*`` ones are the kubelet's (pkg/kubelet/types/labels.go, kuberuntime/labels.go), so
-that crictl, log collectors and cAdvisor understand what we run. Ours start with ``kubeletx.io/``.
+The ``io.kubernetes.*`` ones are the kubelet's (pkg/kubelet/types/labels.go, kuberuntime/labels.go), so that crictl, log
+collectors and cAdvisor recognise the agent's containers. Those of kubeletx start with ``kubeletx.io/``.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
 OWN_PREFIX: Final = "kubeletx.io/"
 RUNTIME_SERVICE_NAME: Final = "kubeletx.io/runtime-service-name"
 CHOOSING: Final = (RUNTIME_SERVICE_NAME, WORKLOAD_TYPE)
-"""Annotations by which a pod chooses its runtime; they count when it is bound and not later."""
+"""Annotations by which a pod chooses its runtime; read when it is bound, ignored later."""
 BOUND_RUNTIME: Final = "kubeletx.io/bound-runtime"
 AGENT_IDENTITY: Final = "kubeletx.io/agent-identity"
-"""On the Lease of a node: the agent that renews it."""
+"""Annotation on the node's Lease: the agent that renews it."""
 
 # --- annotations on pods: a machine written as one container (ours, each with the field it replaces) ---
 VM_PREFIX: Final = "kubeletx.io/vm-"
 """Prefix of annotations that are settings of the runtime unless listed here."""
 VM_POWER: Final = "kubeletx.io/vm-power"
 VM_SSH_KEYS: Final = "kubeletx.io/vm-ssh-keys"
-"""One key per line."""
+"""Annotation: SSH public keys, one per line."""
 VM_USER_DATA: Final = "kubeletx.io/vm-user-data"
 """User data as plain text, not encoded."""
 VM_USER_DATA_BASE64: Final = "kubeletx.io/vm-user-data-base64"
@@ -79,7 +79,7 @@ VM_SHUTDOWN_BEHAVIOR: Final = "kubeletx.io/vm-shutdown-behavior"
 VM_BOOT_VOLUME: Final = "kubeletx.io/vm-boot-volume"
 VM_KEY_PAIR: Final = "kubeletx.io/vm-key-pair-name"
 VM_CERTIFICATES: Final = "kubeletx.io/vm-trusted-image-certificates"
-"""One per line."""
+"""Annotation: certificates, one per line."""
 VM_NICS: Final = "kubeletx.io/vm-nics"
 """A JSON list with the fields of spec.nics."""
 VM_VPC: Final = "kubeletx.io/vm-vpc"
@@ -97,35 +97,35 @@ CONTAINERS_READY: Final = "ContainersReady"
 POD_SCHEDULED: Final = "PodScheduled"
 DISRUPTION_TARGET: Final = "DisruptionTarget"
 RUNTIME_REACHABLE: Final = "kubeletx.io/RuntimeReachable"
-"""False while the pod's runtime does not answer; absent if it always did."""
+"""Condition: False while the pod's runtime does not answer; absent if it always did."""
 UNITS_RUNNING: Final = "kubeletx.io/UnitsRunning"
-"""False, with the true states, while units are paused or suspended; the API shows these as running."""
+"""Condition: False, with the true states, while units are paused or suspended; the API shows these as running."""
 VM_READY: Final = "VirtualMachineReady"
 """Condition of machine pods: the guest runs and is ready."""
 MANIFEST_VALID: Final = "kubeletx.io/ManifestValid"
-"""False while the source of a running pod cannot be used; the pod goes on as it was."""
+"""Condition: False while the manifest of a running pod is invalid; the pod runs on unchanged."""
 
 # --- the node (kubelet's) ---
 CONTROLLER_ATTACHES: Final = "volumes.kubernetes.io/controller-managed-attach-detach"
-"""An annotation, always true: controllers attach and detach the node's volumes, the node itself never does."""
+"""Annotation, always true: controllers attach and detach the node's volumes, the node itself never does."""
 
 # --- the node (ours) ---
 RUNTIMES_READY: Final = "RuntimesReady"
-"""A condition: True only if all runtimes are ready."""
+"""Condition: True only if all runtimes are ready."""
 RUNTIME_LABEL_PREFIX: Final = "runtime.kubeletx.io/"
-"""A label for each runtime: ready, notready or cordoned."""
+"""Prefix of a label for each runtime: ready, notready or cordoned."""
 WORKLOAD_TAINT_PREFIX: Final = "workload.kubeletx.io/"
-"""A taint for each workload type whose runtimes are not ready."""
+"""Prefix of a taint for each workload type whose runtimes are not ready."""
 NO_READY_RUNTIME: Final = "no-ready-runtime"
 """The value of these taints."""
 RUNTIME_VERSION_PREFIX: Final = "version.kubeletx.io/"
-"""An annotation for each runtime: its name and version as it gives them."""
+"""Prefix of an annotation for each runtime: its own name and version."""
 RUNTIME_TYPE_PREFIX: Final = "workload-type.kubeletx.io/"
-"""An annotation for each runtime: the type of the workloads that it runs."""
+"""Prefix of an annotation for each runtime: its workload type."""
 PROVIDED_NODE_IP: Final = "alpha.kubernetes.io/provided-node-ip"
 """An annotation of a node with an external cloud provider: the addresses of --node-ip."""
 EXTERNAL_CLOUD_TAINT: Final = "node.cloudprovider.kubernetes.io/uninitialized"
-"""The taint such a node is registered with; its cloud controller removes it."""
+"""Taint of such a node at registration; its cloud controller removes it."""
 
 # --- reasons while a pod waits for a runtime, and of rejections (DECISIONS 5) ---
 RUNTIME_NOT_FOUND: Final = "RuntimeNotFound"
@@ -139,13 +139,13 @@ STRICT_GROUPS_UNSUPPORTED: Final = "SupplementalGroupsPolicyNotSupported"
 
 # --- ends and refusals that the node decides ---
 EVICTED: Final = "Evicted"
-"""Reason of a pod that was ended, or not admitted, because the node is short of something."""
+"""Reason of a pod that was ended, or not admitted, because the node lacks a resource."""
 TERMINATED: Final = "Terminated"
 """Reason of a pod that the shutdown of the node ended."""
 PREEMPTING: Final = "Preempting"
-"""Reason of a pod that was ended to make room for a critical one, and of that one while it waits."""
+"""Reason of a pod that was ended to make room for a critical one, and of the critical pod while it waits."""
 UNEXPECTED_ADMISSION_ERROR: Final = "UnexpectedAdmissionError"
-"""Reason of a critical pod for which no set of other pods that might end would make room enough."""
+"""Reason of a critical pod for which ending other pods would not make enough room."""
 NODE_SHUTDOWN: Final = "NodeShutdown"
 """Reason of a pod that was not admitted because the node is shutting down."""
 TERMINATION_BY_KUBELET: Final = "TerminationByKubelet"
@@ -153,8 +153,10 @@ TERMINATION_BY_KUBELET: Final = "TerminationByKubelet"
 
 # --- how a unit ended ---
 START_CUT_OFF: Final = "StartCutOff"
-"""`UnitStatus.reason` of an exited unit that never ran, because its start was broken off with the caller (a
-crash of the agent, a deadline). It has no exit code; the host removes it and makes the attempt again."""
+"""`UnitStatus.reason` of an exited unit that never ran, because its start was interrupted.
+
+The cause is a crash of the agent or a deadline. The unit has no exit code; the host removes it and creates it again.
+"""
 
 
 class Event:

@@ -1,7 +1,7 @@
 """Reports of a runtime: summaries (from lists), statuses (of one object), stats, events, images.
 
-`list_*` answers with summaries good enough to resume a pod after a restart; `*_status` with everything.
-Times are nanoseconds since the epoch (0: it has not happened), as in CRI; the host turns them into UTC.
+`list_*` returns summaries sufficient to resume a pod after a restart; `*_status` returns everything. Times are
+nanoseconds since the epoch (0: it has not happened), as in CRI; the host turns them into UTC.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class UnitState(enum.Enum):
     CREATED = "created"
     RUNNING = "running"
     PAUSED = "paused"
-    """The process is there but not scheduled: paused or frozen."""
+    """The process exists but is not scheduled: paused or frozen."""
     SUSPENDED = "suspended"
-    """No process, yet resumable: hibernated or saved."""
+    """There is no process, but the unit can be resumed: hibernated or saved."""
     EXITED = "exited"
     UNKNOWN = "unknown"
 
@@ -88,12 +88,11 @@ class UnitSummary(Seen, frozen=True, kw_only=True):
 class UnitStatus(Seen, frozen=True, kw_only=True):
     """Everything about one unit.
 
-    `since_ns`: when the present state began, if the runtime knows. `exit_code`, `reason` (Completed,
-    Error, OOMKilled, ...) and `message` are meaningful once the unit exited; reason `names.START_CUT_OFF`
-    means that the unit never ran. Of a PAUSED machine `reason` is empty or Paused if a call paused it, else why it
-    paused itself, and `message` says what an operator has to do. `resources`: what was granted, by the names of `Resources`, or `vcpus` and `memory_bytes` of a
-    machine. `restarts`: how often the
-    guest restarted inside the same unit (a VM's reboots).
+    `since_ns`: begin of the present state, if the runtime reports it. `exit_code`, `reason` (Completed, Error,
+    OOMKilled, ...) and `message`: valid once the unit exited; reason `names.START_CUT_OFF` means that the unit never
+    ran. Of a PAUSED machine `reason` is empty or Paused if a call paused it, else the reason it paused itself, and
+    `message` says what an operator has to do. `resources`: what was granted, by the names of `Resources`, or `vcpus`
+    and `memory_bytes` of a machine. `restarts`: number of restarts of the guest inside the same unit (a VM's reboots).
     """
 
     summary: UnitSummary
@@ -111,7 +110,10 @@ class UnitStatus(Seen, frozen=True, kw_only=True):
 
 
 class RuntimeVersion(Seen, frozen=True, kw_only=True):
-    """`name` is the word before ``://`` in containerID, such as containerd or libvirt."""
+    """Version of a runtime. `name`: the part of containerID before ``:
+
+    ``, such as containerd or libvirt.
+    """
 
     name: str
     version: str
@@ -119,7 +121,7 @@ class RuntimeVersion(Seen, frozen=True, kw_only=True):
 
 
 class RuntimeCondition(Seen, frozen=True, kw_only=True):
-    """One condition a runtime reports about itself."""
+    """One condition that a runtime reports about itself."""
 
     type: str
     ok: bool
@@ -128,7 +130,7 @@ class RuntimeCondition(Seen, frozen=True, kw_only=True):
 
 
 class RuntimeHealth(Seen, frozen=True, kw_only=True):
-    """The answer of one health call. `handlers`: runtime handlers that may be named by a pod."""
+    """The answer of one health call. `handlers`: runtime handlers that a pod may name."""
 
     runtime_ready: bool
     network_ready: bool
@@ -144,7 +146,7 @@ class RuntimeHealth(Seen, frozen=True, kw_only=True):
 
 
 class EventKind(enum.Enum):
-    """Kind of an event. Events only make the next look come sooner."""
+    """Kind of an event. An event only makes the next look come sooner."""
 
     CREATED = "created"
     STARTED = "started"
@@ -157,7 +159,7 @@ class EventKind(enum.Enum):
 
 
 class RuntimeEvent(Seen, frozen=True, kw_only=True):
-    """A hint that something changed. `uid` empty: the runtime could not tell whose it is."""
+    """A hint that something changed. `uid` empty: the runtime does not report the pod."""
 
     kind: EventKind
     uid: PodUid | None = None
@@ -167,7 +169,7 @@ class RuntimeEvent(Seen, frozen=True, kw_only=True):
 
 
 class ImageStatus(Seen, frozen=True, kw_only=True):
-    """One image in one store. `ref` is what `ImageSpec.ref` takes; `user` the image's numeric user."""
+    """One image in one store. `ref`: the value for `ImageSpec.ref`; `user`: the image's numeric user."""
 
     id: str
     ref: str
@@ -196,7 +198,7 @@ class StoreInfo(Seen, frozen=True, kw_only=True):
 
 
 class PullProgress(Seen, frozen=True, kw_only=True):
-    """Progress of one pull, for people. `total_bytes` None: not known."""
+    """Progress of one pull, for users. `total_bytes` None: unknown."""
 
     done_bytes: int = 0
     total_bytes: int | None = None
@@ -218,7 +220,7 @@ class ImageAuth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InterfaceStats(Seen, frozen=True, kw_only=True):
-    """Counters of a network interface since its creation, from its user's side."""
+    """Counters of a network interface since its creation, from the view of the pod."""
 
     name: str
     rx_bytes: int
@@ -248,13 +250,13 @@ class UnitStats(Seen, frozen=True, kw_only=True):
     fs_inodes_used: int | None = None
     swap_usage_bytes: int | None = None
     interfaces: tuple[InterfaceStats, ...] = ()
-    """The pod's, primary first; empty: the host finds them where the unit's processes are."""
+    """Interfaces of the pod, primary first; empty: the host reads those of the unit's processes."""
 
 
 class SnapshotStatus(Seen, frozen=True, kw_only=True):
-    """One snapshot of a machine. `with_memory`: restoring it brings the running guest back, not only its disks.
+    """One snapshot of a machine. `with_memory`: restoring it also restores the running guest.
 
-    `parent`: name of the snapshot that it was made on; empty for the first. `size_bytes` None: not known.
+    `parent`: name of the snapshot before it; empty for the first. `size_bytes` None: unknown.
     """
 
     name: str
@@ -270,9 +272,9 @@ class NicState(enum.Enum):
 
     ATTACHED = "attached"
     ATTACHING = "attaching"
-    """Asked for; its port is not there yet, or the guest has not taken it."""
+    """Requested; its port does not exist yet, or the guest has not accepted it."""
     DETACHING = "detaching"
-    """The guest was asked to let go of it and has not yet."""
+    """The guest was asked to release it and has not yet."""
 
 
 class NicStatus(Seen, frozen=True, kw_only=True):
@@ -288,7 +290,7 @@ class NicStatus(Seen, frozen=True, kw_only=True):
 
 
 class ExecResult(Seen, frozen=True, kw_only=True):
-    """Answer of a command that ran to its end."""
+    """Result of a command that ran to its end."""
 
     stdout: bytes
     stderr: bytes
@@ -303,31 +305,33 @@ class LogMode(enum.Enum):
     RAW_FILE = "raw-file"
     """The runtime writes raw bytes to the given path; the host adds format, times and rotation."""
     STREAM = "stream"
-    """The runtime hands over a stream; the host keeps the file."""
+    """The runtime returns a stream; the host writes the file."""
 
 
 class Traits(Seen, frozen=True, kw_only=True):
-    """Declarations of a runtime about itself, once per connect. The contract suite checks them."""
+    """Properties that a runtime declares about itself, once per connection. The contract suite checks them."""
 
     details: tuple[str, ...] = ("process",)
     """Kinds of `UnitSpec.detail` it accepts: process, machine, or the kind of a Custom."""
     log_mode: LogMode = LogMode.FILE
     units_survive_agent: bool = True
     remote: bool = False
-    """Another machine: outside node capacity, no hostPath, hostNetwork or node-local volumes."""
+    """The runtime is on another machine: outside node capacity, no hostPath, hostNetwork or node-local volumes."""
     image_before_sandbox: bool = False
-    """The sandbox is the machine itself, so images must be there first."""
+    """The sandbox is the machine itself, so images must be present before it."""
     images: bool = True
-    """False: units name no image that could be pulled (a local process, say)."""
+    """False: units have no image that could be pulled (a local process, say)."""
     brings_pod_network: bool = True
-    """True: the runtime calls CNI itself. False: it asks `Host.pod_network`, or has no pod network."""
+    """True: the runtime calls CNI itself. False: it uses `Host.pod_network`, or has no pod network."""
     refuses: tuple[str, ...] = ()
     """Pod features it cannot do, by the names in `FEATURES`; a pod that needs one is rejected."""
     handler_refuses: dict[str, tuple[str, ...]] = {}
-    """The same for each handler that is not the runtime's own; one that is missing is like it."""
+    """Handler → features it refuses; a handler not listed refuses what the runtime does."""
     cgroup_driver: str = ""
-    """``systemd`` or ``cgroupfs``: what it does with `SandboxSpec.cgroup_parent`. Empty: it does not tell, or has
-    no cgroups on this machine."""
+    """``systemd`` or ``cgroupfs``: how it uses `SandboxSpec.cgroup_parent`.
+
+    Empty: it does not report it, or has no cgroups on this machine.
+    """
     cpu_overhead_millicores: int = 0
     memory_overhead_bytes: int = 0
 

@@ -1,8 +1,8 @@
 """Panels: a plugin shows something about the node, as a table, a text or a picture.
 
 The host calls `Panel.show` when a user asks (`kubeletx panel NAME`), in a task of its own and under the deadline
-``kubeletx.pluginPanelTimeout``; users who ask at once share one call. A panel gives values, never markup: how they
-look is decided by what shows them.
+``kubeletx.pluginPanelTimeout``; concurrent users share one call. A panel returns values, never markup: the program that
+shows them decides on the layout.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Text(msgspec.Struct, frozen=True, kw_only=True, tag="text", tag_field="typ
 
 
 class Png(msgspec.Struct, frozen=True, kw_only=True, tag="png", tag_field="type"):
-    """A picture in PNG format, at most 8 MiB. `text`: what it shows, for those who cannot see it."""
+    """A picture in PNG format, at most 8 MiB. `text`: its description, for users who cannot see it."""
 
     data: bytes
     text: str = ""
@@ -39,7 +39,7 @@ class Panel(Protocol):
     """Shows one thing."""
 
     async def show(self) -> Table | Text | Png:
-        """The content now. Never called again before it has returned.
+        """Return the present content. Never called again before it has returned.
 
         Runs on the event loop: use `PluginHost.blocking` for calls that block.
         """

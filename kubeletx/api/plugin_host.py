@@ -1,4 +1,4 @@
-"""`PluginHost`: what the host gives to everything that a plugin registers beside runtimes."""
+"""`PluginHost`: what the host offers to everything that a plugin registers besides runtimes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PluginHost(Protocol):
-    """The host's side of the seam, one object for each registration."""
+    """The host as a registration sees it; one object each."""
 
     @property
     def name(self) -> str:
@@ -41,7 +41,7 @@ class PluginHost(Protocol):
 
     @property
     def events(self) -> EventSink:
-        """Events for users."""
+        """Receiver of events for users."""
         ...
 
     @property
@@ -51,12 +51,12 @@ class PluginHost(Protocol):
 
     @property
     def cluster(self) -> ClusterObjects | None:
-        """Objects that pods of the cluster refer to; None when the node belongs to no cluster."""
+        """Objects that pods of the cluster refer to; None if the node belongs to no cluster."""
         ...
 
     async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a blocking call on a few daemon threads of this registration.
 
-        Raises Unavailable at once when all of them are stuck; a hung call keeps its thread.
+        Raises Unavailable at once when all of them hang; a hung call keeps its thread.
         """
         ...

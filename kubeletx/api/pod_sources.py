@@ -1,12 +1,12 @@
-"""Pod sources: a plugin says which pods this node should run.
+"""Pod sources: a plugin decides which pods this node should run.
 
 The host calls `PodSource.run` once, in a task of its own, and keeps it running: one that raises or returns is started
-again. The source hands over manifests as mappings; the host decodes them, sets defaults, validates them, and answers
-each with the pod's state.
+again. The source passes manifests as mappings; the host decodes them, sets defaults, validates them, and answers each
+with the pod's state.
 
-A pod belongs to the source that set it, by namespace and name. Silence removes nothing: what a source has set runs on
-while the source is broken, and over restarts of the agent. Only `PodSourceSink.remove` ends a pod, and `synced`, which
-ends what an earlier run of the source had and this one did not set again.
+A pod belongs to the source that set it, by namespace and name. Silence removes nothing: pods that a source has set run
+on while the source is broken, and over restarts of the agent. Only `PodSourceSink.remove` ends a pod, and `synced`,
+which ends what an earlier run of the source had and this one did not set again.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ class PodAnswer(enum.Enum):
     """Answer to a source about a pod it has set."""
 
     ACCEPTED = "accepted"
-    """The node runs it as soon as it can; admission may still refuse it, which its status shows."""
+    """The node runs it as soon as possible; admission may still refuse it, which its status shows."""
     WAITS = "waits"
-    """Another pod has its namespace and name; it begins when that one is gone."""
+    """Another pod has its namespace and name; this one starts when that one is gone."""
     REFUSED = "refused"
-    """The manifest cannot be used. A pod that it stood for before goes on."""
+    """The manifest is invalid. An earlier pod of this manifest runs on."""
 
 
 class PodOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The host's answer. `uid`: of the pod; empty when it was refused.
+    """The host's answer. `uid`: of the pod; empty if it was refused.
 
-    `waits_for`: the source whose pod has the name; `field`, `message`: what is wrong with the manifest, and how to mend it.
+    `waits_for`: the source whose pod has the name; `field`, `message`: the invalid field, what is wrong and how to
+    correct it.
     """
 
     answer: PodAnswer
@@ -45,24 +46,24 @@ class PodOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodSourceSink(Protocol):
-    """The host's side. All calls are quick and made from the event loop."""
+    """Receiver of a source's pods. All calls are quick and made from the event loop."""
 
     def set(self, pod: Mapping[str, Any]) -> PodOutcome:
-        """The node should run this v1 Pod, with JSON's values; again with another spec when it changes.
+        """Run this v1 Pod, given with JSON's values; call again with another spec when it changes.
 
-        A UID in the manifest is not used: it follows from the manifest, the node and the source, so a changed manifest is
-        another pod, and the one of before ends first. Setting what is set already changes nothing.
+        A UID in the manifest is ignored: it is computed from the manifest, the node and the source, so a changed
+        manifest is another pod, and the earlier one ends first. Setting an unchanged pod again has no effect.
         """
         ...
 
     def remove(self, namespace: str, name: str, *, grace_seconds: int | None = None) -> bool:
-        """The node should no longer run this pod; None: the pod's own grace period. False: this source has none of it."""
+        """Stop running this pod. `grace_seconds` None: the pod's own. False: this source has no such pod."""
         ...
 
     def synced(self) -> None:
-        """Everything that the source has at present was set.
+        """Report that everything that the source has at present was set.
 
-        Pods that an earlier run of the source had and that were not set again are ended now.
+        Pods of an earlier run of the source that were not set again are ended now.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""`SharedPulls`: ten pods, one image, one pull.
+"""`SharedPulls`: one pull for all concurrent callers with the same image.
 
 Callers that want a key in progress join its pull and share the result. When the last caller is cancelled the pull is
 cancelled too, and the next caller first waits for its end: two pulls never write to the same place.
@@ -20,10 +20,10 @@ OnProgress = Callable[[PullProgress], None]
 
 
 class SharedPulls(Generic[T]):
-    """The running pulls by a key of yours; each gives a `T`."""
+    """The running pulls by a key of the caller's choice; each returns a `T`."""
 
     def __init__(self) -> None:
-        """Start without pulls."""
+        """No pull is running."""
         self._pulls: dict[str, _Pull[T]] = {}
 
     @property
@@ -34,9 +34,9 @@ class SharedPulls(Generic[T]):
     async def join(
         self, key: str, pull: Callable[[OnProgress], Awaitable[T]], on_progress: OnProgress | None = None
     ) -> T:
-        """The result of the pull that runs, or of a new one; `pull` is given what it tells its progress to.
+        """Join the running pull or start one, and return its result; `pull` gets a function for progress reports.
 
-        Raises what the pull raised, and Unavailable when it was cancelled by `close`.
+        Raises the pull's error, and Unavailable when it was cancelled by `close`.
         """
         import asyncio
 
@@ -66,7 +66,7 @@ class SharedPulls(Generic[T]):
                 one.task.cancel()
 
     async def close(self) -> None:
-        """Cancel everything that runs and wait for its end."""
+        """Cancel all pulls and wait for their end."""
         import asyncio
 
         tasks = [one.task for one in self._pulls.values()]
@@ -75,7 +75,7 @@ class SharedPulls(Generic[T]):
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _ended(self, key: str, task: asyncio.Task[T]) -> None:
-        """Also of a task that was cancelled before it began."""
+        """Remove an ended pull, including one that was cancelled before it began."""
         del self._pulls[key]
         if not task.cancelled():
             task.exception()  # seen, even when everybody who waited was cancelled

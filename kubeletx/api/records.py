@@ -1,11 +1,11 @@
-"""`Records`: small JSON objects of one kind, with versions that tell concurrent writers apart.
+"""`Records`: small JSON objects of one kind, with versions that detect concurrent writers.
 
-For facts that a program writes down and finds again after a restart, and that several writers share: attachments of
-volumes, fences of nodes, verdicts. Two implementations hold the same contract (`kubeletx.testing.contract`): the node's
+For facts that a program stores and finds again after a restart, and that several writers share: attachments of volumes,
+fences of nodes, verdicts. Two implementations pass the same contract suite (`kubeletx.testing.contract`): the node's
 own database, and custom resources of a cluster.
 
-A writer reads a record, decides, and writes with the version that it read. If another writer came first it gets Conflict,
-reads again and decides again. Of writers that race exactly one succeeds.
+A writer reads a record, decides, and writes with the version that it read. If another writer came first it gets
+Conflict, reads again and decides again. Of concurrent writers exactly one succeeds.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a list, in order of names. `next_token`: for the next page; empty: there is none."""
+    """A page of a list, in order of names. `next_token`: for the next page; empty: there is none."""
 
     records: tuple[Record, ...]
     next_token: str = ""
@@ -72,9 +72,9 @@ RecordEvent = RecordPut | RecordGone | RecordsSynced
 class Records(Protocol):
     """The records of one kind.
 
-    Names are DNS subdomains (RFC 1123) of at most 253 characters. Values are JSON objects of at most `MAX_VALUE_BYTES`: texts,
-    finite numbers, integers of 64 bits, booleans, lists and objects. None has no place in a value: leave the field out.
-    Every method raises InvalidConfig for other names and values, Unavailable when the place of the records does not answer,
+    Names are DNS subdomains (RFC 1123) of at most 253 characters. Values are JSON objects of at most `MAX_VALUE_BYTES`:
+    texts, finite numbers, integers of 64 bits, booleans, lists and objects. None is not allowed in a value: leave the
+    field out. Every method raises InvalidConfig for other names and values, Unavailable when the store does not answer,
     TimedOut when it is unknown whether a write was done, and PermissionDenied.
     """
 
@@ -89,7 +89,8 @@ class Records(Protocol):
     async def list_page(self, *, token: str = "", limit: int = PAGE_RECORDS) -> RecordPage:
         """At most `limit` records from `token` on; an empty token: from the first.
 
-        A record that exists all the time is in exactly one page. Raises Conflict for a token that is too old: begin again.
+        A record that exists all the time is in exactly one page. Raises Conflict for a token that is too old: begin
+        again.
         """
         ...
 
@@ -105,20 +106,20 @@ class Records(Protocol):
         ...
 
     def watch(self) -> AsyncGenerator[RecordEvent, None]:
-        """Yield a RecordPut for each record that exists, RecordsSynced, then what changes; never ends by itself.
+        """Yield a RecordPut for each existing record, RecordsSynced, then changes; never ends by itself.
 
-        Steps in between may be left out: the last event of a name is its present state. May raise Unavailable; then watch
-        again. Use it with `contextlib.aclosing`, so that leaving the loop ends it.
+        Intermediate states may be left out: the last event of a name is its present state. May raise Unavailable; then
+        watch again. Use it with `contextlib.aclosing`, so that leaving the loop ends it.
         """
         ...
 
 
 RecordKinds = Callable[[str], Records]
-"""Kind → its records. Kinds are spelled as names of records are."""
+"""Kind → its records. Kinds have the same syntax as names of records."""
 
 
 def check_record_name(name: str, what: str = "record") -> None:
-    """Raise InvalidConfig for a name that records cannot have."""
+    """Raise InvalidConfig for an invalid name of a record."""
     if isinstance(name, str) and len(name) <= MAX_NAME_CHARS and _NAME.fullmatch(name):
         return
     raise InvalidConfig(
@@ -130,7 +131,7 @@ def check_record_name(name: str, what: str = "record") -> None:
 
 
 def record_json(name: str, value: Mapping[str, Any]) -> bytes:
-    """The JSON text of a value. Raises InvalidConfig for a name or value that records cannot have."""
+    """The JSON text of a value. Raises InvalidConfig for an invalid name or value."""
     check_record_name(name)
     if not isinstance(value, Mapping):
         raise _bad(name, "", f"is {type(value).__name__}", "give an object")

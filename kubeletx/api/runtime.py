@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Runtime(Protocol):
-    """Methods every runtime has. All others are separate protocols, requested with `capability`."""
+    """Methods of every runtime. All others are separate protocols, requested with `capability`."""
 
     async def open(self) -> None:
         """Connect. Raises Unavailable when the backend does not answer; the host tries again later.
@@ -51,7 +51,7 @@ class Runtime(Protocol):
         ...
 
     async def close(self) -> None:
-        """Disconnect. What runs goes on running if `Traits.units_survive_agent`."""
+        """Disconnect. Units run on if `Traits.units_survive_agent`."""
         ...
 
     def traits(self) -> Traits:
@@ -59,7 +59,7 @@ class Runtime(Protocol):
         ...
 
     def capability(self, protocol: type[T]) -> T | None:
-        """The object that answers for `protocol` (one of the Supports... classes), or None."""
+        """The object that implements `protocol` (one of the Supports... classes); None if there is none."""
         ...
 
     async def version(self) -> RuntimeVersion:
@@ -79,7 +79,7 @@ class Runtime(Protocol):
         ...
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Remove the sandbox and all units in it; stops them first if need be."""
+        """Remove the sandbox and all units in it; stops them first if necessary."""
         ...
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
@@ -93,8 +93,8 @@ class Runtime(Protocol):
     async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
         """Create the unit without starting it. The same (sandbox, name, attempt) returns the first id.
 
-        Raises InvalidPod with reason RuntimeUnsupported for what it will never take: a pod that never ran is then
-        rejected. With any other reason it is asked again.
+        Raises InvalidPod with reason RuntimeUnsupported for what it will never accept: a pod that never ran is then
+        rejected. After any other reason the host tries again.
         """
         ...
 
@@ -135,7 +135,7 @@ class SupportsImages(Protocol):
         ...
 
     async def find_image(self, image: ImageSpec) -> ImageStatus | None:
-        """The image as the store knows it, or None when it is not there."""
+        """The image in the store; None if it is not there."""
         ...
 
     async def pull_image(
@@ -149,7 +149,7 @@ class SupportsImages(Protocol):
         ...
 
     async def remove_image(self, image: ImageSpec) -> None:
-        """Remove the image with all its tags; succeeds if it is gone."""
+        """Remove the image with all its tags; succeeds if it does not exist."""
         ...
 
 
@@ -158,7 +158,7 @@ class SupportsEvents(Protocol):
     """The runtime pushes changes."""
 
     def events(self) -> AsyncIterator[RuntimeEvent]:
-        """Changes from now on. Ends or raises when the connection is lost; the host subscribes again."""
+        """Yield changes from now on. Ends or raises when the connection is lost; the host subscribes again."""
         ...
 
 
@@ -180,7 +180,7 @@ class SupportsAttach(Protocol):
     """Streams of the unit's own main process or console."""
 
     async def attach(self, unit_id: UnitId, request: StreamRequest) -> StreamUrl | Session:
-        """Join the streams that run already."""
+        """Join the streams of the running main process."""
         ...
 
 
@@ -189,7 +189,7 @@ class SupportsPortForward(Protocol):
     """Connections into the pod's network."""
 
     async def port_forward(self, sandbox_id: SandboxId, port: int) -> StreamUrl | Session:
-        """One connection to `port` on the pod's loopback."""
+        """Open one connection to `port` on the pod's loopback."""
         ...
 
 
@@ -251,7 +251,7 @@ class SupportsMachine(Protocol):
     """Verbs of virtual machines, apart from CRI."""
 
     async def reboot(self, unit_id: UnitId, delay_seconds: float) -> None:
-        """Ask the guest to reboot after `delay_seconds`."""
+        """Request a reboot of the guest after `delay_seconds`."""
         ...
 
     async def pause(self, unit_id: UnitId) -> None:
@@ -267,9 +267,9 @@ class SupportsMachine(Protocol):
         ...
 
     async def power_off(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """Guest shutdown, then power off; the disk stays and `start_unit` brings the same unit back.
+        """Shut the guest down, then power off; the disk stays and `start_unit` starts the same unit again.
 
-        Works from PAUSED and SUSPENDED too (saved memory is thrown away) and succeeds when the machine is off.
+        Works from PAUSED and SUSPENDED too (saved memory is discarded) and succeeds when the machine is off.
         """
         ...
 
@@ -279,44 +279,47 @@ class SupportsSnapshots(Protocol):
     """Snapshots of a machine's disks, with its memory if asked."""
 
     async def create_snapshot(self, unit_id: UnitId, name: str, memory: bool) -> SnapshotStatus:
-        """Make one. AlreadyExists for a name that is there; Unsupported, in words, where the machine's devices
-        do not allow it. A failed one leaves nothing behind.
+        """Create a snapshot.
+
+        Raises AlreadyExists for an existing name, and Unsupported, with the reason, where the machine's devices do not
+        allow it. A failed one leaves nothing behind.
         """
         ...
 
     async def list_snapshots(self, unit_id: UnitId) -> Sequence[SnapshotStatus]:
-        """All of them, oldest first."""
+        """Snapshots of the machine, oldest first."""
         ...
 
     async def restore_snapshot(self, unit_id: UnitId, name: str) -> None:
-        """Bring the machine back to it. NotFound changes nothing.
+        """Restore the machine from a snapshot. Raises NotFound, which changes nothing.
 
-        With memory the guest goes on where it was; without, the machine is off afterwards if it was off then,
-        and boots from the old disk if it runs now.
+        With memory the guest continues; without, the machine is off afterwards if it was off then, and boots from the
+        old disk if it runs now.
         """
         ...
 
     async def delete_snapshot(self, unit_id: UnitId, name: str) -> None:
-        """Forget it; succeeds if it is gone. Those made on it stay."""
+        """Delete a snapshot; succeeds if it does not exist. Later ones stay."""
         ...
 
 
 @runtime_checkable
 class SupportsNics(Protocol):
-    """Network interfaces of a machine come and go while it runs."""
+    """Network interfaces of a machine can be attached and detached while it runs."""
 
     async def attach_nic(self, unit_id: UnitId, nic: Nic) -> None:
-        """Plug it in. The same name again succeeds and changes nothing. Unavailable while its port or network
-        is not there yet: the host tries again.
+        """Attach an interface. An existing name succeeds and changes nothing.
+
+        Raises Unavailable while its port or network does not exist yet: the host tries again.
         """
         ...
 
     async def detach_nic(self, unit_id: UnitId, name: str) -> None:
-        """Ask the guest to let go of it; succeeds if there is none. `list_nics` shows when it is gone."""
+        """Request the guest to release an interface; succeeds if there is none. `list_nics` shows when it is gone."""
         ...
 
     async def list_nics(self, unit_id: UnitId) -> Sequence[NicStatus]:
-        """Every interface, the pod network's own one included; of a machine that is off, what it will have."""
+        """Every interface, including the pod network's; of a machine that is off, those it will have."""
         ...
 
 
@@ -325,13 +328,13 @@ class SupportsScreenshot(Protocol):
     """Screenshots of a machine's display."""
 
     async def screenshot(self, unit_id: UnitId) -> bytes:
-        """A PNG file. Conflict while the machine is off."""
+        """A PNG file. Raises Conflict while the machine is off."""
         ...
 
 
 @runtime_checkable
 class SupportsDefinition(Protocol):
-    """The backend's own definition of a unit, for people."""
+    """The backend's own definition of a unit, for users."""
 
     async def definition(self, unit_id: UnitId) -> str:
         """The text, such as libvirt's domain XML, without secrets."""
@@ -343,16 +346,16 @@ class SupportsCheckpoint(Protocol):
     """A unit's state can be written to a file."""
 
     async def checkpoint(self, unit_id: UnitId, path: str, timeout_seconds: float) -> None:
-        """Write an archive to `path`; the unit goes on."""
+        """Write an archive to `path`; the unit runs on."""
         ...
 
 
 @runtime_checkable
 class SupportsCriPassthrough(Protocol):
-    """The backend speaks CRI v1; the CRI front forwards bytes untouched (DECISIONS 23)."""
+    """The backend speaks CRI v1; the CRI front forwards bytes unchanged (DECISIONS 23)."""
 
     async def cri_unary(self, method: str, request: bytes, deadline_seconds: float | None) -> bytes:
-        """Forward one call; the backend's code and details come back unchanged as `CriStatusError`."""
+        """Forward one call; the backend's code and details are raised unchanged as `CriStatusError`."""
         ...
 
     def cri_stream(self, method: str, request: bytes) -> AsyncIterator[bytes]:
@@ -379,4 +382,4 @@ CAPABILITIES: tuple[type, ...] = (
     SupportsCheckpoint,
     SupportsCriPassthrough,
 )
-"""Every capability the host asks for, in the order `kubeletx runtime describe` shows them."""
+"""Every capability that the host uses, in the order of `kubeletx runtime describe`."""

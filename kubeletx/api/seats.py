@@ -1,7 +1,7 @@
-"""Prepared hooks: the agent has their protocols, and refuses registrations with the reason.
+"""Prepared hooks: their protocols exist, and registrations are refused with the reason.
 
-The protocols say what a plugin will have to offer. A plugin that registers one is *failed* with the reason, so that
-no operator believes it to be in effect.
+The protocols show what a plugin will have to implement. A plugin that registers one is *failed* with the reason, so
+that no operator believes it to be in effect.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .plugin_host import PluginHost
 
 
 class VolumeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One volume of one pod. `options`: what the volume's source says, as JSON has it."""
+    """One volume of one pod. `options`: the fields of the volume's source, as JSON values."""
 
     uid: PodUid
     name: str
@@ -26,19 +26,19 @@ class VolumeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VolumeDriver(Protocol):
-    """Makes volumes of one driver available on this node. Every call may come twice."""
+    """Makes volumes of one driver available on this node. Every call may be repeated."""
 
     async def prepare(self, request: VolumeRequest, target: Path) -> None:
         """Make the volume available at `target`; succeeds if it is there already. A failure leaves nothing behind."""
         ...
 
     async def release(self, request: VolumeRequest, target: Path) -> None:
-        """Take the volume away from `target`; succeeds if it is gone. Also called after a restart of the agent."""
+        """Remove the volume from `target`; succeeds if it is gone. Also called after a restart of the agent."""
         ...
 
 
 class RemedyResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of one remedy. `done` False: the next remedy is tried. `message`: one line for people."""
+    """The outcome of one remedy. `done` False: the next remedy is tried. `message`: one line for users."""
 
     done: bool
     message: str = ""
@@ -48,7 +48,7 @@ class Remedy(Protocol):
     """Brings a node that does not answer into a known state."""
 
     async def remedy(self, node: str) -> RemedyResult:
-        """Act on the node of this name. May come twice for one outage."""
+        """Act on the node of this name. May be called twice for one outage."""
         ...
 
 

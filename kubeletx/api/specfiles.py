@@ -1,16 +1,16 @@
-"""`SpecFiles`: specs kept as files, for backends that cannot hold a pod's labels themselves.
+"""`SpecFiles`: specs stored as files, for backends that cannot store a pod's labels themselves.
 
-The contract wants from every runtime that the same key finds the same object again, that lists return labels as
-they were given, and that a crash at any moment leaves nothing half made. containerd does all that; a process,
-a script or a small hypervisor does not. For those, this keeps one directory for each sandbox and, in it, one for
-each unit. A key is turned into an id by a pure function. Directories come and go by one rename::
+The contract requires from every runtime that the same key finds the same object again, that lists return labels as they
+were given, and that a crash at any moment leaves nothing half made. containerd does all that; a process, a script or a
+small hypervisor does not. For those, this keeps one directory for each sandbox and, in it, one for each unit. A pure
+function turns a key into an id. Directories appear and disappear by one rename::
 
     <state>/live/<sandbox id>/                   spec.json; `stopped` once it was stopped
     <state>/live/<sandbox id>/<name>.<attempt>/  spec.json, and whatever the plugin keeps there
     <state>/spare/                               on their way in or out; emptied by `open`
 
-Call all of it from the event loop. Reads are a few small files; what may take long (a spec is synced to the disk,
-a unit may leave much behind) is done with `Host.blocking`.
+Call all of it from the event loop. Reads are a few small files; slow work (a spec is synced to the disk, a unit may
+leave much behind) is done with `Host.blocking`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Spec = TypeVar("Spec", SandboxSpec, UnitSpec)
 
 
 class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One sandbox that is kept. `path`: its directory; `stopped`: `SpecFiles.stop_sandbox` was called."""
+    """A stored sandbox. `path`: its directory; `stopped`: `SpecFiles.stop_sandbox` was called."""
 
     id: SandboxId
     spec: SandboxSpec
@@ -42,7 +42,7 @@ class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
     stopped: bool
 
     def status(self, ips: tuple[str, ...] = ()) -> SandboxStatus:
-        """READY until it was stopped. `ips`: its own addresses, primary first."""
+        """Status of the sandbox: READY until it was stopped. `ips`: its own addresses, primary first."""
         summary = SandboxSummary(
             id=self.id,
             uid=self.spec.uid,
@@ -60,7 +60,7 @@ class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One unit that is kept. `path`: its directory, free for the plugin's files except spec.json."""
+    """A stored unit. `path`: its directory, which may hold any files of the plugin besides spec.json."""
 
     id: UnitId
     spec: UnitSpec
@@ -83,9 +83,9 @@ class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
         exit_code: int | None = None,
         state: UnitState | None = None,
     ) -> UnitStatus:
-        """EXITED with an exit code, else RUNNING with a start, else CREATED; `state` where that is not enough.
+        """Status of the unit: EXITED with an exit code, else RUNNING with a start time, else CREATED.
 
-        Reason is Completed for exit code 0, Error for every other, empty without one.
+        `state` overrides that. Reason is Completed for exit code 0, Error for every other, empty without one.
         """
         if state is None:
             begun = UnitState.RUNNING if started_at_ns else UnitState.CREATED
@@ -118,12 +118,12 @@ class SpecFiles:
     """Sandboxes and units of one runtime, below `Host.state_directory`."""
 
     def __init__(self, host: Host) -> None:
-        """No I/O: that is the job of `open`."""
+        """Does no I/O; `open` does."""
         self._host = host
         self._live, self._spare = host.state_directory / "live", host.state_directory / "spare"
 
     def open(self) -> None:
-        """Make the directories and drop what a crash left half made or half removed."""
+        """Make the directories and remove what a crash left half made or half removed."""
         import shutil
 
         shutil.rmtree(self._spare, ignore_errors=True)
@@ -131,19 +131,19 @@ class SpecFiles:
             path.mkdir(parents=True, exist_ok=True)
 
     async def add_sandbox(self, spec: SandboxSpec) -> SandboxId:
-        """Keep it; the same (uid, attempt) again changes nothing and gives the first id."""
+        """Store a sandbox; returns its id. The same (uid, attempt) again changes nothing and returns the first id."""
         sandbox_id = SandboxId(f"{hashlib.sha256(spec.uid.encode()).hexdigest()[:24]}-{spec.attempt}")
         await self._add(self._live / sandbox_id, spec)
         return sandbox_id
 
     async def add_unit(self, sandbox_id: SandboxId, spec: UnitSpec) -> UnitId:
-        """Keep it; the same (sandbox, name, attempt) again gives the first id. NotFound: no such sandbox."""
+        """Store a unit; returns its id. The same (sandbox, name, attempt) again returns the first id. Raises NotFound."""
         path = self.sandbox(sandbox_id).path / f"{spec.name}.{spec.attempt}"
         await self._add(path, spec)
         return UnitId(f"{sandbox_id}.{path.name}")
 
     def sandbox(self, sandbox_id: SandboxId) -> SandboxRecord:
-        """The sandbox; raises NotFound."""
+        """The stored sandbox. Raises NotFound."""
         path = self._live / sandbox_id
         spec, created_at_ns = _read(path, SandboxSpec, f"sandbox {sandbox_id}")
         stopped = (path / "stopped").exists()
@@ -152,7 +152,7 @@ class SpecFiles:
         )
 
     def unit(self, unit_id: UnitId) -> UnitRecord:
-        """The unit; raises NotFound."""
+        """The stored unit. Raises NotFound."""
         sandbox_id, _, name = unit_id.partition(".")
         path = self._live / sandbox_id / (name or "-")
         spec, created_at_ns = _read(path, UnitSpec, f"unit {unit_id}")
@@ -160,25 +160,25 @@ class SpecFiles:
         return UnitRecord(id=unit_id, spec=spec, path=path, created_at_ns=created_at_ns, sandbox=sandbox)
 
     def sandboxes(self) -> list[SandboxRecord]:
-        """Every sandbox, in no order."""
+        """Every sandbox, in no particular order."""
         return [self.sandbox(SandboxId(path.name)) for path in self._live.glob("*/")]
 
     def units(self, sandbox_id: SandboxId | None = None) -> list[UnitRecord]:
-        """Every unit, or every one of a sandbox, in no order; none if the sandbox is gone."""
+        """Every unit, or those of one sandbox, in no particular order; none if the sandbox is gone."""
         paths = self._live.glob(f"{sandbox_id or '*'}/*/")
         return [self.unit(UnitId(f"{path.parent.name}.{path.name}")) for path in paths]
 
     def stop_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Remember that it was stopped; nothing happens if it is gone."""
+        """Mark the sandbox as stopped; does nothing if it is gone."""
         with suppress(FileNotFoundError):
             (self._live / sandbox_id / "stopped").touch()
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Remove it with all its units; nothing happens if it is gone."""
+        """Remove the sandbox with all its units; does nothing if it is gone."""
         await self._remove(self._live / sandbox_id)
 
     async def remove_unit(self, unit_id: UnitId) -> None:
-        """Remove it with everything in its directory; nothing happens if it is gone."""
+        """Remove the unit with everything in its directory; does nothing if it is gone."""
         with suppress(NotFound):
             await self._remove(self.unit(unit_id).path)
 

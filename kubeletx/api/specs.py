@@ -1,8 +1,8 @@
-"""Specifications the host gives to a runtime: `SandboxSpec` and `UnitSpec`.
+"""Specifications that the host gives to a runtime: `SandboxSpec` and `UnitSpec`.
 
-A Pod never crosses the seam. Both specs can be built from our Pod and from a CRI request alone; both
-are plain serialisable values (frozen msgspec Structs), so a runtime may live in another process.
-None means "not set, the runtime's default"; an empty tuple means "none".
+A Pod never crosses this interface. Both specs can be built from a Pod and from a CRI request alone; both are plain
+serialisable values (frozen msgspec Structs), so a runtime may live in another process. None means "not set, the
+runtime's default"; an empty tuple means "none".
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SourceKind(enum.Enum):
 
 
 class ProfileType(enum.Enum):
-    """Seccomp and AppArmor. Source: CRI v1 SecurityProfile.ProfileType."""
+    """Type of a seccomp or AppArmor profile. Source: CRI v1 SecurityProfile.ProfileType."""
 
     RUNTIME_DEFAULT = "runtime-default"
     UNCONFINED = "unconfined"
@@ -54,7 +54,10 @@ class ProfileType(enum.Enum):
 
 
 class SecurityProfile(Spec, frozen=True, kw_only=True):
-    """`localhost_ref`: path of the seccomp file or name of the AppArmor profile, for LOCALHOST only."""
+    """A security profile.
+
+    `localhost_ref`: path of the seccomp file or name of the AppArmor profile, for LOCALHOST only.
+    """
 
     type: ProfileType
     localhost_ref: str = ""
@@ -102,7 +105,7 @@ class IdMapping(Spec, frozen=True, kw_only=True):
 
 
 class Namespaces(Spec, frozen=True, kw_only=True):
-    """Namespaces of a sandbox or unit. `user`: mappings of the pod's user namespace, None = the node's."""
+    """Namespaces of a sandbox or unit. `user`: mappings of the pod's user namespace; None: the node's."""
 
     network: NamespaceMode = NamespaceMode.POD
     pid: NamespaceMode = NamespaceMode.CONTAINER
@@ -138,7 +141,7 @@ class Resources(Spec, frozen=True, kw_only=True):
 
 
 class SandboxSecurity(Spec, frozen=True, kw_only=True):
-    """Security of the pod's shell itself, not of its units."""
+    """Security settings of the sandbox itself, not of its units."""
 
     run_as_user: int | None = None
     run_as_group: int | None = None
@@ -152,7 +155,7 @@ class SandboxSecurity(Spec, frozen=True, kw_only=True):
 
 
 class SandboxSpec(Spec, frozen=True, kw_only=True):
-    """A pod's identity and shell on a runtime.
+    """A pod's identity and sandbox settings.
 
     (`uid`, `attempt`) is the key: creating the same key again returns the first sandbox.
     """
@@ -162,11 +165,11 @@ class SandboxSpec(Spec, frozen=True, kw_only=True):
     namespace: str
     attempt: int = 0
     handler: str = ""
-    """Runtime handler such as ``runc``; empty is the endpoint's own default."""
+    """Runtime handler such as ``runc``; empty: the endpoint's default."""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     hostname: str = ""
-    """At most 63 characters; empty when the pod uses the node's network."""
+    """Host name of at most 63 characters; empty with host network."""
     dns: Dns | None = None
     hosts: tuple[HostEntry, ...] = ()
     ports: tuple[PortMapping, ...] = ()
@@ -191,7 +194,7 @@ class EnvVar(Spec, frozen=True, kw_only=True):
 
 
 class Mount(Spec, frozen=True, kw_only=True):
-    """Something of the node that the runtime brings into the guest."""
+    """A directory, file, device or image that the runtime mounts into the unit."""
 
     source: str
     """Absolute path on the node (directory, file, device or disk image)."""
@@ -199,7 +202,7 @@ class Mount(Spec, frozen=True, kw_only=True):
     """Absolute path in the guest; for a block device or disk image, the device path or serial."""
     kind: SourceKind = SourceKind.DIRECTORY
     name: str = ""
-    """Name of the pod's volume, if it is one."""
+    """Name of the pod's volume; empty if it is none."""
     read_only: bool = False
     recursive_read_only: bool = False
     propagation: MountPropagation = MountPropagation.PRIVATE
@@ -214,7 +217,7 @@ class Mount(Spec, frozen=True, kw_only=True):
 
 
 class ImageSpec(Spec, frozen=True, kw_only=True):
-    """An image as the pod wrote it and as its store knows it."""
+    """An image, as the pod names it and as its store names it."""
 
     requested: str
     """The reference in the manifest, unchanged."""
@@ -290,7 +293,7 @@ class Nic(Spec, frozen=True, kw_only=True):
 
 
 class CloudInit(Spec, frozen=True, kw_only=True):
-    """NoCloud data, already decoded. None: the part is not given."""
+    """NoCloud data, already decoded. None: not given."""
 
     user_data: bytes | None = None
     meta_data: dict[str, Any] | None = None
@@ -304,9 +307,8 @@ class CloudInit(Spec, frozen=True, kw_only=True):
 class Machine(Spec, frozen=True, kw_only=True, tag="machine"):
     """A unit that is a whole machine; its sizes are in `UnitSpec.resources`.
 
-    Disks are the unit's mounts with kind BLOCK_DEVICE or DISK_IMAGE; `boot_volume` names the one to boot
-    from, None means a throw-away overlay of the image. `power`: running, paused, suspended or off, the
-    state to bring the machine to when it is started.
+    Disks are the unit's mounts with kind BLOCK_DEVICE or DISK_IMAGE; `boot_volume` names the one to boot from, None
+    means a temporary overlay of the image. `power`: running, paused, suspended or off, the state after its start.
     """
 
     hostname: str = ""
@@ -325,7 +327,7 @@ class Machine(Spec, frozen=True, kw_only=True, tag="machine"):
 
 
 class Custom(Spec, frozen=True, kw_only=True, tag="custom"):
-    """A detail that a plugin declares for its own workload type: `value` holds JSON-like data."""
+    """A detail that a plugin declares for its own workload type. `value`: JSON-like data."""
 
     kind: str
     value: dict[str, Any] = {}
@@ -345,6 +347,6 @@ class UnitSpec(Spec, frozen=True, kw_only=True):
     resources: Resources = Resources()
     mounts: tuple[Mount, ...] = ()
     log_path: str = ""
-    """Relative to the sandbox's log directory."""
+    """Path of the log, relative to the sandbox's log directory."""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}

@@ -1,7 +1,7 @@
 """Duplex streams of exec, attach and port-forward (DECISIONS 17).
 
-A runtime answers either with a `StreamUrl` that the node can reach (bytes are proxied unchanged) or with
-a `Session` that the host serves over WebSocket and SPDY itself.
+A runtime returns either a `StreamUrl` that the node can reach (bytes are proxied unchanged) or a `Session` that the
+host serves over WebSocket and SPDY itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 
 class StreamUrl(msgspec.Struct, frozen=True):
-    """An http(s) URL that speaks the Kubernetes remote-command or port-forward protocol."""
+    """An http(s) URL of a server for the Kubernetes remote-command or port-forward protocol."""
 
     url: str
 
@@ -33,7 +33,7 @@ class Channel(enum.IntEnum):
 class Session(Protocol):
     """A running remote command, or one forwarded connection (which uses STDIN and STDOUT only).
 
-    One reader and one writer at a time. Closing twice is allowed.
+    It has one reader and one writer at a time. Closing twice is allowed.
     """
 
     def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
@@ -41,15 +41,15 @@ class Session(Protocol):
         ...
 
     async def write(self, data: bytes) -> None:
-        """Send bytes to stdin; returns when they may be replaced (back-pressure)."""
+        """Send bytes to stdin; returns when the next may be sent (back-pressure)."""
         ...
 
     async def close_stdin(self) -> None:
-        """Half-close: the far end sees end of file, output goes on."""
+        """Half-close: the far end sees end of file, output continues."""
         ...
 
     async def resize(self, width: int, height: int) -> None:
-        """New terminal size in character cells; ignored without a terminal."""
+        """Send a new terminal size in character cells; ignored without a terminal."""
         ...
 
     async def wait(self) -> int:
@@ -57,7 +57,7 @@ class Session(Protocol):
         ...
 
     async def close(self) -> None:
-        """Abandon the session and free what it holds."""
+        """Abandon the session and free its resources."""
         ...
 
 

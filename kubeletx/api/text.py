@@ -1,5 +1,8 @@
-"""Text that can be encoded as UTF-8. File names, arguments and foreign JSON may hold code points that cannot: half of a
-surrogate pair represents a byte that is not UTF-8 (PEP 383), or a broken escape in JSON."""
+"""Text that can be encoded as UTF-8.
+
+File names, arguments and foreign JSON may hold code points that cannot: half of a surrogate pair represents a byte that
+is not UTF-8 (PEP 383), or a broken escape in JSON.
+"""
 
 from __future__ import annotations
 
@@ -14,5 +17,5 @@ def is_printable(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """The text with what UTF-8 cannot hold written as an escape, such as ``\\udcff``; other text as it is."""
+    r"""The text with unencodable code points written as an escape, such as ``\udcff``; other text is unchanged."""
     return text if is_printable(text) else text.encode("utf-8", "backslashreplace").decode()

@@ -30,16 +30,16 @@ DEFAULT_THREADS = 4
 
 
 class WhenFull(enum.Enum):
-    """The policy for a call that comes while every thread is busy."""
+    """Policy for a call that comes while every thread is busy."""
 
     REFUSE = "refuse"
-    """Raise Unavailable at once; so after `close`."""
+    """Raise Unavailable at once; also after `close`."""
     WAIT = "wait"
     """Wait for a free thread, in the order of the calls; a call after `close` makes new threads."""
 
 
 class BoundedThreadPool:
-    """Belongs to one event loop. `name`: for thread names and messages, there after `owner`."""
+    """Daemon threads for one event loop. `name`: for thread names and messages, after `owner` in the latter."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class BoundedThreadPool:
         when_full: WhenFull = WhenFull.REFUSE,
         owner: str = "runtime",
     ) -> None:
-        """`threads`: how many calls run at once."""
+        """`threads`: maximum of concurrent calls."""
         import queue
         import threading
 
@@ -65,13 +65,13 @@ class BoundedThreadPool:
 
     @property
     def busy(self) -> int:
-        """Calls that have not returned, abandoned and waiting ones included."""
+        """Number of calls that have not returned, including abandoned and waiting ones."""
         return self._busy
 
     async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Return the call's result.
+        """Run the call on a thread and return its result.
 
-        A cancelled caller stops waiting; the call itself goes on and keeps its thread until it returns.
+        A cancelled caller stops waiting; the call itself continues and keeps its thread until it returns.
         """
         import asyncio
 
@@ -114,7 +114,7 @@ class BoundedThreadPool:
             raise
 
     def close(self) -> None:
-        """Let idle threads end; busy ones end when their calls have returned."""
+        """End idle threads; busy ones end when their calls return."""
         with self._lock:
             self._closed = True
             for _ in range(self._threads):

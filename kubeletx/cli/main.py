@@ -1,7 +1,7 @@
-"""``kubeletx``: without a subcommand it is the agent, with one it talks to the running agent.
+"""``kubeletx``: without a subcommand the agent itself, with one a client of the running agent.
 
-The subcommand finds its agent by ``<root-dir>/kubeletx.sock``. Flags of the agent belong before any
-subcommand, and only ``config view`` takes them: it then shows what an agent started like this would use.
+The subcommand finds its agent by ``<root-dir>/kubeletx.sock``. Flags of the agent belong before any subcommand, and
+only ``config view`` takes them: it then shows what an agent started with them would use.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ COMMANDS = {
 
 
 class MainGroup(ErrorGroup):
-    """The agent's flags, then perhaps a subcommand."""
+    """The outermost command: the agent's flags, then an optional subcommand."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Commands first: the agent's flags are many."""
+        """List commands first: the agent has many flags."""
         self.format_commands(ctx, formatter)
         click.Command.format_options(self, ctx, formatter)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Print help for no argument at all; explain flags that are not known."""
+        """Print help if there are no arguments; explain unknown flags."""
         if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
             ctx.exit(ExitCode.OK)
@@ -74,7 +74,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 
 
 def _version(*, as_kubelet: bool) -> str:
-    """Version as a kubelet prints it, or ours. kubeadm reads only the first form."""
+    """The version line: as a kubelet prints it, which kubeadm parses, or with kubeletx's name."""
     from kubeletx import __version__
 
     if not as_kubelet:
@@ -171,6 +171,6 @@ def cli(
 
 
 def main() -> None:
-    """The entry point. Called by the name of the kubelet it runs as one, whatever the file really is."""
+    """The entry point. A program called by the kubelet's name runs as the kubelet."""
     is_kubelet = Path(sys.argv[0]).name == KUBELET
     cli.main(args=["--as-kubelet", *sys.argv[1:]] if is_kubelet else sys.argv[1:], prog_name="kubeletx")

@@ -1,6 +1,6 @@
-"""docs/cli.md, made from the command tree: ``python -m kubeletx.cli.reference > docs/cli.md``.
+"""docs/cli.md, generated from the command tree: ``python -m kubeletx.cli.reference > docs/cli.md``.
 
-A test compares the page with what this makes, so that it never says anything else than the program.
+A test compares the page with the generated text.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _command(command: click.Command, context: click.Context) -> Iterator[str]:
 
 
 def _paragraphs(text: str) -> str:
-    """Help text without click's marks; a block that is not wrapped becomes code."""
+    """Help text without click's marks; an unwrapped block becomes a code block."""
     parts = []
     for block in text.strip().split("\n\n"):
         is_code = block.startswith("\b")

@@ -1,7 +1,7 @@
-"""Kubernetes objects as frozen values, and what can be said about them without a cluster.
+"""Kubernetes objects as frozen values, and operations on them that need no cluster.
 
-`core` holds Pod and everything inside it, `node` and `event` the other objects. `load` reads manifests,
-`defaults` completes them as an API server would, `validation` says everything that is wrong with them.
+`core` holds Pod and everything inside it, `node` and `event` the other objects. `load` reads manifests, `defaults`
+completes them as an API server would, `validation` lists everything that is invalid in them.
 """
 
 from .types.core import Container, Pod, PodList, PodSpec, PodStatus

@@ -105,20 +105,20 @@ class CustomResourceRecords:
         return self._resource.path(self._namespace, name)
 
     def _check_version(self, name: str, version: str) -> None:
-        """An API server answers 400 to text that no version can be."""
+        """Raise for a version that no API server gives: it would answer 400."""
         if not version.isascii() or not version.isdecimal():
             raise Conflict(f"{self._resource.plural} {name!r}: {version!r} is no version of it")
 
 
 class _News:
-    """Pending changes of a watch, one entry for each name. Implements `ReflectorSink`."""
+    """Pending changes of a watch, one per name. Implements `ReflectorSink`."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Record | None] = {}
         self._seen: dict[str, str] = {}
-        """Versions that were yielded or wait."""
+        """Versions that were yielded or are pending."""
         self._told: set[str] = set()
-        """Names that were yielded and are not gone."""
+        """Names that were yielded and still exist."""
         self._is_synced = self._tells_synced = False
         self._came = asyncio.Event()
 
@@ -146,7 +146,7 @@ class _News:
         """Keep the last readable form, as the reflector has logged the problem."""
 
     def end(self, task: asyncio.Future[None]) -> None:
-        """Wake the watch: the reflector has ended."""
+        """Wake the watch when the reflector has ended."""
         self._came.set()
 
     async def take(self) -> list[RecordEvent]:

@@ -35,14 +35,14 @@ def effective_requests(spec: PodSpec) -> Amounts:
 
 
 def container_requests(spec: PodSpec) -> Amounts:
-    """Requests of the containers together, whatever the pod as a whole requests; without overhead."""
+    """Requests of the containers together, without the pod's own requests and overhead."""
     return _of_containers(spec, lambda resources: resources.requests)
 
 
 def effective_limits(spec: PodSpec) -> Amounts:
-    """Limits of the whole pod. A resource that some container does not limit is counted all the same.
+    """Limits of the whole pod. A resource that some container does not limit is included too.
 
-    See `enforceable_limits` for what a cgroup may be given.
+    See `enforceable_limits` for limits of a cgroup.
     """
     total = _total(spec, lambda resources: resources.limits)
     overhead = _parsed(spec.overhead)
@@ -52,7 +52,7 @@ def effective_limits(spec: PodSpec) -> Amounts:
 def enforceable_limits(spec: PodSpec) -> Amounts:
     """Limits that hold for the pod as a whole: those that each of its containers has.
 
-    One container without a memory limit means that the pod has none.
+    If one container has no memory limit, the pod has none.
     """
     limits = effective_limits(spec)
     everyone = [item.resources.limits for item in (*spec.init_containers, *workloads(spec))]

@@ -1,7 +1,7 @@
-"""Errors on the wire: our classes as v1 Status objects with their HTTP code, and back again.
+"""Converts errors to v1 Status objects with their HTTP code, and back.
 
-`reason` and `code` are Kubernetes' own words, so that any client understands them; `details.kind` names our
-class, so that the command line raises the same error that the agent raised.
+`reason` and `code` are Kubernetes' own, so that any client understands them; `details.kind` names the class, so that
+the command line raises the same error that the agent raised.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _CLASSES: Final = {cls.__name__: cls for cls in _CODES}
 
 
 def _base(error: KubeletxError) -> type[KubeletxError]:
-    """The nearest class that has a code."""
+    """The nearest base class that has an HTTP code."""
     return next((cls for cls in type(error).__mro__ if cls in _CODES), errors.Internal)
 
 
 def to_status(error: KubeletxError) -> Status:
-    """The Status of an error; sub-classes count as the class they extend."""
+    """The Status of an error; a subclass has the code of its base class."""
     cls = _base(error)
     code, reason = _CODES[cls]
     details = StatusDetails(kind=cls.__name__)
@@ -44,7 +44,7 @@ def to_status(error: KubeletxError) -> Status:
 
 
 def to_error(status: Status) -> KubeletxError:
-    """The error of a Status; what came from elsewhere becomes Internal, with its message."""
+    """The error of a Status; one from another server becomes Internal, with its message."""
     details = status.details or StatusDetails()
     cls = _CLASSES.get(details.kind, errors.Internal)
     if not issubclass(cls, FieldError):

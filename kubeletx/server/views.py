@@ -1,8 +1,8 @@
-"""Values on the admin socket other than Kubernetes objects, for the command line to print.
+"""Values on the admin socket other than Kubernetes objects, printed by the command line.
 
-Pods, nodes and events are the Kubernetes types of `kubeletx.kube`; everything that Kubernetes has no
-type for is here. All are plain, frozen and serialisable; JSON names are camelCase. Sums name the runtimes
-that did not answer (`missing`), so that a partial total is never taken for a whole one.
+Pods, nodes and events are the Kubernetes types of `kubeletx.kube`. All views are plain, frozen and serialisable; JSON
+names are camelCase. Sums name the runtimes that did not answer (`missing`), so that a partial total is never mistaken
+for a whole one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PodChange(View, frozen=True, kw_only=True):
 
 
 class ActionView(View, frozen=True, kw_only=True):
-    """One ended action of a pod. `at`: its last end; `seconds`: how long it took; `count`: equal ones in a row."""
+    """Ended runs of one action of a pod. `at`: end of the last; `seconds`: its duration; `count`: equal runs in a row."""
 
     at: datetime
     action: str
@@ -82,8 +82,10 @@ class ApplyReport(View, frozen=True, kw_only=True):
 
 
 class DeleteOptions(View, frozen=True, kw_only=True):
-    """`grace_seconds` None: the pod's own. `force` with 0 does not wait for a runtime that does not
-    answer (DECISIONS 11)."""
+    """Options of a deletion. `grace_seconds` None: the pod's own.
+
+    `force` with grace 0: do not wait for a runtime that does not answer (DECISIONS 11).
+    """
 
     grace_seconds: int | None = None
     force: bool = False
@@ -120,8 +122,8 @@ class ConditionView(View, frozen=True, kw_only=True):
 class ImageServiceView(View, frozen=True, kw_only=True):
     """Image service of one runtime.
 
-    `url`: of the image service; the runtime's own if it has no other. `store`: id of the store, empty before the
-    first answer. `is_default`: images of this workload type belong here unless a runtime is named.
+    `url`: of the image service; the runtime's own if it has no other. `store`: id of the store, empty before the first
+    answer. `is_default`: images of this workload type are pulled here unless a runtime is named.
     """
 
     name: str
@@ -132,12 +134,12 @@ class ImageServiceView(View, frozen=True, kw_only=True):
 
 
 class RuntimeView(View, frozen=True, kw_only=True):
-    """One runtime as the table shows it.
+    """One runtime as in the table.
 
-    `status`: Ready, NotReady or Unknown (not asked yet); `since`: when that began. `kind`: the plugin's
-    kind. `version`: ``containerd 1.6.20``, empty before the first answer. `pods`: bound to it now.
-    `default`: first uncordoned runtime of its type. `origin`: flag, file or drop-in that named it.
-    `image_service`: None if the runtime keeps no images.
+    `status`: Ready, NotReady or Unknown (never probed); `since`: begin of that status. `kind`: the plugin's kind.
+    `version`: ``containerd 1.6.20``, empty before the first answer. `pods`: number bound to it. `default`: first
+    uncordoned runtime of its type. `origin`: flag, file or drop-in that names it. `image_service`: None if the runtime
+    keeps no images.
     """
 
     name: str
@@ -167,8 +169,8 @@ class FilesystemView(View, frozen=True, kw_only=True):
 class RuntimeDetail(View, frozen=True, kw_only=True):
     """Everything about one runtime, for ``runtime describe``.
 
-    `capabilities`: name of each protocol (Events, Exec, ...) to whether the runtime answers for it.
-    `traits`: what it declares about itself, as plain data. `pods`: namespace/name of pods bound to it.
+    `capabilities`: name of each protocol (Events, Exec, ...) → whether the runtime implements it. `traits`: as plain
+    data. `pods`: namespace/name of pods bound to it.
     """
 
     runtime: RuntimeView
@@ -181,18 +183,18 @@ class RuntimeDetail(View, frozen=True, kw_only=True):
     filesystems: tuple[FilesystemView, ...] = ()
     pods: tuple[str, ...] = ()
     agent_calls: dict[str, int] = {}
-    """Operation name to number of calls since the agent started."""
+    """Operation name → number of calls since the agent started."""
 
 
 class RuntimeAddition(View, frozen=True, kw_only=True):
-    """A runtime to add: its endpoint and, if it has one of its own, its image service's URL."""
+    """A runtime to add: its endpoint and, if separate, its image service's URL."""
 
     endpoint: str
     image_endpoint: str | None = None
 
 
 class Progress(View, frozen=True, kw_only=True):
-    """One line of a long operation (drain, prune). `done`: this is the last one and it succeeded."""
+    """One line of a long operation (drain, prune). `done`: the last line, and the operation succeeded."""
 
     message: str
     done: bool = False
@@ -204,9 +206,9 @@ class Progress(View, frozen=True, kw_only=True):
 class ImageView(View, frozen=True, kw_only=True):
     """One image in one store.
 
-    `runtimes`: names of the runtimes that use this store. `default_for`: workload types whose default runtime is
-    one of them. `used_by`: namespace/name of pods using it here.
-    `pulled_by_us`: only such images are ever collected.
+    `runtimes`: names of the runtimes that use this store. `default_for`: workload types whose default runtime is one of
+    them. `used_by`: namespace/name of pods that use it. `pulled_by_us`: pulled by this agent; only such images are
+    collected.
     """
 
     store: str
@@ -230,7 +232,7 @@ class ImageListing(View, frozen=True, kw_only=True):
 
 
 class PullUpdate(View, frozen=True, kw_only=True):
-    """Progress of one pull. `ref` is set on the last one: the store's name for what was pulled."""
+    """Progress of one pull. `ref`: set in the last update, the store's name of the pulled image."""
 
     runtime: str
     done_bytes: int = 0
@@ -301,9 +303,9 @@ class UsageView(View, frozen=True, kw_only=True):
 
 
 class RegistrationView(View, frozen=True, kw_only=True):
-    """One thing that a plugin registered beside runtimes. `hook`: its kind, such as health-check.
+    """One registration of a plugin, except runtimes. `hook`: its kind, such as health-check.
 
-    `state`: ready; degraded: its last call failed; failed: it could not be made. `reason`: why.
+    `state`: ready; degraded: its last call failed; failed: its factory failed. `reason`: why.
     """
 
     name: str
@@ -393,7 +395,7 @@ class HealthView(View, frozen=True, kw_only=True):
 
 
 class HistogramView(View, frozen=True, kw_only=True):
-    """A histogram of durations. `bounds`: upper bounds in seconds, rising, without infinity.
+    """A histogram of durations. `bounds`: increasing upper bounds in seconds, without infinity.
 
     `counts`: observations per bucket (not cumulative), one more than bounds; the last is above all bounds.
     """
@@ -453,7 +455,7 @@ class ProbeDuration(View, frozen=True, kw_only=True):
 
 
 class ClaimView(View, frozen=True, kw_only=True):
-    """The file system behind a claim."""
+    """Usage of the file system behind a claim."""
 
     namespace: str
     claim: str
@@ -476,10 +478,11 @@ class ProviderMetrics(View, frozen=True, kw_only=True):
 class MetricsView(View, frozen=True, kw_only=True):
     """Counters of the agent. Dictionaries map a label's value to a number.
 
-    `running_containers`: container state (running, exited, created, unknown) to number. `durations`: metric name
-    (``kubelet_pod_start_duration_seconds``) to its histogram; those with labels are in `labelled_durations`.
-    `counters`: metric name (``kubelet_started_pods_total``) to its value, gauges too; those with labels are in `counts`. `desired_pods`: by the kubelet's label ``static``. `provider_digest`: of the configuration of
-    credential providers, empty without one.
+    `running_containers`: container state (running, exited, created, unknown) → number. `durations`: metric name
+    (``kubelet_pod_start_duration_seconds``) → histogram; those with labels are in `labelled_durations`. `counters`:
+    metric name (``kubelet_started_pods_total``) → value, gauges too; those with labels are in `counts`. `desired_pods`:
+    by the kubelet's label ``static``. `provider_digest`: of the configuration of credential providers, empty without
+    one.
     """
 
     node_name: str
@@ -515,11 +518,11 @@ class MachineOperation(View, frozen=True, kw_only=True):
 
 
 class MachineView(View, frozen=True, kw_only=True):
-    """A machine as its verbs see it.
+    """A virtual machine.
 
-    `power`: running, paused, suspended or off, the wanted state; `overrides`: the powerSpec that a verb
-    overrides, empty if the spec wants it. `power_state`: the present state. `problem`: reason of a pause without a request. `limits`: the requested ones.
-    `operations`: the last ones, oldest first.
+    `power`: the wanted state: running, paused, suspended or off; `overrides`: the powerSpec that a command overrides,
+    empty if the spec decides. `power_state`: the present state. `problem`: reason of a pause without a request.
+    `limits`: the requested ones. `operations`: the last ones, oldest first.
     """
 
     namespace: str
@@ -536,20 +539,20 @@ class MachineView(View, frozen=True, kw_only=True):
 
 
 class MachineReboot(View, frozen=True, kw_only=True):
-    """The request of a reboot."""
+    """Request for a reboot."""
 
     delay_seconds: float = 0.0
 
 
 class MachineSize(View, frozen=True, kw_only=True):
-    """The request of another size; what is left out stays."""
+    """Request for another size; a missing value leaves that part unchanged."""
 
     cpu: str | None = None
     memory: str | None = None
 
 
 class SnapshotRequest(View, frozen=True, kw_only=True):
-    """A snapshot to make. `memory`: with the state of the running guest."""
+    """A snapshot to make. `memory`: with the guest's memory."""
 
     name: str
     memory: bool = False
@@ -567,7 +570,7 @@ class SnapshotView(View, frozen=True, kw_only=True):
 
 
 class NicView(View, frozen=True, kw_only=True):
-    """One network interface. `state`: attached, attaching, detaching, or wanted (it is not there yet)."""
+    """One network interface. `state`: attached, attaching, detaching, or wanted (it does not exist yet)."""
 
     name: str
     state: str
@@ -579,7 +582,7 @@ class NicView(View, frozen=True, kw_only=True):
 
 
 class NicRequest(View, frozen=True, kw_only=True):
-    """An interface to plug in, with the fields of spec.nics."""
+    """An interface to attach, with the fields of spec.nics."""
 
     name: str
     subnet_name: str | None = None

@@ -1,4 +1,4 @@
-"""Waiting for "something happened, or so many seconds have passed", on an injected clock."""
+"""A wait for a signal or a time-out, on an injected clock."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from kubeletx.api import Clock
 
 
 class Alarm:
-    """Rung by callbacks, awaited by one task."""
+    """A signal that callbacks set and one task awaits."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._rung = asyncio.Event()
 
     def ring(self) -> None:
-        """Wake the waiting task, or let its next wait return at once."""
+        """Wake the waiting task, or make its next wait return at once."""
         self._rung.set()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait until rung (True) or until `seconds` passed (False)."""
+        """Wait until `ring` is called (True) or `seconds` have passed (False)."""
         timer = asyncio.create_task(self._clock.sleep(seconds), name="alarm-timer")
         ring = asyncio.create_task(self._rung.wait(), name="alarm-ring")
         try:

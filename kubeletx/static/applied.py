@@ -1,10 +1,10 @@
 """Pods that an operator applied on this node: ``kubeletx apply``, ``replace`` and ``delete``.
 
-Applied pods are files, one per pod (see `applied_files`), so they survive the database. A pod keeps the
-name it was given and a UID of its own, made once; changes that kubectl would allow keep the UID, all
-others need `replace` with force, which ends the pod and starts another. Only this source writes the
-directory while the agent runs. A file that an operator broke, or that the disk does not give, is reported when the agent
-starts; its pod may be one that runs, so the source is not synced before that file is read, written again or deleted.
+Applied pods are files, one per pod (see `applied_files`), so they survive the loss of the database. A pod keeps its
+name and a UID of its own, made once; changes that kubectl would allow keep the UID, all others need `replace` with
+force, which ends the pod and starts another. Only this source writes the directory while the agent runs. A file that is
+invalid or unreadable is reported at the agent's start; its pod may be running, so the source is not synced before that
+file is read, written again or deleted.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 RETRY_SECONDS: Final = 20.0
-"""Between two tries to read a file that the disk did not give."""
+"""Interval of tries to read a file after a disk error."""
 
 _OURS: Final = frozenset(
     {names.CONFIG_SOURCE, names.CONFIG_SEEN, names.CONFIG_HASH, names.CONFIG_MIRROR, names.BOUND_RUNTIME}
 )
-"""Annotations that the agent writes; from a manifest they are copies of an older pod's."""
+"""Annotations that the agent writes; in a manifest they are copies from an older pod."""
 
 
 class ApplyOutcome(enum.Enum):
@@ -55,7 +55,7 @@ class ApplyOutcome(enum.Enum):
 
 
 class AppliedSource:
-    """The source of applied pods. Call `start` once, then the verbs; they may overlap."""
+    """The source of applied pods. Call `start` once, then the other methods, which may overlap."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class AppliedSource:
         workload_types: Collection[str] | None = None,
         is_bound: Callable[[PodUid], bool] = lambda _: True,
     ) -> None:
-        """`directory`: ``<root-dir>/applied``, made when missing. `is_bound`: whether the pod has its runtime."""
+        """`directory`: ``<root-dir>/applied``, made if missing. `is_bound`: returns whether the pod has its runtime."""
         self._directory = directory
         self._sink = sink
         self._node_name = node_name
@@ -76,19 +76,19 @@ class AppliedSource:
         self._is_bound = is_bound
         self._pods: dict[str, Pod] = {}
         self._answers: dict[str, str] = {}
-        """Answers of the sink about pods that it did not start immediately, by namespace/name."""
+        """The sink's answers for pods that it did not start immediately, by namespace/name."""
         self._lock = asyncio.Lock()
         self._is_started = False
         self._refused: set[str] = set()
         self._unknown: dict[str, bool] = {}
-        """Files of which nothing is known yet; whether reading one again may help."""
+        """Unreadable files → whether reading one again may help."""
         self._is_synced = False
         self._verbs: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> None:
-        """Deliver every pod that was applied before, then report the source as synced.
+        """Deliver every pod applied earlier, then report the source as synced.
 
-        Returns when no file is left that the disk did not give.
+        Returns when no file with a disk error is left.
         """
         async with self._lock:
             for path in await asyncio.to_thread(applied_files.list_files, self._directory):
@@ -102,7 +102,7 @@ class AppliedSource:
                     self._read(Path(name))
 
     async def close(self) -> None:
-        """Wait for the verbs that are still at work."""
+        """Wait for the calls in progress."""
         await asyncio.gather(*self._verbs, return_exceptions=True)
 
     def find(self, namespace: str, name: str) -> Pod | None:
@@ -112,31 +112,31 @@ class AppliedSource:
     async def apply(
         self, pod: Pod, origin: str = "apply", *, dry_run: bool = False
     ) -> tuple[ApplyOutcome, Pod]:
-        """Want this pod, as a manifest has it: create it or change what may be changed.
+        """Create this pod, or change its mutable fields.
 
-        Returns the pod with its defaults, after it is safely written; goes on when the caller is
-        cancelled. `dry_run`: writes and changes nothing. Raises InvalidPod, Conflict (naming the fields that may not change) and Unavailable (the
-        disk).
+        Returns the action and the pod with its defaults, after it is safely written; continues if the caller is
+        cancelled. `dry_run`: writes and changes nothing. Raises InvalidPod, Conflict (naming the immutable fields) and
+        Unavailable (a disk error).
         """
         return await self._whole(self._apply(_named(pod), origin, dry_run))
 
     async def replace(
         self, pod: Pod, *, force: bool = False, origin: str = "replace", dry_run: bool = False
     ) -> tuple[ApplyOutcome, Pod]:
-        """Like `apply` for a pod that exists (else NotFound). `force`: end it and start another one."""
+        """Like `apply` for an existing pod; raises NotFound otherwise. `force`: end it and start another one."""
         return await self._whole(self._replace(_named(pod), force, origin, dry_run))
 
     async def delete(
         self, namespace: str, name: str, *, grace_seconds: int | None = None, force: bool = False
     ) -> Pod:
-        """No longer want the pod; its end begins. Returns it as it was wanted. Raises NotFound.
+        """Delete the pod; returns it as it was wanted. Raises NotFound.
 
         `grace_seconds` None: the pod's own. `force`: do not wait for a runtime that does not answer.
         """
         return await self._whole(self._delete(namespace, name, grace_seconds, force))
 
     async def forget(self, namespace: str, name: str) -> bool:
-        """Remove the file of this name if nothing is known of it, because it was broken at the start; else False."""
+        """Remove the file of this name if it was unreadable at the start; False otherwise."""
         return await self._whole(self._forget(namespace, name))
 
     def answers(self, ref: str) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ class AppliedSource:
     # --- steps --------------------------------------------------------------------------------------
 
     async def _whole(self, verb: Coroutine[Any, Any, T]) -> T:
-        """Carry out one verb at a time, to its end: a file and what the sink knows must not differ."""
+        """Carry out one call at a time, to its end, so that file and sink never differ."""
 
         async def alone() -> T:
             async with self._lock:
@@ -213,7 +213,7 @@ class AppliedSource:
         return pod
 
     def _read(self, path: Path) -> None:
-        """Deliver one file's pod, or show why not."""
+        """Deliver one file's pod, or report its error."""
         try:
             self._load(path)
         except FileNotFoundError:
@@ -223,7 +223,7 @@ class AppliedSource:
             self._refuse(str(path), err)
 
     def _load(self, path: Path) -> None:
-        """Deliver one file's pod. Rules that are newer than the file do not end its pod."""
+        """Deliver one file's pod. Validation rules newer than the file do not end its pod."""
         origin = str(path)
         for written in load_pods(read_manifest(origin).data, origin):
             pod = self._complete(set_defaults(written))
@@ -246,7 +246,7 @@ class AppliedSource:
         self._sink.invalid(APPLIED, printable(origin), err, uid)
 
     def _prepare(self, pod: Pod, origin: str, current: Pod | None) -> tuple[Pod, Pod]:
-        """The pod as it will be written and as it will run, with the identity of `current` if given."""
+        """(pod to write, pod to run), with the identity of `current` if given."""
         metadata = msgspec.structs.replace(
             pod.metadata,
             uid=current.uid if current else str(uuid.uuid4()),

@@ -1,7 +1,7 @@
-"""One file per applied pod, whole after a crash: written beside, synced, renamed, directory synced.
+"""One file per applied pod, complete after a crash: written beside, synced, renamed, directory synced.
 
-The file is the pod as its author wrote it, with the UID and creation time it was given, so that an
-operator can read, copy and remove it like any manifest. These functions block: call them in a thread.
+The file is the pod as its author wrote it, with its UID and creation time, so that an operator can read, copy and
+remove it like any manifest. These functions block: call them in a thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SUFFIX = ".yaml"
 
 
 def path_of(directory: Path, namespace: str, name: str) -> Path:
-    """The file of a pod. Names too long for a file name are cut and told apart by a hash."""
+    """Path of a pod's file. A name too long for a file name is cut, with a hash added."""
     stem = f"{namespace}_{name}"
     if len(stem) > 200:
         stem = f"{stem[:160]}_{hashlib.blake2b(stem.encode(), digest_size=16).hexdigest()}"

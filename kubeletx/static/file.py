@@ -3,12 +3,11 @@
     inotify ──► changed files ──► look ──► claims ──► sink
     every 20 s: list, compare signatures ──┘
 
-A change is one read, however many manifests there are; the list every `check_seconds` only compares
-signatures. A path that is missing at the start is an empty set; one that vanishes or cannot be read later
-keeps its pods, with one warning; a file that is invalid or cannot be read keeps its pod, over a restart of the agent too
-(`remembered`); only a removed file removes one. A removed
-file is believed once nothing else was removed for a moment and the directory is still there, because a
-directory that is deleted loses its files first.
+A change costs one read, however many manifests there are; the list every `check_seconds` only compares signatures. A
+path that is missing at the start is an empty set; one that vanishes or becomes unreadable later keeps its pods, with
+one warning; an invalid or unreadable file keeps its pod, over a restart of the agent too (`remembered`); only a removed
+file removes one. A removal takes effect once nothing else was removed for a moment and the directory still exists,
+because a directory that is deleted loses its files first.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 
 class FileSource:
-    """The ``--pod-manifest-path`` source. `run` is its one task."""
+    """The source of ``--pod-manifest-path``; `run` is its only task."""
 
     def __init__(
         self,
@@ -74,7 +73,7 @@ class FileSource:
         )
 
     async def run(self) -> None:
-        """Feed the sink until cancelled."""
+        """Deliver pods to the sink until cancelled."""
         try:
             while True:
                 list_at = self._clock.monotonic() + self._check_seconds
@@ -85,7 +84,7 @@ class FileSource:
             self._looking.close()
 
     async def _follow(self, list_at: float) -> None:
-        """Handle single files until it is time to list, or the watch asks for it."""
+        """Handle single files until it is time to list, or the watch requests it."""
         while not self._is_list_due:
             await self._work()
             seconds = list_at - self._clock.monotonic()
@@ -120,7 +119,7 @@ class FileSource:
     # --- the set as a whole -------------------------------------------------------------------------
 
     async def _list(self) -> None:
-        """Look at everything; what has the signature it had before is not read."""
+        """List everything; files with an unchanged signature are not read."""
         self._is_list_due = False
         self._watch.arm()
         try:
@@ -144,7 +143,7 @@ class FileSource:
         self._set_synced(paths)
 
     async def _keep_behind_link(self, problem: str) -> None:
-        """The path is a link whose target is gone, such as a file system that is not mounted yet: no empty set."""
+        """Keep the pods if the path is a link without a target, such as to a file system that is not mounted yet."""
         self._begin_outage(f"is a link that leads nowhere: {problem}")
         if not self._is_synced:
             self._set_synced(await self._looking.keep_remembered(self._path, problem))
@@ -179,7 +178,7 @@ class FileSource:
     # --- single files -------------------------------------------------------------------------------
 
     async def _work(self) -> None:
-        """Read what changed, then let go what is certainly gone."""
+        """Read what changed, then remove what is certainly gone."""
         changed, self._changed = sorted(self._changed), set()
         await self._look_at(changed)
         self._let_go()

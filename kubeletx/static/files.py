@@ -1,4 +1,4 @@
-"""Looking at manifest files: what is there, has it changed, read it without ever hanging."""
+"""Access to manifest files: list them, detect changes, read them without ever blocking."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """`LastGoodManifests`: the last valid text of each manifest, so that a broken manifest keeps its pod over a restart.
 
-One journal file: a line for each text, a later line replaces an earlier one of the same manifest, a torn
-last line does not count. Only positions are kept in memory. A journal that is mostly out of date is
-rewritten when it is opened. After its loss a broken manifest has no pod until it is valid again.
+One journal file: a line for each text, a later line replaces an earlier one of the same manifest, an incomplete last
+line is ignored. Only positions are kept in memory. A journal that is mostly outdated is rewritten when it is opened.
+After its loss a broken manifest has no pod until it is valid again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _line = msgspec.json.Decoder(_Line)
 
 
 class LastGoodManifests:
-    """The journal in `directory`, which is made when it is missing. Opened at the first use."""
+    """The journal in `directory`, which is made if missing. Opened at the first use."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / JOURNAL
@@ -56,7 +56,7 @@ class LastGoodManifests:
         self._has_failed = False
 
     def save(self, origin: str, data: bytes, mtime_ns: int) -> None:
-        """Keep this text. A full disk is reported once and otherwise harmless."""
+        """Store this text. A full disk is logged once and otherwise ignored."""
         self._open()
         key = printable(origin)
         place = self._places.get(key)
@@ -65,7 +65,7 @@ class LastGoodManifests:
             self._append(_Line(origin=key, mtime_ns=mtime_ns, size=len(data), text=text))
 
     def find(self, origin: str) -> bytes | None:
-        """The last good text, if there is one."""
+        """The last valid text; None if there is none."""
         self._open()
         place = self._places.get(printable(origin))
         if place is None:
@@ -76,25 +76,25 @@ class LastGoodManifests:
             return None
 
     def origins(self) -> list[str]:
-        """The manifests that are remembered, in sorted order."""
+        """The stored manifests, in sorted order."""
         self._open()
         return sorted(self._places)
 
     def forget(self, origin: str) -> None:
-        """The manifest is gone."""
+        """Drop a manifest that is gone."""
         self._open()
         if printable(origin) in self._places:
             self._append(_Line(origin=printable(origin), mtime_ns=0, size=-1))
 
     def keep_only(self, origins: Iterable[str]) -> None:
-        """Drop every manifest except these: the others were removed while the agent was away."""
+        """Drop every manifest except these; the others were removed while the agent was not running."""
         self._open()
         kept = {printable(origin) for origin in origins}
         for key in self._places.keys() - kept:
             self._append(_Line(origin=key, mtime_ns=0, size=-1))
 
     def close(self) -> None:
-        """Close the file. Safe to call twice; the next use opens it again."""
+        """Close the file; idempotent. The next use opens it again."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

@@ -23,7 +23,7 @@ from .manifest_ownership import ManifestOwnership
 log = structlog.get_logger(__name__)
 
 _LARGE_BYTES: Final = 256 * 1024
-"""Manifests from this size on are parsed beside the event loop."""
+"""Size from which manifests are parsed on a thread."""
 
 
 class LookOutcome(enum.Enum):
@@ -38,7 +38,7 @@ class LookOutcome(enum.Enum):
 
 
 class Looking:
-    """Reads manifest files into claims, each content once."""
+    """Reads manifest files, each content once, and passes their pods to the owner."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Looking:
         remembered: LastGoodManifests | None,
         on_unknown: OnUnknown,
     ) -> None:
-        """`on_unknown` gets each pod with unknown fields, once for each content."""
+        """`on_unknown`: called with each pod that has unknown fields, once for each content."""
         self._on_unknown = on_unknown
         self._claims = claims
         self._reader = reader
@@ -58,7 +58,7 @@ class Looking:
         self._signatures: dict[str, FileSignature] = {}
 
     async def look(self, path: str, leaving: Container[str]) -> LookOutcome:
-        """Read the file if it changed. `leaving`: removed files whose pods are still kept for a grace time."""
+        """Read the file if it changed. `leaving`: removed files whose pods are kept until the removal takes effect."""
         try:
             status = os.stat(path)
         except OSError as err:
@@ -97,14 +97,14 @@ class Looking:
         return LookOutcome.SETTLED
 
     def drop(self, path: str) -> None:
-        """The file is gone for good."""
+        """Drop a file that is gone."""
         self._signatures.pop(path, None)
         self._claims.drop(path)
         if self._remembered is not None:
             self._remembered.forget(path)
 
     async def keep_remembered(self, root: str, problem: str) -> list[str]:
-        """Use what is remembered of the manifests at or below `root`, which cannot be read; returns their paths."""
+        """Use the stored texts of the unreadable manifests at or below `root`; returns their paths."""
         known = self._remembered.origins() if self._remembered is not None else []
         paths = [path for path in known if path == root or path.startswith(f"{root}/")]
         for path in paths:
@@ -112,12 +112,12 @@ class Looking:
         return paths
 
     def begin(self, paths: Iterable[str]) -> None:
-        """Set the files that exist at the start; older remembered ones are dropped."""
+        """Set the files that exist at the start; stored texts of others are dropped."""
         if self._remembered is not None:
             self._remembered.keep_only(paths)
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the stored texts."""
         if self._remembered is not None:
             self._remembered.close()
 
@@ -129,7 +129,7 @@ class Looking:
         return LookOutcome.SETTLED
 
     async def _refuse(self, path: str, error: InvalidPod) -> None:
-        """Show the error; a file that was good before the agent started keeps its pods too."""
+        """Report the error; a file that was valid before the agent started keeps its pods too."""
         if self._remembered is not None and not self._claims.has_pods(path):
             data = self._remembered.find(path)
             if data is not None:

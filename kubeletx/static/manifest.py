@@ -1,7 +1,7 @@
-"""From the bytes of a manifest to static pods that are ready to run, or to one clear error.
+"""Converts the bytes of a manifest to static pods that are ready to run, or to one error.
 
-Read, complete with defaults, validate, refuse what needs an API server, give identity. A manifest with
-one bad pod is refused as a whole: half of it would look like the other half having been removed.
+Read, complete with defaults, validate, refuse what needs an API server, give identity. A manifest with one invalid pod
+is refused as a whole: half of it would look as if the other half had been removed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .identity import give_identity, static_name, static_uid
 
 
 class InvalidManifest(InvalidPod):
-    """A manifest with one or more `problems`; the message is that of the first, and how many more."""
+    """A manifest with one or more `problems`; the message is the first of them, with the number of the others."""
 
     def __init__(self, problems: tuple[InvalidPod, ...]) -> None:
         first, more = problems[0], len(problems) - 1
@@ -49,15 +49,15 @@ def ignore_unknown(pod: Pod, fields: tuple[str, ...]) -> None:
 
 
 class ManifestReader(msgspec.Struct, frozen=True, kw_only=True):
-    """Reads manifests of one node. `workload_types`: what a pod may be here; None: anything."""
+    """Reads manifests of one node. `workload_types`: the types that a pod may have here; None: any."""
 
     node_name: str
     workload_types: Collection[str] | None = None
 
     def read(self, data: bytes, *, origin: str, source: str, seen_at: datetime) -> Manifest:
-        """The pods of a manifest in their order; none only for an empty list. Raises InvalidPod.
+        """The pods of a manifest, in order; empty only for an empty list. Raises InvalidPod.
 
-        `source`: the pod source's name. `seen_at`: now. Who knows the pod already keeps its earlier creation time.
+        `source`: the pod source's name. `seen_at`: now. The manager keeps the earlier creation time of a known pod.
         """
         written = load_manifest(data, origin)
         pods = tuple(set_defaults(one.pod) for one in written)

@@ -1,9 +1,9 @@
-"""`ManifestOwnership`: which manifest owns which pod, and the calls to the sink that follow from it.
+"""`ManifestOwnership`: decides which manifest owns which pod, and reports changes to the sink.
 
-Each manifest (`origin`) owns the pods in it. If several define one pod name, the first origin in sorted order owns the
-pod and the others are refused; when that manifest is removed, the next one takes over. A manifest that becomes
-invalid keeps its pods, which show the error. A change touches only the pods of the
-manifest that changed, so its cost does not grow with their number.
+Each manifest (`origin`) owns its pods. If several define one pod name, the first origin in sorted order owns the pod
+and the others are refused; when that manifest is removed, the next one takes over. A manifest that becomes invalid
+keeps its pods, which show the error. A change touches only the pods of the changed manifest, so its cost does not grow
+with the number of manifests.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 class ManifestOwnership:
-    """The pods of one source by manifest. Reports every change to the sink at once."""
+    """The pods of one source by manifest. Every change is reported to the sink at once."""
 
     def __init__(self, sink: PodSink, source: str) -> None:
         self._sink = sink

@@ -1,9 +1,9 @@
-"""A clock that moves only when a test says so.
+"""A clock that moves only when a test moves it.
 
-`FakeClock` implements `kubeletx.api.Clock`. `advance` moves both times and wakes the sleepers that are due;
-`run_for` does the same step by step, letting woken tasks run (and sleep again) in between; `jump` moves the
-wall clock alone, as an administrator or NTP would. With ``auto_advance=True`` time moves by itself to the
-next sleeper as soon as the event loop is idle, so that code which waits finishes at once.
+`FakeClock` implements `kubeletx.api.Clock`. `advance` moves both times and wakes the sleepers that are due; `run_for`
+does the same step by step, letting woken tasks run (and sleep again) in between; `jump` moves the wall clock alone, as
+an administrator or NTP would. With ``auto_advance=True`` time moves to the next sleeper as soon as the event loop is
+idle, so that waiting code finishes at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class FakeClock:
     """A `Clock` under the test's control. Belongs to one event loop."""
 
     def __init__(self, *, start: datetime = START, auto_advance: bool = False) -> None:
-        """`start`: aware wall-clock time. `auto_advance`: never make a sleeper wait for the test."""
+        """`start`: aware wall-clock time. `auto_advance`: advance whenever the loop is idle."""
         self._wall = start
         self._monotonic = 1000.0
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
@@ -87,7 +87,7 @@ class FakeClock:
         self._wall += timedelta(seconds=seconds)
 
     def advance(self, seconds: float) -> None:
-        """Move time; sleepers that are due run at the next turn of the event loop."""
+        """Move time; sleepers that are due run in the next turn of the event loop."""
         if seconds < 0:
             raise ValueError("time does not go backwards; use jump for the wall clock")
         self._monotonic += seconds
@@ -98,7 +98,7 @@ class FakeClock:
                 future.set_result(None)
 
     async def run_for(self, seconds: float) -> None:
-        """Let `seconds` pass from one sleeper to the next, with all that happens in between."""
+        """Advance by `seconds`, from one sleeper to the next, with everything that happens in between."""
         end = self._monotonic + seconds
         await self.settle()
         while (wait := self.next_wake_seconds) is not None and self._monotonic + wait <= end:
@@ -108,7 +108,7 @@ class FakeClock:
         await self.settle()
 
     async def settle(self) -> None:
-        """Let every task that can run now do so, without moving time."""
+        """Run every task that can run now, without moving time."""
         for _ in range(_SETTLE_ROUNDS):
             await asyncio.sleep(0)
 

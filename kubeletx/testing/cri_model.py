@@ -1,7 +1,7 @@
-"""A CRI server's mind without a runtime: sandboxes, containers and images in memory.
+"""State of a fake CRI server: sandboxes, containers and images in memory, without a runtime.
 
-It answers as containerd 1.6 does, its odd ways included: a name that is taken is refused in words only,
-starting twice is refused, stopping what is unknown is NOT_FOUND while removing it succeeds.
+It answers as containerd 1.6 does, with its peculiarities: a taken name is refused by message only, starting twice is
+refused, stopping an unknown container is NOT_FOUND while removing it succeeds.
 """
 
 from __future__ import annotations
@@ -149,11 +149,11 @@ class CriModel:
             self.paused.remove(status.id)
 
     def now_ns(self) -> int:
-        """Time goes on by a millisecond at each look."""
+        """Wall-clock time in nanoseconds; each call adds a millisecond."""
         return next(self._time_ns)
 
     def exit(self, container_id: str, code: int = 0, reason: str = "") -> None:
-        """The container's process ends."""
+        """End the container's process."""
         status = self.containers[container_id]
         self.paused.discard(container_id)
         status.state = pb.CONTAINER_EXITED
@@ -311,7 +311,7 @@ class CriModel:
         return pb.ReopenContainerLogResponse()
 
     def _exec_sync(self, request: pb.ExecSyncRequest) -> pb.ExecSyncResponse:
-        """Echoes the command."""
+        """Return the command as its output."""
         if self._known(request).state != pb.CONTAINER_RUNNING:
             raise Refusal(Code.UNKNOWN, "failed to exec in container: container is in CONTAINER_EXITED state")
         return pb.ExecSyncResponse(stdout=" ".join(request.cmd).encode())

@@ -44,10 +44,10 @@ class CriCall(NamedTuple):
 
 
 class FakeCriServer:
-    """Async context manager; `stop` and `start` play a server that goes away and comes back."""
+    """A CRI server as an async context manager; `stop` and `start` simulate a restart."""
 
     def __init__(self, directory: Path, *, uuid: str = "") -> None:
-        """`directory`: where the socket goes. `uuid`: be a containerd of that identity."""
+        """`directory`: place of the socket. `uuid`: identity as a containerd; empty: another CRI server."""
         self.path = directory / f"cri-{next(_sockets)}.sock"
         self.model = CriModel()
         self.uuid = uuid
@@ -96,9 +96,9 @@ class FakeCriServer:
         self._refusals[method].append((times, Refusal(code, details)))
 
     def hold(self, method: str, *, after_effect: bool = False) -> asyncio.Event:
-        """Let calls of `method` hang until the returned event is set.
+        """Make calls of `method` hang until the returned event is set.
 
-        `after_effect`: they hang after what they do is done, as with an answer that is lost.
+        `after_effect`: they hang after taking effect, as with a lost answer.
         """
         gate = asyncio.Event()
         (self._late_gates if after_effect else self._gates)[method] = gate
@@ -113,17 +113,17 @@ class FakeCriServer:
         return next(call.request for call in reversed(self.calls) if call.method == method)
 
     async def wait_call(self, method: str) -> None:
-        """Return once a call of `method` has arrived."""
+        """Wait until a call of `method` has arrived."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.count(method) > 0)
 
     def emit(self, event: pb.ContainerEventResponse) -> None:
-        """Push to every subscriber of GetContainerEvents."""
+        """Send an event to every subscriber of GetContainerEvents."""
         for queue in self._queues["GetContainerEvents"]:
             queue.put_nowait(event)
 
     def emit_containerd(self, topic: str, event: Message, *, namespace: str = "k8s.io") -> None:
-        """Push to every subscriber of containerd's events; like it, only to those whose filters match."""
+        """Send an event to the subscribers of containerd's events whose filters match."""
         envelope = Envelope(topic=topic, namespace=namespace)
         envelope.timestamp.FromNanoseconds(self.model.now_ns())
         envelope.event.type_url = event.DESCRIPTOR.full_name
@@ -134,7 +134,7 @@ class FakeCriServer:
                 queue.put_nowait(envelope)
 
     async def wait_subscribed(self, method: str) -> None:
-        """Return once someone listens to GetContainerEvents or containerd's Subscribe."""
+        """Wait until there is a subscriber of GetContainerEvents or containerd's Subscribe."""
         async with self._changed:
             await self._changed.wait_for(lambda: bool(self._queues[method]))
 
@@ -238,7 +238,7 @@ def _handler(method: Method[Any, Any], unary: Callable[..., Any], stream: Callab
 
 
 def _serialize(answer: Message | bytes) -> bytes:
-    """Bytes pass as they are: a subclass may answer with what is no message."""
+    """Serialise an answer; bytes are sent unchanged, so that a subclass may send invalid messages."""
     return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
 

@@ -1,7 +1,7 @@
-"""`FakeAdminBackend`: an agent without an agent, behind the admin socket.
+"""`FakeAdminBackend`: a fake of the agent behind the admin socket.
 
-It keeps pods, runtimes, images and events as plain values that a test sets directly, answers as the real
-agent would, and notes every changing call in `calls`. Watches are fed by `change_pod` and its like.
+It keeps pods, runtimes, images and events as plain values that a test sets directly, answers as the real agent would,
+and records every changing call in `calls`. Watches get the changes of `change_pod` and similar methods.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ STARTED_AT = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
 
 class FakeAdminBackend:
-    """Implements every protocol of `kubeletx.server.backend` over values in memory; `parts` is what servers take."""
+    """Implements every protocol of `kubeletx.server.backend` in memory; servers take `parts`."""
 
     def __init__(self) -> None:
         self.pods: dict[tuple[str, str], Pod] = {}
@@ -80,7 +80,7 @@ class FakeAdminBackend:
 
     @property
     def parts(self) -> AdminBackend:
-        """The fake under each subject."""
+        """This fake as the backend of each subject."""
         return AdminBackend(
             about=self, pods=self, machines=self.machines, node=self, runtimes=self, images=self
         )
@@ -116,42 +116,42 @@ class FakeAdminBackend:
     # --- the agent ---
 
     async def version(self) -> VersionView:
-        """A fixed answer."""
+        """Return a fixed version."""
         return VersionView(
             version="0.1.0", pid=4711, started_at=STARTED_AT, node_name="node-1", agent_id="a1"
         )
 
     async def health(self) -> HealthView:
-        """`health_view`."""
+        """Return `health_view`."""
         return self.health_view
 
     async def metrics(self) -> MetricsView:
-        """`metrics_view`."""
+        """Return `metrics_view`."""
         return self.metrics_view
 
     async def plugins(self) -> Sequence[PluginView]:
-        """`plugin_views`."""
+        """Return `plugin_views`."""
         return self.plugin_views
 
     async def reload_plugins(self) -> PluginReload:
-        """`plugin_reload`."""
+        """Return `plugin_reload`."""
         self.calls.append(("reload",))
         return self.plugin_reload
 
     async def list_panels(self) -> Sequence[PanelView]:
-        """The names of `panels`."""
+        """Return the names of `panels`."""
         return [
             PanelView(name=name, title=name.title(), plugin="fake", state="ready") for name in self.panels
         ]
 
     async def show_panel(self, name: str) -> PanelContent:
-        """From `panels`."""
+        """Return the panel from `panels`."""
         if name not in self.panels:
             raise NotFound(f"no plugin registers panel {name!r}")
         return self.panels[name]
 
     async def config_view(self) -> Sequence[ConfigValue]:
-        """`config_values`."""
+        """Return `config_values`."""
         return self.config_values
 
     # --- pods ---
@@ -173,7 +173,7 @@ class FakeAdminBackend:
             self._watchers.discard(queue)
 
     async def apply_pod(self, pod: Pod, *, dry_run: bool = False) -> ApplyResult:
-        """Keeps it; a changed image is allowed, another changed spec is not."""
+        """Store the pod; a changed image is allowed, another changed spec is not."""
         self.calls.append(("apply", pod.name))
         pod = _in_default_namespace(pod)
         old = self.pods.get((pod.namespace, pod.name))
@@ -186,7 +186,7 @@ class FakeAdminBackend:
         return ApplyResult(action="created" if old is None else "configured", pod=pod)
 
     async def replace_pod(self, pod: Pod, force: bool, *, dry_run: bool = False) -> ApplyResult:
-        """The pod must be there."""
+        """Replace an existing pod."""
         self.calls.append(("replace", pod.name, force))
         pod = _in_default_namespace(pod)
         if (pod.namespace, pod.name) not in self.pods:
@@ -196,11 +196,11 @@ class FakeAdminBackend:
         return ApplyResult(action="replaced", pod=pod)
 
     async def pod_history(self, target: PodTarget) -> Sequence[ActionView]:
-        """The actions in `histories`."""
+        """Return the actions in `histories`."""
         return self.histories.get(self._find(target).ref, ())
 
     async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
-        """At once, unless `delete_takes_effect` is False: then only the deletion time is set."""
+        """Delete the pod at once; with `delete_takes_effect` False only set its deletion time."""
         self.calls.append(("delete", target.ref, options.grace_seconds, options.force))
         pod = self._find(target)
         if self.delete_takes_effect:
@@ -217,7 +217,7 @@ class FakeAdminBackend:
         return pod
 
     async def open_logs(self, target: PodTarget, options: LogOptions) -> AsyncIterator[bytes]:
-        """`logs` of the container."""
+        """Yield the container's text from `logs`."""
         self.calls.append(("logs", target.ref, options))
         pod = self._find(target)
         container = options.container or pod.spec.containers[0].name
@@ -226,19 +226,19 @@ class FakeAdminBackend:
         return _each(self.logs[container])
 
     async def exec(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
-        """The next of `sessions`."""
+        """Return the next of `sessions`."""
         self.calls.append(("exec", target.ref, container, request))
         self._find(target)
         return self.sessions.pop(0)
 
     async def attach(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
-        """The next of `sessions`."""
+        """Return the next of `sessions`."""
         self.calls.append(("attach", target.ref, container, request))
         self._find(target)
         return self.sessions.pop(0)
 
     async def port_forward(self, target: PodTarget, port: int) -> Session | StreamUrl:
-        """The next of `sessions`."""
+        """Return the next of `sessions`."""
         self.calls.append(("port-forward", target.ref, port))
         self._find(target)
         return self.sessions.pop(0)
@@ -246,15 +246,15 @@ class FakeAdminBackend:
     # --- node, events, usage ---
 
     async def get_node(self) -> Node:
-        """`node`."""
+        """Return `node`."""
         return self.node
 
     async def watch_node(self) -> AsyncIterator[Node]:
-        """`node`, once."""
+        """Yield `node` once."""
         yield self.node
 
     async def list_events(self) -> Sequence[Event]:
-        """`events`."""
+        """Return `events`."""
         return self.events
 
     async def watch_events(self) -> AsyncIterator[Event]:
@@ -268,21 +268,21 @@ class FakeAdminBackend:
             self._event_watchers.discard(queue)
 
     async def usage(self) -> UsageView:
-        """`usage_view`."""
+        """Return `usage_view`."""
         return self.usage_view
 
     # --- runtimes ---
 
     async def list_runtimes(self) -> Sequence[RuntimeView]:
-        """`runtimes`, in their order."""
+        """Return `runtimes`, in their order."""
         return list(self.runtimes.values())
 
     async def watch_runtimes(self) -> AsyncIterator[Sequence[RuntimeView]]:
-        """`runtimes`, once."""
+        """Yield `runtimes` once."""
         yield list(self.runtimes.values())
 
     async def describe_runtime(self, name: str) -> RuntimeDetail:
-        """`details`, else only the view."""
+        """Return the entry of `details`; without one, only the view."""
         return self.details.get(name) or RuntimeDetail(runtime=self._runtime(name))
 
     def _runtime(self, name: str) -> RuntimeView:
@@ -291,7 +291,7 @@ class FakeAdminBackend:
         return self.runtimes[name]
 
     async def add_runtime(self, text: str, image_endpoint: str | None = None) -> RuntimeView:
-        """``type:name:url``."""
+        """Add a runtime from ``type:name:url``."""
         self.calls.append(("add", text, image_endpoint))
         workload_type, name, url = text.split(":", 2)
         if name in self.runtimes:
@@ -304,7 +304,7 @@ class FakeAdminBackend:
     async def remove_runtime(
         self, name: str, *, drain: bool, force: bool, timeout_seconds: float
     ) -> AsyncIterator[Progress]:
-        """Refused while pods live on it, unless drained or forced."""
+        """Remove a runtime; refused while it has pods, unless drained or forced."""
         self.calls.append(("remove", name, drain, force, timeout_seconds))
         runtime = self._runtime(name)
         if runtime.pods and not drain and not force:
@@ -315,13 +315,13 @@ class FakeAdminBackend:
         yield Progress(message=f"runtime {name} removed", done=True)
 
     async def cordon(self, name: str) -> RuntimeView:
-        """Marks it."""
+        """Set the cordon of a runtime."""
         self.calls.append(("cordon", name))
         self.runtimes[name] = msgspec.structs.replace(self._runtime(name), cordoned=True)
         return self.runtimes[name]
 
     async def uncordon(self, name: str) -> RuntimeView:
-        """Unmarks it."""
+        """Lift the cordon of a runtime."""
         self.calls.append(("uncordon", name))
         self.runtimes[name] = msgspec.structs.replace(self._runtime(name), cordoned=False)
         return self.runtimes[name]
@@ -329,17 +329,17 @@ class FakeAdminBackend:
     # --- images ---
 
     async def list_images(self) -> ImageListing:
-        """`images` and `missing`."""
+        """Return `images` and `missing`."""
         return ImageListing(items=self.images, missing=self.missing)
 
     async def watch_images(self) -> AsyncIterator[ImageListing]:
-        """`images` and `missing`, then each of `image_listings`."""
+        """Yield `images` and `missing`, then each of `image_listings`."""
         yield await self.list_images()
         for listing in self.image_listings:
             yield listing
 
     async def pull_image(self, image: str, runtime: str | None) -> AsyncIterator[PullUpdate]:
-        """Two updates and the end."""
+        """Yield two updates and the end."""
         self.calls.append(("pull", image, runtime))
         name = runtime or next(iter(self.runtimes), "default")
         if image.startswith("missing"):
@@ -349,7 +349,7 @@ class FakeAdminBackend:
         yield PullUpdate(runtime=name, done_bytes=1024, total_bytes=1024, ref=f"sha256:{image}")
 
     async def remove_image(self, image: str, runtime: str | None) -> Sequence[str]:
-        """From the stores that have it."""
+        """Remove the image from the stores that have it."""
         self.calls.append(("rmi", image, runtime))
         stores = [item.store for item in self.images if image in (item.id, *item.tags)]
         if not stores:

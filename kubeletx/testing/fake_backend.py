@@ -1,8 +1,8 @@
-"""The state behind a `FakeRuntime`: sandboxes, units, images and event subscribers.
+"""State behind a `FakeRuntime`: sandboxes, units, images and event subscribers.
 
-It plays the daemon. It outlives the runtime object, so a test that restarts the agent makes a new
-`FakeRuntime` over the same `FakeBackend` and finds everything again, while the test acts on the backend
-directly: `exit_unit`, `vanish_unit`, `write_log`. Nothing here waits; every change is one synchronous step.
+It simulates the daemon. It outlives the runtime object, so a test that restarts the agent makes a new `FakeRuntime`
+over the same `FakeBackend` and finds everything again, while the test acts on the backend directly: `exit_unit`,
+`vanish_unit`, `write_log`. Nothing here waits; every change is one synchronous step.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from kubeletx.api import (
 )
 
 EVENT_BUFFER = 100_000
-"""Events kept for a subscriber that does not read; then they are dropped and RESYNC is sent."""
+"""Maximum of events kept for a subscriber that does not read; then they are dropped and RESYNC is sent."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Behaviour:
     """Behaviour of a started unit.
 
-    `runs_seconds` None: until it is stopped; otherwise it exits with `exit_code` after that time on the
-    clock. `ignores_stop`: only a kill ends it. `stop_seconds`: how long it takes after being asked.
-    `stop_exit_code`: its code when asked to stop. `stdout`, `stderr`: lines written at the start.
+    `runs_seconds` None: until it is stopped; otherwise it exits with `exit_code` after that time on the clock.
+    `ignores_stop`: only a kill ends it. `stop_seconds`: time to exit after the stop signal. `stop_exit_code`: its exit
+    code then. `stdout`, `stderr`: lines written at the start.
     """
 
     runs_seconds: float | None = None
@@ -112,7 +112,7 @@ class FakeUnit:
 
 
 class FakeBackend:
-    """Running sandboxes and units, for one or more `FakeRuntime` objects in sequence."""
+    """Sandboxes and units of one or more consecutive `FakeRuntime` objects."""
 
     def __init__(
         self,
@@ -122,10 +122,10 @@ class FakeBackend:
         registry: Mapping[str, int] | None = None,
         keep_specs: bool = True,
     ) -> None:
-        """`behave` decides what each unit does.
+        """`behave`: returns the behaviour of each unit.
 
-        `registry`: images that can be pulled, with their sizes (None: any image, of 1 MiB).
-        `keep_specs` False saves memory in benchmarks.
+        `registry`: images that can be pulled, with their sizes (None: any image, of 1 MiB). `keep_specs` False saves
+        memory in benchmarks.
         """
         self.clock = clock
         self.behave = behave
@@ -153,7 +153,7 @@ class FakeBackend:
         raise NotFound(f"no unit {name!r} in pod {pod or '(any)'!r}")
 
     def exit_unit(self, unit_id: UnitId, exit_code: int = 0, *, reason: str = "") -> None:
-        """The unit's process ends by itself; `reason` defaults to Completed or Error."""
+        """End the unit's process; `reason` defaults to Completed or Error."""
         unit = self.unit(unit_id)
         if not unit.summary.state.is_alive:
             return
@@ -166,7 +166,7 @@ class FakeBackend:
         )
 
     def vanish_unit(self, unit_id: UnitId) -> None:
-        """The unit is gone as if it had never been, without an event."""
+        """Remove the unit without an event, as if it had never existed."""
         unit = self.units.pop(unit_id, None)
         if unit is not None:
             self._cancel_timer(unit)
@@ -175,13 +175,13 @@ class FakeBackend:
             sandbox.units.pop((unit.summary.name, unit.summary.attempt), None)
 
     def fail_sandbox(self, sandbox_id: SandboxId) -> None:
-        """The sandbox dies and everything in it with it."""
+        """End the sandbox and everything in it."""
         for unit_id in list(self.sandbox(sandbox_id).units.values()):
             self.exit_unit(unit_id, 137)
         self.set_sandbox_state(sandbox_id, SandboxState.NOT_READY)
 
     def write_log(self, unit_id: UnitId, data: bytes, *, stream: str = "stdout") -> None:
-        """The unit prints whole lines; they go to its CRI log file if it has one, and to its stream."""
+        """Print whole lines from the unit: to its CRI log file if it has one, and to its stream."""
         unit = self.unit(unit_id)
         unit.log += data
         if not unit.log_path:
@@ -200,13 +200,13 @@ class FakeBackend:
         return status
 
     def kill(self) -> None:
-        """The daemon dies: calls raise Unavailable and event streams end; what runs goes on."""
+        """Simulate a crash of the daemon: calls raise Unavailable and event streams end; units run on."""
         self.alive = False
         for subscriber in list(self._subscribers):
             subscriber.end()
 
     def revive(self) -> None:
-        """The daemon is back."""
+        """Start the daemon again."""
         self.alive = True
 
     # --- what the runtime does ---
@@ -216,21 +216,21 @@ class FakeBackend:
         return int(self.clock.now().timestamp() * 1_000_000) * 1000
 
     def sandbox(self, sandbox_id: SandboxId) -> FakeSandbox:
-        """The sandbox; raises NotFound."""
+        """The sandbox. Raises NotFound."""
         try:
             return self.sandboxes[sandbox_id]
         except KeyError:
             raise NotFound(f"no sandbox {sandbox_id}") from None
 
     def unit(self, unit_id: UnitId) -> FakeUnit:
-        """The unit; raises NotFound."""
+        """The unit. Raises NotFound."""
         try:
             return self.units[unit_id]
         except KeyError:
             raise NotFound(f"no unit {unit_id}") from None
 
     def find_sandboxes(self, match: Mapping[str, str]) -> list[SandboxSummary]:
-        """Sandboxes whose labels contain every pair of `match`; fast with the pod's UID among them."""
+        """Sandboxes whose labels contain every pair of `match`; fast if the pod's UID is among them."""
         if names.POD_UID in match:
             ids = [SandboxId(key) for key in self._by_pod.get(match[names.POD_UID], ())]
             found = [self.sandboxes[key] for key in ids if key in self.sandboxes]
@@ -256,7 +256,7 @@ class FakeBackend:
         return None
 
     def add_sandbox(self, spec: SandboxSpec) -> SandboxId:
-        """Make a ready sandbox, or find the one with the same (uid, attempt)."""
+        """Create a ready sandbox, or return the one with the same (uid, attempt)."""
         key = (spec.uid, spec.attempt)
         if key in self._keys:
             return self._keys[key]
@@ -288,7 +288,7 @@ class FakeBackend:
         return sandbox_id
 
     def add_unit(self, sandbox_id: SandboxId, spec: UnitSpec) -> UnitId:
-        """Make a created unit, or find the one with the same (sandbox, name, attempt)."""
+        """Create a unit, or return the one with the same (sandbox, name, attempt)."""
         sandbox = self.sandbox(sandbox_id)
         key = (spec.name, spec.attempt)
         if key in sandbox.units:
@@ -325,7 +325,7 @@ class FakeBackend:
         return unit_id
 
     def nic_status(self, nic: Nic, ips: tuple[str, ...] = ()) -> NicStatus:
-        """The interface as `list_nics` shows it, with a MAC of its own."""
+        """Status of the interface for `list_nics`, with a generated MAC."""
         return NicStatus(
             name=nic.name,
             mac=f"52:54:00:00:00:{next(self._macs) % 256:02x}",
@@ -341,7 +341,7 @@ class FakeBackend:
         return {"eth0": self.nic_status(first, ips), **{n: self.nic_status(nic) for n, nic in wanted.items()}}
 
     def start_unit(self, unit_id: UnitId) -> None:
-        """A created unit (or a machine that is off) runs and does what its behaviour says."""
+        """Start a created unit (or a machine that is off); it then follows its behaviour."""
         unit = self.unit(unit_id)
         unit.started_at_ns = self.now_ns()
         unit.exit_code, unit.reason, unit.finished_at_ns = None, "", 0
@@ -358,14 +358,14 @@ class FakeBackend:
             )
 
     def drop_unit(self, unit_id: UnitId) -> None:
-        """Remove a unit; nothing happens if it is gone."""
+        """Remove a unit; does nothing if it is gone."""
         if unit_id in self.units:
             summary = self.units[unit_id].summary
             self.vanish_unit(unit_id)
             self.emit(EventKind.DELETED, summary.uid, summary.sandbox_id, unit_id)
 
     def drop_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Remove a sandbox and its units; nothing happens if it is gone."""
+        """Remove a sandbox and its units; does nothing if it is gone."""
         sandbox = self.sandboxes.get(sandbox_id)
         if sandbox is None:
             return
@@ -377,14 +377,14 @@ class FakeBackend:
         self.emit(EventKind.DELETED, sandbox.summary.uid, sandbox_id)
 
     def set_state(self, unit_id: UnitId, state: UnitState, kind: EventKind = EventKind.CHANGED) -> None:
-        """Change a unit's state and say so."""
+        """Change a unit's state and emit an event."""
         unit = self.unit(unit_id)
         unit.since_ns = self.now_ns()
         unit.summary = msgspec.structs.replace(unit.summary, state=state)
         self.emit(kind, unit.summary.uid, unit.summary.sandbox_id, unit_id)
 
     def set_sandbox_state(self, sandbox_id: SandboxId, state: SandboxState) -> None:
-        """Change a sandbox's state and say so."""
+        """Change a sandbox's state and emit an event."""
         sandbox = self.sandbox(sandbox_id)
         old = sandbox.summary
         if old.state is state:
@@ -430,7 +430,7 @@ class FakeBackend:
         sandbox_id: SandboxId | None = None,
         unit_id: UnitId | None = None,
     ) -> None:
-        """Tell every subscriber."""
+        """Send an event to every subscriber."""
         if self._subscribers:
             event = RuntimeEvent(
                 kind=kind, uid=uid, sandbox_id=sandbox_id, unit_id=unit_id, at_ns=self.now_ns()
@@ -439,7 +439,7 @@ class FakeBackend:
                 subscriber.put(event)
 
     def subscribe(self) -> Subscription:
-        """A stream of the events from now on."""
+        """Subscribe to events from now on."""
         subscription = Subscription(self._subscribers)
         self._subscribers.append(subscription)
         return subscription
@@ -469,17 +469,17 @@ class FakeBackend:
 
 
 class Subscription:
-    """One subscriber's queue: bounded, and honest about what it dropped."""
+    """A subscriber's bounded queue; a RESYNC replaces dropped events."""
 
     def __init__(self, registry: list[Subscription]) -> None:
-        """`registry`: where it stands as long as it lives."""
+        """`registry`: the list that contains it until it is closed."""
         self._registry = registry
         self._events: deque[RuntimeEvent] = deque()
         self._wake = asyncio.Event()
         self._ended = False
 
     def put(self, event: RuntimeEvent) -> None:
-        """Queue one event, or note that some were lost."""
+        """Queue one event; if the queue is full, note the loss."""
         if len(self._events) < EVENT_BUFFER:
             self._events.append(event)
         elif self._events[-1].kind is not EventKind.RESYNC:
@@ -487,7 +487,7 @@ class Subscription:
         self._wake.set()
 
     def end(self) -> None:
-        """No more events will come."""
+        """End the stream."""
         self._ended = True
         self._wake.set()
         if self in self._registry:

@@ -1,4 +1,4 @@
-"""Path of every call to the fake runtime: the journal, the script, the latency."""
+"""Shared by every call to the fake runtime: journal, script and latency."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class RecordedCall(NamedTuple):
 
 
 class FakeCalls:
-    """Calls to one backend: counted, written down, and failing as scripted."""
+    """Calls to one backend: counted, recorded, and failing as scripted."""
 
     def __init__(
         self, name: str, *, clock: Clock, backend: FakeBackend, latency: Mapping[str, float] | None
     ) -> None:
-        """`latency`: seconds on the clock per method name."""
+        """`latency`: method name → seconds on the clock."""
         self.name = name
         self.clock = clock
         self.backend = backend
@@ -50,7 +50,7 @@ class FakeCalls:
         after_effect: bool = False,
         key: str = "",
     ) -> Script:
-        """Decide what happens to the next calls of `call` ("*": of any); see `Script`."""
+        """Script the next calls of `call` ("*": of any method); see `Script`."""
         return self.scripts.add(
             Script(
                 call=call,

@@ -1,4 +1,4 @@
-"""The machine verbs of the fake runtime: power, snapshots, interfaces, screen and definition."""
+"""The machine methods of the fake runtime: power, snapshots, interfaces, screen and definition."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FakeMachineCalls(FakeCalls):
         await self._move("suspend", unit_id, {UnitState.RUNNING, UnitState.PAUSED}, UnitState.SUSPENDED)
 
     async def reboot(self, unit_id: UnitId, delay_seconds: float) -> None:
-        """The guest restarts inside the same unit, at once."""
+        """Restart the guest inside the same unit, at once."""
         await self._call("reboot", unit_id, lambda: self._reboot(unit_id))
 
     def _reboot(self, unit_id: UnitId) -> None:
@@ -36,11 +36,11 @@ class FakeMachineCalls(FakeCalls):
         self.backend.set_state(unit_id, UnitState.RUNNING)
 
     async def power_off(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """The machine ends; `start_unit` brings it back."""
+        """End the machine; `start_unit` starts it again."""
         await self._call("power_off", unit_id, lambda: self.backend.exit_unit(unit_id, 0))
 
     async def create_snapshot(self, unit_id: UnitId, name: str, memory: bool) -> SnapshotStatus:
-        """Remember the unit's state under the name."""
+        """Store the unit's state under the name."""
         return await self._call(
             "create_snapshot", unit_id, lambda: self._create_snapshot(unit_id, name, memory)
         )
@@ -62,7 +62,7 @@ class FakeMachineCalls(FakeCalls):
         return made
 
     async def list_snapshots(self, unit_id: UnitId) -> Sequence[SnapshotStatus]:
-        """All of them, oldest first."""
+        """Snapshots of the machine, oldest first."""
         return await self._call("list_snapshots", unit_id, lambda: self._list_snapshots(unit_id))
 
     def _list_snapshots(self, unit_id: UnitId) -> Sequence[SnapshotStatus]:
@@ -71,7 +71,7 @@ class FakeMachineCalls(FakeCalls):
         return [replace(one, is_current=one.name == current) for one in unit.snapshots.values()]
 
     async def restore_snapshot(self, unit_id: UnitId, name: str) -> None:
-        """The state that the unit had; with memory also whether it was paused."""
+        """Restore the unit's state; with memory also whether it was paused."""
         await self._call("restore_snapshot", unit_id, lambda: self._restore_snapshot(unit_id, name))
 
     def _restore_snapshot(self, unit_id: UnitId, name: str) -> None:
@@ -84,7 +84,7 @@ class FakeMachineCalls(FakeCalls):
             self.backend.set_state(unit_id, unit.snapshot_states[name])
 
     async def delete_snapshot(self, unit_id: UnitId, name: str) -> None:
-        """Forget it."""
+        """Delete the snapshot."""
         await self._call("delete_snapshot", unit_id, lambda: self._delete_snapshot(unit_id, name))
 
     def _delete_snapshot(self, unit_id: UnitId, name: str) -> None:
@@ -94,14 +94,14 @@ class FakeMachineCalls(FakeCalls):
             unit.current_snapshot = gone.parent if gone.parent in unit.snapshots else ""
 
     async def attach_nic(self, unit_id: UnitId, nic: Nic) -> None:
-        """Plug it in."""
+        """Attach the interface."""
         await self._call("attach_nic", nic.name, lambda: self._attach_nic(unit_id, nic))
 
     def _attach_nic(self, unit_id: UnitId, nic: Nic) -> None:
         self._alive(unit_id).nics.setdefault(nic.name, self.backend.nic_status(nic))
 
     async def detach_nic(self, unit_id: UnitId, name: str) -> None:
-        """Unplug it; the guest lets go at once."""
+        """Detach the interface; the guest releases it at once."""
         await self._call("detach_nic", name, lambda: self._detach_nic(unit_id, name))
 
     def _detach_nic(self, unit_id: UnitId, name: str) -> None:
@@ -128,7 +128,7 @@ class FakeMachineCalls(FakeCalls):
 
 
 def one_pixel_png() -> bytes:
-    """The smallest picture that viewers open."""
+    """The smallest PNG that viewers open."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")

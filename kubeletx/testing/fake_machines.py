@@ -1,4 +1,4 @@
-"""`FakeMachines`: the machine part of `FakeAdminBackend`, over values in memory."""
+"""`FakeMachines`: the machine part of `FakeAdminBackend`, in memory."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class FakeMachines:
     """Implements `kubeletx.server.machines.MachineVerbs`. A test puts machines into `machines`, by pod."""
 
     def __init__(self, calls: list[tuple[Any, ...]]) -> None:
-        """`calls`: where changing calls are noted."""
+        """`calls`: list to which changing calls are added."""
         self.machines: dict[tuple[str, str], MachineView] = {}
         self.snapshots: dict[str, SnapshotView] = {}
         self.nics: dict[str, NicView] = {}
         self.calls = calls
 
     async def find_machine(self, target: PodTarget) -> MachineView:
-        """The value put in; Unsupported for a pod that is none."""
+        """Return the machine from `machines`. Raises Unsupported for a pod that is no machine."""
         found = self.machines.get((target.namespace, target.name))
         if found is None:
             raise Unsupported(
@@ -41,7 +41,7 @@ class FakeMachines:
         return found
 
     async def machine_power(self, target: PodTarget, verb: str, timeout_seconds: float) -> MachineView:
-        """At once."""
+        """Change the power at once."""
         found = await self.find_machine(target)
         self.calls.append(("machine_power", target.ref, verb, timeout_seconds))
         power, state = _POWER[verb]
@@ -49,35 +49,35 @@ class FakeMachines:
         return self._put(target, replace(found, power=power, power_state=state, overrides=overrides))
 
     async def reboot_machine(self, target: PodTarget, delay_seconds: float) -> MachineView:
-        """Noted only."""
+        """Record the call only."""
         self.calls.append(("reboot_machine", target.ref, delay_seconds))
         return await self.find_machine(target)
 
     async def cancel_reboot(self, target: PodTarget) -> MachineView:
-        """Noted only."""
+        """Record the call only."""
         self.calls.append(("cancel_reboot", target.ref))
         return await self.find_machine(target)
 
     async def resize_machine(self, target: PodTarget, size: MachineSize) -> MachineView:
-        """Asked for, not granted."""
+        """Set the requested size without granting it."""
         found = await self.find_machine(target)
         self.calls.append(("resize_machine", target.ref, size))
         asked = {k: v for k, v in (("cpu", size.cpu), ("memory", size.memory)) if v is not None}
         return self._put(target, replace(found, limits={**found.limits, **asked}))
 
     async def list_snapshots(self, target: PodTarget) -> Sequence[SnapshotView]:
-        """`snapshots`."""
+        """Return `snapshots`."""
         await self.find_machine(target)
         return list(self.snapshots.values())
 
     async def create_snapshot(self, target: PodTarget, name: str, memory: bool) -> SnapshotView:
-        """Put into `snapshots`."""
+        """Add to `snapshots`."""
         await self.find_machine(target)
         self.calls.append(("create_snapshot", target.ref, name, memory))
         return self.snapshots.setdefault(name, SnapshotView(name=name, with_memory=memory))
 
     async def restore_snapshot(self, target: PodTarget, name: str) -> MachineView:
-        """NotFound for one that is not there."""
+        """Do nothing for an existing snapshot. Raises NotFound otherwise."""
         found = await self.find_machine(target)
         if name not in self.snapshots:
             raise NotFound(f"machine {target.ref} has no snapshot {name!r}")
@@ -85,25 +85,25 @@ class FakeMachines:
         return found
 
     async def delete_snapshot(self, target: PodTarget, name: str) -> MachineView:
-        """Taken out of `snapshots`; NotFound for one that is not there."""
+        """Remove from `snapshots`. Raises NotFound."""
         self.calls.append(("delete_snapshot", target.ref, name))
         if self.snapshots.pop(name, None) is None:
             raise NotFound(f"machine {target.ref} has no snapshot {name!r}")
         return await self.find_machine(target)
 
     async def list_nics(self, target: PodTarget) -> Sequence[NicView]:
-        """`nics`."""
+        """Return `nics`."""
         await self.find_machine(target)
         return list(self.nics.values())
 
     async def attach_nic(self, target: PodTarget, wanted: NicRequest) -> Sequence[NicView]:
-        """Put into `nics`."""
+        """Add to `nics`."""
         self.calls.append(("attach_nic", target.ref, wanted))
         self.nics[wanted.name] = NicView(name=wanted.name, state="attached", network=wanted.subnet_name or "")
         return await self.list_nics(target)
 
     async def detach_nic(self, target: PodTarget, name: str) -> Sequence[NicView]:
-        """Taken out of `nics`."""
+        """Remove from `nics`."""
         self.calls.append(("detach_nic", target.ref, name))
         self.nics.pop(name, None)
         return await self.list_nics(target)

@@ -24,7 +24,7 @@ from kubeletx.api.records import (
 
 
 class FakeRecords:
-    """Implements `kubeletx.api.Records`. `records` holds what there is, by name."""
+    """Implements `kubeletx.api.Records`. `records`: the present records by name."""
 
     def __init__(self) -> None:
         self.records: dict[str, Record] = {}
@@ -32,14 +32,14 @@ class FakeRecords:
         self._watches: set[asyncio.Queue[RecordEvent]] = set()
 
     async def create(self, name: str, value: Mapping[str, Any]) -> Record:
-        """Keep a new record."""
+        """Store a new record."""
         text = record_json(name, value)
         if name in self.records:
             raise AlreadyExists(f"record {name} already exists")
         return self._put(name, text)
 
     async def get(self, name: str) -> Record:
-        """The record; NotFound."""
+        """The record. Raises NotFound."""
         check_record_name(name)
         if name not in self.records:
             raise NotFound(f"record {name} does not exist")
@@ -52,7 +52,7 @@ class FakeRecords:
         return RecordPage(records=page, next_token=page[-1].name if len(names) > limit else "")
 
     async def replace(self, name: str, value: Mapping[str, Any], *, expected_version: str) -> Record:
-        """Keep another value; Conflict for another version."""
+        """Store another value. Raises Conflict for another version."""
         text = record_json(name, value)
         before = await self._expect(name, expected_version)
         if msgspec.json.decode(text) == before.value:
@@ -60,7 +60,7 @@ class FakeRecords:
         return self._put(name, text)
 
     async def delete(self, name: str, *, expected_version: str) -> None:
-        """Forget the record; Conflict for another version."""
+        """Delete the record. Raises Conflict for another version."""
         await self._expect(name, expected_version)
         del self.records[name]
         self._tell(RecordGone(name))

@@ -1,7 +1,6 @@
 """`FakeRuntime`: a complete runtime in memory, for tests and benchmarks.
 
-It keeps the whole contract (the contract suite runs on it), and does on request what real runtimes do at
-the worst moment::
+It implements the whole contract (the contract suite runs on it), and simulates on request the faults of real runtimes::
 
     runtime = FakeRuntime(clock=clock)
     runtime.script("create_sandbox", error=Unavailable("no answer"), times=2)     # fails twice, then works
@@ -10,8 +9,8 @@ the worst moment::
     runtime.backend.exit_unit(runtime.backend.find_unit("web"), 1)                # a process dies
     runtime.backend.kill()                                                        # the daemon dies
 
-`journal` and `counts` tell which calls came. A restart of the agent is a new FakeRuntime over the same
-`backend`. Without scripts and latency a call costs a few microseconds, so 5,000 pods are no effort.
+`journal` and `counts` show which calls came. A restart of the agent is a new FakeRuntime over the same `backend`.
+Without scripts and latency a call costs a few microseconds, so that 5,000 pods are cheap.
 """
 
 from __future__ import annotations
@@ -92,10 +91,10 @@ class FakeRuntime(FakeMachineCalls):
         exec_handler: ExecHandler | None = None,
         shuffle: random.Random | None = None,
     ) -> None:
-        """`without`: capability protocols it shall not have.
+        """`without`: capability protocols that it lacks.
 
-        `latency`: seconds on the clock per method name. Log capabilities follow `traits.log_mode`.
-        `shuffle`: lists come in this random order, since no order of a list may decide anything.
+        `latency`: method name → seconds on the clock. Log capabilities follow `traits.log_mode`. `shuffle`: lists come
+        in random order, since no order of a list may decide anything.
         """
         ticking = clock or (backend.clock if backend else FakeClock(auto_advance=True))
         super().__init__(name, clock=ticking, backend=backend or FakeBackend(clock=ticking), latency=latency)
@@ -115,12 +114,12 @@ class FakeRuntime(FakeMachineCalls):
     # --- connection ---
 
     async def open(self) -> None:
-        """Connect; Unavailable while the backend is killed."""
+        """Connect. Raises Unavailable while the backend is killed."""
         await self._call("open", "", lambda: None)
         self.is_open = True
 
     async def close(self) -> None:
-        """Disconnect; what runs goes on running."""
+        """Disconnect; units run on."""
         self.is_open = False
 
     def traits(self) -> Traits:
@@ -132,7 +131,7 @@ class FakeRuntime(FakeMachineCalls):
         return self if protocol in self.capabilities and isinstance(self, protocol) else None
 
     async def version(self) -> RuntimeVersion:
-        """Name ``fake``."""
+        """Name ``fake`` and its version."""
         return await self._call(
             "version", "", lambda: RuntimeVersion(name="fake", version="1.0", api_version="v1")
         )
@@ -154,11 +153,11 @@ class FakeRuntime(FakeMachineCalls):
     # --- sandboxes ---
 
     async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
-        """Create and start the sandbox, or find it."""
+        """Create and start the sandbox, or return the existing one."""
         return await self._call("create_sandbox", spec.uid, lambda: self.backend.add_sandbox(spec))
 
     async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Kill what runs in it and release its address."""
+        """Kill what runs in the sandbox and release its address."""
         await self._call("stop_sandbox", sandbox_id, lambda: self._stop_sandbox(sandbox_id))
 
     def _stop_sandbox(self, sandbox_id: SandboxId) -> None:
@@ -166,7 +165,7 @@ class FakeRuntime(FakeMachineCalls):
             self.backend.fail_sandbox(sandbox_id)
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Remove it and its units."""
+        """Remove the sandbox and its units."""
         await self._call("remove_sandbox", sandbox_id, lambda: self.backend.drop_sandbox(sandbox_id))
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
@@ -182,7 +181,7 @@ class FakeRuntime(FakeMachineCalls):
     # --- units ---
 
     async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
-        """Create the unit, or find it; its image must be in the store."""
+        """Create the unit, or return the existing one; its image must be in the store."""
         return await self._call("create_unit", spec.name, lambda: self._create_unit(sandbox_id, spec))
 
     def _create_unit(self, sandbox_id: SandboxId, spec: UnitSpec) -> UnitId:
@@ -207,7 +206,7 @@ class FakeRuntime(FakeMachineCalls):
         self.backend.start_unit(unit_id)
 
     async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """Ask, wait on the clock, kill."""
+        """Request the stop, wait on the clock, kill."""
         script = await self._enter("stop_unit", unit_id)
         unit = self.backend.units.get(unit_id)
         if unit is not None and unit.summary.state.is_alive:
@@ -226,7 +225,7 @@ class FakeRuntime(FakeMachineCalls):
             )
 
     async def remove_unit(self, unit_id: UnitId) -> None:
-        """Remove it, whatever its state."""
+        """Remove the unit in any state."""
         await self._call("remove_unit", unit_id, lambda: self.backend.drop_unit(unit_id))
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
@@ -240,7 +239,7 @@ class FakeRuntime(FakeMachineCalls):
     # --- images ---
 
     async def store_info(self) -> StoreInfo:
-        """One filesystem holding what was pulled."""
+        """Usage of one file system with the pulled images."""
         return await self._call("store_info", "", self._store_info)
 
     def _store_info(self) -> StoreInfo:
@@ -253,7 +252,7 @@ class FakeRuntime(FakeMachineCalls):
         return await self._call("list_images", "", lambda: list(self.backend.images.values()))
 
     async def find_image(self, image: ImageSpec) -> ImageStatus | None:
-        """The image, or None."""
+        """The image; None if it is not in the store."""
         return await self._call("find_image", image.requested, lambda: self.backend.find_image(image))
 
     async def pull_image(
@@ -335,7 +334,7 @@ class FakeRuntime(FakeMachineCalls):
     # --- streams ---
 
     async def exec_sync(self, unit_id: UnitId, command: Sequence[str], timeout_seconds: float) -> ExecResult:
-        """Run the exec handler to its end; its sleeps are not real unless it makes them so."""
+        """Run the exec handler to its end."""
         await self._enter("exec_sync", unit_id)
         self._alive(unit_id)
         session = FakeSession()
@@ -382,7 +381,7 @@ class FakeRuntime(FakeMachineCalls):
     # --- resize, standby, checkpoint ---
 
     async def update_resources(self, unit_id: UnitId, resources: Resources) -> None:
-        """Grant what is asked."""
+        """Grant the requested resources."""
         await self._call(
             "update_resources", unit_id, lambda: setattr(self._alive(unit_id), "resources", resources)
         )
@@ -414,7 +413,7 @@ class FakeRuntime(FakeMachineCalls):
 
 
 async def run_fake_command(_unit_id: UnitId, command: Sequence[str], session: FakeSession) -> int:
-    """The commands every test needs: ``true``, ``false``, ``echo``, ``cat``, ``sleep``, ``sh -c "exit N"``."""
+    """The built-in commands: ``true``, ``false``, ``echo``, ``cat``, ``sleep``, ``sh -c "exit N"``."""
     match list(command):
         case ["true"]:
             return 0

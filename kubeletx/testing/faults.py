@@ -1,7 +1,7 @@
-"""Scripted trouble for fakes: delays, failures and hangs, per call.
+"""Scripted faults for fakes: delays, failures and hangs, per call.
 
-A `Script` says what happens to the next calls of one method. It is the answer to "what if the runtime is
-slow here, fails there, or never answers": a test writes it down before the code under test runs.
+A `Script` decides what happens to the next calls of one method: a runtime that is slow, fails, or never answers. A test
+adds it before the code under test runs.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ ANY = "*"
 class Script:
     """Faults of calls of `call`.
 
-    `times`: how many calls it applies to (None: all until `stop`). `delay_seconds`: waited on the injected
-    clock first. `hang`: then wait until `release`. `error`: then raise. `after_effect`: delay, hang and
-    error come after the call took effect, as with an answer that got lost. `key`: only calls for this id.
+    `times`: number of calls it applies to (None: all until `stop`). `delay_seconds`: waited on the injected clock
+    first. `hang`: then wait until `release`. `error`: then raise. `after_effect`: delay, hang and error come after the
+    call took effect, as with a lost answer. `key`: only calls for this id.
     """
 
     call: str
@@ -35,16 +35,16 @@ class Script:
     _released: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
     def release(self) -> None:
-        """Let hung calls go on, and later ones pass without hanging."""
+        """Continue hung calls; later ones do not hang."""
         self._released.set()
 
     def stop(self) -> None:
-        """Apply to no further call; hung ones go on."""
+        """Stop applying the script; hung calls continue."""
         self.times = 0
         self.release()
 
     def matches(self, call: str, key: str) -> bool:
-        """Return True if it still applies to this call."""
+        """Return True if the script still applies to this call."""
         return (
             (self.times is None or self.hits < self.times)
             and self.call in (call, ANY)
@@ -70,18 +70,18 @@ class Scripts:
         self._scripts: list[Script] = []
 
     def add(self, script: Script) -> Script:
-        """Put a script in force and return it."""
+        """Add a script and return it."""
         self._scripts.append(script)
         return script
 
     def clear(self) -> None:
-        """Stop every script; hung calls go on."""
+        """Stop every script; hung calls continue."""
         for script in self._scripts:
             script.stop()
         self._scripts.clear()
 
     def pick(self, call: str, key: str) -> Script | None:
-        """The script for this call, counted as used; None: nothing is scripted."""
+        """The script for this call, counted as used; None if there is none."""
         for script in self._scripts:
             if script.matches(call, key):
                 script.hits += 1
@@ -89,6 +89,6 @@ class Scripts:
         return None
 
     async def play(self, script: Script | None, *, after_effect: bool) -> None:
-        """Play `script` if this is its side of the effect."""
+        """Play `script` if it applies before, or after, the effect as given."""
         if script is not None and script.after_effect is after_effect:
             await script.play(self._clock)

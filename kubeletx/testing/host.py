@@ -1,7 +1,7 @@
-"""`FakeHost` and `FakePluginHost`: the host's side of the seam, for plugin tests.
+"""`FakeHost` and `FakePluginHost`: the host as plugins see it, for plugin tests.
 
-Events are kept in `recorded`, blocking calls run in a thread, the state directory is given by the test
-(pytest's ``tmp_path``).
+Events are kept in `recorded`, blocking calls run in a thread, the test gives the state directory (pytest's
+``tmp_path``).
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class FakeEventSink:
         self.recorded: list[Recorded] = []
 
     def record(self, ref: ObjectRef, *, type: str, reason: str, message: str) -> None:
-        """Keep it."""
+        """Add the event to `recorded`."""
         self.recorded.append(Recorded(ref, type, reason, message))
 
     def reasons(self, name: str = "") -> list[str]:
-        """The reasons recorded so far, of the object called `name` if given."""
+        """Reasons recorded so far, only those of the object `name` if given."""
         return [event.reason for event in self.recorded if name in ("", event.ref.name)]
 
 
@@ -118,5 +118,5 @@ class FakePluginHost:
 def endpoint(
     url: str, *, name: str = "under-test", workload_type: str = "container", kind: str = ""
 ) -> Endpoint:
-    """An `Endpoint` as the host would hand it to a factory."""
+    """An `Endpoint` as the host passes it to a factory."""
     return Endpoint(name=RuntimeName(name), workload_type=workload_type, url=url, kind=kind)

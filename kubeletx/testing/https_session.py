@@ -1,4 +1,4 @@
-"""An HTTP client session for tests that leaves nothing to a closed loop."""
+"""An HTTP client session for tests that closes its connections before the event loop ends."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from aiohttp.connector import AddrInfoType
 
 @asynccontextmanager
 async def https_session(tls: ssl.SSLContext, **options: Any) -> AsyncIterator[aiohttp.ClientSession]:
-    """A session that trusts and shows what `tls` says; `options` as for aiohttp.ClientSession.
+    """A session that trusts and presents what `tls` says; `options`: those of aiohttp.ClientSession.
 
-    Behind the block all its connections are closed. aiohttp itself lets those it released say their TLS farewell in the
-    background, which a test's loop does not live to see.
+    All its connections are closed at the end of the block. aiohttp itself closes released TLS connections in the
+    background, after a test's loop has ended.
     """
     sockets: list[socket.socket] = []
 

@@ -8,24 +8,24 @@ from kubeletx.kube.types.core import ObjectMeta, Pod
 
 
 class NamesSink:
-    """Implements `kube.client.ReflectorSink`; what cannot be read is a failure."""
+    """Implements `kube.client.ReflectorSink`; an undecodable object fails the test."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
 
     def replace(self, items: Sequence[Pod], unreadable: Sequence[ObjectMeta]) -> None:
-        """The whole list."""
+        """Replace all names."""
         assert not unreadable
         self.names = {one.name for one in items}
 
     def put(self, item: Pod) -> None:
-        """One that is new or has changed."""
+        """Add a name."""
         self.names.add(item.name)
 
     def drop(self, item: Pod) -> None:
-        """One that is gone."""
+        """Remove a name."""
         self.names.discard(item.name)
 
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:
-        """One that cannot be read any more."""
+        """Raise: the object cannot be decoded."""
         raise AssertionError(problem)

@@ -1,4 +1,4 @@
-"""`FakePodSink`: what a pod source under test feeds."""
+"""`FakePodSink`: receives the pods of a source under test."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class FakePodSink:
     def __init__(self) -> None:
         self.pods: dict[str, dict[str, Any]] = {}
         self.refused: list[str] = []
-        """Messages of the manifests that could not be used."""
+        """Messages of the invalid manifests."""
         self.refuses: set[str] = set()
         """Names of pods that are refused although they are valid."""
         self.is_synced = False
 
     def set(self, pod: Mapping[str, Any]) -> PodOutcome:
-        """Keep it, or say why not."""
+        """Store the pod, or refuse it with the reason."""
         manifest = json.loads(json.dumps(pod, default=dict))
         try:
             ((found, _),) = load_manifest(json.dumps(manifest).encode(), "the source under test")
@@ -38,9 +38,9 @@ class FakePodSink:
         return PodOutcome(answer=PodAnswer.ACCEPTED, uid=f"uid-of-{ref}")
 
     def remove(self, namespace: str, name: str, *, grace_seconds: int | None = None) -> bool:
-        """Forget it."""
+        """Remove the pod."""
         return self.pods.pop(f"{namespace}/{name}", None) is not None
 
     def synced(self) -> None:
-        """Note it."""
+        """Record the call."""
         self.is_synced = True

@@ -1,7 +1,7 @@
 """`FakeSession`: a `kubeletx.api.Session` whose far end is the test or a small program.
 
-The far end reads what was written with `read_stdin`, answers with `send`, and ends with `finish`. `echo`
-makes the far end of a port-forward or of ``cat``: whatever comes in goes out, until the half-close.
+The far end reads input with `read_stdin`, answers with `send`, and ends with `finish`. With `echo` it is the far end of
+a port-forward or of ``cat``: it returns all input, until the half-close.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FakeSession:
         self._output.put_nowait(None)
 
     async def write(self, data: bytes) -> None:
-        """Hand bytes to the far end."""
+        """Send bytes to the far end."""
         if self._echo:
             self.send(Channel.STDOUT, data)
         else:
@@ -49,7 +49,7 @@ class FakeSession:
             self.finish(0)
 
     async def resize(self, width: int, height: int) -> None:
-        """Remember the size in `sizes`."""
+        """Add the size to `sizes`."""
         self.sizes.append((width, height))
 
     async def wait(self) -> int:
@@ -57,7 +57,7 @@ class FakeSession:
         return await asyncio.shield(self._exit)
 
     async def close(self) -> None:
-        """Abandon: the far end is stopped."""
+        """Abandon the session; the far end is stopped."""
         self.closed = True
         if self.task is not None:
             self.task.cancel()

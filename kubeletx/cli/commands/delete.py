@@ -117,7 +117,7 @@ def _targets(
 
 
 def _names(words: tuple[str, ...]) -> list[str]:
-    """``pod a b`` and ``pod/a pod/b``."""
+    """Parse ``pod a b`` and ``pod/a pod/b`` to names."""
     names: list[str] = []
     for kind, some in kinds_and_names(words):
         if kind.singular != "pod":
@@ -156,7 +156,7 @@ def _delete_one(
 def _wait(
     agent: AgentClient, changes: Iterator[Line], namespace: str, name: str, timeout_seconds: float
 ) -> None:
-    """Read the watch until every life of the pod that there is now has ended."""
+    """Read the watch until every pod of this name that exists now has ended."""
 
     def expire(*_: object) -> None:
         raise TimedOut(f"pod {namespace}/{name} is still ending after {timeout_seconds:g}s")

@@ -30,7 +30,7 @@ class Query(NamedTuple):
     """Namespace; None for all namespaces."""
     selector: tuple[Requirement, ...]
     about: str
-    """``pod/web``: only events about it; empty: all."""
+    """Such as ``pod/web``: only events about it; empty: all events."""
     output: str | None
     headers: bool
     show_labels: bool
@@ -256,7 +256,7 @@ def _watcher(query: Query) -> Callable[[str, Any], None]:
 
 
 def _has_tag(item: Any, names: tuple[str, ...]) -> bool:
-    """An image answers to its id, each tag, each digest, and its id as the table shows it."""
+    """Return True if a name is the image's id, a tag, a digest, or its id as the table shows it."""
     image_id = getattr(item, "id", "")
     if any(is_short_id(name, image_id) for name in names):
         return True
@@ -270,7 +270,7 @@ def _about(item: Any) -> str:
 
 
 def _normal(about: str) -> str:
-    """``pods/web`` as ``pod/web``."""
+    """Singular form: ``pods/web`` becomes ``pod/web``."""
     if not about:
         return ""
     word, slash, name = about.partition("/")

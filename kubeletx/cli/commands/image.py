@@ -75,7 +75,7 @@ def _drain(updates: Iterator[PullUpdate]) -> PullUpdate | None:
 
 
 def _show(name: str, updates: Iterator[PullUpdate]) -> PullUpdate | None:
-    """Drain the updates and show them as one line on the terminal."""
+    """Read all updates and show them as one line on the terminal; returns the last."""
     last = None
     with ProgressLine(sys.stderr) as line:
         for update in updates:

@@ -92,7 +92,7 @@ def logs(
 
 
 def _all_containers(pod: Pod) -> list[str]:
-    """In the order in which they start; a virtual machine is its pod's only one."""
+    """Containers of the pod in the order of their start; for a virtual machine pod its only unit."""
     spec = pod.spec
     containers = (*spec.init_containers, *spec.containers, *spec.ephemeral_containers)
     return [container.name for container in containers] or [""]

@@ -65,7 +65,7 @@ def panel(agent: AgentClient, name: str | None, file: Path | None, force: bool, 
 
 
 def _shown(text: str) -> str:
-    """The text without what would move the cursor of a terminal."""
+    """The text without control characters, which would move the cursor of a terminal."""
     return "".join(
         sign if sign.isprintable() or sign == "\t" else "\N{REPLACEMENT CHARACTER}" for sign in text
     )

@@ -23,14 +23,14 @@ _MEBIBYTE: Final = 1024 * 1024
 
 
 class Classes(NamedTuple):
-    """`notes`: what the reader should know of classes that are missing or not complete."""
+    """Printed RuntimeClasses. `notes`: text about missing or incomplete ones."""
 
     classes: tuple[RuntimeClass, ...]
     notes: tuple[str, ...]
 
 
 def runtime_classes(details: Sequence[RuntimeDetail]) -> Classes:
-    """In the order listed."""
+    """RuntimeClasses of the runtimes, in the order listed."""
     types = sorted({CONTAINER, VM, *(one.runtime.workload_type for one in details)})
     classes, notes = [], []
     for detail in details:

@@ -27,7 +27,7 @@ _COLUMNS = (
 
 
 class NicList(msgspec.Struct, frozen=True):
-    """The answer of the list."""
+    """Answer of the list of interfaces."""
 
     items: tuple[NicView, ...] = ()
 

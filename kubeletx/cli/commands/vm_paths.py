@@ -23,7 +23,7 @@ def item_path(namespace: str, name: str, what: str, item: str, verb: str = "") -
 
 
 def seconds_of(option: str, text: str) -> float:
-    """A duration such as 30s; UsageError for anything else."""
+    """Parse a duration such as 30s to seconds. Raises UsageError."""
     try:
         return parse_duration(text)
     except ValueError as err:

@@ -30,7 +30,7 @@ _COLUMNS = (
 
 
 class SnapshotList(msgspec.Struct, frozen=True):
-    """The answer of the list."""
+    """Answer of the list of snapshots."""
 
     items: tuple[SnapshotView, ...] = ()
 

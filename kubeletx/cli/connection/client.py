@@ -1,8 +1,8 @@
-"""The command line's side of the admin socket: plain HTTP over a unix socket, synchronous.
+"""The command line's client of the admin socket: plain HTTP over a unix socket, synchronous.
 
-http.client is enough for everything but exec, attach and port-forward, and is imported in a few
-milliseconds. Status objects come back as the errors they were in the agent; an agent that is not there is
-told apart from one that may not be talked to.
+http.client is sufficient for everything but exec, attach and port-forward, and is imported in a few milliseconds.
+Status objects become the errors that the agent raised; an agent that does not run is distinguished from one whose
+socket this user may not open.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 Parameters = Mapping[str, "str | int | float | bool | None"]
 
 UNARY_TIMEOUT_SECONDS = 150.0
-"""More than the agent's own deadline for a runtime call (2m), so that its error comes first."""
+"""Longer than the agent's own deadline of a runtime call (2m), so that the agent's error comes first."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -35,10 +35,10 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class AgentClient:
-    """Calls to one agent. Every method raises KubeletxError, worded for users."""
+    """Calls to one agent. Every method raises KubeletxError, with a message for users."""
 
     def __init__(self, socket_path: Path) -> None:
-        """`socket_path`: it need not exist before the first call."""
+        """`socket_path`: may appear later than this object."""
         self.socket_path = socket_path
 
     def get(self, path: str, type_: type[T], **parameters: Any) -> T:
@@ -55,7 +55,7 @@ class AgentClient:
         *,
         timeout: float | None = None,
     ) -> T:
-        """One call and its whole answer. `timeout` None: that of quick calls."""
+        """Make a call and decode its answer. `timeout` None: `UNARY_TIMEOUT_SECONDS`."""
         response = self._request(method, path, parameters or {}, body, timeout or UNARY_TIMEOUT_SECONDS)
         try:
             with response:
@@ -68,7 +68,7 @@ class AgentClient:
     def lines(
         self, method: str, path: str, parameters: Parameters | None = None, body: bytes = b""
     ) -> Iterator[Line]:
-        """A stream of JSON lines; an ERROR line is raised."""
+        """Yield the lines of a JSON stream; an ERROR line is raised."""
         response = self._request(method, path, parameters or {}, body, None)
         decoder = msgspec.json.Decoder(Line)
         try:
@@ -82,7 +82,7 @@ class AgentClient:
             raise self._lost(err) from err
 
     def chunks(self, path: str, parameters: Parameters) -> Iterator[bytes]:
-        """A stream of bytes, as they come."""
+        """Yield the bytes of a stream as they arrive."""
         response = self._request("GET", path, parameters, b"", None)
         try:
             with response:
@@ -123,7 +123,7 @@ class AgentClient:
 
 
 def not_running(socket_path: Path) -> Unavailable:
-    """No agent answers there."""
+    """Error for a socket on which no agent answers."""
     return Unavailable(
         f"no agent is running on {socket_path}; start one with 'kubeletx --root-dir {socket_path.parent} "
         "--container-runtime-endpoint ...', or name another with 'kubeletx --root-dir DIR COMMAND'"
@@ -138,7 +138,7 @@ def no_permission(socket_path: Path) -> PermissionDenied:
 
 
 def url_of(path: str, parameters: Parameters) -> str:
-    """Path and query; None and False are left out, True is 1."""
+    """Path and query; None and False are left out, True becomes 1."""
     query = {
         k: ("1" if v is True else str(v)) for k, v in parameters.items() if v is not None and v is not False
     }

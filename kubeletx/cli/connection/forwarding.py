@@ -1,4 +1,4 @@
-"""The listening side of ``port-forward``: one session of the agent for each local connection."""
+"""Listener of ``port-forward``: one session of the agent for each local connection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BLOCK = 32 * 1024
 
 
 async def forward(socket_path: Path, path: str, address: str, ports: Sequence[Forward]) -> None:
-    """Listen until cancelled. Raises InvalidConfig when no port could be had."""
+    """Listen until cancelled. Raises InvalidConfig if no port is available."""
     with agent_session(socket_path) as made:
         async with made as client:
             servers = [await _listen(client, socket_path, path, address, port) for port in ports]
@@ -57,7 +57,7 @@ async def _listen(
 
 
 async def carry(session: Session, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Bytes both ways until the far end has ended; the local end may half-close before."""
+    """Copy bytes both ways until the far end has ended; the local end may half-close earlier."""
     upload = asyncio.create_task(_upload(session, reader), name="port-forward-upload")
     try:
         async for _, data in session.output():

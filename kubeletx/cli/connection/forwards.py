@@ -1,4 +1,4 @@
-"""Ports to forward, as ``port-forward`` takes them."""
+"""Ports of ``port-forward``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import click
 
 
 class Forward(NamedTuple):
-    """`local` 0: any free port."""
+    """A port to forward. `local` 0: any free port."""
 
     local: int
     remote: int
 
 
 def parse_forward(text: str) -> Forward:
-    """``8080:80``, ``80`` (the same on both sides) or ``:80`` (any local port)."""
+    """Parse ``8080:80``, ``80`` (the same on both sides) or ``:80`` (any local port)."""
     local, colon, remote = text.rpartition(":")
     numbers = (local or "0", remote) if colon else (remote, remote)
     if not all(number.isascii() and number.isdigit() and int(number) < 65536 for number in numbers):

@@ -12,7 +12,7 @@ from kubeletx.kube.types.core import Pod
 from .client import AgentClient, pod_path
 
 LEAVE = b"\x1d"
-"""Ctrl-], which ends the session on a machine's console: its guest takes all other keys, and has no end."""
+"""Ctrl-], which ends the session on a machine's console: the guest gets all other keys, and the console has no end."""
 
 
 def is_machine(pod: Pod) -> bool:
@@ -21,7 +21,7 @@ def is_machine(pod: Pod) -> bool:
 
 
 def choose_container(pod: Pod, wanted: str) -> str:
-    """The container meant: the one named, the pod's only one, else its first, which is said."""
+    """The container to use: the named one, the pod's only one, else its first, with a note to the user."""
     if wanted or pod.spec.virtual_machine is not None:
         return wanted
     names = [container.name for container in pod.spec.containers]
@@ -43,7 +43,7 @@ def run_in(
     stdin: bool,
     tty: bool,
 ) -> int:
-    """Run the streams of ``exec`` or ``attach``; the far end's exit code."""
+    """Run the streams of ``exec`` or ``attach``; returns the far end's exit code."""
     from .streams import has_terminal, run_remote
 
     if tty and not has_terminal():

@@ -1,8 +1,8 @@
 """Live streams between this terminal and a container, through the admin socket.
 
-With a terminal the local one is put into raw mode, so that every key goes to the container, and its size
-follows SIGWINCH; whatever happens, the old mode is set back. Standard input is read in a daemon thread: it
-may be a file, a pipe or a terminal, and a blocked read must not hold up the end.
+With a terminal the local one is put into raw mode, so that every key goes to the container, and its size follows
+SIGWINCH; the old mode is always restored. Standard input is read in a daemon thread: it may be a file, a pipe or a
+terminal, and a blocked read must not delay the exit.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def agent_session(socket_path: Path) -> Iterator[aiohttp.ClientSession]:
 async def open_stream(
     client: aiohttp.ClientSession, socket_path: Path, path: str, query: Sequence[tuple[str, str]]
 ) -> WebSocketSession:
-    """One session; an agent that does not answer is named."""
+    """Open one session; the error names an agent that does not answer."""
     try:
         return await connect_session(client, path, query)
     except KubeletxError as err:
@@ -63,7 +63,7 @@ async def run_remote(
     terminal: bool,
     leave: bytes = b"",
 ) -> int:
-    """Connect this process's streams with a remote command; its exit code, or 0 after the key `leave`."""
+    """Connect this process's streams with a remote command; returns its exit code, or 0 after the key `leave`."""
     with agent_session(socket_path) as made:
         async with made as client:
             session = await open_stream(client, socket_path, path, query)
@@ -75,7 +75,7 @@ async def run_remote(
 
 
 async def pump(session: Session, *, stdin: bool, terminal: bool, leave: bytes = b"") -> int:
-    """Carry bytes both ways until the far end has ended, or `leave` was typed (empty: no such key)."""
+    """Copy bytes both ways until the far end has ended, or `leave` was typed (empty: no such key)."""
     loop = asyncio.get_running_loop()
     left = asyncio.Event()
     output = asyncio.create_task(_show(session), name="output")
@@ -114,7 +114,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 async def _feed(session: Session, leave: bytes, left: asyncio.Event) -> None:
-    """Standard input to the session, then the half-close. What was typed before the key `leave` still goes there."""
+    """Send standard input to the session, then half-close. Input typed before the key `leave` is still sent."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[bytes] = asyncio.Queue()
     room = threading.Semaphore(8)
@@ -160,7 +160,7 @@ def has_terminal() -> bool:
 
 @contextmanager
 def raw_terminal() -> Iterator[None]:
-    """Raw mode of the terminal on standard input, and the way back."""
+    """Context with the terminal on standard input in raw mode; the old mode is restored."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     tty.setraw(descriptor)

@@ -22,21 +22,21 @@ class Sheet:
         return self
 
     def add_if(self, key: str, value: str | Sequence[str] | None) -> Sheet:
-        """The key only if there is a value."""
+        """Add the key only if there is a value."""
         return self.add(key, value) if value else self
 
     def add_map(self, key: str, values: Mapping[str, str], separator: str = "=") -> Sheet:
-        """A map, one pair a line, sorted."""
+        """Add a map, one pair per line, sorted."""
         return self.add(key, [f"{name}{separator}{text}" for name, text in sorted(values.items())])
 
     def nest(self, key: str) -> Sheet:
-        """A sheet below the key."""
+        """Add an empty sheet below the key and return it."""
         inner = Sheet()
         self._rows.append((key, inner))
         return inner
 
     def table(self, key: str, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Sheet:
-        """A small table below the key; ``<none>`` beside it without rows."""
+        """Add a small table below the key; without rows the value is ``<none>``."""
         if not rows:
             return self.add(key, None)
         cells = [
@@ -54,7 +54,7 @@ class Sheet:
         return self
 
     def lines(self, indent: int = 0) -> list[str]:
-        """The text."""
+        """The lines of the sheet, indented."""
         plain = [len(key) for key, value in self._rows if key and isinstance(value, list)]
         column = max(plain, default=0) + 3
         found: list[str] = []

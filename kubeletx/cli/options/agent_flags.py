@@ -1,8 +1,8 @@
-"""The agent's flags, made from the table of settings, and their way back into texts for `load_config`.
+"""The agent's flags, made from the table of settings, and their conversion back to texts for `load_config`.
 
-A flag that may be given several times is repeated; a boolean flag may stand alone or with ``=true|false``,
-as Go's flags do. Flags of the kubelet that kubeletx does not carry out are read too, but not shown in the help:
-`config_kubelet` says which of their values are accepted.
+A flag that may be given several times is repeated; a boolean flag may have no value or ``=true|false``, as Go's flags.
+Flags of the kubelet without effect in kubeletx are parsed too, but not shown in the help: `config_kubelet` says which
+of their values are accepted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WORDS: Final = dict.fromkeys(ENDPOINT_KEYS, "TYPE:NAME:URL;...")
 
 
 class _BooleanText(click.Option):
-    """A boolean whose text goes to `load_config` as it is."""
+    """A boolean option whose text is passed to `load_config` unchanged."""
 
     stands_alone = True
 
@@ -58,12 +58,12 @@ def _class_of(kind: SettingKind) -> type[click.Option]:
 
 
 def parameter(flag: str) -> str:
-    """The Python name of a flag."""
+    """Python name of a flag."""
     return "flag_" + flag.replace("-", "_")
 
 
 def given(values: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-    """The flags that were given, by name, with their texts in order."""
+    """Name → texts, in order, of the flags that were given."""
     flags = (*BY_FLAG, *OPTION_BY_FLAG)
     return {flag: values[parameter(flag)] for flag in flags if values.get(parameter(flag))}
 
@@ -79,4 +79,4 @@ def explain_unknown(option: str) -> str:
 
 
 _FIELDS: Final = {field.lower(): field for field in (*BY_KEY, *OPTION_BY_FIELD) if "." not in field}
-"""Fields of KubeletConfiguration by their names in small letters, for flags that kubelets never had."""
+"""Lower-case name of a KubeletConfiguration field → its spelling, for flags that kubelets never had."""

@@ -19,7 +19,7 @@ DEFAULT_NAMESPACE = "default"
 
 
 def with_agent(function: F) -> F:
-    """Hand the command an `AgentClient` first; ``--root-dir`` may stand after the command too."""
+    """Pass an `AgentClient` to the command; ``--root-dir`` may follow the command too."""
 
     @click.option(
         "--root-dir",
@@ -40,7 +40,7 @@ def with_agent(function: F) -> F:
 
 
 def namespace_option(function: F) -> F:
-    """``-n``."""
+    """Add the option ``-n``."""
     return click.option(
         "-n",
         "--namespace",
@@ -52,19 +52,19 @@ def namespace_option(function: F) -> F:
 
 
 def _namespace(ctx: click.Context, _: click.Parameter, value: str | None) -> str:
-    """The command's own, else the one before the command, else the default one."""
+    """The namespace given after the command, else before it, else ``default``."""
     return value or ctx.find_root().params.get("namespace") or DEFAULT_NAMESPACE
 
 
 def output_option(*formats: str) -> Callable[[F], F]:
-    """``-o`` with these formats."""
+    """Add the option ``-o`` with these formats."""
     return click.option(
         "-o", "--output", type=click.Choice(formats), metavar="|".join(formats), help="Output format."
     )
 
 
 def now() -> datetime:
-    """The present, aware."""
+    """The present time, with a zone."""
     return datetime.now(UTC)
 
 

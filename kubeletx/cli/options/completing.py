@@ -28,7 +28,7 @@ def complete_pods(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
 
 
 def complete_containers(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Containers of the pod that was named; of all pods before that."""
+    """Containers of the named pod; of all pods if none is named yet."""
     name = str(ctx.params.get("pod") or "").rpartition("/")[2]
     pods = [pod for pod in _pods(ctx) if not name or pod.name == name]
     found = {c.name for pod in pods for c in (*pod.spec.init_containers, *pod.spec.containers)}
@@ -41,7 +41,7 @@ def complete_runtimes(ctx: click.Context, _: click.Parameter, incomplete: str) -
 
 
 def complete_kinds(*plurals: str) -> Completer:
-    """These kinds, and once one was typed (``pods`` before, or ``pod/``), its names."""
+    """Complete these kinds, and after a kind (``pods`` or ``pod/``) the names of its objects."""
 
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
         before = _words(ctx.params.get("kind") if parameter.name != "kind" else None)

@@ -10,8 +10,8 @@ class ExitCode(enum.IntEnum):
 
     OK = 0
     FAILED = 1
-    """The agent refused, something was not found, or no agent answered (as kubectl and crictl have it)."""
+    """The agent refused, something was not found, or no agent answered; the same code as kubectl's and crictl's."""
     USAGE = 2
-    """A flag, an argument or the configuration is wrong: trying again will not help."""
+    """A flag, an argument or the configuration is wrong: a retry will not help."""
     INTERRUPTED = 130
     """Ctrl-C."""

@@ -1,10 +1,10 @@
-"""Options spelled as Go's pflag takes them, since users of kubectl, crictl and the kubelet type them so.
+"""Options in the syntax of Go's pflag, as users of kubectl, crictl and the kubelet type them.
 
-click differs in two ways. A boolean of Go may stand alone or carry its value (``--follow``,
-``--follow=false``, ``-f=true``), but never takes the next word. And a value joined to a short option may have
-an equals sign (``-n=web``, ``-o=json`` beside ``-njson``). So a command first spells its arguments out
-(`spell_out`, pure), and booleans are options of class `BooleanOption`, which then always carry a value.
-Source: spf13/pflag, parseLongArg and parseSingleShortArg.
+click differs in two ways. A boolean of Go may have no value or carry it (``--follow``, ``--follow=false``,
+``-f=true``), but never takes the next word. And a value joined to a short option may have an equals sign (``-n=web``,
+``-o=json`` beside ``-njson``). So a command first normalises its arguments (`spell_out`, pure), and booleans are
+options of class `BooleanOption`, which then always carry a value. Source: spf13/pflag, parseLongArg and
+parseSingleShortArg.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _FALSE: Final = ("0", "f", "F", "FALSE", "false", "False")
 
 
 class Spelling(NamedTuple):
-    """Spelling of one option. `boolean`: the value is optional. `value`: the value of the bare name."""
+    """Syntax of one option. `boolean`: the value is optional. `value`: the value of the bare name."""
 
     name: str
-    """The name to write instead, such as ``--follow`` for ``-f``."""
+    """The name to use instead, such as ``--follow`` for ``-f``."""
     boolean: bool = False
     value: str = "true"
     flag: bool = False
-    """A plain switch of click, which takes no value at all."""
+    """True for a plain switch of click, which takes no value."""
 
 
 class GoBoolean(click.types.BoolParamType):
-    """true or false in Go's words."""
+    """A click type that accepts Go's spellings of true and false."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
-        """Go's words and nothing else."""
+        """Convert a Go boolean; refuse everything else."""
         if isinstance(value, str):
             if value not in (*_TRUE, *_FALSE):
                 self.fail(f"{value!r} is neither true nor false", param, ctx)
@@ -44,7 +44,7 @@ class GoBoolean(click.types.BoolParamType):
 
 
 class BooleanOption(click.Option):
-    """A boolean that takes a value once its command has spelled its arguments out."""
+    """A boolean that takes a value after its command has normalised its arguments."""
 
     stands_alone = True
 
@@ -56,17 +56,17 @@ class BooleanOption(click.Option):
 
 
 def boolean(*names: str, help: str, default: bool = False, **more: Any) -> Callable[[F], F]:
-    """An option that is true or false. ``--wait/--no-wait`` gives it an opposite too."""
+    """A boolean option. A name such as ``--wait/--no-wait`` gives it an opposite too."""
     return click.option(
         *names, cls=BooleanOption, is_flag=True, type=GoBoolean(), default=default, help=help, **more
     )
 
 
 class Command(click.Command):
-    """A command whose options may be written as Go's."""
+    """A command whose options may be written in Go's syntax."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Spell out, then parse."""
+        """Normalise the arguments, then parse."""
         spellings = spellings_of(self.get_params(ctx))
         return super().parse_args(ctx, spell_out(args, spellings, only_front=not ctx.allow_interspersed_args))
 
@@ -83,7 +83,7 @@ def command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..
 
 
 def spellings_of(params: Sequence[click.Parameter]) -> dict[str, Spelling]:
-    """Every name of every option."""
+    """Syntax of every name of every option."""
     found = {}
     for option in params:
         if not isinstance(option, click.Option):
@@ -99,9 +99,9 @@ def spellings_of(params: Sequence[click.Parameter]) -> dict[str, Spelling]:
 
 
 def spell_out(args: Sequence[str], spellings: dict[str, Spelling], *, only_front: bool = False) -> list[str]:
-    """The same arguments in the only form that click takes. What is not known stays as it is.
+    """Normalise arguments to the only form that click takes; unknown ones are unchanged.
 
-    `only_front`: the first word that is no option ends the options, as before a subcommand. ``--`` always does.
+    `only_front`: the first word that is not an option ends the options, as before a subcommand. ``--`` always does.
     """
     result: list[str] = []
     rest = list(args)
@@ -133,7 +133,7 @@ def _long(arg: str, rest: list[str], spellings: dict[str, Spelling]) -> list[str
 
 
 def _short(arg: str, rest: list[str], spellings: dict[str, Spelling]) -> list[str]:
-    """``-it``, ``-i=false``, ``-oyaml``, ``-o=yaml``, ``-o yaml`` and mixtures such as ``-Aoyaml``."""
+    """Normalise ``-it``, ``-i=false``, ``-oyaml``, ``-o=yaml``, ``-o yaml`` and combinations such as ``-Aoyaml``."""
     result: list[str] = []
     letters = arg[1:]
     while letters:

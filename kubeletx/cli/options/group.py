@@ -1,7 +1,7 @@
-"""The click groups: subcommands that are imported when used, and errors that are one line.
+"""The click groups: subcommands that are imported when used, and errors printed as one line.
 
-`kubeletx --help` must be quick, so a group knows its commands by name, module and one line of help, and
-imports a module only to run its command or to show its own help.
+`kubeletx --help` must be quick, so a group has its commands' names, modules and one line of help, and imports a module
+only to run its command or to show its own help.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .exit_codes import ExitCode
 
 
 class Lazy(NamedTuple):
-    """A command that is not imported yet: ``module:attribute`` and its help line."""
+    """A command that is not imported yet: its ``module:attribute`` and its help line."""
 
     target: str
     help: str
@@ -30,12 +30,12 @@ class LazyGroup(click.Group):
     """A group whose commands are `Lazy`. Typos get a suggestion."""
 
     def __init__(self, *args: Any, lazy: dict[str, Lazy], **kwargs: Any) -> None:
-        """`lazy`: command name to where it is, in the order in which help shows them."""
+        """`lazy`: command name → its location, in the order of the help."""
         super().__init__(*args, **kwargs)
         self.lazy = lazy
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order given."""
+        """The commands' names, in the order given."""
         return list(self.lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -58,7 +58,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The help lines, without importing anything."""
+        """Write the help lines without importing a command."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.help) for name, entry in self.lazy.items()])
 
@@ -91,7 +91,7 @@ class ErrorGroup(LazyGroup):
 
 
 def show(error: KubeletxError) -> ExitCode:
-    """Print each mistake on a line of its own and say which exit code it means."""
+    """Print each mistake on one line; returns the exit code."""
     each: Sequence[KubeletxError] = getattr(error, "errors", None) or (error,)
     for one in each:
         click.echo(f"Error: {one.message}", err=True)
@@ -99,13 +99,13 @@ def show(error: KubeletxError) -> ExitCode:
 
 
 def _not_utf8(error: UnicodeEncodeError) -> InvalidConfig:
-    """An argument that is no text cannot be sent to the agent."""
+    """Error for an argument that is not UTF-8 and cannot be sent to the agent."""
     problem = f"{printable(str(error.object))!r} is not UTF-8"
     return InvalidConfig(field="arguments", problem=problem, fix="give names as UTF-8")
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """``; did you mean 'x'?`` or nothing."""
+    """``; did you mean 'x'?``, or an empty text."""
     import difflib  # here: only a typo needs its 0.5 MiB
 
     near = difflib.get_close_matches(word, known, n=1)
@@ -113,7 +113,7 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
 
 
 def _quiet_pipe() -> ExitCode:
-    """The reader (head, less) has gone: not an error, and nothing more may be written."""
+    """Exit quietly after the reader (head, less) has gone: this is no error, and nothing more may be written."""
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

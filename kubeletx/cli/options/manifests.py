@@ -32,7 +32,7 @@ class ManifestText(NamedTuple):
 
 
 def read_manifests(files: tuple[str, ...]) -> Iterator[ManifestText]:
-    """Files, all manifests of directories in order, and ``-`` for standard input."""
+    """Yield files, all manifests of directories in order, and standard input for ``-``."""
     for file in files:
         if file == "-":
             yield ManifestText("standard input", sys.stdin.buffer.read())
@@ -55,7 +55,7 @@ def _read(path: Path) -> bytes:
 
 
 def manifest_options(function: F) -> F:
-    """``-f``, ``--validate`` and ``--dry-run`` as kubectl has them."""
+    """Add ``-f``, ``--validate`` and ``--dry-run`` as in kubectl."""
     options = (
         click.option(
             "-f",
@@ -92,7 +92,7 @@ def manifest_options(function: F) -> F:
 
 
 def _validation(_: click.Context, __: click.Parameter, value: str) -> str:
-    """The word of the API for kubectl's."""
+    """The API's value for kubectl's value of ``--validate``."""
     found = {"strict": "Strict", "true": "Strict", "warn": "Warn", "ignore": "Ignore", "false": "Ignore"}.get(
         value
     )
@@ -119,7 +119,7 @@ def send(
     dry_run: str,
     **parameters: bool,
 ) -> int:
-    """Send every manifest; one line for each pod. Mistakes in one do not stop the others."""
+    """Send every manifest and print one line for each pod. An invalid one does not stop the others."""
     failed = False
     parameters["dryRun"] = bool(dry_run)
     for manifest in read_manifests(files):

@@ -38,7 +38,7 @@ class Requirement(NamedTuple):
 
 
 def parse_selector(text: str) -> tuple[Requirement, ...]:
-    """All terms; all must match. Raises InvalidConfig naming what is not understood."""
+    """Parse a selector; all of its terms must match. Raises InvalidConfig naming the invalid part."""
     found: list[Requirement] = []
     position = 0
     while position < len(text.rstrip()):

@@ -17,7 +17,7 @@ SOCKET = "kubeletx.sock"
 
 
 def find_socket(root_dir: Path | None, *, as_kubelet: bool = False) -> Path:
-    """The admin socket below `root_dir`. None: of whichever agent runs here, by itself or as the kubelet."""
+    """The admin socket below `root_dir`. None: of the agent that runs here, as itself or as the kubelet."""
     roots: tuple[Path, ...] = (DEFAULT_ROOT, KUBELET_ROOT)
     if root_dir is not None or as_kubelet:
         roots = (root_dir or KUBELET_ROOT,)
@@ -25,7 +25,7 @@ def find_socket(root_dir: Path | None, *, as_kubelet: bool = False) -> Path:
 
 
 class Invocation(NamedTuple):
-    """The outer command's flags; None where none was given."""
+    """Flags before the subcommand; None for those not given."""
 
     root_dir: Path | None
     config_file: Path | None
@@ -36,7 +36,7 @@ class Invocation(NamedTuple):
 
     @property
     def socket_path(self) -> Path:
-        """The admin socket of the agent that is meant."""
+        """The admin socket of the selected agent."""
         return find_socket(self.root_dir, as_kubelet=self.as_kubelet)
 
     @property

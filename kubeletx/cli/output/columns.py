@@ -1,4 +1,4 @@
-"""Columns of every kind of object, and one object as a row. Pure: the time comes from outside."""
+"""Columns of every kind of object, and one object as a row. Pure: the present time is an argument."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ EVENT_TYPE: Final = Column("EVENT")
 
 
 def runtime_of(pod: Pod) -> str:
-    """The runtime a pod is bound to; empty before."""
+    """The runtime that a pod is bound to; empty if none."""
     return pod.metadata.annotations.get(names.BOUND_RUNTIME, "")
 
 
@@ -102,7 +102,7 @@ def pod_row(pod: Pod, now: datetime) -> list[str]:
 
 
 def runtime_row(runtime: RuntimeView, now: datetime) -> list[str]:
-    """One runtime; a cordoned one says so beside its status, as kubectl does for nodes."""
+    """One runtime; a cordoned one has a note beside its status, as kubectl shows nodes."""
     status = f"{runtime.status},SchedulingDisabled" if runtime.cordoned else runtime.status
     return [
         runtime.name,
@@ -173,7 +173,7 @@ def split_tag(text: str) -> tuple[str, str]:
 
 
 def short_id(image_id: str) -> str:
-    """Thirteen digits of a digest, as crictl shows them."""
+    """Thirteen digits of a digest, as in crictl."""
     digest = image_id.partition(":")[2]
     return digest[:13] if digest else image_id
 

@@ -1,4 +1,4 @@
-"""The kinds of objects that ``get`` knows: how each is fetched, watched, named, selected and shown."""
+"""The kinds of objects that ``get`` supports: how each is fetched, watched, named, selected and shown."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def list_runtimes(agent: AgentClient) -> tuple[Sequence[RuntimeView], Sequence[s
 
 
 def _differences(lists: Iterable[Mapping[Hashable, Any]]) -> Watch:
-    """The agent sends whole lists; only what differs from the one before is shown."""
+    """Convert a stream of whole lists to changes: yields only the differences to the list before."""
     before: Mapping[Hashable, Any] = {}
     for present in lists:
         for key, item in present.items():
@@ -98,7 +98,7 @@ def _watch_images(agent: AgentClient) -> Watch:
 
 
 def _image_lists(agent: AgentClient) -> Iterator[Mapping[Hashable, ImageView]]:
-    """Images by store and id; those of a store that does not answer stay as they were seen last."""
+    """Yield images by store and id; those of a store that does not answer stay as last seen."""
     before: dict[Hashable, ImageView] = {}
     for line in agent.lines("GET", "/v1/images", {"watch": True}):
         listing = msgspec.json.decode(line.object, type=ImageListing)
@@ -193,7 +193,7 @@ _BY_WORD: Final = {word: kind for kind in KINDS for word in (kind.singular, kind
 
 
 def kind_of(word: str) -> ObjectKind:
-    """The kind by any of its names. Raises UsageError with a suggestion."""
+    """Find a kind by any of its names. Raises UsageError with a suggestion."""
     kind = _BY_WORD.get(word.lower())
     if kind is None:
         known = ", ".join(kind.plural for kind in KINDS)

@@ -1,4 +1,4 @@
-"""Several logs as one stream, and lines that tell where they come from."""
+"""Merges several logs into one stream, with lines that name their origin."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ Log = Callable[[], Iterator[bytes]]
 
 
 def with_prefix(prefix: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Whole lines, each behind `prefix`; a last line without its end is given as it is."""
+    """Yield whole lines, each with `prefix` before it; an incomplete last line is passed on as it is."""
     for line in whole_lines(pieces):
         yield prefix.encode() + line
 
 
 def whole_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The same bytes, cut behind each line feed."""
+    """Yield the same bytes, split after each line feed."""
     rest = b""
     for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")
@@ -27,9 +27,9 @@ def whole_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def merge(logs: Sequence[Log], *, at_once: bool) -> Iterator[bytes]:
-    """The logs one after the other, or line by line as they come.
+    """Yield the logs one after the other or, `at_once`, line by line as they arrive.
 
-    The first error of any of them is raised. `at_once` uses a daemon thread for each log but a single one.
+    The first error of any of them is raised. `at_once` uses a daemon thread for each log if there are several.
     """
     if not at_once or len(logs) == 1:
         for log in logs:

@@ -1,4 +1,4 @@
-"""Pictures go to a file, or to standard output for ``-``."""
+"""Writes pictures to a file, or to standard output for ``-``."""
 
 from __future__ import annotations
 

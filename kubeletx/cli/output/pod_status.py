@@ -1,8 +1,8 @@
-"""READY, STATUS and RESTARTS of a pod, computed as kubectl's table does.
+"""READY, STATUS and RESTARTS of a pod, computed as in kubectl's table.
 
-The phase says too little: the column shows the reason of the pod, else what the first unfinished init
-container is doing, else the reason of a waiting or ended container. Source: kubernetes,
-pkg/printers/internalversion/printers.go (printPod).
+The phase is not precise enough: the column shows the reason of the pod, else the state of the first unfinished init
+container, else the reason of a waiting or ended container. Source: kubernetes, pkg/printers/internalversion/printers.go
+(printPod).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kubeletx.server.views import ORPHANED
 from .ages import human_duration
 
 RUNTIME_UNREACHABLE = "RuntimeUnreachable"
-"""STATUS of a pod whose runtime does not answer; the other columns show what was known last."""
+"""STATUS of a pod whose runtime does not answer; the other columns show the last known values."""
 
 _POWERS = {"paused": "Paused", "suspended": "Suspended", "shutdown": "Shutdown", "crashed": "Crashed"}
 
@@ -137,7 +137,7 @@ def _restarts(count: _Count, now: datetime) -> str:
 
 
 def _machine(pod: Pod, now: datetime) -> PodSummary:
-    """Summarise a virtual machine as the pod's one container; a requested power state is its status."""
+    """Columns of a virtual machine, as the pod's one container; a requested power state is its status."""
     status = pod.status.virtual_machine_status
     reason, count = _regular(pod, _first(pod), _Count())
     if status is None:

@@ -45,12 +45,12 @@ class ObjectTable:
 
 
 def to_json(value: Any) -> str:
-    """Indented JSON."""
+    """Format as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(value), indent=4).decode()
 
 
 def to_yaml(value: Any) -> str:
-    """YAML with sorted keys, as kubectl prints it."""
+    """Format as YAML with sorted keys, as kubectl prints it."""
     import yaml
 
     plain = msgspec.json.decode(msgspec.json.encode(value))
@@ -62,7 +62,7 @@ def to_yaml(value: Any) -> str:
 
 
 def _represent_text(dumper: Any, text: str) -> Any:
-    """Several lines as a block, as kubectl has them."""
+    """Represent a text of several lines as a block, as kubectl does."""
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 
@@ -74,7 +74,7 @@ def print_object(value: Any, output: str) -> None:
 def print_list(
     found: Any, output: str | None, kind: str, columns: Sequence[Column], rows: Sequence[Sequence[str]]
 ) -> None:
-    """A list as a table, as ``KIND/NAME`` lines by the first cells, or `found` itself as JSON or YAML."""
+    """Print a list as a table, as ``KIND/NAME`` lines from the first cells, or `found` itself as JSON or YAML."""
     if output == "name":
         lines = [f"{kind}/{row[0]}" for row in rows]
     elif output is not None:

@@ -21,7 +21,7 @@ _ERASE = "\r\x1b[K"
 
 
 class ProgressLine:
-    """Context manager. The line is cut to the width of the terminal, so that it never wraps."""
+    """A progress line, as a context manager. It is cut to the width of the terminal, so that it never wraps."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class ProgressLine:
         self._out.flush()
 
     def show(self, text: str, done_bytes: int, total_bytes: int | None) -> None:
-        """Draw the line again, at most ten times a second. `total_bytes` None: not known."""
+        """Draw the line again, at most ten times a second. `total_bytes` None: unknown."""
         now = self._now()
         if now - self._drawn_at < REDRAW_SECONDS:
             return

@@ -1,4 +1,4 @@
-"""A light Kubernetes client: typed requests, errors of `kubeletx.api`, and lists that follow their watch."""
+"""A light Kubernetes client: typed requests, errors of `kubeletx.api`, and lists that are kept current by a watch."""
 
 from .access import ClusterAccess, load_kubeconfig
 from .errors import BudgetExceeded, Expired, TooManyRequests

@@ -1,7 +1,7 @@
-"""`ClusterAccess`: the API server's address and our identity there, read from a kubeconfig.
+"""`ClusterAccess`: the API server's address and the client's identity, read from a kubeconfig.
 
-Source: client-go, tools/clientcmd/api/v1. Paths in the file are relative to it. The current context decides;
-a file with one cluster and one user needs no context. Unsupported settings are refused by name.
+Source: client-go, tools/clientcmd/api/v1. Paths in the file are relative to it. The current context decides; a file
+with one cluster and one user needs no context. Unsupported settings are refused by name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _EXTENSION = "client.authentication.k8s.io/exec"
 class ExecCredential(msgspec.Struct, frozen=True, kw_only=True):
     """A program that prints credentials. Source: client.authentication.k8s.io/v1 ExecConfig.
 
-    `is_told_cluster` (provideClusterInfo): pass the cluster and `cluster_config` in KUBERNETES_EXEC_INFO; None without config.
+    `is_told_cluster` (provideClusterInfo): pass the cluster and `cluster_config` in KUBERNETES_EXEC_INFO; None without
+    config.
     """
 
     command: str
@@ -41,10 +42,10 @@ class ExecCredential(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """`server`: URL without a slash at its end. Of what comes as file or as data at most one is set.
+    """Access to an API server. `server`: URL without a trailing slash.
 
-    `ca`: None: the system's authorities. `token_file` is read again as it changes; so are the files of the client's
-    certificate. The representation shows no secret.
+    Of values given as file or as data at most one is set. `ca` None: the system's CAs. `token_file` is read again when
+    it changes; so are the files of the client's certificate. The repr shows no secret.
     """
 
     server: str
@@ -64,7 +65,7 @@ class ClusterAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_kubeconfig(path: Path) -> ClusterAccess:
-    """Raises InvalidConfig, naming the file and what is wrong in it."""
+    """Read a kubeconfig. Raises InvalidConfig naming the file and the invalid part."""
     try:
         documents = parse_documents(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -79,7 +80,7 @@ def load_kubeconfig(path: Path) -> ClusterAccess:
 
 
 class _Reader:
-    """One file."""
+    """Reads one kubeconfig file."""
 
     def __init__(self, path: Path, document: dict[str, Any]) -> None:
         self._path = path
@@ -180,7 +181,7 @@ class _Reader:
         return token
 
     def _material(self, table: dict[str, Any], key: str, where: str) -> Path | bytes | None:
-        """A PEM text from `KEY-data`, or the path of its file. The data win, as in client-go."""
+        """A PEM text from `KEY-data`, or the path of its file; the data take precedence, as in client-go."""
         data = self._text(table, f"{key}-data", f"{where}.{key}-data")
         if data:
             try:
@@ -242,7 +243,7 @@ def _extension(found: Any) -> Any:
 
 
 def is_token(text: str) -> bool:
-    """Return True if a header may hold the text: one line of ASCII."""
+    """Return True if the text can be sent in a header: one line of ASCII."""
     return text.isascii() and text.isprintable()
 
 

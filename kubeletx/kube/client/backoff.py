@@ -1,4 +1,4 @@
-"""Back-off after failures of an API server: with jitter, forgotten after two quiet minutes.
+"""Back-off after failures of an API server: with jitter, reset after two quiet minutes.
 
 Source: client-go, tools/cache/reflector.go (0.8 s, doubled to 30 s, jitter of the same length again).
 """

@@ -1,11 +1,11 @@
-"""Less memory for connections that are silent most of the time.
+"""Smaller buffers for TLS connections that are silent most of the time.
 
-asyncio gives each TLS connection a read buffer of 256 KiB (CPython 3.11 to 3.13, asyncio.sslproto), filled
-with zeros and so resident. A node watches each object of its pods separately, hundreds perhaps, each on
-its own connection; an event has a few kilobytes. One TLS record has at most 16 KiB.
+asyncio gives each TLS connection a read buffer of 256 KiB (CPython 3.11 to 3.13, asyncio.sslproto), filled with zeros
+and so resident. A node watches each object of its pods separately, hundreds perhaps, each on its own connection; an
+event has a few kilobytes. One TLS record has at most 16 KiB.
 
-The kubelet API's server pays more: every silent connection to it takes as much. And large
-buffers are slow: OpenSSL returns one record at a time, and CPython allocates a whole buffer for each.
+The kubelet API's server pays more: every silent connection to it takes as much. And large buffers are slow: OpenSSL
+returns one record at a time, and CPython allocates a whole buffer for each.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ READ_BYTES: Final = 20 * 1024
 
 
 def begin_small() -> None:
-    """From now on TLS connections of this process begin with small buffers. For programs, at their start."""
+    """Make new TLS connections of this process begin with small buffers. For programs, at their start."""
     sslproto.SSLProtocol.max_size = READ_BYTES
 
 
 def shrink(transport: asyncio.BaseTransport | None) -> bool:
-    """Shrink the connection's read buffer; False if the transport's buffer is of an unknown type and was left unchanged.
+    """Shrink the connection's read buffer; False if the transport's buffer is of an unknown type.
 
     Call it between reads: from a task, never from the transport's own callbacks.
     """

@@ -1,4 +1,4 @@
-"""`Connections`: what all requests to one API server share: credentials, kept connections, and whether it answers."""
+"""`Connections`: state that all requests to one API server share: credentials, open connections, reachability."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 CONNECT_SECONDS = 10.0
 _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 20, 5, 3
-"""A peer that went away without a word is noticed after 35 seconds of silence."""
+"""TCP keep-alive: a peer that vanished silently is detected after 35 seconds."""
 
 
 class Reach:
@@ -31,7 +31,7 @@ class Reach:
 
     def __init__(self) -> None:
         self.back = asyncio.Event()
-        """Set once, when a server that was lost answers again; the next loss has another."""
+        """Set once when a lost server answers again; the next loss has a new event."""
         self.problem = ""
         """Reason the server does not answer; empty while it does."""
         self._lost_at = float("-inf")
@@ -42,12 +42,12 @@ class Reach:
     def note_answer(
         self, problem: str, server: str, *, began: float | None = None, is_hang_up: bool = False
     ) -> None:
-        """One line when the server is lost, one when it is there again.
+        """Note the result of a request; one log line when the server is lost, one when it answers again.
 
-        `began`: when the request was sent (``time.perf_counter``). An answer to a request from before the loss does not end
-        it, and a request that fails begins none if one that was sent after it was answered.
-        `is_hang_up`: the server closed the connection; it is lost if it does not answer a request that is sent after that
-        either, since one that shuts down closes some connections and still answers on others.
+        `began`: when the request was sent (``time.perf_counter``). An answer to a request from before the loss does not
+        end it, and a failed request begins none if a later one was answered. `is_hang_up`: the server closed the
+        connection; it is lost only if a request sent after that fails too, since a server that shuts down closes some
+        connections and still answers on others.
         """
         now = time.perf_counter()
         began = now if began is None else began
@@ -72,7 +72,7 @@ class Reach:
 
 
 class Connections:
-    """Made in the event loop that it is used in; `close` at the end."""
+    """Make it in the event loop that uses it; call `close` at the end."""
 
     def __init__(
         self,
@@ -93,13 +93,13 @@ class Connections:
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """Close them all."""
+        """Close all connections."""
         session, self._session = self._session, None  # who asks meanwhile gets a new one
         if session is not None:
             await session.close()
 
     async def give_up(self) -> None:
-        """Close them all, and end every stream."""
+        """Close all connections, and end every stream."""
         log.info("Closed all connections to the API server", server=self.access.server)
         now = asyncio.get_running_loop().time()
         for one in self.streams:  # aiohttp does not wake the reader of a body when its session is closed
@@ -114,7 +114,7 @@ class Connections:
 
     @property
     def back(self) -> asyncio.Event:
-        """Set once, when a server that was lost answers again; the next loss has another."""
+        """Set once when a lost server answers again; the next loss has a new event."""
         return self.reach.back
 
     def note_answer(self, problem: str, *, began: float | None = None, is_hang_up: bool = False) -> None:
@@ -122,7 +122,7 @@ class Connections:
         self.reach.note_answer(problem, self.access.server, began=began, is_hang_up=is_hang_up)
 
     def session(self) -> aiohttp.ClientSession:
-        """The pool; made when it is first needed."""
+        """The connection pool, made at the first use."""
         import aiohttp
 
         if self._session is None or self._session.closed:
@@ -140,7 +140,7 @@ class Connections:
 
 
 def _socket(info: Any) -> socket.socket:
-    """With keep-alive: a watch may be silent for minutes, and so may a peer that is gone."""
+    """Make a socket with keep-alive: a watch may be silent for minutes, and so may a vanished peer."""
     family, kind, protocol, _, _ = info
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

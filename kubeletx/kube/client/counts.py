@@ -15,7 +15,7 @@ NO_ANSWER = "<error>"
 
 
 class RequestCounts:
-    """Histograms are by host and method."""
+    """Counts and histograms by host and method."""
 
     __slots__ = ("answers", "durations", "request_sizes", "response_sizes", "throttled")
 
@@ -23,14 +23,14 @@ class RequestCounts:
         self.answers: Counter[tuple[str, str, str]] = Counter()
         """Answers by status code, host and method; code `NO_ANSWER` without one."""
         self.durations = LabelledDurations(LATENCY)
-        """Until the head of the answer was there."""
+        """Durations until the head of the answer."""
         self.throttled = LabelledDurations(LATENCY)
-        """Waits for the client's own limit."""
+        """Waits for the client's own rate limit."""
         self.request_sizes = LabelledDurations(SIZES)
         self.response_sizes = LabelledDurations(SIZES)
-        """In bytes; bodies of watches are in neither."""
+        """Sizes in bytes, except bodies of watches."""
 
     def answered(self, host: str, method: str, code: str, seconds: float) -> None:
-        """A request came to its answer, or to none."""
+        """Count a request that got its answer, or none."""
         self.answers[code, host, method] += 1
         self.durations.add(seconds, host, method)

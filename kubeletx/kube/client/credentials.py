@@ -1,9 +1,9 @@
 """Credentials of requests: a TLS context and a bearer token, from the current files and programs.
 
-Certificates and tokens are replaced while the agent runs (rotation, projected tokens), so files are checked again
-every few seconds and after a refusal. A new certificate makes a new TLS context, and with it new connections; those
-connections continue. Missing, empty or half-written files change nothing: the last read content may still be valid.
-Keys given as data reach OpenSSL through a file in memory, never on disk.
+Certificates and tokens are replaced while the agent runs (rotation, projected tokens), so files are checked again every
+few seconds and after a refusal. A new certificate makes a new TLS context, and with it new connections; open ones
+continue. Missing, empty or half-written files change nothing: the last read content may still be valid. Keys given as
+data reach OpenSSL through a file in memory, never on disk.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def _cluster(access: ClusterAccess, program: ExecCredential) -> dict[str, object
 def make_context(
     access: ClusterAccess, certificate: Path | bytes | None, key: Path | bytes | None
 ) -> ssl.SSLContext:
-    """A client's context. Raises InvalidConfig for files that OpenSSL refuses."""
+    """Make a client's TLS context. Raises InvalidConfig for files that OpenSSL refuses."""
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])

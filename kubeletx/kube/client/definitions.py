@@ -23,10 +23,10 @@ _FIRST_SECONDS, _CAP_SECONDS = 0.05, 2.0
 async def install_definition(
     client: KubeClient, manifest: Mapping[str, Any], *, clock: Clock
 ) -> CustomResourceDefinition:
-    """Create the definition or bring it up to date, then wait until its resource is served.
+    """Create or update the definition, then wait until its resource is served.
 
-    May be called by several clients at once and again at each start. Fields of the spec that `manifest` lacks are left as
-    they are. Raises Conflict if the names are taken by another definition. The caller sets the deadline.
+    May be called by several clients at once and again at each start. Fields of the spec that `manifest` lacks are left
+    unchanged. Raises Conflict if the names are taken by another definition. The caller sets the deadline.
     """
     found = await _written(client, manifest)
     path = CUSTOM_RESOURCE_DEFINITIONS.path(name=found.metadata.name)

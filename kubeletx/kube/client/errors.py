@@ -1,4 +1,4 @@
-"""Answers of the API server that are no success, as errors of `kubeletx.api`.
+"""Translates error answers of the API server.
 
 Source: meta/v1 Status and its reasons; apimachinery, pkg/api/errors.
 
@@ -41,7 +41,7 @@ class Expired(Conflict):
 
 
 class BrokenOff(Unavailable):
-    """The answer began and did not come to its end."""
+    """The answer began and was cut off."""
 
 
 class TooManyRequests(Unavailable):
@@ -50,16 +50,16 @@ class TooManyRequests(Unavailable):
     def __init__(
         self, message: str, *, retry_after_seconds: float = 1.0, reason: str = "TooManyRequests"
     ) -> None:
-        """`retry_after_seconds`: how long it wants to be left alone."""
+        """`retry_after_seconds`: the wait that the server asks for."""
         super().__init__(message, reason=reason)
         self.retry_after_seconds = retry_after_seconds
 
 
 class BudgetExceeded(Unavailable):
-    """A PodDisruptionBudget does not allow the eviction now: the server itself is well.
+    """A PodDisruptionBudget forbids the eviction now; the server itself is available.
 
-    Source: policy/v1, DisruptionBudgetCause. The API server sets Retry-After only while the budget's status is outdated, so
-    the cause decides and not the header.
+    Source: policy/v1, DisruptionBudgetCause. The API server sets Retry-After only while the budget's status is
+    outdated, so the cause decides and not the header.
     """
 
     def __init__(self, message: str, *, retry_after_seconds: float = 0.0) -> None:
@@ -74,7 +74,7 @@ def least_seconds(error: Exception) -> float:
 
 
 def parse_status(body: bytes) -> Status:
-    """A Status; a body that is none (a proxy's page, say) becomes its message."""
+    """Decode a Status; any other body (a proxy's page, say) becomes its message."""
     try:
         found = msgspec.json.decode(body, type=Status)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -85,7 +85,7 @@ def parse_status(body: bytes) -> Status:
 
 
 def error_of(code: int, status: Status, what: str, *, retry_after: str = "") -> KubeletxError:
-    """`what`: method and path, for the message. `retry_after`: the header of that name."""
+    """The error for a status code. `what`: method and path, for the message. `retry_after`: the header of that name."""
     text = f"{what}: {status.message or status.reason or 'no reason given'} ({code})"
     details = status.details or StatusDetails()
     if any(cause.reason == _TOO_LARGE for cause in details.causes):

@@ -24,11 +24,11 @@ async def evict_pod(
     resource_version: str = "",
     grace_seconds: int | None = None,
 ) -> None:
-    """Ask for the pod's deletion if its disruption budget allows it; return once it is marked.
+    """Evict the pod if its disruption budget allows it; returns once it is marked for deletion.
 
-    `uid`, `resource_version`: evict only this pod or this version of it, else raise Conflict. `grace_seconds` None: the pod's
-    own. Raises NotFound for a pod that is gone, BudgetExceeded while a budget forbids it, TooManyRequests when the server
-    is overloaded, and Unavailable when two budgets cover the pod, which API servers do not support.
+    `uid`, `resource_version`: evict only this pod or this version of it, else raise Conflict. `grace_seconds` None: the
+    pod's own. Raises NotFound for a pod that is gone, BudgetExceeded while a budget forbids it, TooManyRequests when
+    the server is overloaded, and Unavailable when two budgets cover the pod, which API servers do not support.
     """
     options: dict[str, Any] = {}
     if grace_seconds is not None:

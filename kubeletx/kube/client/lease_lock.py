@@ -82,10 +82,11 @@ class LockLost(Conflict):
 
 
 class LockTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """Times of a lock. `duration_seconds`: others wait as long after the last renewal. `renew_seconds`: the holder gives up
-    after as long without a renewal. `retry_seconds`: time between two attempts, with up to a fifth on top.
+    """Times of a lock.
 
-    Raises InvalidConfig unless duration_seconds > renew_seconds > 1.2 * retry_seconds > 0. Defaults are client-go's.
+    `duration_seconds`: others wait this long after the last renewal. `renew_seconds`: the holder gives up after this
+    long without a renewal. `retry_seconds`: time between two attempts, plus up to a fifth. Raises InvalidConfig unless
+    duration_seconds > renew_seconds > 1.2 * retry_seconds > 0. Defaults are client-go's.
     """
 
     duration_seconds: int = 15
@@ -138,9 +139,9 @@ class LeaseLock:
         self.identity = identity
         self._held: _Held | None = None
         self._lease: Lease | None = None
-        """The Lease as this candidate wrote it last; None: read it before the next write."""
+        """The Lease as this candidate last wrote it; None: read it before the next write."""
         self._seen: tuple[LeaseSpec, float] | None = None
-        """The spec that was read last and the monotonic time at which it was first seen."""
+        """The last read spec and the monotonic time at which it was first seen."""
         self._problem = ""
 
     @property
@@ -153,7 +154,7 @@ class LeaseLock:
 
     @property
     def holder(self) -> str:
-        """The identity that the Lease named when it was read last; empty: none."""
+        """The identity in the Lease when it was last read; empty if none."""
         if self.is_held:
             return self.identity
         return (self._seen[0].holder_identity or "") if self._seen is not None else ""
@@ -193,9 +194,9 @@ class LeaseLock:
             await self._clock.sleep(wait)
 
     async def try_acquire(self) -> bool:
-        """Take the lock if it is free or over. False: another candidate has it, or was faster.
+        """Take the lock if it is free or expired. False: another candidate has it, or was faster.
 
-        Raises what the API server or the way to it says; then the lock may name this candidate, but is not held.
+        Raises the API server's or connection's error; the lock may then name this candidate, but is not held.
         """
         sent = self._now()
         lease = await self._find()
@@ -216,7 +217,7 @@ class LeaseLock:
         return True
 
     async def renew(self) -> None:
-        """Renew once. Raises LockLost when the lock is lost, and what the API server or the way to it says."""
+        """Renew once. Raises LockLost when the lock is lost, and the API server's or connection's error."""
         self._check()
         try:
             await self._replace()
@@ -227,7 +228,7 @@ class LeaseLock:
             await self._replace()
 
     async def release(self) -> None:
-        """Give the lock up, so that another candidate need not wait. Does nothing if it was not held; errors are logged."""
+        """Release the lock, so that another candidate need not wait. Does nothing if it is not held; errors are logged."""
         held, self._held = self._held, None
         if held is None:
             return
@@ -241,7 +242,7 @@ class LeaseLock:
     # --- inside ---
 
     async def _keep(self) -> None:
-        """Renew until the lock is lost, which raises LockLost."""
+        """Renew until the lock is lost; then raises LockLost."""
         while True:
             await self._clock.sleep(min(self._pause(), self._left()))
             try:
@@ -351,7 +352,7 @@ class LeaseLock:
 
 
 async def _end(task: asyncio.Future[Any]) -> None:
-    """Cancel the task if it still runs, and wait for its end."""
+    """Cancel the task if it still runs, and wait until it has ended."""
     if not task.done():
         task.cancel()
         await asyncio.wait({task})

@@ -42,7 +42,7 @@ async def list_pages(
 ) -> AsyncIterator[L]:
     """Yield the pages of one consistent list, at least one.
 
-    Raises Expired if the server has forgotten the list's version before its last page: list again.
+    Raises Expired if the server drops the list's version before its last page: list again.
     """
     query = {**selectors(label_selector, field_selector), "limit": str(page_items)}
     token = ""

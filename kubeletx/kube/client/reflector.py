@@ -49,22 +49,22 @@ PAGE = 500
 DECODE_BATCH = 50
 """Number of objects decoded before other tasks run."""
 WATCH_SECONDS = (300, 600)
-"""The server ends a watch after a time drawn from here, so that nodes do not come back all at once."""
+"""Range of the watch timeout, drawn at random, so that nodes do not reconnect all at once."""
 SHORT_SECONDS = 1.0
 LATE_SECONDS = 30.0
 """Grace after the watch timeout before the connection counts as dead."""
 SILENT_SECONDS = 200.0
-"""A server that sent bookmarks, one a minute (apiserver, storage/cacher), and says nothing for so long has gone."""
+"""Silence after which a server that sends bookmarks (one a minute; apiserver, storage/cacher) counts as gone."""
 LIST_SECONDS = 300.0
 """Deadline of one LIST request."""
 MAX_LINE_BYTES = 32 << 20
 
 
 class ReflectorSink(Protocol[T_contra]):
-    """All calls are synchronous, quick, and made from the event loop."""
+    """Receiver of a reflector's changes. All calls are synchronous, quick, and made from the event loop."""
 
     def replace(self, items: Sequence[T_contra], unreadable: Sequence[ObjectMeta]) -> None:
-        """These and no others are there now. `unreadable`: there too, but in a form that cannot be decoded."""
+        """Replace all objects by these. `unreadable`: objects that exist too, but cannot be decoded."""
         ...
 
     def put(self, item: T_contra) -> None:
@@ -92,7 +92,7 @@ class _Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Identity(ApiStruct, frozen=True, kw_only=True):
-    """The part of ObjectMeta that says which object it is; the rest may be what cannot be decoded."""
+    """The part of ObjectMeta that identifies the object; other fields may be the undecodable ones."""
 
     name: str = ""
     namespace: str = ""
@@ -105,7 +105,7 @@ class _Bare(ApiStruct, frozen=True, kw_only=True):
 
 
 class Reflector(Generic[T]):
-    """`run` is its one task. `synced` is set after the first whole list."""
+    """Keeps the objects of one query current. `run` is its only task; `synced` is set after the first whole list."""
 
     def __init__(  # noqa: PLR0913 - selectors of a list, by keyword
         self,
@@ -121,9 +121,11 @@ class Reflector(Generic[T]):
         turns: asyncio.Semaphore | None = None,
         draw: random.Random | None = None,
     ) -> None:
-        """`namespace` empty: of all. `field_selector`: such as ``spec.nodeName=one``; `label_selector`: ``app=web``.
+        """`namespace` empty: all namespaces.
 
-        `turns`: how many of those that share it may list at once, for hundreds that begin together.
+        `field_selector`: such as ``spec.nodeName=one``; `label_selector`: ``app=web``.
+
+        `turns`: limits how many reflectors that share it list at once, for hundreds that start together.
         """
         self._client = client
         self._path = resource.path(namespace)
@@ -148,7 +150,7 @@ class Reflector(Generic[T]):
         return self._problem
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """List and watch until cancelled."""
         wanted = "0"  # whatever the server has at hand; later never older than what was seen
         while True:
             try:
@@ -177,7 +179,7 @@ class Reflector(Generic[T]):
     # --- list ---
 
     async def _list(self, version: str) -> None:
-        """Give the sink the whole set. `version` empty: the newest; "0": any; else one not older."""
+        """Pass the whole set to the sink. `version` empty: the newest; "0": any; else one not older."""
         async with self._turns:
             try:
                 items, unreadable, found = await self._pages(version, paged=not version)
@@ -213,7 +215,7 @@ class Reflector(Generic[T]):
             params = {**self._query, "limit": str(PAGE), "continue": page.metadata.continue_}
 
     def _check(self, page: _Page) -> None:
-        """Raise Unavailable for JSON that is no list: its missing objects would look like deleted ones."""
+        """Raise Unavailable for JSON that is not a list: its missing objects would look like deleted ones."""
         if not page.kind.endswith("List") or not page.metadata.resource_version:
             found = f"kind {page.kind!r}, resourceVersion {page.metadata.resource_version!r}"
             raise Unavailable(f"{self._path}: the answer is no list of {self._what}: {found}")
@@ -221,7 +223,7 @@ class Reflector(Generic[T]):
     # --- watch ---
 
     async def _watch(self) -> None:
-        """One watch, to its end. Raises what made it fail."""
+        """Run one watch to its end. Raises its error."""
         seconds = self._random.randint(*WATCH_SECONDS)
         params = {
             **self._query,
@@ -281,7 +283,7 @@ class Reflector(Generic[T]):
         self._version = version or self._version
 
     def _spoiled(self, raw: msgspec.Raw, error: Exception) -> ObjectMeta:
-        """Name the object to the sink. Raises Unavailable when not even its name can be read."""
+        """Report an undecodable object to the sink. Raises Unavailable if not even its name can be read."""
         try:
             found = msgspec.json.decode(raw, type=_Bare).metadata
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -303,7 +305,7 @@ class Reflector(Generic[T]):
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Whole lines; what stands behind the last line's end is dropped."""
+    """Yield whole lines; bytes after the last line feed are dropped."""
     rest = bytearray()
     async for chunk in chunks:
         rest += chunk

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 REQUEST_SECONDS = 30.0
 _NOBODY_BEHIND = frozenset({502, 503, 504})
-"""Codes of a load balancer without a live server: they do not count as an answer of the server."""
+"""Status codes of a load balancer without a live server: they do not count as an answer of the server."""
 
 Throttle = Callable[[], Awaitable[None]]
 
@@ -47,7 +47,7 @@ class Patch(enum.Enum):
 
 
 class KubeClient:
-    """Made in the event loop that it is used in; `close` at the end."""
+    """Requests to one API server. Make it in the event loop that uses it; call `close` at the end."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class KubeClient:
         counts: RequestCounts | None = None,
         reach: Reach | None = None,
     ) -> None:
-        """`throttle`: awaited before each request but watches; None: no limit.
+        """`throttle`: awaited before each request except watches; None: no limit.
 
         `counts`: shared with other clients. `reach`: shared with other clients of this server.
         """
@@ -79,7 +79,7 @@ class KubeClient:
 
     @property
     def counts(self) -> RequestCounts:
-        """Counts of all clients that share them."""
+        """Counts of all clients that share this object."""
         return self._connections.counts
 
     @property
@@ -88,22 +88,22 @@ class KubeClient:
         return self._connections.reach
 
     def lane(self, throttle: Throttle | None) -> KubeClient:
-        """A client on the same connections with a limit of its own, so that its requests do not wait for others.
+        """A client on the same connections with its own rate limit, so that its requests do not wait for others.
 
-        Only the first one is closed.
+        Close only the first client.
         """
         beside = copy.copy(self)
         beside._throttle = throttle
         return beside
 
     async def close(self) -> None:
-        """Close all connections; streams that are open end."""
+        """Close all connections; open streams end."""
         await self._connections.close()
 
     async def reconnect(self) -> None:
-        """Close all connections, so that the next request makes a new one: for a peer that says nothing and stays.
+        """Close all connections, so that the next request makes a new one: for a peer that stays silent.
 
-        Streams that are open end with Unavailable; requests under way do so too, or at their deadlines.
+        Open streams end with Unavailable; so do requests in progress, or at their deadlines.
         """
         await self._connections.give_up()
 
@@ -122,19 +122,19 @@ class KubeClient:
             await asyncio.gather(*waits, return_exceptions=True)
 
     async def get(self, path: str, type_: type[T], *, params: Mapping[str, str] | None = None) -> T:
-        """One object or list. Raises NotFound, PermissionDenied, Unavailable, TimedOut, Internal."""
+        """Read one object or list. Raises NotFound, PermissionDenied, Unavailable, TimedOut, Internal."""
         return decode(await self.request("GET", path, params=params), type_, path)
 
     async def create(self, path: str, value: Any, type_: type[T]) -> T:
-        """The object as the server made it. Raises AlreadyExists besides."""
+        """Create an object; returns it as the server stored it. Raises AlreadyExists too."""
         return decode(await self.request("POST", path, body=msgspec.json.encode(value)), type_, path)
 
     async def replace(self, path: str, value: Any, type_: type[T]) -> T:
-        """The object as it is now. Raises Conflict if it has another version than `value` says."""
+        """Replace an object; returns it as stored. Raises Conflict if it has another version than `value`."""
         return decode(await self.request("PUT", path, body=msgspec.json.encode(value)), type_, path)
 
     async def patch(self, path: str, value: Any, type_: type[T], *, kind: Patch = Patch.STRATEGIC) -> T:
-        """The object as it is now. Raises Conflict if `metadata.uid` of the patch is another's."""
+        """Patch an object; returns it as stored. Raises Conflict if `metadata.uid` of the patch is another object's."""
         body = msgspec.json.encode(value)
         return decode(await self.request("PATCH", path, body=body, content_type=kind.value), type_, path)
 
@@ -172,9 +172,10 @@ class KubeClient:
         seconds: float = REQUEST_SECONDS,
         longest_seconds: float = 0.0,
     ) -> bytes:
-        """The body of a success. `path` as `Resource.path` makes it.
+        """Make a request; returns the body of a success. `path`: from `Resource.path`.
 
-        `seconds`: for all of it; with `longest_seconds`, which is for all of it then, for each piece.
+        `seconds`: for the whole request; with `longest_seconds`, which then limits the whole, for each piece of the
+        body.
         """
         counts, host = self._connections.counts, self._connections.host
         if self._throttle is not None:
@@ -201,7 +202,7 @@ class KubeClient:
     async def stream(
         self, path: str, *, params: Mapping[str, str] | None = None
     ) -> AsyncIterator[aiohttp.StreamReader]:
-        """The body as it comes, without a deadline but for the first answer."""
+        """Open a stream; only the head of the answer has a deadline."""
         until_given_up = asyncio.timeout(None)
         try:
             async with (
@@ -291,7 +292,10 @@ class KubeClient:
 async def _piece_by_piece(
     response: aiohttp.ClientResponse, deadline: asyncio.Timeout, seconds: float, longest_seconds: float
 ) -> bytes:
-    """The body, of which each piece may take so long: a large list on a slow line is no server that hangs."""
+    """Read the body with a deadline of `seconds` for each piece.
+
+    A large list on a slow line is not a server that hangs.
+    """
     loop = asyncio.get_running_loop()
     pieces, end = [], loop.time() + longest_seconds
     async for piece in response.content.iter_any():
@@ -301,7 +305,7 @@ async def _piece_by_piece(
 
 
 def decode(body: bytes, type_: type[T], what: str) -> T:
-    """Raises Unavailable for an answer that is not the object (a proxy's page, a cut body)."""
+    """Decode an answer. Raises Unavailable if it is not the object (a proxy's page, a truncated body)."""
     try:
         return decode_object(body, msgspec.json.Decoder(type_))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -314,7 +318,7 @@ def preconditions(uid: str, resource_version: str) -> dict[str, str]:
 
 
 def words_of(error: Exception) -> str:
-    """A failed connection in one line."""
+    """Text of a connection error, in one line."""
     import aiohttp
 
     match error:

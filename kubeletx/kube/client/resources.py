@@ -8,7 +8,10 @@ import msgspec
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """`group` empty: the core group. `plural`: the lower-case name in paths, such as ``pods``."""
+    """One kind of API resource. `group` empty: the core group.
+
+    `plural`: the lower-case name in paths, such as ``pods``.
+    """
 
     group: str
     version: str

@@ -1,8 +1,7 @@
-"""The defaults that an API server would have filled in, for pods that never met one.
+"""The defaults that an API server sets, for pods that no API server has seen.
 
-`set_defaults` returns a completed copy; what is set already is kept, so applying it twice changes
-nothing. Source: kubernetes, pkg/apis/core/v1/defaults.go. The virtual machine's defaults are those of the
-multi-runtime design.
+`set_defaults` returns a completed copy; values that are set are kept, so applying it twice changes nothing. Source:
+kubernetes, pkg/apis/core/v1/defaults.go. The virtual machine's defaults are those of the multi-runtime design.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ def _pod_resources(spec: PodSpec) -> ResourceRequirements:
 
 
 def container_defaults(container: C, host_network: bool = False) -> C:
-    """The container with every default set; in the node's network its ports are the node's."""
+    """The container with every default set; with host network its ports are host ports."""
     return msgspec.structs.replace(
         container,
         image_pull_policy=container.image_pull_policy or pull_policy(container.image),

@@ -1,7 +1,7 @@
-"""Hashes that say whether a pod or container is still the one that was started.
+"""Hashes that show whether a pod or container is still the one that was started.
 
-They go into annotations and outlive the agent, so their input is the JSON form with sorted keys, which
-leaves out what equals its default: a later version that knows more fields gives the same hash.
+They go into annotations and outlive the agent, so their input is the JSON form with sorted keys, which leaves out
+values equal to their default: a later version with more fields computes the same hash.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _OURS = frozenset(
 
 
 def pod_hash(pod: Pod) -> str:
-    """Hash of what the pod's author wrote: name, namespace, labels, annotations and spec.
+    """Hash of the author's part of a pod: name, namespace, labels, annotations and spec.
 
-    The order of keys does not matter; annotations that the agent itself adds do not count.
+    The order of keys does not matter; annotations that the agent itself adds are left out.
     """
     metadata = pod.metadata
     return _digest(

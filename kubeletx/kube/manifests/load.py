@@ -29,12 +29,12 @@ _LISTS: Final = {"PodList": "Pod", "List": ""}
 _QUANTITY_MAPS: Final = frozenset({"limits", "requests", "overhead", "resourcesAllocated"})
 _QUANTITIES: Final = frozenset({"sizeLimit", "divisor"})
 _HALF_PAIR: Final = re.compile(r"\\u[dD][89a-fA-F]")
-"""An escape that may be half of a surrogate pair."""
+"""Matches an escape that may be half of a surrogate pair."""
 _STRING_MAPS: Final = frozenset({"labels", "annotations", "matchLabels", "nodeSelector"})
 
 
 class LoadedPod(NamedTuple):
-    """One pod of a manifest. `unknown`: paths of fields that a Pod does not have, see `unknown_fields`."""
+    """One pod of a manifest. `unknown`: paths of its unknown fields, see `unknown_fields`."""
 
     pod: Pod
     unknown: tuple[str, ...]
@@ -46,9 +46,9 @@ def load_pods(data: bytes, origin: str) -> list[Pod]:
 
 
 def load_manifest(data: bytes, origin: str) -> list[LoadedPod]:
-    """The pods of a manifest in their order; empty only for an empty list. No document at all is refused.
+    """The pods of a manifest, in order; empty only for an empty list. A text without any document is refused.
 
-    `origin`: file or URL, named in errors. Raises InvalidPod for the first thing that is wrong.
+    `origin`: file or URL, named in errors. Raises InvalidPod for the first mistake.
     """
     if len(data) > MAX_BYTES:
         raise too_large(origin, len(data))
@@ -62,7 +62,7 @@ def load_manifest(data: bytes, origin: str) -> list[LoadedPod]:
 
 
 def too_large(origin: str, size: int) -> InvalidPod:
-    """The error for a manifest of `size` bytes, for callers that look before they read."""
+    """Error for a manifest of `size` bytes, for callers that check before they read."""
     return InvalidPod(
         obj=origin,
         field="",
@@ -126,7 +126,7 @@ def _checked(documents: list[Any], text: str) -> list[Any]:
 
 
 def _refuse_half_pairs(value: Any, path: str) -> None:
-    """Raise _TextError for a string that UTF-8 cannot hold: it can be neither stored nor sent."""
+    """Raise _TextError for a string that is not valid UTF-8: it can be neither stored nor sent."""
     if isinstance(value, str) and not is_printable(value):
         where = f" in {path}" if path else ""
         raise _TextError(f"has half of a surrogate pair{where}, which is no character")
@@ -172,7 +172,7 @@ def _pods_of(document: Any, origin: str) -> list[LoadedPod]:
 
 
 def _identify(document: Any, origin: str, prefix: str, default: str = "") -> tuple[str, str]:
-    """Kind and name of a document; refuses what is no Pod and no list of them."""
+    """Kind and name of a document; raises for anything but a Pod or a list of Pods."""
     dot = f"{prefix}." if prefix else ""
     if not isinstance(document, dict):
         raise InvalidPod(
@@ -216,7 +216,7 @@ def describe(origin: str, name: str) -> str:
 
 
 def _tidy(mapping: dict[str, Any]) -> dict[str, Any]:
-    """A copy without nulls (null is "not given") and with quantities written as numbers made text."""
+    """A copy without nulls (null means "not given") and with quantities given as numbers converted to text."""
     tidied: dict[str, Any] = {}
     for key, value in mapping.items():
         if value is None:

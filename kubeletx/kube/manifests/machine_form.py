@@ -1,8 +1,8 @@
-"""One machine, two spellings: ``spec.virtualMachine``, or one container with ``kubeletx.io/vm-*`` annotations.
+"""The two forms of a machine: ``spec.virtualMachine``, or one container with ``kubeletx.io/vm-*`` annotations.
 
-The second is for API servers that prune fields they do not know. `machine_of` gives the same `VirtualMachine`
-for both. That a container is a machine is said by the annotation ``kubeletx.io/workload-type: vm``, or by the
-pod's runtime class; the second is known only with the runtime (`on_vm_runtime`).
+The second is for API servers that prune unknown fields. `machine_of` gives the same `VirtualMachine` for both. A
+container is a machine by the annotation ``kubeletx.io/workload-type: vm``, or by the pod's runtime class; the second is
+known only with the runtime (`on_vm_runtime`).
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ TWINS: Final = {
     names.VM_KEY_PAIR: "keyPairName",
     names.VM_CERTIFICATES: "trustedImageCertificate",
 }
-"""Annotation → the field of virtualMachine that says the same."""
+"""Annotation → the equivalent field of virtualMachine."""
 
 RESTARTS: Final = "RestartContainer"
-"""The policy of a resource that may change only with a restart, of containers and machines."""
+"""resizePolicy of a resource that may change only with a restart, of containers and machines."""
 
 POD_TWINS: Final = {names.VM_NICS: "nics", names.VM_VPC: "vpc"}
-"""Annotation → the field of spec that says the same."""
+"""Annotation → the equivalent field of spec."""
 
 HOST_SETTINGS: Final = frozenset(
     {*TWINS, *POD_TWINS, names.VM_META_DATA, names.VM_DISK_SIZE, names.VM_FIRMWARE, names.VM_MAX_CPUS}
     | {names.VM_MAX_MEMORY}
 )
-"""Annotations that the host reads itself; other ``kubeletx.io/vm-*`` ones are the runtime's settings."""
+"""Annotations that the host reads itself; other ``kubeletx.io/vm-*`` ones are settings of the runtime."""
 
 
 def says_machine(pod: Pod) -> bool:
-    """Return True if the pod's own spec or annotations make it a machine."""
+    """Return True if the pod's spec or annotations make it a machine."""
     return pod.spec.virtual_machine is not None or pod.metadata.annotations.get(names.WORKLOAD_TYPE) == VM
 
 
 def machine_of(pod: Pod, *, on_vm_runtime: bool = False) -> VirtualMachine | None:
-    """The pod's machine, whichever way it was written; None for a pod of containers."""
+    """The pod's machine, in either form; None for a pod of containers."""
     if pod.spec.virtual_machine is not None:
         return pod.spec.virtual_machine
     if len(pod.spec.containers) != 1 or not (on_vm_runtime or says_machine(pod)):
@@ -63,7 +63,7 @@ def machine_of(pod: Pod, *, on_vm_runtime: bool = False) -> VirtualMachine | Non
 
 
 def nics_of(pod: Pod) -> tuple[Nic, ...]:
-    """The pod's network interfaces, each with a name. Raises ValueError for an annotation that is no list."""
+    """The pod's network interfaces, each with a name. Raises ValueError for an annotation that is not a list."""
     given = pod.spec.nics
     text = pod.metadata.annotations.get(names.VM_NICS)
     if not given and text:
@@ -90,10 +90,10 @@ def power_of(pod: Pod) -> str:
 
 
 def as_containers(pod: Pod) -> Pod:
-    """The pod without any field that core/v1 does not have; annotations say what the fields said.
+    """The pod without fields that core/v1 does not have; annotations replace them.
 
-    A machine becomes one container with the name its unit has. What an annotation cannot say (resizePolicy and
-    resourcesAllocated of a machine) is left out.
+    A machine becomes one container with the name of its unit. Fields without an annotation (resizePolicy and
+    resourcesAllocated of a machine) are left out.
     """
     spec, notes = pod.spec, dict(pod.metadata.annotations)
     if spec.runtime_service_name:

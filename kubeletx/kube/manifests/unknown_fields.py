@@ -1,7 +1,7 @@
 """Fields of a manifest that its type does not have: misspelt, of another kind, or at the wrong level.
 
-They have no effect. The paths are those that kubectl shows, such as ``spec.containers[0].imagee``. What a cluster writes
-into every object (`managedFields`, `selfLink`) and the whole `status` are known without being read.
+They have no effect. The paths are those that kubectl shows, such as ``spec.containers[0].imagee``. Fields that a
+cluster writes to every object (`managedFields`, `selfLink`) and the whole `status` count as known.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from kubeletx.api.text import printable
 from ..types.meta import ObjectMeta
 
 MOST: Final = 20
-"""Fields that are named of one object."""
+"""Maximum of fields listed per object."""
 _LONGEST: Final = 200
 _UNREAD: Final[dict[type[msgspec.Struct], tuple[str, ...]]] = {ObjectMeta: ("managedFields", "selfLink")}
 
 
 def unknown_fields(document: Mapping[str, Any], kind: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Paths of the unknown fields of an object as it was written, at most `MOST`, in their order."""
+    """Paths of the unknown fields of an object as written, at most `MOST`, in order."""
     written = {key: value for key, value in document.items() if key != "status"}
     return tuple(islice(_below(written, kind, ""), MOST))
 
 
 def strict_error(fields: tuple[str, ...], kind: str = "Pod") -> str:
-    """The API server's words for an object that strict validation refuses."""
+    """The API server's message for an object that strict validation refuses."""
     named = ", ".join(unknown(field) for field in fields)
     return f'{kind} in version "v1" cannot be handled as a {kind}: strict decoding error: {named}'
 
 
 def unknown(field: str) -> str:
-    """The API server's words for one field."""
+    """The API server's message for one unknown field."""
     return f'unknown field "{field}"'
 
 
@@ -61,7 +61,7 @@ def _below(written: Mapping[str, Any], kind: type[msgspec.Struct], path: str) ->
 
 @functools.cache
 def _known(kind: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct] | None]:
-    """Field names of the type, each with its type if it holds an object or a list of objects."""
+    """Field names of the type → its type if it holds an object or a list of objects, else None."""
     fields = {field.encode_name: _struct_in(field.type) for field in msgspec.structs.fields(kind)}
     return fields | dict.fromkeys(_UNREAD.get(kind, ()))
 

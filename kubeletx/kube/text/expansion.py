@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 MAX_STRING_BYTES: Final = 32 * os.sysconf("SC_PAGE_SIZE")
-"""The longest argument or ``NAME=value``, with its final NUL, that a program is started with. Source: execve(2)."""
+"""Maximum bytes of an argument or ``NAME=value``, with its final NUL, in execve(2)."""
 
 MAX_TOTAL_BYTES: Final = 6 * 1024 * 1024
-"""The most that all arguments and variables of a program may have together, whatever its stack. Source: execve(2)."""
+"""Maximum bytes of all arguments and variables together, whatever the stack limit. Source: execve(2)."""
 
 MAX_PATH_BYTES: Final = 4095
-"""The longest path that the kernel takes. Source: limits.h, PATH_MAX."""
+"""Maximum bytes of a path. Source: limits.h, PATH_MAX."""
 
 _TOKEN: Final = re.compile(r"\$(?:\$|\(([^)]*)\))", re.DOTALL)
 _DOUBLED: Final = re.compile(r"\$\$")
@@ -65,7 +65,7 @@ def expand_strictly(text: str, values: Mapping[str, str], *, at_most: int = MAX_
 
 
 def least_size(text: str, sizes: Mapping[str, int]) -> int:
-    """Bytes that the expanded text has at least. `sizes`: of the values that are known; all others may be empty."""
+    """Minimum bytes of the expanded text. `sizes`: of known values; others may be empty."""
     return sum(
         size_of(literal) + (sizes.get(name, 0) if name is not None else 0)
         for literal, name, _ in _parts(text)
@@ -88,7 +88,7 @@ def _put_together(text: str, value_of: Callable[[str, str], str], at_most: int) 
 
 
 def _parts(text: str) -> Iterator[tuple[str, str | None, str]]:
-    """Literal text, then the name behind it and how the reference is written; None where no reference follows."""
+    """Yield (literal text, name of the reference after it, the reference as written); name None without a reference."""
     at = 0
     for match in _tokens(text):
         literal, name = text[at : match.start()], match[1] if match.lastindex else None
@@ -98,8 +98,10 @@ def _parts(text: str) -> Iterator[tuple[str, str | None, str]]:
 
 
 def _tokens(text: str) -> Iterator[re.Match[str]]:
-    """References and doubled dollar signs. No reference begins behind the last ``)``: looking for its end there
-    from each ``$(`` would take time that grows with the square of the text."""
+    """Yield references and doubled dollar signs.
+
+    The search ends at the last ``)``: looking for an end from each ``$(`` after it would take quadratic time.
+    """
     last = text.rfind(")") + 1
     yield from _TOKEN.finditer(text, 0, last)
     yield from _DOUBLED.finditer(text, last)

@@ -9,12 +9,11 @@ from typing import Final
 
 INT32_MAX: Final = 2**31 - 1
 _LONGEST: Final = 39
-"""Digits of 128 bits."""
+"""Digits of a number with 128 bits."""
 
 
 def whole_number(text: str | None, *, at_most: int | None = None) -> int | None:
-    """The number; None for what is not written in ASCII digits alone, has more than 39 of them or is beyond
-    `at_most`."""
+    """Parse a whole number; None unless it is ASCII digits only, at most 39 of them, and at most `at_most`."""
     if not text or len(text) > _LONGEST or not (text.isascii() and text.isdecimal()):
         return None
     number = int(text)

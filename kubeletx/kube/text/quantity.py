@@ -1,9 +1,9 @@
 """Exact arithmetic on Kubernetes quantities: ``500m``, ``1.5Gi``, ``1e3``.
 
-A quantity is a signed decimal number with a suffix: decimal (n u m k M G T P E), binary (Ki Mi Gi Ti Pi
-Ei) or a decimal exponent. It is kept as a whole number of nanos, so sums and comparisons are exact. What
-is finer than a nano is rounded away from zero, and what is beyond 2^63-1 stops there, as upstream does.
-Source: apimachinery, pkg/api/resource/quantity.go.
+A quantity is a signed decimal number with a suffix: decimal (n u m k M G T P E), binary (Ki Mi Gi Ti Pi Ei) or a
+decimal exponent. It is stored as a whole number of nanos, so sums and comparisons are exact. Smaller fractions are
+rounded away from zero, and values beyond 2^63-1 are limited to that, as upstream. Source: apimachinery,
+pkg/api/resource/quantity.go.
 
 Functions that take text are cached: a node sees the same few quantities again and again.
 """
@@ -30,7 +30,7 @@ _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 class Format(enum.Enum):
-    """Notation of a quantity, kept when it is written again."""
+    """Notation of a quantity, kept when it is formatted again."""
 
     DECIMAL = "decimal"
     BINARY = "binary"
@@ -68,7 +68,7 @@ class Quantity(msgspec.Struct, frozen=True, gc=False):
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Quantity:
-    """Read a quantity. Raises ValueError with the reason, worded to follow the found value."""
+    """Parse a quantity. Raises ValueError with a reason that can follow the found value."""
     match = _PATTERN.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None or not (match["whole"] or match["part"]):
         raise ValueError("is not a quantity")
@@ -87,12 +87,12 @@ def parse(text: str) -> Quantity:
 
 
 def to_millicores(text: str) -> int:
-    """CPU in thousandths of a core, rounded up."""
+    """CPU text to millicores, rounded up."""
     return parse(text).milli_value
 
 
 def to_bytes(text: str) -> int:
-    """Bytes (or any whole unit), rounded up."""
+    """Quantity text to bytes (or any whole unit), rounded up."""
     return parse(text).value
 
 
@@ -122,7 +122,7 @@ def _ceil_div(value: int, by: int) -> int:
 
 
 def _shift(number: int, power: int) -> int:
-    """number * 10^power, rounded up, without ever building a huge power of ten."""
+    """number * 10^power, rounded up, without building a huge power of ten."""
     if number == 0:
         return 0
     if power > 60:

@@ -1,4 +1,4 @@
-"""msgspec's conversion errors in an author's words: field path, found value, what to write instead."""
+"""Rewords msgspec's conversion errors for authors: field path, found value, what to write instead."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def explain(message: str, raw: Any) -> tuple[str, str, str]:
 
 
 def _follow(path: str, raw: Any, words: list[str]) -> tuple[str, Any]:
-    """Walk the path; a step that msgspec does not name (a map's entry) is found by its wrong type."""
+    """Follow the path in the raw value; a step that msgspec does not name (a map's entry) is found by its wrong type."""
     here, written = raw, ""
     for step in _STEP.finditer(path):
         if step["name"]:

@@ -1,9 +1,9 @@
-"""YAML in and out, as Kubernetes understands it and no further.
+"""YAML in and out, restricted to the syntax that Kubernetes accepts.
 
-Documents are built from the parser's events, not through PyYAML's constructors: no Python objects can be
-created, duplicate keys are refused, and aliases cannot blow up (each alias counts as many values as it
-expands to). Scalars follow the rules of Kubernetes' own reader: ``0644`` is octal, ``yes`` and ``on`` are
-true, but ``12:30`` and ``2024-01-01`` are strings. Merge keys (``<<``) work. Keys are always strings.
+Documents are built from the parser's events, not through PyYAML's constructors: no Python objects can be created,
+duplicate keys are refused, and aliases cannot exhaust memory (each alias counts as many values as it expands to).
+Scalars follow the rules of Kubernetes' own reader: ``0644`` is octal, ``yes`` and ``on`` are true, but ``12:30`` and
+``2024-01-01`` are strings. Merge keys (``<<``) work. Keys are always strings.
 
 The C parser is imported at the first use: command lines that read no manifest do not pay for it.
 """
@@ -35,7 +35,7 @@ _CONSTANTS: Final[dict[str, bool | None]] = {
     for spelled in (word, word.capitalize(), word.upper())
 } | {"": None, "~": None}
 _SHORT: Final = frozenset({"y", "Y", "n", "N"})
-"""Booleans to some readers, though not to this one."""
+"""Booleans in some YAML readers, though not in this one."""
 _NUMBER_STARTS: Final = frozenset("+-.0123456789")
 _INTEGER: Final = re.compile(
     r"(?P<sign>[-+]?)(?:0b(?P<bin>[01_]+)|0x(?P<hex>[0-9a-fA-F_]+)|0o?(?P<oct>[0-7_]+)|(?P<dec>0|[1-9][0-9_]*))",
@@ -46,7 +46,7 @@ _BASES: Final = {"bin": 2, "hex": 16, "oct": 8, "dec": 10}
 
 
 class YamlError(ValueError):
-    """Text that is not acceptable YAML. `line` counts from 1; 0 when it is not known."""
+    """Text that is not acceptable YAML. `line` counts from 1; 0 if unknown."""
 
     def __init__(self, problem: str, *, line: int = 0, fix: str = "correct the YAML") -> None:
         super().__init__(problem)
@@ -89,7 +89,7 @@ def dump_yaml(value: Any) -> str:
 
 @functools.cache
 def _dumper() -> Any:
-    """PyYAML's dumper, which also quotes strings that only Kubernetes' readers take for something else."""
+    """PyYAML's dumper, which also quotes strings that only Kubernetes' readers parse as another type."""
     import yaml
 
     class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
@@ -241,7 +241,7 @@ def _plain(text: str) -> Any:
 
 
 def integer(sign: str, digits: str, base: int, text: str) -> int | str:
-    """The number, or `text` itself if it is none or needs more than 64 bits (no API field has more)."""
+    """The number; `text` itself if it is none or needs more than 64 bits (no API field has more)."""
     if not digits or len(digits) > 64:
         return text
     number = int(digits, base)

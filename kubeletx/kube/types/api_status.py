@@ -28,7 +28,10 @@ class StatusDetails(ApiStruct, frozen=True, kw_only=True):
 
 
 class Status(ApiStruct, frozen=True, kw_only=True):
-    """meta/v1 Status. `code`: the HTTP status code. Any field may be missing in an answer of another server, such as a proxy."""
+    """meta/v1 Status. `code`: the HTTP status code.
+
+    Any field may be missing in an answer of another server, such as a proxy.
+    """
 
     kind: str = ""
     api_version: str = ""
@@ -45,7 +48,7 @@ class Status(ApiStruct, frozen=True, kw_only=True):
 
 
 def failure(message: str, *, reason: str, code: int, details: StatusDetails | None = None) -> Status:
-    """Make a Status of an HTTP answer that is no success."""
+    """Make the Status of a failed HTTP request."""
     return Status(
         kind="Status",
         api_version="v1",

@@ -1,7 +1,7 @@
 """The Pod itself, and one import place for every pod type. Source: core/v1 Pod, PodSpec, PodList.
 
-`PodSpec.virtual_machine`, `vpc`, `nics` and `runtime_service_name` are ours (the multi-runtime design);
-an ordinary API server does not know them.
+`PodSpec.virtual_machine`, `vpc`, `nics` and `runtime_service_name` are extensions (the multi-runtime design) that an
+ordinary API server does not have.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class PodOS(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodSchedulingGate(ApiStruct, frozen=True, kw_only=True):
-    """Something that holds back scheduling."""
+    """A condition that delays scheduling."""
 
     name: str = ""
 
@@ -262,7 +262,7 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def uid(self) -> PodUid:
-        """Identity of this life of the pod; a pod of the same name made later has another one."""
+        """Identity of the pod; a later pod of the same name has another one."""
         return PodUid(self.metadata.uid)
 
     @property

@@ -72,7 +72,7 @@ class JobList(ApiStruct, frozen=True, kw_only=True):
 
 
 class JobEnd(enum.Enum):
-    """The two ends of a job; the values are its conditions."""
+    """The two ways a job ends; the values are its conditions."""
 
     COMPLETE = "Complete"
     FAILED = "Failed"

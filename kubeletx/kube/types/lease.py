@@ -27,12 +27,12 @@ class Lease(ApiStruct, frozen=True, kw_only=True):
 
 
 def micro_time(moment: datetime) -> str:
-    """RFC 3339 in UTC with six digits behind the second, as metav1.MicroTime wants it."""
+    """Format a time as metav1.MicroTime: RFC 3339 in UTC with six fractional digits."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def micro_time_after(text: str | None, now: datetime) -> str:
-    """Now, or the first moment after an earlier MicroTime that is not before now; None or no time at all: now."""
+    """A MicroTime of now, or just after `text` if that is later; `text` None or invalid: now."""
     try:
         last = datetime.fromisoformat(text or "")
         return micro_time(max(now, last + timedelta(microseconds=1)))

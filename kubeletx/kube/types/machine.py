@@ -1,7 +1,7 @@
-"""The virtual machine of a pod, and extra network interfaces: our extension of core/v1.
+"""The virtual machine of a pod, and extra network interfaces: extensions of core/v1.
 
-The field names are those of the multi-runtime design (Arktos), so that its manifests work unchanged.
-A pod has either containers or one virtual machine.
+The field names are those of the multi-runtime design (Arktos), so that its manifests work unchanged. A pod has either
+containers or one virtual machine.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class VirtualMachineResizePolicy(ApiStruct, frozen=True, kw_only=True):
 class VirtualMachine(ApiStruct, frozen=True, kw_only=True):
     """The one machine of a pod.
 
-    `user_data` is base64, as in the manifest. `power_spec` is Running, Paused, Shutdown or Suspended;
-    `shutdown_behavior` stop or terminate. `boot_volume`: one of `volume_devices`, the disk to boot from and to keep;
-    None: a throw-away overlay of the image.
+    `user_data`: base64, as in the manifest. `power_spec`: Running, Paused, Shutdown or Suspended; `shutdown_behavior`:
+    stop or terminate. `boot_volume`: one of `volume_devices`, the disk to boot from and to keep; None: a temporary
+    overlay of the image.
     """
 
     name: str = ""

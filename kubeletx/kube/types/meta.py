@@ -44,13 +44,13 @@ class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
 
 
 def constant(value: str) -> str:
-    """A field that has this value by default and is written all the same (apiVersion, kind)."""
+    """A field with a fixed value that is always written (apiVersion, kind)."""
     made: str = field(default_factory=lambda: value)
     return made
 
 
 def cut_to_seconds(value: ApiStruct, *attributes: str) -> None:
-    """Bring these times of a Struct that is being made to UTC and whole seconds, as metav1.Time has them.
+    """Convert these times of a new Struct to UTC and whole seconds, as metav1.Time.
 
     Raises ValueError for a time without a zone. For use in ``__post_init__`` only.
     """

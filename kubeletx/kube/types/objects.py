@@ -1,6 +1,6 @@
 """Objects that pods refer to: config maps, secrets, services, claims and volumes, runtime classes, token requests.
 
-Source: core/v1, node/v1, authentication/v1. Only what a node reads of them.
+Source: core/v1, node/v1, authentication/v1. Only the fields that a node reads.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ServicePort(ApiStruct, frozen=True, kw_only=True):
 
 
 class ServiceSpec(ApiStruct, frozen=True, kw_only=True):
-    """`cluster_ip`: empty or ``None`` when it has no address of its own."""
+    """Specification of a service. `cluster_ip`: empty or ``None`` if it has no address of its own."""
 
     cluster_ip: str = ""
     type: str = ""
@@ -74,14 +74,14 @@ class Service(ApiStruct, frozen=True, kw_only=True):
 
 
 class ClaimSpec(ApiStruct, frozen=True, kw_only=True):
-    """`volume_name`: the volume that it is bound to."""
+    """Specification of a claim. `volume_name`: the volume that it is bound to."""
 
     volume_name: str = ""
     volume_mode: str | None = None
 
 
 class ClaimStatus(ApiStruct, frozen=True, kw_only=True):
-    """`phase`: Pending, Bound or Lost."""
+    """Status of a claim. `phase`: Pending, Bound or Lost."""
 
     phase: str = ""
 
@@ -164,7 +164,7 @@ class RuntimeClass(ApiStruct, frozen=True, kw_only=True):
 
 
 class BoundObjectReference(ApiStruct, frozen=True, kw_only=True):
-    """The object with which a token ends."""
+    """The object whose deletion ends the token."""
 
     api_version: str = constant("v1")
     kind: str = constant("Pod")
@@ -173,7 +173,7 @@ class BoundObjectReference(ApiStruct, frozen=True, kw_only=True):
 
 
 class TokenRequestSpec(ApiStruct, frozen=True, kw_only=True):
-    """`audiences` empty: the API server's own."""
+    """Specification of a token. `audiences` empty: the API server's own."""
 
     audiences: tuple[str, ...] = ()
     expiration_seconds: int = field(default_factory=lambda: 3600)
@@ -181,7 +181,7 @@ class TokenRequestSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class TokenRequestStatus(ApiStruct, frozen=True, kw_only=True):
-    """The token; not shown."""
+    """The issued token; hidden from the repr."""
 
     token: str = ""
     expiration_timestamp: datetime | None = None
@@ -191,7 +191,7 @@ class TokenRequestStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class TokenRequest(ApiStruct, frozen=True, kw_only=True):
-    """A token of a service account is asked for, and given."""
+    """Request for a token of a service account, with the answer in its status."""
 
     api_version: str = constant("authentication.k8s.io/v1")
     kind: str = constant("TokenRequest")

@@ -22,7 +22,7 @@ class SELinuxOptions(ApiStruct, frozen=True, kw_only=True):
 
 
 class WindowsSecurityContextOptions(ApiStruct, frozen=True, kw_only=True):
-    """Read for completeness; nothing on Linux uses it."""
+    """Windows settings; decoded for completeness, without effect on Linux."""
 
     gmsa_credential_spec_name: str | None = None
     gmsa_credential_spec: str | None = None

@@ -1,8 +1,8 @@
-"""Everything an API server would refuse in a pod, because static pods never see one.
+"""Everything that an API server would refuse in a pod, for static pods, which no API server sees.
 
-`validate_pod` returns all problems at once, each with the field, what was found and what to do. It
-expects defaults to be set (`kubeletx.kube.manifests.defaults`). Each file of this package holds the rules of one
-part of a pod; `problems` collects, `words` knows the syntax of names.
+`validate_pod` returns all problems at once, each with the field, what was found and what to do. It expects defaults to
+be set (`kubeletx.kube.manifests.defaults`). Each file of this package holds the rules of one part of a pod; `problems`
+collects, `words` has the syntax of names.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .spec import check_spec
 def validate_pod(
     pod: Pod, origin: str, workload_types: Collection[str] | None = None
 ) -> tuple[InvalidPod, ...]:
-    """All problems of a pod whose defaults are set, in the order of its fields; empty when it is valid.
+    """All problems of a pod whose defaults are set, in the order of its fields; empty if it is valid.
 
-    `origin`: the file or URL it came from, named in each problem. `workload_types`: what a pod may be on
-    this node (container, vm, and what plugins declare); None leaves the annotation unchecked.
+    `origin`: the file or URL of the pod, named in each problem. `workload_types`: types that a pod may have on this
+    node (container, vm, and what plugins declare); None leaves the annotation unchecked.
     """
     problems = Problems(describe(origin, pod.metadata.name))
     check_metadata(pod.metadata, problems)
@@ -38,7 +38,7 @@ def validate_pod(
 
 
 def validate_annotations(pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
-    """Problems of our own annotations, which an API server lets through unread."""
+    """Problems of kubeletx annotations, which an API server does not check."""
     notes = pod.metadata.annotations
     if VIRTLET_RUNTIME not in notes and not any(key.startswith(names.OWN_PREFIX) for key in notes):
         return ()
@@ -50,7 +50,7 @@ def validate_annotations(pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
 
 
 def check_interfaces(obj: str, nics: Sequence[Nic]) -> None:
-    """Raises the first problem of a machine's interfaces. `obj`: whose they are, for people."""
+    """Raise the first problem of a machine's interfaces. `obj`: the machine, for messages."""
     problems = Problems(obj)
     check_nic_list("nics", nics, problems)
     if problems.found:

@@ -41,7 +41,7 @@ _SOURCES: Final = {
 
 
 def check_environment(field: str, container: Container, problems: Problems) -> None:
-    """The variables of a container, from whole sets and one by one."""
+    """Check the variables of a container, from envFrom and env."""
     for index, source in enumerate(container.env_from):
         _check_set(f"{field}.envFrom[{index}]", source, problems)
     for index, variable in enumerate(container.env):
@@ -50,9 +50,9 @@ def check_environment(field: str, container: Container, problems: Problems) -> N
 
 
 def _check_sizes(field: str, container: Container, problems: Problems) -> None:
-    """No program or path takes more than these; references in variables can double a text with every variable.
+    """Check sizes against the kernel's limits; references in variables can double a text with every variable.
 
-    What comes from elsewhere (valueFrom, envFrom) counts as empty: `kubeletx.pods` measures again with real values.
+    Values from elsewhere (valueFrom, envFrom) count as empty: `kubeletx.pods` measures again with real values.
     """
     sizes: dict[str, int] = {}
     total = 0
@@ -83,7 +83,7 @@ def _check_sizes(field: str, container: Container, problems: Problems) -> None:
 def check_field_ref(
     field: str, ref: ObjectFieldSelector, allowed: tuple[str, ...], problems: Problems
 ) -> None:
-    """A reference to a field of the pod, which must be one that can be read there."""
+    """Check a fieldRef, whose field must be one of `allowed`."""
     path = ref.field_path
     if ref.api_version and ref.api_version != "v1":
         problems.add(f"{field}.apiVersion", f"{show(ref.api_version)} is not known", "use v1")
@@ -97,7 +97,7 @@ def check_field_ref(
 
 
 def check_resource_ref(field: str, ref: ResourceFieldSelector, problems: Problems) -> None:
-    """A reference to a resource of a container, and what it is divided by."""
+    """Check a resourceFieldRef and its divisor."""
     if not problems.required(f"{field}.resource", ref.resource):
         return
     if not _RESOURCE.fullmatch(ref.resource):

@@ -20,7 +20,7 @@ _HOOKS: Final = {"exec": "exec", "http_get": "httpGet", "tcp_socket": "tcpSocket
 
 
 def check_probe(field: str, kind: str, probe: Probe, problems: Problems) -> None:
-    """A probe with its defaults set; `kind` is livenessProbe, readinessProbe or startupProbe."""
+    """Check a probe with its defaults set; `kind`: livenessProbe, readinessProbe or startupProbe."""
     found = [word for attribute, word in _PROBES.items() if getattr(probe, attribute) is not None]
     problems.exactly_one(field, found, _PROBES.values(), "handler")
     problems.between(f"{field}.initialDelaySeconds", probe.initial_delay_seconds, 0)
@@ -46,7 +46,7 @@ def check_probe(field: str, kind: str, probe: Probe, problems: Problems) -> None
 
 
 def check_lifecycle(field: str, lifecycle: Lifecycle, grace_seconds: int, problems: Problems) -> None:
-    """The hooks of a container whose pod has this grace period."""
+    """Check the hooks of a container whose pod has this grace period."""
     if lifecycle.post_start is not None:
         _check_hook(f"{field}.postStart", lifecycle.post_start, grace_seconds, problems)
     if lifecycle.pre_stop is not None:

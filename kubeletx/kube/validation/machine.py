@@ -32,7 +32,7 @@ VIRTLET_RUNTIME: Final = "kubernetes.io/target-runtime"
 
 
 def check_machine(machine: VirtualMachine, volumes: Collection[str], problems: Problems) -> None:
-    """The one machine of a pod."""
+    """Check the one machine of a pod."""
     problems.name(f"{FIELD}.name", machine.name, words.machine_name)
     if problems.required(f"{FIELD}.image", machine.image, "name an image"):
         problems.word(f"{FIELD}.image", machine.image, words.image, "remove the white space")
@@ -52,7 +52,7 @@ def check_machine(machine: VirtualMachine, volumes: Collection[str], problems: P
 
 
 def check_machine_annotations(pod: Pod, problems: Problems) -> None:
-    """Check ``kubeletx.io/vm-*``: only on a machine, with a valid value, and not together with the field they replace."""
+    """Check ``kubeletx.io/vm-*``: only on a machine, with a valid value, and not together with the equivalent field."""
     notes = pod.metadata.annotations
     is_machine = says_machine(pod) or pod.spec.runtime_class_name is not None
     if notes.get(VIRTLET_RUNTIME) == "virtlet.cloud" and not is_machine:
@@ -101,7 +101,7 @@ def check_machine_annotations(pod: Pod, problems: Problems) -> None:
 
 
 def check_machine_settings(pod: Pod, problems: Problems) -> None:
-    """Check what both spellings share: sizes, firmware, meta-data and interfaces in annotations."""
+    """Check settings common to both forms: sizes, firmware, meta-data and interfaces in annotations."""
     notes = pod.metadata.annotations
     problems.quantity(f"metadata.annotations[{names.VM_DISK_SIZE}]", notes.get(names.VM_DISK_SIZE))
     _check_maximum(names.VM_MAX_MEMORY, "memory", pod, problems)
@@ -161,13 +161,13 @@ def _check_boot_volume(
 
 
 def check_nics(spec: PodSpec, problems: Problems) -> None:
-    """The pod's network and its interfaces."""
+    """Check the pod's network and its interfaces."""
     problems.word("spec.vpc", spec.vpc, words.network_id)
     check_nic_list("spec.nics", spec.nics, problems)
 
 
 def check_nic_list(field: str, nics: Sequence[Nic], problems: Problems) -> None:
-    """Interfaces with names and addresses of their own."""
+    """Check that interfaces have unique names and addresses."""
     seen: set[str] = set()
     addresses: set[str] = set()
     for index, nic in enumerate(nics):

@@ -11,7 +11,7 @@ from . import words
 from .problems import Problems, show
 
 _SHOWN: Final = 10
-"""Volumes that an error lists; a manifest may have thousands of them, and as many errors."""
+"""Maximum of volumes that an error lists; a manifest may have thousands of them, and as many errors."""
 
 
 def check_mounts(
@@ -22,7 +22,7 @@ def check_mounts(
     privileged: bool,
     problems: Problems,
 ) -> None:
-    """Mounts and devices name volumes of the pod, and no two have the same target."""
+    """Check that mounts and devices name volumes of the pod, and that no two have the same target."""
     targets: set[str] = set()
     for index, mount in enumerate(mounts):
         where = f"{field}.volumeMounts[{index}]"

@@ -1,4 +1,4 @@
-"""`Problems` collects everything that is wrong with one pod, each with field, found value and fix."""
+"""`Problems` collects all mistakes in one pod, each with field, found value and fix."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Problems:
         self.found: list[InvalidPod] = []
 
     def add(self, field: str, problem: str, fix: str = "") -> None:
-        """One problem: what was found in `field`, and what to do."""
+        """Add one problem: what was found in `field`, and what to do."""
         self.found.append(InvalidPod(obj=self._obj, field=field, problem=problem, fix=fix))
 
     def required(self, field: str, value: str | None, fix: str = "set it") -> bool:
@@ -30,41 +30,41 @@ class Problems:
         return bool(value)
 
     def word(self, field: str, value: str | None, check: Check, fix: str = "correct it") -> None:
-        """An optional word must pass its check."""
+        """Check an optional text."""
         if value and (problem := check(value)):
             self.add(field, f"{show(value)} {problem}", fix)
 
     def name(self, field: str, value: str | None, check: Check) -> None:
-        """A required word must be there and pass its check."""
+        """Check a required text."""
         if self.required(field, value):
             self.word(field, value, check)
 
     def one_of(self, field: str, value: str | None, allowed: Collection[str]) -> None:
-        """An optional word must be one of these."""
+        """Check that an optional text is one of these."""
         if value is not None and value not in allowed:
             self.add(field, f"{show(value)} is not known", f"use {alternatives(allowed)}")
 
     def between(self, field: str, value: int | None, low: int, high: int = INT32_MAX) -> None:
-        """An optional number must lie between these."""
+        """Check that an optional number is within the bounds."""
         if value is not None and not low <= value <= high:
             wanted = f"{low} or more" if high == INT32_MAX and value < low else f"{low} to {high}"
             self.add(field, f"{value} is out of range", f"use {wanted}")
 
     def unique(self, field: str, value: str, seen: set[str], what: str) -> None:
-        """The value may not have been seen before; `field` is where it stands now."""
+        """Check that the value is new, and add it to `seen`."""
         if value and value in seen:
             self.add(field, f"{show(value)} is already the name of another {what}", "choose another name")
         seen.add(value)
 
     def exactly_one(self, field: str, found: list[str], allowed: Iterable[str], what: str) -> None:
-        """Exactly one of several fields must be set."""
+        """Check that exactly one of several fields is set."""
         if len(found) > 1:
             self.add(field, f"has {' and '.join(found)}", f"keep exactly one {what}")
         elif not found:
             self.add(field, f"has no {what}", f"set {alternatives(allowed)}")
 
     def quantity(self, field: str, text: str | None) -> Quantity | None:
-        """A quantity that is not negative; None if it is missing or wrong."""
+        """Parse a quantity that must not be negative; None if it is missing or invalid."""
         if text is None:
             return None
         try:
@@ -79,7 +79,7 @@ class Problems:
 
 
 def show(value: object) -> str:
-    """A found value, quoted and not too long for one line."""
+    """A found value, quoted and shortened to fit one line."""
     text = repr(value)
     return text if len(text) <= 70 else f"{text[:67]}..."
 

@@ -8,9 +8,9 @@ from .problems import Problems, show
 
 
 def check_resources(field: str, resources: ResourceRequirements, problems: Problems) -> None:
-    """Every amount is a quantity of 0 or more, and no request is above its limit.
+    """Check that every amount is a quantity of 0 or more, and no request is above its limit.
 
-    A request that is its limit again (the default) is reported once, as the limit.
+    A mistake in a request that equals its limit (the default) is reported once, for the limit.
     """
     own = {name: text for name, text in resources.requests.items() if resources.limits.get(name) != text}
     check_amounts(f"{field}.requests", own, problems)
@@ -36,12 +36,12 @@ def check_resources(field: str, resources: ResourceRequirements, problems: Probl
 
 
 def check_amounts(field: str, amounts: dict[str, str], problems: Problems) -> None:
-    """A map from resource names to quantities."""
+    """Check a map from resource names to quantities."""
     for name, text in amounts.items():
         problems.word(field, name, words.qualified_name)
         problems.quantity(f"{field}[{name}]", text)
 
 
 def _may_overcommit(name: str) -> bool:
-    """Native resources may be limited above their request; huge pages and devices may not."""
+    """Return True for resources whose limit may exceed the request; huge pages and devices may not."""
     return ("/" not in name or "kubernetes.io/" in name) and not name.startswith("hugepages-")

@@ -22,7 +22,7 @@ _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def check_spec(spec: PodSpec, problems: Problems) -> None:
-    """Everything below ``spec``."""
+    """Check everything below ``spec``."""
     _check_workload(spec, problems)
     problems.one_of("spec.restartPolicy", spec.restart_policy, ("Always", "OnFailure", "Never"))
     problems.between("spec.terminationGracePeriodSeconds", spec.termination_grace_period_seconds, 0)

@@ -40,11 +40,11 @@ _REQUIRED: Final = {
     "azure_file": ("secret_name", "share_name"),
     "image": ("reference",),
 }
-"""Fields that a source cannot do without."""
+"""Required fields of each source."""
 
 
 def check_volumes(volumes: tuple[Volume, ...], problems: Problems) -> None:
-    """Names are unique, and each volume has exactly one complete source."""
+    """Check that names are unique, and that each volume has exactly one complete source."""
     seen: set[str] = set()
     for index, volume in enumerate(volumes):
         field = f"spec.volumes[{index}]"

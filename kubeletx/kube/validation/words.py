@@ -1,4 +1,4 @@
-"""Syntax of names and other short words. Each check returns what is wrong, or "" when nothing is.
+"""Syntax of names and other short texts. Each check returns the problem, or "" for a valid text.
 
 Source: apimachinery, pkg/util/validation and pkg/api/validation.
 """
@@ -43,7 +43,7 @@ def dns_subdomain(text: str) -> str:
 
 
 def machine_name(text: str) -> str:
-    """A DNS label that may hold capitals: the guest's host name is its lower case."""
+    """A DNS label that may have capitals: the guest's host name is its lower-case form."""
     return _check(text.lower(), _DNS_LABEL, 63, "is not a DNS label (letters, digits and '-')")
 
 
@@ -136,7 +136,7 @@ def _ssh_public_key(line: str) -> str:
 
 
 def _ssh_parts(blob: bytes) -> list[bytes]:
-    """The fields of a key, each behind its length; none of a key that is not whole. Source: RFC 4253, 6.6."""
+    """The fields of a key, each preceded by its length; empty if the key is incomplete. Source: RFC 4253, 6.6."""
     parts = []
     while blob:
         end = 4 + int.from_bytes(blob[:4], "big")
@@ -172,7 +172,7 @@ def ip_address(text: str) -> str:
 
 
 def image(text: str) -> str:
-    """An image reference; its grammar is the runtime's to judge."""
+    """An image reference; the runtime checks its syntax."""
     return "holds white space" if any(c.isspace() for c in text) else ""
 
 
@@ -182,7 +182,7 @@ def absolute_path(text: str) -> str:
 
 
 def relative_path(text: str) -> str:
-    """A path below something, which it may not leave."""
+    """A relative path that stays below its base."""
     return "is not a relative path" if text.startswith("/") else no_backsteps(text)
 
 

@@ -28,7 +28,10 @@ class Family:
     def add_histogram(
         self, labels: Mapping[str, str], bounds: Sequence[float], counts: Sequence[int], total: float
     ) -> None:
-        """`counts`: of each bucket (not cumulative), one more than bounds. `total`: the sum of the values."""
+        """Add a histogram. `counts`: of each bucket (not cumulative), one more than `bounds`.
+
+        `total`: the sum of the values.
+        """
         passed = 0
         for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):
             passed += count
@@ -37,25 +40,25 @@ class Family:
         self._lines.append(f"{self._name}_sum{text} {number(total)}\n{self._name}_count{text} {passed}\n")
 
     def text(self) -> str:
-        """Empty without samples."""
+        """The family's text; empty without samples."""
         return self._head + "".join(self._lines) if self._lines else ""
 
 
 def with_labels(labels: str, **more: str) -> str:
-    """Labels as `labels_of` made them, and more; quicker than to make all of them again."""
+    """Append labels to a text from `labels_of`; quicker than to format all of them again."""
     added = ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in more.items())
     return f"{labels[:-1]},{added}}}"
 
 
 def labels_of(labels: Mapping[str, str]) -> str:
-    """``{a="b"}``; empty for none."""
+    """Format labels as ``{a="b"}``; empty for none."""
     if not labels:
         return ""
     return "{" + ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels.items()) + "}"
 
 
 def render(families: Iterable[Family]) -> bytes:
-    """All of them. Of an iterator only one family is in memory beside the bytes."""
+    """Format all families. If `families` is an iterator, only one of them is in memory beside the bytes."""
     return b"".join(family.text().encode() for family in families)
 
 

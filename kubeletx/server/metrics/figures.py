@@ -20,9 +20,9 @@ from kubeletx.volumes.disk_usage import DiskUse
 
 
 class UnitFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One container or machine. `started_at`: seconds since the epoch. `log_bytes` None: no log file here.
+    """Figures of one container or machine. `started_at`: seconds since the epoch. `log_bytes` None: it has no log file.
 
-    Limits come from the pod's spec: `cpu_limit_millicores` and `memory_limit_bytes` 0 for none.
+    Limits come from the pod's spec: `cpu_limit_millicores` and `memory_limit_bytes` are 0 without a limit.
     """
 
     name: str
@@ -32,7 +32,7 @@ class UnitFigures(msgspec.Struct, frozen=True, kw_only=True):
     stats: UnitStats
     cgroup: CgroupUsage = CgroupUsage()
     cgroup_path: str = ""
-    """Without a leading slash; empty: not known."""
+    """Path of the cgroup without a leading slash; empty if unknown."""
     processes: ProcessUsage = ProcessUsage()
     log_bytes: int | None = None
     cpu_limit_millicores: int = 0
@@ -40,9 +40,9 @@ class UnitFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VolumeFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """`at`: since the epoch. `fs`: of the file system it lies on. `use`: its own part of that; None: all of it.
+    """Figures of one volume. `at`: since the epoch. `fs`: of its file system. `use`: its own part; None: all of it.
 
-    `claim`: the claim it comes from; empty: from none. `on_node_disk`: it counts as the pod's ephemeral storage.
+    `claim`: the claim that it comes from; empty if none. `on_node_disk`: it counts as the pod's ephemeral storage.
     """
 
     at: float
@@ -53,8 +53,10 @@ class VolumeFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """`is_whole`: every unit that should run was measured. `interfaces` empty: unknown, or the node's own.
-    `volumes`: by name; empty until they were measured."""
+    """Figures of one pod. `is_whole`: every unit that should run was measured.
+
+    `interfaces` empty: unknown, or the node's own. `volumes`: by name; empty until they were measured.
+    """
 
     namespace: str
     name: str
@@ -66,19 +68,19 @@ class PodFigures(msgspec.Struct, frozen=True, kw_only=True):
     interfaces: tuple[InterfaceStats, ...] = ()
     volumes: Mapping[str, VolumeFigures] = {}
     cgroup: CgroupUsage | None = None
-    """Usage of the pod's cgroup; None if it has none of ours."""
+    """Usage of the pod's cgroup; None if the agent made none for it."""
     cgroup_path: str = ""
 
 
 class GroupFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """A cgroup that is no pod's: of the machine (empty path), of all pods, of a QoS class, a slice."""
+    """Figures of a cgroup other than a pod's: of the machine (empty path), of all pods, of a QoS class, or a slice."""
 
     path: str
     usage: CgroupUsage
 
 
 class SystemFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One of ``systemContainers``. `name`: the kubelet's, such as pods. `started_at`: since the epoch."""
+    """One entry of ``systemContainers``. `name`: the kubelet's, such as pods. `started_at`: since the epoch."""
 
     name: str
     usage: CgroupUsage
@@ -87,9 +89,11 @@ class SystemFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """`cpu_nano_cores` None: there was no earlier reading. `missing`: runtimes that did not answer.
+    """One reading of everything. `cpu_nano_cores` None: there was no earlier reading.
 
-    `root_device`, `image_device`: block devices of `host.fs` and `image_fs`, such as ``8:1``; empty: not known.
+    `missing`: runtimes without an answer.
+
+    `root_device`, `image_device`: block devices of `host.fs` and `image_fs`, such as ``8:1``; empty if unknown.
     """
 
     node_name: str

@@ -24,7 +24,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class HttpCounts:
-    """All since the agent started, by method, path, server type and whether requests of that path run long."""
+    """Counts of requests since the agent started, by method, path, server type and whether the path is long-running."""
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, ...]] = Counter()
@@ -33,7 +33,7 @@ class HttpCounts:
 
     @contextmanager
     def counted(self, method: str, path: str, server_type: str) -> Iterator[None]:
-        """Count a request from its begin to its end. `path`: as `first_part` gives it."""
+        """Context that counts a request from begin to end. `path`: from `first_part`."""
         labels = (method, path, server_type, str(path.lower() in LONG_RUNNING).lower())
         self.requests[labels] += 1
         self.inflight[labels] += 1
@@ -52,7 +52,7 @@ def first_part(path: str) -> str:
 
 
 def counting(counts: HttpCounts, server_type: str, paths: Iterable[str]) -> Middleware:
-    """A middleware that counts every request, refused ones too. `paths`: of the routes that are served."""
+    """A middleware that counts every request, refused ones too. `paths`: of the served routes."""
     known = {first_part(path) for path in paths}
 
     @web.middleware

@@ -1,4 +1,4 @@
-"""``process_*``: what the agent itself takes, from the kernel's files; names and units as every Prometheus client's."""
+"""``process_*``: usage of the agent's own process, from the kernel's files, with the usual names of Prometheus clients."""
 
 from __future__ import annotations
 

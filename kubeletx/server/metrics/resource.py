@@ -1,9 +1,9 @@
-"""``/metrics/resource``: what metrics-server, and with it ``kubectl top`` and autoscalers, read.
+"""``/metrics/resource``, which metrics-server, and through it ``kubectl top`` and autoscalers, read.
 
-Names, labels and stability as the kubelet's. metrics-server takes two samples and their times, and drops a whole pod
-when a container of it has a zero; so a pod that was not measured completely is left out by us (rule 7: no figure is
-made up). The error is 1 while a runtime does not answer: its pods are missing then. Source: kubelet, pkg/kubelet/metrics/collectors/resource_metrics.go; metrics-server,
-pkg/scraper/client/resource/decode.go.
+Names, labels and stability are the kubelet's. metrics-server takes two samples and their times, and drops a whole pod
+when a container of it has a zero; so a pod that was not measured completely is left out (rule 7: no figure is made up).
+The error is 1 while a runtime does not answer: its pods are missing then. Source: kubelet,
+pkg/kubelet/metrics/collectors/resource_metrics.go; metrics-server, pkg/scraper/client/resource/decode.go.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ALPHA, _STABLE = "[ALPHA] ", "[STABLE] "
 
 
 def resource_metrics(figures: Figures) -> bytes:
-    """The text."""
+    """The exposition text."""
     table = _Table()
     table.add_node(figures)
     for pod in figures.pods:
@@ -38,13 +38,13 @@ def is_complete(pod: PodFigures) -> bool:
 
 
 def memory_of(stats: UnitStats) -> int | None:
-    """The working set, or all that is used where the runtime knows no better."""
+    """The working set; all used memory if the runtime does not report it."""
     found = stats.memory_working_set_bytes
     return stats.memory_usage_bytes if found is None else found
 
 
 def swap_of(unit: UnitFigures) -> int | None:
-    """Swap usage, from the runtime or else from the kernel."""
+    """Swap usage, from the runtime or else from the kernel; None if unknown."""
     found = unit.stats.swap_usage_bytes
     return unit.cgroup.swap_bytes if found is None else found
 

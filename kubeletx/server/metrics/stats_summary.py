@@ -14,7 +14,7 @@ from .resource import memory_of, swap_of
 
 
 def summary(figures: Figures, *, only_cpu_and_memory: bool = False) -> dict[str, Any]:
-    """The object, ready for JSON."""
+    """The summary object, ready for JSON."""
     pods = [_pod(pod, only_cpu_and_memory) for pod in figures.pods]
     return {"node": _node(figures, only_cpu_and_memory), "pods": pods}
 
@@ -79,7 +79,7 @@ def _nanoseconds(seconds: float | None) -> int | None:
 
 
 def _add_pressures(found: dict[str, Any], pressures: Pressures, at: str, *, with_io: bool) -> None:
-    """``psi`` beside the figures of each resource, where the kernel tells it."""
+    """Add ``psi`` to the figures of each resource, if the kernel has it."""
     for name, pressure in (("cpu", pressures.cpu), ("memory", pressures.memory)):
         if pressure is not None and name in found:
             found[name]["psi"] = _psi(pressure)
@@ -216,7 +216,7 @@ def _volume(name: str, namespace: str, volume: VolumeFigures) -> dict[str, Any]:
 
 
 def _set(**values: Any) -> dict[str, Any]:
-    """Without what was not measured."""
+    """A dictionary of the measured values, without None."""
     return {name: value for name, value in values.items() if value is not None}
 
 

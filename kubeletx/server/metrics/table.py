@@ -131,4 +131,4 @@ METRICS: Final[dict[str, Metric]] = {
     "kubeletx_plugin_callback_duration_seconds": _histogram("Calls of plugins, runtimes aside.", *_CALLBACK),
     "kubeletx_plugin_callback_errors_total": _counter("Those that failed.", *_CALLBACK, "reason"),
 }
-"""In the order of the page."""
+"""All series, in the order of the page."""

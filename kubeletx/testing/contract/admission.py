@@ -21,7 +21,7 @@ TIMEOUT_SECONDS = 5.0
 class AdmissionCheckContract:
     """Everything that `kubeletx.api.AdmissionCheck` promises.
 
-    Subclass it and give `make_check`, `allowed_pod` and `refused_pod`.
+    Subclass it and define `make_check`, `allowed_pod` and `refused_pod`.
     """
 
     pytestmark = pytest.mark.asyncio

@@ -45,14 +45,14 @@ _numbers = itertools.count(1)
 
 
 class Pod:
-    """A sandbox of one test and the shortest way to put units into it."""
+    """A sandbox of one test, with helpers for its units."""
 
     def __init__(self, runtime: Runtime, spec: SandboxSpec, sandbox_id: SandboxId) -> None:
-        """`spec`: what the sandbox was made from."""
+        """`spec`: the spec of the sandbox."""
         self.runtime, self.spec, self.id = runtime, spec, sandbox_id
 
     async def create(self, spec: UnitSpec) -> UnitId:
-        """Create a unit, its image pulled before."""
+        """Create a unit after pulling its image."""
         return await self.runtime.create_unit(
             self.id, await with_image(self.runtime, spec, self.spec), self.spec
         )
@@ -64,7 +64,7 @@ class Pod:
         return unit_id
 
     async def wait_state(self, unit_id: UnitId, *states: UnitState) -> UnitStatus:
-        """The unit's status once it is in one of `states`."""
+        """Wait until the unit is in one of `states`; returns its status."""
 
         async def look() -> UnitStatus | None:
             status = await self.runtime.unit_status(unit_id)
@@ -78,7 +78,7 @@ class Pod:
 
 
 class ContractBase:
-    """The fixtures a plugin author gives or overrides."""
+    """The fixtures that a plugin author defines or overrides."""
 
     pytestmark = pytest.mark.asyncio
 
@@ -98,7 +98,7 @@ class ContractBase:
 
     @pytest.fixture
     def sandbox_spec(self, tmp_path: Path) -> SandboxSpec:
-        """A pod of its own for every test; its log directory is the test's."""
+        """A separate pod for every test; its log directory is the test's."""
         logs = tmp_path / "pod-logs"
         logs.mkdir()
         name = f"contract-{os.getpid()}-{next(_numbers)}"
@@ -116,12 +116,12 @@ class ContractBase:
 
     @pytest.fixture
     def stubborn_spec(self, unit_spec: UnitSpec) -> UnitSpec:
-        """A unit that ignores being asked to stop."""
+        """A unit that ignores the stop signal."""
         return running(unit_spec, "stubborn", IGNORE)
 
     @pytest.fixture
     def chatty_spec(self, unit_spec: UnitSpec) -> UnitSpec:
-        """A unit that prints ``tick`` again and again."""
+        """A unit that prints ``tick`` repeatedly."""
         return running(unit_spec, "chatty", CHATTER)
 
     @pytest.fixture
@@ -134,12 +134,12 @@ class ContractBase:
 
     @pytest.fixture
     def echo_server(self, unit_spec: UnitSpec) -> tuple[UnitSpec, int]:
-        """A unit that sends back what it gets on the port; the default needs busybox."""
+        """A unit that echoes what it receives on the port; the default needs busybox."""
         return running(unit_spec, "server", "exec nc -ll -p 7777 -e cat"), 7777
 
     @pytest.fixture
     def extra_nic(self) -> Nic:
-        """A network interface to plug in; override to name a network that the runtime has."""
+        """A network interface to attach; override it to name a network that the runtime has."""
         return Nic(name="eth9")
 
     @pytest.fixture
@@ -156,7 +156,7 @@ class ContractBase:
 
 
 def running(spec: UnitSpec, name: str, script: str) -> UnitSpec:
-    """`spec` under another name, running a shell script; the spec itself if it is no process."""
+    """`spec` under another name, running a shell script; unchanged if it is not a process."""
     if not isinstance(spec.detail, Process):
         return msgspec.structs.replace(spec, name=name)
     detail = msgspec.structs.replace(spec.detail, command=("sh", "-c", script), args=())
@@ -164,7 +164,7 @@ def running(spec: UnitSpec, name: str, script: str) -> UnitSpec:
 
 
 def supported(runtime: Runtime, protocol: type[T]) -> T:
-    """The capability; leaves the test out when the runtime does not declare it: capabilities are optional."""
+    """The capability; skips the test if the runtime does not declare it: capabilities are optional."""
     found = runtime.capability(protocol)
     if found is None:
         pytest.skip(f"{protocol.__name__} is not declared")
@@ -172,13 +172,13 @@ def supported(runtime: Runtime, protocol: type[T]) -> T:
 
 
 def needs_processes(runtime: Runtime) -> None:
-    """Leave the test out when units of this runtime are no processes."""
+    """Skip the test if units of this runtime are not processes."""
     if "process" not in runtime.traits().details:
         pytest.skip("the runtime declares no detail `process`")
 
 
 def needs_feature(runtime: Runtime, feature: str) -> None:
-    """Leave the test out when the runtime declares that it refuses `feature`."""
+    """Skip the test if the runtime declares that it refuses `feature`."""
     if feature in runtime.traits().refuses:
         pytest.skip(f"the runtime refuses {feature}")
 

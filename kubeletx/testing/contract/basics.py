@@ -1,4 +1,4 @@
-"""Contract: connection, version, health, and declarations that fit together."""
+"""Contract: connection, version, health, and consistent declarations."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ TIMEOUT_SECONDS = 10.0
 
 
 class HealthCheckContract:
-    """Everything that `kubeletx.api.HealthCheck` promises; subclass it and give `make_check`."""
+    """Everything that `kubeletx.api.HealthCheck` promises; subclass it and define `make_check`."""
 
     pytestmark = pytest.mark.asyncio
 

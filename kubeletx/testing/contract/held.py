@@ -12,12 +12,15 @@ import pytest
 T = TypeVar("T")
 
 LONGEST_SECONDS = 1.0
-"""The agent logs stalls from 0.1 s on; a busy machine that runs tests may hold up a short step for longer than that."""
+"""Longest allowed step.
+
+The agent logs stalls from 0.1 s on; on a busy test machine a short step may take longer than that.
+"""
 
 
 @types.coroutine
 def stepwise(work: Awaitable[T], steps: list[float]) -> Generator[Any, Any, T]:
-    """The result of `work`; `steps` gets the seconds of each step between two waits."""
+    """Run `work` step by step and return its result; `steps` gets the seconds of each step between two waits."""
     inner = work.__await__()
     send: Any = None
     error: BaseException | None = None
@@ -38,7 +41,7 @@ def stepwise(work: Awaitable[T], steps: list[float]) -> Generator[Any, Any, T]:
 
 
 async def never_blocks(work: Awaitable[T], what: str) -> T:
-    """The result of `work`; fails the test when a step of it holds the event loop for too long."""
+    """Return the result of `work`; fails the test if a step of it blocks the event loop for too long."""
     steps: list[float] = []
     result = await stepwise(work, steps)
     if max(steps) > LONGEST_SECONDS:

@@ -76,7 +76,7 @@ class LogContract(ContractBase):
 
 
 def needs_mode(runtime: Runtime, mode: LogMode) -> None:
-    """Leave the test out when the runtime declares another log mode, or runs no processes."""
+    """Skip the test if the runtime declares another log mode, or runs no processes."""
     needs_processes(runtime)
     if runtime.traits().log_mode is not mode:
         pytest.skip(f"the runtime declares log mode {runtime.traits().log_mode.value}")

@@ -17,7 +17,7 @@ TIMEOUT_SECONDS = 10.0
 
 
 class PanelContract:
-    """Everything that `kubeletx.api.Panel` promises; subclass it and give `make_panel`."""
+    """Everything that `kubeletx.api.Panel` promises; subclass it and define `make_panel`."""
 
     pytestmark = pytest.mark.asyncio
 

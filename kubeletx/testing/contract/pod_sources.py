@@ -17,7 +17,7 @@ PATIENCE_SECONDS = 20.0
 
 
 class PodSourceContract:
-    """Everything that `kubeletx.api.PodSource` promises; subclass it and give `make_source`, `add` and `remove`."""
+    """Everything that `kubeletx.api.PodSource` promises; subclass it and define `make_source`, `add` and `remove`."""
 
     pytestmark = pytest.mark.asyncio
 
@@ -32,12 +32,12 @@ class PodSourceContract:
 
     @pytest.fixture
     def add(self) -> Callable[[str], None]:
-        """Give the backend a valid pod of this name in namespace default. You must override this."""
+        """Add a valid pod of this name in namespace default to the backend. You must override this."""
         raise NotImplementedError("override the fixture add in your subclass of PodSourceContract")
 
     @pytest.fixture
     def remove(self) -> Callable[[str], None]:
-        """Take the pod of this name from the backend. You must override this."""
+        """Remove the pod of this name from the backend. You must override this."""
         raise NotImplementedError("override the fixture remove in your subclass of PodSourceContract")
 
     async def test_everything_is_set_before_it_reports_synced(
@@ -93,7 +93,7 @@ class PodSourceContract:
 
 @contextlib.asynccontextmanager
 async def running(source: PodSource, sink: FakePodSink | None = None) -> AsyncIterator[FakePodSink]:
-    """A run of the source; fails the test if it ends by itself, ignores its cancellation or holds the event loop."""
+    """Run the source; fails the test if it ends by itself, ignores its cancellation or blocks the event loop."""
     sink = sink or FakePodSink()
     steps: list[float] = []
     task = asyncio.create_task(_run(source, sink, steps), name="pod source")
@@ -108,7 +108,7 @@ async def running(source: PodSource, sink: FakePodSink | None = None) -> AsyncIt
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Let the source work until the condition holds."""
+    """Wait until the condition is true."""
     deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
     while not condition():
         if asyncio.get_running_loop().time() > deadline:

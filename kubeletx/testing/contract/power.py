@@ -168,10 +168,10 @@ class PowerContract(ContractBase):
 
 
 def as_machine(spec: UnitSpec) -> UnitSpec:
-    """`spec`, as a machine if it is a process."""
+    """`spec`, converted to a machine if it is a process."""
     return msgspec.structs.replace(spec, detail=Machine()) if isinstance(spec.detail, Process) else spec
 
 
 def unit_spec_attempt(spec: UnitSpec, attempt: int) -> UnitSpec:
-    """`spec` as another attempt."""
+    """`spec` with another attempt."""
     return msgspec.structs.replace(spec, attempt=spec.attempt + attempt)

@@ -1,4 +1,4 @@
-"""Contract: records with versions, whichever place keeps them."""
+"""Contract: records with versions, wherever they are stored."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Attachment(msgspec.Struct, frozen=True):
 
 
 class RecordsContract:
-    """Everything that `kubeletx.api.Records` promises; subclass it and give `open_records`."""
+    """Everything that `kubeletx.api.Records` promises; subclass it and define `open_records`."""
 
     pytestmark = pytest.mark.asyncio
     races = 1000
@@ -56,7 +56,7 @@ class RecordsContract:
 
     @pytest.fixture
     def open_records(self) -> Callable[[], Records]:
-        """Make another writer of the same records, of which there are none yet. You must override this."""
+        """Make another writer of the same, initially empty, records. You must override this."""
         # A fixture cannot be abstract: pytest would leave a class with one uncollected and say nothing.
         raise NotImplementedError("override the fixture open_records in your subclass of RecordsContract")
 
@@ -252,7 +252,7 @@ class RecordsContract:
         await self._many(100, race)
 
     async def test_counting_together_loses_no_step(self, open_records: Callable[[], Records]) -> None:
-        """Read, decide, write, and again after a Conflict: the way that records are meant to be used."""
+        """Read, decide, write, and again after a Conflict: the intended use of records."""
         await open_records().create("sum", {"n": 0})
 
         async def count(records: Records) -> None:
@@ -300,7 +300,7 @@ class RecordsContract:
             assert await _next(watch) == RecordGone("one")
 
     async def test_a_watch_ends_with_the_present_state(self, open_records: Callable[[], Records]) -> None:
-        """Steps in between may be missing; the last word on each name may not."""
+        """Intermediate states may be missing; the last state of each name may not."""
         records, other = open_records(), open_records()
         known: dict[str, Record] = {}
         async with aclosing(records.watch()) as watch:

@@ -131,7 +131,7 @@ class StreamContract(ContractBase):
 
 @asynccontextmanager
 async def saying(session: Session, data: bytes) -> AsyncIterator[None]:
-    """Write `data` again and again: what a process answers while its output is being attached may be lost."""
+    """Context that writes `data` repeatedly: output may be lost while it is being attached."""
 
     async def say() -> None:
         while True:
@@ -147,7 +147,7 @@ async def saying(session: Session, data: bytes) -> AsyncIterator[None]:
 
 
 async def echoed(session: Session, data: bytes) -> bytes:
-    """Read the echo of `data`, to its length."""
+    """Read the echo of `data`."""
     sending = asyncio.create_task(session.write(data), name="contract-write")
     got = b""
     async for _, chunk in session.output():
@@ -159,7 +159,7 @@ async def echoed(session: Session, data: bytes) -> bytes:
 
 
 async def connect(answer: StreamUrl | Session, request: StreamRequest | None, port: int = 0) -> Session:
-    """The session itself, or one opened over the URL that the runtime answered with."""
+    """The session itself, or one opened at the URL that the runtime returned."""
     if not isinstance(answer, StreamUrl):
         return answer
     from kubeletx.streaming import open_port_forward, open_session

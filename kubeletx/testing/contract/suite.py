@@ -1,4 +1,4 @@
-"""The parts of the contract suite put together."""
+"""The whole contract suite for runtimes."""
 
 from .base import ContractBase
 from .basics import BasicContract
@@ -21,7 +21,7 @@ class RuntimeContract(
     ChangeContract,
     PowerContract,
 ):
-    """Everything that `kubeletx.api.runtime` promises; subclass it and give `make_runtime`."""
+    """Everything that `kubeletx.api.runtime` promises; subclass it and define `make_runtime`."""
 
 
 __all__ = ["ContractBase", "RuntimeContract"]
