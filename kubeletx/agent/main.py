@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack
 import structlog
 
 from kubeletx.api import KubeletxError, Unavailable
-from kubeletx.kube.client.buffers import begin_small
+from kubeletx.kube.tls_buffers import begin_small
 from kubeletx.runtimes.host.clock import SystemClock
 
 from .assembly import assemble

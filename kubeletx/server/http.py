@@ -18,7 +18,6 @@ from aiohttp import web
 from kubeletx.api import Internal, InvalidConfig, KubeletxError
 from kubeletx.api.text import printable
 from kubeletx.kube.types.api_status import Status, failure
-from kubeletx.streaming.unsent import wait_sent
 
 from .status import to_status
 
@@ -154,6 +153,8 @@ def _line(item: Any, kind: Callable[[Any], str] | str | None) -> Any:
 
 async def finish(request: web.Request, response: web.StreamResponse) -> None:
     """End a long body; the connection counts as idle only once everything was sent to a slow client."""
+    from kubeletx.streaming.unsent import wait_sent  # here: the room's package loads SPDY
+
     await response.write_eof()
     if request.transport is not None:
         with suppress(TimeoutError):

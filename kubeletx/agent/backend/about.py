@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import kubeletx
 from kubeletx.api import NotFound
-from kubeletx.apiserver.node.claim import Reporting
 from kubeletx.server.views import (
     ConfigValue,
     HealthView,
@@ -28,6 +27,8 @@ from ..config.view import effective_values
 from ..plugins import LoadedPlugin, RunningPlugins
 
 if TYPE_CHECKING:
+    from kubeletx.apiserver.node.claim import Reporting
+
     from ..plugins.rooms import PluginRooms
 from .counted import Counted
 

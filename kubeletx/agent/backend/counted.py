@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kubeletx.apiserver.certificates.rotation import CertificateRotation
-from kubeletx.kube.client.counts import RequestCounts
 from kubeletx.node.cgroups import PodCgroupManager
 from kubeletx.pods import Counters, PodManager, UnitProbes, VolumeBoard
 from kubeletx.runtimes.images.providers import CredentialProviders
@@ -17,6 +15,9 @@ from kubeletx.server.metrics.http_counts import HttpCounts
 from kubeletx.volumes.preparer import VolumePreparer
 
 if TYPE_CHECKING:
+    from kubeletx.apiserver.certificates.rotation import CertificateRotation
+    from kubeletx.kube.client.counts import RequestCounts
+
     from ..plugins.callbacks import CallbackCounts
 
 

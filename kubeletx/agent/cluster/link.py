@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from pathlib import Path
 
 import msgspec
 
@@ -79,13 +80,11 @@ class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_link(
-    config: AgentConfig, node_name: str, classes: RuntimeClasses, clock: Clock
-) -> ClusterLink | None:
-    """Connect to the cluster; None without a kubeconfig. Raises InvalidConfig for an unusable one."""
+    config: AgentConfig, kubeconfig: Path, node_name: str, classes: RuntimeClasses, clock: Clock
+) -> ClusterLink:
+    """Connect to the cluster. Raises InvalidConfig for an unusable kubeconfig."""
     settings = config.cluster
-    if settings.kubeconfig is None:
-        return None
-    found = node_access(config, settings.kubeconfig, node_name, clock)
+    found = node_access(config, kubeconfig, node_name, clock)
     agent = f"kubeletx/{kubeletx.__version__}"
     client = KubeClient(
         found.access,

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from kubeletx.pods.model.sources import API
 
 from ..backend.about import node_name_health
-from ..cluster.member import Cluster, make_cluster
 from .link import LinkRoom
 from .node import NodeRoom
 from .part import Part, PartContext, Task
 from .pods import PodsRoom
 from .sources import SourcesRoom
 from .views import ViewsRoom
+
+if TYPE_CHECKING:
+    from ..cluster.member import Cluster
 
 
 class ClusterRoom(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +41,8 @@ def make_cluster_room(
     """Connect pods, the node and events to the API server. `names`: returns those of all pod sources."""
     if link.link is None:
         return ClusterRoom(part=Part(name="cluster"), cluster=None)
+    from ..cluster.member import make_cluster  # an agent without a cluster does not load it
+
     cluster = make_cluster(
         ctx.config,
         link.link,

@@ -30,15 +30,12 @@ from kubeletx.server.metrics.figures import FiguresSource
 from kubeletx.server.metrics.http_counts import HttpCounts
 
 from ..cluster.access import cert_directory
-from ..config.ports import kubelet_port
 from ..config.tree import AgentConfig
 from ..host.logging import set_verbosity
 
 
-def review_client(config: AgentConfig, client: KubeClient | None, clock: Clock) -> KubeClient | None:
+def review_client(client: KubeClient, clock: Clock) -> KubeClient:
     """A client apart from the node's own, so that reviews of other users' requests never delay the node's requests."""
-    if kubelet_port(config) is None or client is None:
-        return None
     return KubeClient(
         client.access,
         clock=clock,
@@ -50,6 +47,7 @@ def review_client(config: AgentConfig, client: KubeClient | None, clock: Clock) 
 
 def kubelet_server(  # noqa: PLR0913 - what the server takes from all other parts
     config: AgentConfig,
+    port: int,
     backend: AdminBackend,
     figures: FiguresSource,
     checkpoints: CheckpointSource,
@@ -61,14 +59,11 @@ def kubelet_server(  # noqa: PLR0913 - what the server takes from all other part
     http_counts: HttpCounts,
     blocking: Blocking,
     clock: Clock,
-) -> KubeletServer | None:
-    """Build the server; None if its port is off. `websockets`: counter by subresource.
+) -> KubeletServer:
+    """Build the server. `websockets`: counter by subresource.
 
     Raises InvalidConfig for unusable certificates.
     """
-    port = kubelet_port(config)
-    if port is None:
-        return None
     server = config.server
     plan = TlsPlan(
         min_version=server.tls_min_version,

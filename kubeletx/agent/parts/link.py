@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from kubeletx.apiserver.objects.runtime_classes import RuntimeClasses
 from kubeletx.pods.model.sources import API
 
-from ..cluster.link import ClusterLink, make_link
 from .node import NodeRoom
 from .part import Part, PartContext
+
+if TYPE_CHECKING:
+    from ..cluster.link import ClusterLink
 
 
 class LinkRoom(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,8 +27,11 @@ class LinkRoom(msgspec.Struct, frozen=True, kw_only=True):
 def make_link_room(ctx: PartContext, node: NodeRoom) -> LinkRoom:
     """Read the kubeconfig, if configured. Raises InvalidConfig if it is unusable."""
     classes = RuntimeClasses(ctx.config.runtimes.classes)
-    link = make_link(ctx.config, node.reporter.name, classes, ctx.clock)
-    part = Part(name="link")
-    if link is not None:
-        part = Part(name="link", close=(link.close,), objects={API: link.objects})
+    kubeconfig = ctx.config.cluster.kubeconfig
+    if kubeconfig is None:
+        return LinkRoom(part=Part(name="link"), link=None, classes=classes)
+    from ..cluster.link import make_link  # an agent without a cluster does not load the client
+
+    link = make_link(ctx.config, kubeconfig, node.reporter.name, classes, ctx.clock)
+    part = Part(name="link", close=(link.close,), objects={API: link.objects})
     return LinkRoom(part=part, link=link, classes=classes)

@@ -6,12 +6,11 @@ import msgspec
 
 from kubeletx.server.admin.socket import AdminServer
 from kubeletx.server.healthz import health_server
-from kubeletx.server.kubelet.readonly import readonly_server
 
 from ..backend.checkpoints import CheckpointBackend
 from ..backend.figures import FigureBackend
+from ..config.ports import kubelet_port
 from .admin import AdminNeeds, AdminRoom
-from .kubelet_api import kubelet_server, review_client
 from .part import Close, ListeningServer, Part, PartContext
 
 
@@ -32,27 +31,33 @@ def make_servers(ctx: PartContext, needs: AdminNeeds, admin: AdminRoom) -> Serve
             health_server(admin.backend.about, settings.healthz_bind_address, settings.healthz_port)
         )
     if settings.read_only_port:
+        from kubeletx.server.kubelet.readonly import readonly_server
+
         servers.append(readonly_server(admin.backend, settings.address, settings.read_only_port, admin.http))
-    reviews = review_client(
-        ctx.config, needs.link.link.client if needs.link.link is not None else None, ctx.clock
-    )
-    if reviews is not None:
-        closes.append(reviews.close)
-    kubelet_api = kubelet_server(
-        ctx.config,
-        admin.backend,
-        figures,
-        CheckpointBackend(admin.pods, ctx.config.root_dir, ctx.clock),
-        reviews,
-        node_name=needs.node.reporter.name,
-        addresses=needs.node.reporter.ips,
-        websockets=needs.pods.services.counters.websocket_streams,
-        http_counts=admin.http,
-        blocking=needs.volumes.files,
-        clock=ctx.clock,
-    )
-    if kubelet_api is not None:
-        servers.append(kubelet_api)
+    port = kubelet_port(ctx.config)
+    if port is not None:
+        from .kubelet_api import kubelet_server, review_client  # only an agent that serves it loads it
+
+        reviews = None
+        if needs.link.link is not None:
+            reviews = review_client(needs.link.link.client, ctx.clock)
+            closes.append(reviews.close)
+        servers.append(
+            kubelet_server(
+                ctx.config,
+                port,
+                admin.backend,
+                figures,
+                CheckpointBackend(admin.pods, ctx.config.root_dir, ctx.clock),
+                reviews,
+                node_name=needs.node.reporter.name,
+                addresses=needs.node.reporter.ips,
+                websockets=needs.pods.services.counters.websocket_streams,
+                http_counts=admin.http,
+                blocking=needs.volumes.files,
+                clock=ctx.clock,
+            )
+        )
     return ServersRoom(
         part=Part(name="servers", servers=tuple(servers), close=tuple(closes)), figures=figures
     )

@@ -6,9 +6,11 @@ A class's handler is the name of a runtime, or NAME--HANDLER. For a class in bot
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from kubeletx.kube.types.meta import ObjectMeta
-from kubeletx.kube.types.objects import RuntimeClass
+if TYPE_CHECKING:
+    from kubeletx.kube.types.meta import ObjectMeta
+    from kubeletx.kube.types.objects import RuntimeClass
 
 
 class RuntimeClasses(Mapping[str, str]):

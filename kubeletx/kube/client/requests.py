@@ -20,8 +20,8 @@ import msgspec
 from kubeletx.api import Clock, InvalidConfig, PermissionDenied, TimedOut, Unavailable
 
 from ..text.objects import decode_object
+from ..tls_buffers import shrink
 from .access import ClusterAccess
-from .buffers import shrink
 from .connections import Connections, Reach
 from .counts import NO_ANSWER, RequestCounts
 from .errors import BrokenOff, error_of, parse_status

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kubeletx.kube.client import KubeClient, load_kubeconfig
-from kubeletx.kube.client.buffers import READ_BYTES, begin_small, shrink
 from kubeletx.kube.client.resources import CONFIG_MAPS
+from kubeletx.kube.tls_buffers import READ_BYTES, begin_small, shrink
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiServerDouble, CertificateAuthority
 

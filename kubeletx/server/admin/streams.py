@@ -1,0 +1,79 @@
+"""Exec, attach and port-forward: one WebSocket each, in front of a session of the backend.
+
+The upgrade is answered before the backend is asked, so that its error can travel as a Status on the error
+channel: a client cannot read the body of a refused upgrade. A streaming URL is turned into a session here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from kubeletx.api import InvalidConfig, KubeletxError, Session, StreamUrl
+from kubeletx.streaming.remote_client import open_port_forward
+from kubeletx.streaming.serving import QueryNames, open_in_time, open_url, stream_request
+from kubeletx.streaming.websocket import send_error, serve_remote_command, websocket_response
+
+from ..backend import PodVerbs
+from .routes_pods import target_of
+
+NAMES = QueryNames(stdin="stdin", stdout="stdout", stderr="stderr", true=("1", "true"))
+
+
+async def serve_exec(request: web.Request, backend: PodVerbs) -> web.StreamResponse:
+    """Run a command in a container."""
+
+    async def connect() -> Session:
+        wanted = stream_request(request, NAMES)
+        if not wanted.command:
+            raise InvalidConfig(field="command", problem="is empty", fix="name a command")
+        return await open_url(await backend.exec(target_of(request), _container(request), wanted), wanted)
+
+    return await _serve(request, connect)
+
+
+async def serve_attach(request: web.Request, backend: PodVerbs) -> web.StreamResponse:
+    """Join the streams of a running container."""
+
+    async def connect() -> Session:
+        wanted = stream_request(request, NAMES)
+        return await open_url(await backend.attach(target_of(request), _container(request), wanted), wanted)
+
+    return await _serve(request, connect)
+
+
+async def serve_port_forward(request: web.Request, backend: PodVerbs) -> web.StreamResponse:
+    """Forward one port of a pod."""
+
+    async def connect() -> Session:
+        port = _port(request)
+        found = await backend.port_forward(target_of(request), port)
+        if isinstance(found, StreamUrl):
+            return await open_in_time(open_port_forward(found.url, port))
+        return found
+
+    return await _serve(request, connect)
+
+
+async def _serve(request: web.Request, connect: Callable[[], Awaitable[Session]]) -> web.StreamResponse:
+    ws = websocket_response()
+    await ws.prepare(request)
+    try:
+        session = await connect()
+    except KubeletxError as error:
+        await send_error(ws, error)
+        return ws
+    await serve_remote_command(ws, session)
+    return ws
+
+
+def _container(request: web.Request) -> str:
+    return request.query.get("container", "")
+
+
+def _port(request: web.Request) -> int:
+    text = request.query.get("port", "")
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 65536:
+        raise InvalidConfig(field="port", problem=f"{text!r} is not a port", fix="give 1 to 65535")
+    return int(text)
