@@ -18,7 +18,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import InvalidPod, ObjectRef, PodUid, RuntimeEvent, RuntimeName
+from kubeletx.api import InvalidPod, NotFound, ObjectRef, PodUid, RuntimeEvent, RuntimeName
 from kubeletx.api.names import CHOOSING, RUNTIME_MISMATCH, Event
 from kubeletx.kube.manifests.hashes import pod_hash
 from kubeletx.kube.types.core import Pod
@@ -37,6 +37,7 @@ from .plan.progress import has_ended
 from .recovery import FOUND_WITHOUT_HISTORY, RecoveredPod, find_again, orphan_pod
 from .specs.labels import grace_seconds as own_grace_seconds
 from .worker import PodWorker
+from .workloads.power import Power
 
 log = structlog.get_logger(__name__)
 
@@ -259,6 +260,13 @@ class PodManager:
         worker = self._workers.get(uid)
         if worker is not None and worker.desired.source == source:
             self._delete(worker, grace_seconds, force=force)
+
+    def ask_power(self, uid: PodUid, power: Power | None, owner: str) -> None:
+        """Ask for a power state of a pod in memory alone (`PodWorker.ask_power`). Raises NotFound if it is not here."""
+        worker = self._workers.get(uid)
+        if worker is None:
+            raise NotFound(f"pod {uid} is not on this node")
+        worker.ask_power(power, owner)
 
     def synced(self, source: str) -> None:
         """See `PodSink.synced`: pods that the source no longer has are stopped."""

@@ -37,6 +37,7 @@ from .model.pending_events import Debts
 from .model.results import Result
 from .plan.pod import deadline_end, plan_pod
 from .plan.progress import newest
+from .workloads.power import Power
 
 log = structlog.get_logger(__name__)
 
@@ -206,6 +207,15 @@ class PodWorker:
             now = self._context.now().mono
             self.facts = replace(self.facts, changed_at=now, look_wanted_at=now)
             self._woken.set()
+
+    def ask_power(self, power: Power | None, owner: str) -> None:
+        """Ask for a power state without a write to the disk; None withdraws what the owner asked for.
+
+        The strongest request counts, the written order among them (`workloads.power`): a pod that one owner needs awake is
+        awake. Requests end with this process: their owner repeats them after a restart.
+        """
+        self._apply(results.PowerAsked(owner, power.value if power is not None else ""))
+        self._woken.set()
 
     def refresh(self) -> None:
         """Plan and publish again without any other input."""

@@ -14,7 +14,7 @@ from typing import ClassVar, Self, TypeVar
 import msgspec
 
 from kubeletx.api import ImageStatus, PodUid, RuntimeName, UnitId, UnitSummary
-from kubeletx.kube.types.core import Pod, PodStatus
+from kubeletx.kube.types.core import Container, Pod, PodStatus
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
 from .grants import Grants
@@ -141,6 +141,9 @@ class ProbeFacts(Fact, frozen=True, kw_only=True):
     liveness: bool | None = None
     startup: bool | None = None
     message: str = ""
+
+
+_OPEN_HOOKS = (HookState.PENDING, HookState.RUNNING, HookState.FAILED)
 
 
 class UnitFacts(Fact, frozen=True, kw_only=True):
@@ -280,6 +283,17 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     def of(self, kind: type[W]) -> W | None:
         """The facts of this workload; None if the pod is of another."""
         return self.own if isinstance(self.own, kind) else None
+
+    def is_started(self, container: Container, unit: UnitSummary) -> bool:
+        """Return True if the unit lives, its postStart hook is done and its startup probe passed."""
+        if not unit.state.is_alive:
+            return False
+        known = self.unit(container.name)
+        if known.hook_unit == unit.id and known.hook in _OPEN_HOOKS:
+            return False
+        if container.startup_probe is None:
+            return True
+        return known.probes is not None and known.probes.unit_id == unit.id and known.probes.startup is True
 
     def newest(self, name: str) -> UnitSummary | None:
         """The newest unit of this container on the runtime; None if there is none."""

@@ -177,6 +177,17 @@ class PodEdited(Result, frozen=True):
         return replace(facts, own=facts.own.edited())
 
 
+class PowerAsked(Result, frozen=True):
+    """An owner asks for a power state of the pod, in memory alone; an empty `power` withdraws what it asked for."""
+
+    owner: str
+    power: str
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        others = {owner: power for owner, power in facts.asked.items() if owner != self.owner}
+        return replace(facts, asked={**others, self.owner: self.power} if self.power else others)
+
+
 class RanBefore(Result, frozen=True):
     """Logs of earlier runs were found. `restarts`: container to the restart count of its next run."""
 

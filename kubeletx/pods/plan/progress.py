@@ -20,14 +20,12 @@ from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
 from ..model.backoff import restart_at
 from ..model.exits import exit_code_of, restarts_of, stored_exit_code
-from ..model.facts import DesiredPod, HookState, Now, PodFacts
+from ..model.facts import DesiredPod, Now, PodFacts
 from ..model.restart_policy import LOST_EXIT_CODE, should_restart
 from ..model.roles import ephemeral_units, init_units, is_sidecar, regular_units
 from ..workloads.table import workload_of
 from .restart_all import due_generation, generation_of, is_outdated, outdated_units
 from .sandbox import current_sandbox
-
-_HOOK_OPEN = (HookState.PENDING, HookState.RUNNING, HookState.FAILED)
 
 
 class Due(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,15 +167,8 @@ def wants_any_unit(desired: DesiredPod, facts: PodFacts) -> bool:
 
 
 def is_started(facts: PodFacts, container: Container, unit: UnitSummary) -> bool:
-    """Return True if the unit runs, postStart is done and the startup probe passed: the next init container may start."""
-    if not unit.state.is_alive:
-        return False
-    known = facts.unit(container.name)
-    if known.hook_unit == unit.id and known.hook in _HOOK_OPEN:
-        return False
-    if container.startup_probe is None:
-        return True
-    return known.probes is not None and known.probes.unit_id == unit.id and known.probes.startup is True
+    """Running, postStart done and startup probe passed: the next init container may go on."""
+    return facts.is_started(container, unit)
 
 
 def due_units(desired: DesiredPod, facts: PodFacts, now: Now, *, fresh: bool) -> Iterator[Due]:

@@ -54,7 +54,9 @@ def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
     _remove_cut_off(facts, draft)
     generation = due_generation(desired, facts)
     held = _held_back(desired, facts, draft)
-    for due in due_units(desired, facts, draft.now, fresh=False):
+    all_due = tuple(due_units(desired, facts, draft.now, fresh=False))
+    workload.plan_pod(desired, facts, draft, is_settled=not all_due)
+    for due in all_due:
         if due.at is not None:
             draft.wake(due.at)
             continue

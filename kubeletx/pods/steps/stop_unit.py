@@ -13,7 +13,9 @@ from ..model.actions import RemoveUnit, StopUnit
 from ..model.results import Result
 from ..model.roles import find_unit
 from ..probes.lifecycle_hooks import stop_seconds
+from ..workloads.standby.set_standby import thaw_before_stop
 from .context import StepContext, is_silence, level_of
+from .own import OwnStep
 
 log = structlog.get_logger(__name__)
 
@@ -24,6 +26,7 @@ async def stop_unit(step: StepContext, action: StopUnit) -> Result:
     began = step.now().mono
     step.normal(Event.KILLING, action.message or f"Stopping container {name}", container=name)
     try:
+        await thaw_before_stop(OwnStep.of(step), action.unit_id)
         if action.run_pre_stop and action.grace_seconds > 0:
             await _run_pre_stop(step, action)
         grace = stop_seconds(action.grace_seconds, step.now().mono - began)

@@ -9,11 +9,14 @@ from kubeletx.kube.types.core import Pod
 from ..model.facts import PodFacts, WorkloadFacts
 from .machine.facts import MachineFacts
 from .machine.workload import MachineWorkload
+from .standby.facts import StandbyFacts
+from .standby.workload import StandbyWorkload
 from .workload import RuntimeTraits, Workload
 
 CONTAINERS: Final = Workload()
 WORKLOADS: Final[dict[type[WorkloadFacts], Workload]] = {
     MachineFacts: MachineWorkload(),
+    StandbyFacts: StandbyWorkload(),
 }
 """Workloads by the type of their facts."""
 

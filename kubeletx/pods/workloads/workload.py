@@ -51,8 +51,8 @@ class Workload:
     def plan_first(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
         """Plan what comes before a sandbox: reading the written orders."""
 
-    def plan_pod(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-        """Plan for the pod as a whole while its sandbox is ready."""
+    def plan_pod(self, desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settled: bool) -> None:
+        """Plan for the pod as a whole while its sandbox is ready. `is_settled`: no unit is due to start, now or later."""
 
     def plan_unit(self, unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
         """Plan for the newest unit of a container in the ready sandbox."""

@@ -9,6 +9,7 @@ returned yet; registering the id replays them. Events of other agents expire the
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 
@@ -20,6 +21,8 @@ Emit = Callable[[PodUid, RuntimeEvent], None]
 
 KEPT_EVENTS = 4096
 KEPT_SECONDS = 300.0
+CHANGE_SECONDS = 5.0
+"""Time in which the Changed event of our own call counts as its echo: a runtime need not send one."""
 _NOTHING: tuple[tuple[EventKind, ...], list[RuntimeEvent]] = ((), [])
 
 
@@ -32,7 +35,7 @@ class EventFilter:
         self._now = now
         self._creating: Counter[PodUid] = Counter()
         self._acting: dict[str, tuple[tuple[EventKind, ...], list[RuntimeEvent]]] = {}
-        self._expected: OrderedDict[str, set[EventKind]] = OrderedDict()
+        self._expected: OrderedDict[str, dict[EventKind, float]] = OrderedDict()
         self._unknown: OrderedDict[str, list[tuple[float, RuntimeEvent]]] = OrderedDict()
         self._kept = 0
 
@@ -92,12 +95,17 @@ class EventFilter:
             raise
         for object_id in ids:
             _, held = self._acting.pop(object_id, _NOTHING)
-            if EventKind.STARTED in kinds and not held:
+            if held:
+                continue
+            if EventKind.STARTED in kinds:
                 self.expect(object_id, EventKind.STARTED)
+            elif EventKind.CHANGED in kinds:
+                self.expect(object_id, EventKind.CHANGED, seconds=CHANGE_SECONDS)
 
-    def expect(self, object_id: str, *kinds: EventKind) -> None:
+    def expect(self, object_id: str, *kinds: EventKind, seconds: float = math.inf) -> None:
         """Ignore the next event of each kind: a call of this agent caused it."""
-        self._expected.setdefault(object_id, set()).update(kinds)
+        until = self._now() + seconds
+        self._expected.setdefault(object_id, {}).update(dict.fromkeys(kinds, until))
         if len(self._expected) > KEPT_EVENTS:  # events that this runtime never sends
             self._expected.popitem(last=False)
 
@@ -144,10 +152,11 @@ class EventFilter:
             return
         expected = self._expected.get(object_id)
         if expected is not None and event.kind in expected:
-            expected.discard(event.kind)
+            until = expected.pop(event.kind)
             if not expected:
                 del self._expected[object_id]
-            return
+            if self._now() <= until:
+                return
         if event.kind in (EventKind.OOM, EventKind.CHANGED) and event.unit_id is not None:
             self._table.mark_stale(UnitId(event.unit_id))
         if not self.shows(uid, event):

@@ -291,14 +291,23 @@ class RuntimeHandle:
         self._filter.unexpect(unit_id)
         self._table.note_removed(unit_id, at=self._clock.monotonic())
 
-    async def change(self, method: str, start: Callable[[], Awaitable[T]], *, more_seconds: float = 0.0) -> T:
+    async def change(
+        self,
+        method: str,
+        start: Callable[[], Awaitable[T]],
+        *,
+        more_seconds: float = 0.0,
+        changes: UnitId | None = None,
+    ) -> T:
         """Make a changing call of a capability with this runtime's deadline, limit, error translation and counters.
 
-        `more_seconds`: time for which the call itself waits, added to the deadline.
+        `more_seconds`: time for which the call itself waits, added to the deadline. `changes`: the unit whose state it
+        changes, whose own Changed event is not reported then: note or look afterwards.
         """
         call_class = CallClass.STOPPING if more_seconds else CallClass.CHANGING
         seconds = self._limits.request_seconds + more_seconds
-        return await self._change(method, start, seconds=seconds, call_class=call_class)
+        with self._filter.acting([] if changes is None else [changes], EventKind.CHANGED):
+            return await self._change(method, start, seconds=seconds, call_class=call_class)
 
     # --- queries ---
 

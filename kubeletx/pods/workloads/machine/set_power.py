@@ -75,4 +75,5 @@ async def _call(step: WorkloadStep, action: SetPower, wanted: PowerStep) -> None
             PowerStep.RESUME: machine.resume,
             PowerStep.SUSPEND: machine.suspend,
         }[wanted]
-        await handle.change(wanted.value, lambda: verb(unit_id))
+        changes = unit_id if wanted is not PowerStep.SUSPEND else None
+        await handle.change(wanted.value, lambda: verb(unit_id), changes=changes)

@@ -17,11 +17,12 @@ from kubeletx.api import (
     UnitStatus,
     UnitSummary,
 )
-from kubeletx.runtimes.handles.event_filter import EventFilter
+from kubeletx.runtimes.handles.event_filter import CHANGE_SECONDS, EventFilter
 from kubeletx.runtimes.handles.snapshot_table import SnapshotTable
 
 UNIT = UnitId("c")
 STOPPED = RuntimeEvent(kind=EventKind.STOPPED, unit_id=UNIT)
+CHANGED = RuntimeEvent(kind=EventKind.CHANGED, unit_id=UNIT)
 
 
 @pytest.fixture
@@ -30,7 +31,13 @@ def told() -> list[RuntimeEvent]:
 
 
 @pytest.fixture
-def events(told: list[RuntimeEvent]) -> EventFilter:
+def times() -> list[float]:
+    """The present moment."""
+    return [2.0]
+
+
+@pytest.fixture
+def events(told: list[RuntimeEvent], times: list[float]) -> EventFilter:
     table = SnapshotTable()
     summary = UnitSummary(
         id=UNIT,
@@ -42,7 +49,7 @@ def events(told: list[RuntimeEvent]) -> EventFilter:
         created_at_ns=1,
     )
     table.note_unit(UnitStatus(summary=summary), at=1.0)
-    return EventFilter(table, lambda _uid, event: told.append(event), lambda: 2.0)
+    return EventFilter(table, lambda _uid, event: told.append(event), lambda: times[0])
 
 
 def test_an_event_of_a_stop_that_was_overtaken_is_told_when_both_fail(
@@ -60,3 +67,26 @@ def test_an_event_of_a_stop_that_succeeded_is_no_news(events: EventFilter, told:
     with events.acting([UNIT], EventKind.STOPPED):
         events.take(STOPPED)
     assert told == []
+
+
+def test_the_echo_of_a_change_is_no_news_during_the_call_or_soon_after_it(
+    events: EventFilter, told: list[RuntimeEvent]
+) -> None:
+    with events.acting([UNIT], EventKind.CHANGED):
+        events.take(CHANGED)
+    with events.acting([UNIT], EventKind.CHANGED):
+        pass
+    events.take(CHANGED)
+    assert told == []
+    events.take(CHANGED)
+    assert told == [CHANGED]
+
+
+def test_a_change_long_after_one_of_our_own_is_news(
+    events: EventFilter, told: list[RuntimeEvent], times: list[float]
+) -> None:
+    with events.acting([UNIT], EventKind.CHANGED):
+        pass
+    times[0] += CHANGE_SECONDS + 1
+    events.take(CHANGED)
+    assert told == [CHANGED]

@@ -1,0 +1,1 @@
+"""Standby: pods of containers whose runtime can freeze or hibernate their units and bring them back."""

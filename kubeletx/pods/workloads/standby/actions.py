@@ -1,0 +1,41 @@
+"""The action of standby: one call that changes the power of one unit. A value, as in `model.actions`."""
+
+from __future__ import annotations
+
+import enum
+from typing import ClassVar
+
+from kubeletx.api import UnitId
+
+from ...model.actions import Action
+from ...model.facts import ActionFailure, PodFacts
+from .facts import standby_of
+
+
+class StandbyStep(enum.Enum):
+    """One call of `SupportsStandby`."""
+
+    FREEZE = "freeze"
+    HIBERNATE = "hibernate"
+    THAW = "thaw"
+
+
+class SetStandby(Action, frozen=True, kw_only=True):
+    """Freeze, hibernate or thaw one unit. `step`: a value of `StandbyStep`."""
+
+    name: str
+    unit_id: UnitId
+    step: str
+    subject: ClassVar[str] = "unit"
+    doing: ClassVar[str] = "changing the standby state of container"
+
+    @property
+    def target(self) -> str:
+        """The step."""
+        return self.step
+
+    def failure(self, facts: PodFacts) -> ActionFailure | None:
+        """The failure of the last such call."""
+        known = standby_of(facts)
+        failures = known.thaw_failures if self.step == StandbyStep.THAW.value else known.rest_failures
+        return failures.get(self.name)

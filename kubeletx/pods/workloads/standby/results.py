@@ -1,0 +1,58 @@
+"""Results of standby calls, and what each does to the facts. Values, as in `model.results`."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from ...model.backoff import SYNC
+from ...model.facts import ActionFailure, Now, PodFacts
+from ...model.results import Result, next_try
+from .actions import StandbyStep
+from .facts import standby_of
+
+
+class StandbySet(Result, frozen=True):
+    """The unit has the wanted state."""
+
+    name: str
+    step: str
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        return _with_failure(replace(facts, changed_at=now.mono), self.name, self.step, None)
+
+
+class StandbyFailed(Result, frozen=True):
+    """The call failed or got no answer; tried again with back-off if it `may_heal`."""
+
+    name: str
+    step: str
+    reason: str
+    message: str
+    may_heal: bool = True
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        before = _failures(facts, self.step).get(self.name)
+        failure = next_try(before, SYNC, self.reason, self.message, now)
+        if not self.may_heal:
+            failure = replace(failure, retry_at=None)
+        facts = replace(facts, changed_at=now.mono, look_wanted_at=now.mono)
+        return _with_failure(facts, self.name, self.step, failure)
+
+
+def _is_thaw(step: str) -> bool:
+    return step == StandbyStep.THAW.value
+
+
+def _failures(facts: PodFacts, step: str) -> dict[str, ActionFailure]:
+    known = standby_of(facts)
+    return known.thaw_failures if _is_thaw(step) else known.rest_failures
+
+
+def _with_failure(facts: PodFacts, name: str, step: str, failure: ActionFailure | None) -> PodFacts:
+    failures = {key: one for key, one in _failures(facts, step).items() if key != name}
+    if failure is not None:
+        failures[name] = failure
+    known = standby_of(facts)
+    if _is_thaw(step):
+        return replace(facts, own=replace(known, thaw_failures=failures))
+    return replace(facts, own=replace(known, rest_failures=failures))

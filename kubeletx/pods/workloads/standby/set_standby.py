@@ -1,0 +1,85 @@
+"""Freeze, hibernate or thaw one unit; thaw what rests before a stop."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from kubeletx.api import KubeletxError, NotFound, SupportsStandby, UnitId, Unsupported
+from kubeletx.api.names import Event
+
+from ...call_errors import after_error, is_silence, level_of
+from ...model.results import LookWanted, Result
+from ...model.roles import init_units, is_sidecar
+from ..step import WorkloadStep
+from . import results
+from .actions import SetStandby, StandbyStep
+from .facts import StandbyFacts
+from .plan import RESTING
+
+log = structlog.get_logger(__name__)
+
+WAKE_SECONDS = 5.0
+"""Upper bound for one thaw before a stop: the stop itself works from every state."""
+
+
+async def set_standby(step: WorkloadStep, action: SetStandby) -> Result:
+    """Make the call. Its own event is expected; the unit's new state is noted without a look."""
+    wanted, handle, name = StandbyStep(action.step), step.handle, action.name
+    began = step.now().mono
+    try:
+        await _call(step, wanted, action.unit_id)
+        handle.note_unit(await handle.unit_status(action.unit_id))
+    except NotFound:
+        return LookWanted()
+    except KubeletxError as error:
+        if not is_silence(error):
+            text = f"Failed to {wanted.value} {name}: {error}"
+            step.warning(Event.FAILED_POWER, text, container=name)
+        level_of(error, log)("Failed to change standby", pod=step.desired.ref, container=name, err=str(error))
+        reason, may_heal = error.reason or Event.FAILED_POWER, not isinstance(error, Unsupported)
+        failed = results.StandbyFailed(name, action.step, reason, str(error), may_heal)
+        return after_error(error, step.now(), failed)
+    log.debug(
+        "Changed standby",
+        pod=step.desired.ref,
+        container=name,
+        step=wanted.value,
+        elapsed_seconds=round(step.now().mono - began, 3),
+    )
+    return results.StandbySet(name, action.step)
+
+
+async def thaw_before_stop(step: WorkloadStep, unit_id: UnitId) -> None:
+    """Thaw the unit and the sidecars that its hook and its own end may need, if they rest.
+
+    A command in a frozen container would wait for the whole grace period. A thaw that fails does not delay the stop.
+    """
+    snapshot = step.facts.snapshot
+    if step.facts.of(StandbyFacts) is None or snapshot is None:
+        return
+    sidecars = [one.name for one in init_units(step.desired.pod) if is_sidecar(one)]
+    resting = [unit for unit in snapshot.units if unit.state in RESTING]
+    if not any(unit.id == unit_id for unit in resting):
+        return
+    order = [unit.id for name in sidecars for unit in resting if unit.name == name and unit.id != unit_id]
+    for one in (*order, unit_id):
+        try:
+            async with asyncio.timeout(WAKE_SECONDS):
+                await _call(step, StandbyStep.THAW, one)
+        except (KubeletxError, TimeoutError) as error:
+            log.warning("Failed to thaw before a stop", pod=step.desired.ref, unit=one, err=str(error))
+
+
+async def _call(step: WorkloadStep, wanted: StandbyStep, unit_id: UnitId) -> None:
+    handle = step.handle
+    able: SupportsStandby | None = handle.capability(SupportsStandby)
+    if able is None:
+        raise Unsupported(f"runtime {handle.name} cannot freeze its units")
+    verb = {
+        StandbyStep.FREEZE: able.freeze,
+        StandbyStep.HIBERNATE: able.hibernate,
+        StandbyStep.THAW: able.thaw,
+    }[wanted]
+    await handle.change(wanted.value, lambda: verb(unit_id), changes=unit_id)

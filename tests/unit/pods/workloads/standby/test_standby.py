@@ -1,0 +1,154 @@
+"""Standby end to end on the fake runtime: requests in memory, written orders, restarts, stops, own events."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from kubeletx.api import Conflict, EventKind, NotFound, PodUid, TimedOut, UnitState, Unsupported
+from kubeletx.kube.types.core import Container, ExecAction, Lifecycle, LifecycleHandler, Pod
+from kubeletx.pods.worker import PodWorker
+from kubeletx.pods.workloads.power import Power
+from tests.unit.pods.manager_model import Node, a_pod
+
+HOOK = Lifecycle(pre_stop=LifecycleHandler(exec=ExecAction(command=("true",))))
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def pod_of(*containers: Container) -> Pod:
+    pod = a_pod()
+    return replace(pod, spec=replace(pod.spec, containers=containers))
+
+
+def states(node: Node) -> set[UnitState]:
+    units = node.runtimes["one"].backend.find_units({})
+    return {unit.state for unit in units if unit.state.is_alive}
+
+
+def is_in(node: Node, state: UnitState) -> bool:
+    return states(node) == {state}
+
+
+def count(node: Node, method: str) -> int:
+    return node.runtimes["one"].counts[method]
+
+
+def is_ready(node: Node, worker: PodWorker) -> bool:
+    status = node.services.board.statuses[worker.uid]
+    return any(one.type == "Ready" and one.status == "True" for one in status.conditions)
+
+
+async def write(node: Node, worker: PodWorker, power: str) -> None:
+    await node.services.overrides.amend(worker, lambda orders: replace(orders, power=power))
+
+
+async def test_a_pod_is_frozen_and_woken_by_requests_in_memory_without_a_write_or_a_look(node: Node) -> None:
+    async with node.running() as manager:
+        worker = await node.start(a_pod(containers=2))
+        await node.until(lambda: is_ready(node, worker))
+        looks, files = count(node, "list_units"), sorted(node.root.glob("pods/**/*"))
+        manager.ask_power(worker.uid, Power.STANDBY, "sessions")
+        await node.until(partial(is_in, node, UnitState.PAUSED))
+        await node.until(lambda: not is_ready(node, worker))
+        manager.ask_power(worker.uid, Power.RUNNING, "sessions")
+        await node.until(partial(is_in, node, UnitState.RUNNING))
+        await node.until(lambda: is_ready(node, worker))
+        assert (count(node, "freeze"), count(node, "thaw")) == (2, 2)
+        assert (count(node, "list_units"), sorted(node.root.glob("pods/**/*"))) == (looks, files)
+
+
+async def test_a_request_for_a_pod_that_is_not_here_is_refused(node: Node) -> None:
+    async with node.running() as manager:
+        with pytest.raises(NotFound):
+            manager.ask_power(PodUid("nobody"), Power.RUNNING, "sessions")
+
+
+async def test_a_wake_during_a_freeze_ends_awake(node: Node) -> None:
+    async with node.running() as manager:
+        worker = await node.start(a_pod())
+        stuck = node.runtimes["one"].script("freeze", hang=True)
+        manager.ask_power(worker.uid, Power.STANDBY, "sessions")
+        await node.until(lambda: count(node, "freeze") == 1)
+        manager.ask_power(worker.uid, Power.RUNNING, "sessions")
+        stuck.release()
+        await node.until(lambda: count(node, "thaw") == 1)
+        await node.until(partial(is_in, node, UnitState.RUNNING))
+
+
+async def test_a_freeze_without_an_answer_is_looked_at_and_the_pod_ends_as_wanted(node: Node) -> None:
+    async with node.running() as manager:
+        worker = await node.start(a_pod(containers=2))
+        node.runtimes["one"].script("freeze", error=TimedOut("no answer"), after_effect=True, times=1)
+        manager.ask_power(worker.uid, Power.STANDBY, "sessions")
+        await node.until(lambda: count(node, "freeze") >= 2)
+        await node.until(partial(is_in, node, UnitState.PAUSED))
+
+
+async def test_a_runtime_that_refuses_to_freeze_leaves_the_pod_awake_and_says_so_once(node: Node) -> None:
+    async with node.running() as manager:
+        worker = await node.start(a_pod(containers=2))
+        node.runtimes["one"].script("freeze", error=Unsupported("no freezer here"))
+        manager.ask_power(worker.uid, Power.STANDBY, "sessions")
+        await node.until(lambda: count(node, "freeze") >= 1)
+        await node.clock.run_for(60)
+        assert is_in(node, UnitState.RUNNING)
+        assert 1 <= node.sink.reasons().count("FailedPower") <= 2, "one for each container at most"
+
+
+async def test_a_written_order_outlives_the_agent_and_a_request_in_memory_does_not(node: Node) -> None:
+    async with node.running():
+        worker = await node.start(a_pod())
+        await write(node, worker, "hibernated")
+        await node.until(partial(is_in, node, UnitState.SUSPENDED))
+        worker.ask_power(Power.RUNNING, "sessions")
+        await node.until(partial(is_in, node, UnitState.RUNNING))
+    async with node.running() as manager:
+        manager.update("file", a_pod())
+        await node.until(partial(is_in, node, UnitState.SUSPENDED))
+        await write(node, manager.workers[worker.uid], "")
+        await node.until(partial(is_in, node, UnitState.RUNNING))
+    assert count(node, "create_unit") == 0, (
+        "the second life of the runtime's fake counts anew: nothing was made"
+    )
+
+
+async def test_a_frozen_container_is_thawed_before_its_pre_stop_hook(node: Node) -> None:
+    async with node.running() as manager:
+        worker = await node.start(pod_of(Container(name="c", image="busybox", lifecycle=HOOK)))
+        manager.ask_power(worker.uid, Power.STANDBY, "sessions")
+        await node.until(partial(is_in, node, UnitState.PAUSED))
+        manager.remove("file", worker.uid)
+        await node.until(lambda: worker.uid not in manager.workers)
+    calls = [
+        one.method for one in node.runtimes["one"].journal if one.method in ("thaw", "exec_sync", "stop_unit")
+    ]
+    assert calls == ["thaw", "exec_sync", "stop_unit"]
+
+
+async def test_a_thaw_that_fails_does_not_delay_the_stop(node: Node) -> None:
+    async with node.running() as manager:
+        worker = await node.start(a_pod())
+        manager.ask_power(worker.uid, Power.STANDBY, "sessions")
+        await node.until(partial(is_in, node, UnitState.PAUSED))
+        node.runtimes["one"].script("thaw", error=Conflict("the freezer is stuck"))
+        manager.remove("file", worker.uid)
+        await node.until(lambda: worker.uid not in manager.workers)
+
+
+async def test_a_foreign_change_of_a_unit_is_still_looked_at(node: Node) -> None:
+    async with node.running() as manager:
+        worker = await node.start(a_pod())
+        manager.ask_power(worker.uid, Power.STANDBY, "sessions")
+        await node.until(partial(is_in, node, UnitState.PAUSED))
+        await node.clock.run_for(10)
+        backend = node.runtimes["one"].backend
+        backend.set_state(backend.find_unit("c0"), UnitState.RUNNING, EventKind.CHANGED)
+        await node.until(lambda: count(node, "freeze") == 2)
+        await node.until(partial(is_in, node, UnitState.PAUSED))
