@@ -74,7 +74,7 @@ async def stop_with_grace(
 
     if grace_seconds > 0:
         await ask()
-        with suppress(TimeoutError):
+        with suppress(TimeoutError):  # the grace period is over: kill
             async with asyncio.timeout(grace_seconds):
                 await wait()
                 return

@@ -179,7 +179,7 @@ class SpecFiles:
 
     async def remove_unit(self, unit_id: UnitId) -> None:
         """Remove the unit with everything in its directory; does nothing if it is gone."""
-        with suppress(NotFound):
+        with suppress(NotFound):  # removed before: the call is idempotent
             await self._remove(self.unit(unit_id).path)
 
     async def _add(self, path: Path, spec: SandboxSpec | UnitSpec) -> None:

@@ -21,8 +21,10 @@ STOP_SIGNAL_SINCE = {"containerd": (2, 3)}
 
 
 class Backend(msgspec.Struct, frozen=True, kw_only=True):
-    """`handlers`: names a pod may ask for; empty when the server does not tell. `cgroup_driver`: systemd,
-    cgroupfs, or empty when the server does not tell."""
+    """Facts about a server. `handlers`: runtime handlers that a pod may name; empty if the server does not report them.
+
+    `cgroup_driver`: systemd, cgroupfs, or empty if the server does not report it.
+    """
 
     version: RuntimeVersion
     handlers: tuple[str, ...] = ()
@@ -30,7 +32,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     refuses: tuple[str, ...] = ()
     handler_refuses: dict[str, tuple[str, ...]] = {}
     sandbox_image: str = ""
-    """The image that sandboxes are made from, if the server tells; older ones do not pin it themselves."""
+    """The image of sandboxes, if the server reports it; older servers do not pin it themselves."""
 
 
 def read_backend(
@@ -39,8 +41,10 @@ def read_backend(
     config: pb.RuntimeConfigResponse | None,
     handler: str,
 ) -> Backend:
-    """`status`: the verbose answer. `config`: None when the server does not know the call. `handler`: the
-    endpoint's own, empty for the server's default."""
+    """Read the facts. `status`: the verbose answer. `config`: None if the server lacks the call.
+
+    `handler`: the endpoint's own, empty for the server's default.
+    """
     settings = _settings(status)
     handlers = _handlers(status, settings)
     return Backend(
@@ -54,15 +58,20 @@ def read_backend(
 
 
 def version_from_cri(answer: pb.VersionResponse) -> RuntimeVersion:
-    """The name is the word before ``://`` in containerID."""
+    """Convert the version; its name is the part of containerID before ``:
+
+    ``.
+    """
     return RuntimeVersion(
         name=answer.runtime_name, version=answer.runtime_version, api_version=answer.runtime_api_version
     )
 
 
 def health_from_cri(answer: pb.StatusResponse, handlers: tuple[str, ...], wanted: str) -> RuntimeHealth:
-    """`handlers`: those the server has. `wanted`: the endpoint's own handler; a missing one is a condition
-    that is not met."""
+    """Convert the health. `handlers`: those of the server.
+
+    `wanted`: the endpoint's own handler; if it is missing, a condition is False.
+    """
     conditions = tuple(
         RuntimeCondition(type=c.type, ok=c.status, reason=c.reason, message=c.message)
         for c in answer.status.conditions
@@ -87,7 +96,7 @@ def health_from_cri(answer: pb.StatusResponse, handlers: tuple[str, ...], wanted
 
 
 def traits_of(backend: Backend, *, remote: bool) -> Traits:
-    """Traits of CRI servers, without what this one cannot do."""
+    """Traits of a CRI server, with the features that this one lacks as `refuses`."""
     return Traits(
         details=("process",),
         log_mode=LogMode.FILE,
@@ -99,7 +108,7 @@ def traits_of(backend: Backend, *, remote: bool) -> Traits:
 
 
 def cgroup_parent(path: str, driver: str) -> str:
-    """The pod's cgroup as the driver takes it: ``/kubepods/pod1-2`` is kubepods-pod1_2.slice for systemd."""
+    """The pod's cgroup in the driver's form: ``/kubepods/pod1-2`` is kubepods-pod1_2.slice for systemd."""
     if driver != SYSTEMD or not path or path.endswith(".slice"):
         return path
     parts = [part.replace("-", "_") for part in path.split("/") if part]
@@ -109,7 +118,7 @@ def cgroup_parent(path: str, driver: str) -> str:
 def _settings(status: pb.StatusResponse) -> dict[str, Any]:
     try:
         settings = msgspec.json.decode(status.info.get("config", "{}"))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError):  # not the configuration of a containerd
         return {}
     return settings if isinstance(settings, dict) else {}
 
@@ -138,7 +147,7 @@ def _cgroup_driver(config: pb.RuntimeConfigResponse | None, settings: dict[str, 
 
 
 def _refuses(version: RuntimeVersion, status: pb.StatusResponse, handler: str) -> tuple[str, ...]:
-    """An older server ignores fields it does not know, so a pod that needs them must not go there."""
+    """Features to refuse: an older server ignores unknown fields, so a pod that needs them must not run there."""
     features = {h.name: h.features for h in status.runtime_handlers}.get(handler)
     refused = set()
     if features is None or not features.user_namespaces:
@@ -156,7 +165,7 @@ def _refuses(version: RuntimeVersion, status: pb.StatusResponse, handler: str) -
 
 
 def _number(version: str) -> tuple[int, int]:
-    """(1, 6) of ``1.6.20~ds1`` or ``v1.6``; a version without numbers counts as the newest."""
+    """Version as numbers: (1, 6) for ``1.6.20~ds1`` or ``v1.6``; a version without numbers counts as the newest."""
     parts = version.lstrip("v").split(".")
     digits = ["".join(c for c in part if c.isdecimal()) for part in parts[:2]]
     if len(digits) < 2 or not all(digits):

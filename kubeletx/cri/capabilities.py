@@ -1,4 +1,4 @@
-"""Capabilities of a CRI server beyond sandboxes and units, one class for each protocol of the contract."""
+"""Capabilities of a CRI server beyond sandboxes and units, one class per protocol of the contract."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .stubs import runtime_v1_pb2 as pb
 NO_SUCH_ID = "kubeletx-asks-whether-the-method-exists"
 
 OwnUnits = Callable[[Mapping[str, str]], Awaitable[Callable[[str], bool]]]
-"""Given a match, says which unit ids are this runtime's."""
+"""Returns, for a label match, a test of whether a unit id belongs to this runtime."""
 
 
 class CriExec:
@@ -37,8 +37,10 @@ class CriExec:
         self._client = client
 
     async def exec_sync(self, unit_id: UnitId, command: Sequence[str], timeout_seconds: float) -> ExecResult:
-        """CRI counts whole seconds, so the limit is rounded up. A command that cannot be started raises
-        Internal with the runtime's words, since CRI has no code for it."""
+        """Run a command to its end; the timeout is rounded up to CRI's whole seconds.
+
+        A command that cannot be started raises Internal with the runtime's message, since CRI has no code for it.
+        """
         answer = await self._client.call(
             methods.EXEC_SYNC,
             pb.ExecSyncRequest(container_id=unit_id, cmd=command, timeout=math.ceil(timeout_seconds)),
@@ -47,7 +49,7 @@ class CriExec:
         return ExecResult(stdout=answer.stdout, stderr=answer.stderr, exit_code=answer.exit_code)
 
     async def exec(self, unit_id: UnitId, request: StreamRequest) -> StreamUrl:
-        """A URL of the runtime's own streaming server, good for one connection within a minute."""
+        """Return a URL of the runtime's own streaming server, valid for one connection within a minute."""
         answer = await self._client.call(
             methods.EXEC,
             pb.ExecRequest(
@@ -70,7 +72,7 @@ class CriAttach:
         self._client = client
 
     async def attach(self, unit_id: UnitId, request: StreamRequest) -> StreamUrl:
-        """A URL of the runtime's own streaming server."""
+        """Return a URL of the runtime's own streaming server."""
         answer = await self._client.call(
             methods.ATTACH,
             pb.AttachRequest(
@@ -92,7 +94,7 @@ class CriPortForward:
         self._client = client
 
     async def port_forward(self, sandbox_id: SandboxId, port: int) -> StreamUrl:
-        """A URL of the runtime's own streaming server."""
+        """Return a URL of the runtime's own streaming server."""
         answer = await self._client.call(
             methods.PORT_FORWARD,
             pb.PortForwardRequest(pod_sandbox_id=sandbox_id, port=[port]),
@@ -126,7 +128,7 @@ class CriLogs:
         self._client = client
 
     async def reopen_log(self, unit_id: UnitId) -> None:
-        """Raises Conflict when the container does not run."""
+        """Reopen the log file. Raises Conflict if the container does not run."""
         await self._client.call(
             methods.REOPEN_CONTAINER_LOG,
             pb.ReopenContainerLogRequest(container_id=unit_id),
@@ -135,13 +137,13 @@ class CriLogs:
 
 
 class CriResize:
-    """New limits for a running container."""
+    """Implements `SupportsResize`: changes the limits of a running container."""
 
     def __init__(self, client: CriClient) -> None:
         self._client = client
 
     async def update_resources(self, unit_id: UnitId, resources: Resources) -> None:
-        """Limits that are None stay as they are."""
+        """Change limits; those that are None stay unchanged."""
         await self._client.call(
             methods.UPDATE_CONTAINER_RESOURCES,
             pb.UpdateContainerResourcesRequest(container_id=unit_id, linux=resources_to_cri(resources)),
@@ -150,13 +152,13 @@ class CriResize:
 
 
 class CriCheckpoint:
-    """Container state in an archive."""
+    """Implements `SupportsCheckpoint`: writes a container's state to an archive."""
 
     def __init__(self, client: CriClient) -> None:
         self._client = client
 
     async def checkpoint(self, unit_id: UnitId, path: str, timeout_seconds: float) -> None:
-        """CRI counts whole seconds, so the limit is rounded up."""
+        """Write the archive; the timeout is rounded up to CRI's whole seconds."""
         await self._client.call(
             methods.CHECKPOINT_CONTAINER,
             pb.CheckpointContainerRequest(
@@ -184,18 +186,18 @@ async def knows_checkpoints(client: CriClient) -> bool:
 
 
 class CriPassthrough:
-    """Calls that are forwarded unread."""
+    """Forwards calls as bytes, without decoding them."""
 
     def __init__(self, runtime: CriClient, images: CriClient) -> None:
         self._runtime = runtime
         self._images = images
 
     async def cri_unary(self, method: str, request: bytes, deadline_seconds: float | None) -> bytes:
-        """`method`: a name such as RunPodSandbox, or a full path."""
+        """Forward a unary call. `method`: a name such as RunPodSandbox, or a full path."""
         return await self._client_of(method).call_bytes(method, request, timeout_seconds=deadline_seconds)
 
     def cri_stream(self, method: str, request: bytes) -> AsyncIterator[bytes]:
-        """`method`: a name such as GetContainerEvents, or a full path."""
+        """Forward a streaming call. `method`: a name such as GetContainerEvents, or a full path."""
         return self._client_of(method).stream_bytes(method, request)
 
     def _client_of(self, method: str) -> CriClient:

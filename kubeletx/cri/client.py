@@ -1,14 +1,14 @@
 """One gRPC connection to a CRI (or containerd) server.
 
-A call goes out typed (`call`, `stream`) or as bytes (`call_bytes`, `stream_bytes`). Typed ones raise our
-errors, bytes ones the server's own status. Nothing is retried here, and nothing waits for a server that
-is not there: the host decides what to try again.
+Calls are typed (`call`, `stream`) or bytes (`call_bytes`, `stream_bytes`). Typed ones raise errors of `kubeletx.api`,
+the others the server's own status. Nothing is retried here, and nothing waits for an absent server: the host decides
+about retries.
 
-Deadlines: the caller's `asyncio.timeout` cancels the call at the server too; `timeout_seconds` is a
-second one that the server sees, for callers that forgot theirs.
+Deadlines: the caller's `asyncio.timeout` cancels the call at the server too; `timeout_seconds` is a second one that the
+server gets, for callers without their own.
 
-Closing the client ends calls in flight. grpc.aio reports that as a cancellation of the waiting task;
-here it is told apart from a real one and raised as Unavailable.
+Closing the client ends calls in flight. grpc.aio reports that as a cancellation of the waiting task; here it is
+distinguished from a real one and raised as Unavailable.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ T = TypeVar("T")
 Metadata = tuple[tuple[str, str], ...]
 
 MAX_RECEIVE_BYTES = 16 << 20
-"""Same as the kubelet's: lists of large nodes exceed gRPC's default of 4 MiB."""
+"""Maximum size of an answer, as in the kubelet: lists of large nodes exceed gRPC's default of 4 MiB."""
 
 DEADLINE_SECONDS = 86_400.0
-"""The server-side deadline of calls whose caller has its own; longer than any request timeout in use."""
+"""Server-side deadline of calls whose caller has its own; longer than any request timeout in use."""
 
 OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.max_receive_message_length", MAX_RECEIVE_BYTES),
@@ -65,7 +65,7 @@ class CriClient:
     """Calls to one endpoint; usable by any task of one event loop."""
 
     def __init__(self, url: str) -> None:
-        """`url`: unix or tcp, parameters ignored. Does not connect yet."""
+        """`url`: unix or tcp; parameters are ignored. Does not connect yet."""
         self.target: Target = parse_url(url)
         self._channel: grpc.aio.Channel | None = None
         self._calls: dict[str, Callable[..., Any]] = {}
@@ -81,7 +81,7 @@ class CriClient:
         self._closed = False
 
     async def close(self) -> None:
-        """End the connection and the calls in flight. May be called again."""
+        """Close the connection and end calls in flight. Idempotent."""
         self._closed = True
         channel, self._channel = self._channel, None
         self._calls.clear()
@@ -96,14 +96,14 @@ class CriClient:
         timeout_seconds: float | None = None,
         metadata: Metadata | None = None,
     ) -> A:
-        """The answer to a unary call, or one of our errors. `metadata`: headers, such as containerd's."""
+        """Make a unary call; returns its answer. `metadata`: headers, such as containerd's."""
         answer: A = await self._unary(
             method.path, method, request, timeout_seconds, self._translated, metadata
         )
         return answer
 
     async def call_bytes(self, method: str, request: bytes, *, timeout_seconds: float | None = None) -> bytes:
-        """Forward a unary call unread. `method`: a CRI name or a full path. Raises CriStatusError."""
+        """Forward a unary call as bytes. `method`: a CRI name or a full path. Raises CriStatusError."""
         path = path_of(method)
         answer: bytes = await self._unary(f"bytes:{path}", None, request, timeout_seconds, _raw)
         return answer
@@ -116,13 +116,13 @@ class CriClient:
         timeout_seconds: float | None = None,
         metadata: Metadata | None = None,
     ) -> AsyncIterator[A]:
-        """The answers to a server-streaming call, or one of our errors."""
+        """Yield the answers to a server-streaming call."""
         return self._stream(method.path, method, request, timeout_seconds, self._translated, metadata)
 
     def stream_bytes(
         self, method: str, request: bytes, *, timeout_seconds: float | None = None
     ) -> AsyncIterator[bytes]:
-        """Forward a server-streaming call unread. Raises CriStatusError."""
+        """Forward a server-streaming call as bytes. Raises CriStatusError."""
         path = path_of(method)
         return self._stream(f"bytes:{path}", None, request, timeout_seconds, _raw)
 
@@ -175,7 +175,7 @@ class CriClient:
                 call.cancel()
 
     def _prepare(self, key: str, method: Method[Any, Any] | None, *, streaming: bool) -> Callable[..., Any]:
-        """Make and keep the callable of one method; the channel is made at the first one."""
+        """Make and cache the callable of one method; the first one makes the channel."""
         if self._closed:
             raise self._gone(key)
         if self._channel is None:
@@ -204,7 +204,7 @@ class CriClient:
 
 
 def path_of(method: str) -> str:
-    """The path on the wire of a CRI method's name; a path is returned as it is."""
+    """Path of a CRI method by its name; a path is returned unchanged."""
     if method.startswith("/"):
         return method
     found = METHODS.get(method)

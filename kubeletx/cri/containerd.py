@@ -1,8 +1,8 @@
-"""containerd's own services beside its CRI: who it is, and what happens in it.
+"""containerd's own services besides its CRI: identity and events.
 
-Its event stream tells of every task of every client, in all namespaces and without end of file on
-overload, so only the topics that change a pod's picture are asked for. Exits of execs (probes!) come on
-the same topic as those of containers and are dropped here.
+Its event stream has every task of every client, in all namespaces and without end of file on overload, so only the
+topics that affect pods are requested. Exits of execs (probes!) come on the same topic as those of containers and are
+dropped here.
 
 An exit event can come before containerd's CRI has noted the exit itself: looks repeat until they agree.
 """
@@ -38,7 +38,7 @@ SUBSCRIBE = streaming(
 
 
 class Topic(NamedTuple):
-    """Reader of the events of one topic."""
+    """One topic and the function that decodes its events."""
 
     message: type[Any]
     field: str
@@ -57,7 +57,7 @@ TOPICS: dict[str, Topic] = {
 
 
 async def server_uuid(client: CriClient) -> str:
-    """The identity of a containerd's root directory; empty for a server that is no containerd."""
+    """Identity of a containerd's root directory; empty for another server."""
     try:
         answer = await client.call(SERVER, Empty(), timeout_seconds=DEADLINE_SECONDS)
     except Unsupported:
@@ -66,19 +66,19 @@ async def server_uuid(client: CriClient) -> str:
 
 
 class ContainerdEvents:
-    """Changes of the containers of one namespace."""
+    """Events of the containers in one namespace."""
 
     def __init__(
         self, client: CriClient, known: KnownIds, *, namespace: str, sleep: Sleep = asyncio.sleep
     ) -> None:
-        """`known`: turns the bare ids of events into sandbox, unit and pod UID where it can."""
+        """`known`: maps the bare ids of events to sandbox, unit and pod UID where it can."""
         self._client = client
         self._known = known
         self._namespace = namespace
         self._sleep = sleep
 
     async def events(self) -> AsyncIterator[RuntimeEvent]:
-        """Raises Unavailable when the connection breaks."""
+        """Yield events. Raises Unavailable when the connection breaks."""
         request = events_pb.SubscribeRequest(filters=filters(self._namespace))
         header = ((NAMESPACE_HEADER, self._namespace),)
         stream = self._client.stream(SUBSCRIBE, request, metadata=header)
@@ -89,7 +89,7 @@ class ContainerdEvents:
 
 
 def filters(namespace: str) -> list[str]:
-    """Any of them lets an event through."""
+    """Filters of the subscription; an event that matches any of them is sent."""
     return [f'topic=="{topic}",namespace=="{namespace}"' for topic in TOPICS]
 
 
@@ -100,7 +100,7 @@ def read_event(envelope: Envelope, known: KnownIds) -> RuntimeEvent | None:
         return None
     try:
         message: Message = topic.message.FromString(envelope.event.value)
-    except DecodeError:
+    except DecodeError:  # unreadable: list everything instead
         return RESYNC
     if isinstance(message, ev.TaskExit) and message.id not in ("", message.container_id):
         return None

@@ -1,4 +1,4 @@
-"""Progress of pulls, which CRI does not tell: containerd's content store knows what is being fetched."""
+"""Progress of pulls, which CRI does not report, from containerd's content store."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ DEADLINE_SECONDS = 5.0
 
 
 class Fetched:
-    """Bytes of everything that was seen on its way; what is no longer there has arrived."""
+    """Bytes fetched so far; a part that is no longer listed counts as complete."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, int]] = {}
 
     def see(self, statuses: Iterable[pb.Status]) -> PullProgress | None:
-        """Compute the progress; None until a part is fetched. The total is None while a part's size is unknown."""
+        """Compute the progress; None until a part is fetched. `total_bytes` is None while a part's size is unknown."""
         now = {status.ref: (status.offset, status.total) for status in statuses}
         arrived = {ref: (total or done, total or done) for ref, (done, total) in self._seen.items()}
         self._seen = {**arrived, **now}
@@ -44,9 +44,9 @@ class Fetched:
 async def follow_pulls(
     report: Callable[[PullProgress], None], *, client: CriClient, namespace: str, sleep: Sleep
 ) -> None:
-    """Report the progress until cancelled: the sum of all pulls of the store, which cannot be told apart.
+    """Report the progress until cancelled: the sum of all pulls of the store, which cannot be separated.
 
-    Ends by itself when the server does not answer: progress is a courtesy, the pull goes on without it.
+    Ends by itself if the server does not answer: the pull continues without progress.
     """
     fetched = Fetched()
     header = ((NAMESPACE_HEADER, namespace),)

@@ -40,7 +40,7 @@ class ContainerdRuntime(CriRuntime):
         )
 
     async def end_task(self, task_id: str) -> bool:
-        """Kill and delete the task with containerd's tasks service."""
+        """Kill and delete the task by containerd's tasks service; True on success."""
         from .containerd_tasks import ContainerdTasks  # rarely needed, and its messages take memory
 
         if not await server_uuid(self.client):

@@ -1,4 +1,4 @@
-"""`ContainerdTasks`: the tasks service of containerd, which does what CRI has no call for.
+"""`ContainerdTasks`: the tasks service of containerd, for operations that CRI lacks.
 
     tasks = ContainerdTasks(client)
     await tasks.pause(unit_id)
@@ -7,10 +7,9 @@
 A task is the process tree of a container; its id is the container's id. CRI has no pause: it shows a paused container
 as running.
 
-`delete` ends tasks that containerd's CRI does not know of. A caller that goes away while the CRI starts a container (the
-agent was killed, or the call reached its deadline) can leave a task that is created and never started. The CRI shows the
-container as exited and refuses to remove it (`errors.left_task`). Source: containerd,
-internal/cri/server/container_start.go.
+`delete` ends tasks that containerd's CRI does not list. If the caller of a start disappears (the agent was killed, or
+the call reached its deadline), a task can be left that is created and never started. The CRI shows the container as
+exited and refuses to remove it (`errors.left_task`). Source: containerd, internal/cri/server/container_start.go.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ DEADLINE_SECONDS = 10.0
 
 
 class TaskState(enum.Enum):
-    """The states of a task, with containerd's words."""
+    """State of a task; the values are containerd's."""
 
     UNKNOWN = "unknown"
     CREATED = "created"
@@ -68,7 +67,7 @@ _STATES = {
 
 
 class ContainerdTask(msgspec.Struct, frozen=True, kw_only=True):
-    """One task. `pid`: of its first process, in the pid namespace of containerd; `exit_code`: None while it has not stopped."""
+    """One task. `pid`: of its first process, in containerd's pid namespace; `exit_code`: None until it has stopped."""
 
     id: str
     state: TaskState
@@ -77,7 +76,7 @@ class ContainerdTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContainerdTasks:
-    """Tasks of one containerd namespace. A server that is no containerd raises Unsupported at each call."""
+    """Tasks of one containerd namespace. Every call raises Unsupported if the server is not containerd."""
 
     def __init__(
         self,
@@ -92,21 +91,21 @@ class ContainerdTasks:
         self._timeout_seconds = timeout_seconds
 
     async def get(self, task_id: str) -> ContainerdTask:
-        """Raises NotFound if there is no such task."""
+        """Return the task. Raises NotFound."""
         process = (await self._call(GET, pb.GetRequest(container_id=task_id))).process
         state = _STATES.get(process.status, TaskState.UNKNOWN)
         exit_code = process.exit_status if state is TaskState.STOPPED else None
         return ContainerdTask(id=task_id, state=state, pid=process.pid, exit_code=exit_code)
 
     async def pause(self, task_id: str) -> None:
-        """Freeze all processes of the task; succeeds if they are frozen already.
+        """Freeze all processes of the task; succeeds if they are frozen.
 
         Raises NotFound if there is no such task, and Conflict if it does not run.
         """
         await self._change(PAUSE, pb.PauseTaskRequest(container_id=task_id), task_id, TaskState.PAUSED)
 
     async def resume(self, task_id: str) -> None:
-        """Thaw all processes of the task; succeeds if they run already.
+        """Thaw all processes of the task; succeeds if they run.
 
         Raises NotFound if there is no such task, and Conflict if it has stopped.
         """
@@ -129,7 +128,7 @@ class ContainerdTasks:
         with suppress(NotFound, Conflict, Internal):  # runc: there is no process to kill, or it has ended
             await self._call(KILL, kill)
             await self._call(WAIT, pb.WaitRequest(container_id=task_id))
-        with suppress(NotFound):
+        with suppress(NotFound):  # the CRI or another caller deleted it first
             await self._call(DELETE, pb.DeleteTaskRequest(container_id=task_id))
 
     async def _change(self, call: Method[Q, Empty], request: Q, task_id: str, wanted: TaskState) -> None:

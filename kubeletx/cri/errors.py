@@ -1,7 +1,7 @@
-"""gRPC status → our errors, in one place.
+"""Translates gRPC statuses to errors of `kubeletx.api`, in one place.
 
-Every translated error has the original as its cause; `status_of` reads code and details from there.
-The raw pass-through does not translate: it raises `CriStatusError` with what the server said.
+Every translated error has the original as its cause; `status_of` reads code and details from there. The raw
+pass-through does not translate: it raises `CriStatusError` with the server's answer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BY_CODE: dict[grpc.StatusCode, type[KubeletxError]] = {
     Code.FAILED_PRECONDITION: Conflict,
     Code.ABORTED: Conflict,
 }
-"""Codes that are not here (UNKNOWN, INTERNAL, INVALID_ARGUMENT, ...) become Internal."""
+"""gRPC code → error class. Other codes (UNKNOWN, INTERNAL, INVALID_ARGUMENT, ...) become Internal."""
 
 BY_DETAILS: tuple[tuple[grpc.StatusCode, str, type[KubeletxError]], ...] = (
     # The connection broke in the middle of a call: the server died or was stopped.
@@ -66,7 +66,7 @@ class CriStatusError(KubeletxError):
 
 
 def translate(error: grpc.aio.AioRpcError, *, method: str, endpoint: str) -> KubeletxError:
-    """Our error for a failed call, to be raised ``from`` the original one."""
+    """The error for a failed call, to be raised ``from`` the original one."""
     code, details = error.code(), error.details() or ""
     kind = class_of(code, details)
     name = method.rsplit("/", 1)[-1]
@@ -88,7 +88,7 @@ def class_of(code: grpc.StatusCode, details: str) -> type[KubeletxError]:
 
 
 def raw(error: grpc.aio.AioRpcError) -> CriStatusError:
-    """The untranslated error for callers that pass it on."""
+    """The server's status as an error, unchanged, for callers that forward it."""
     metadata = cast(Iterable[tuple[str, str | bytes]], error.trailing_metadata() or ())
     trailers = tuple((key, value) for key, value in metadata)
     return CriStatusError(error.code().name, error.details() or "", trailers)
@@ -112,7 +112,7 @@ NAME_TAKEN = ("is reserved", "already exists", "already in use")
 
 
 def status_of(error: BaseException) -> tuple[grpc.StatusCode, str] | None:
-    """Code and details of the gRPC error that `error` was translated from, or None."""
+    """Code and details of the gRPC error that `error` was translated from; None if there is none."""
     cause = error.__cause__
     if isinstance(cause, grpc.aio.AioRpcError):
         return cause.code(), cause.details() or ""
@@ -120,18 +120,18 @@ def status_of(error: BaseException) -> tuple[grpc.StatusCode, str] | None:
 
 
 _LEFT_TASK = re.compile(r"cannot delete running task ([A-Za-z0-9][A-Za-z0-9_.-]*)")
-"""containerd, client/container.go (Delete)."""
+"""Matches containerd's refusal to delete a running task (client/container.go, Delete)."""
 
 
 def left_task(error: KubeletxError) -> str | None:
-    """The id of the task for which a removal was refused; None: it was refused for another reason."""
+    """Id of the task because of which a removal was refused; None if the reason is another."""
     status = status_of(error)
     found = _LEFT_TASK.search(status[1]) if status is not None else None
     return found[1].rstrip(".") if found is not None else None
 
 
 def what_to_do(task_id: str, namespace: str) -> str:
-    """Advice for the operator when a task could not be ended."""
+    """Advice for the operator if a task could not be ended."""
     return (
         f"the runtime has a task of container {task_id} that it does not know to be its own, left by a start that "
         f"was cut off; end it with 'ctr -n {namespace} tasks delete --force {task_id}', or restart the runtime"

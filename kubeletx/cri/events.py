@@ -1,7 +1,6 @@
 """Events of the CRI itself (GetContainerEvents), for servers that have them.
 
-The stream does not say when it is subscribed, so a RESYNC follows a moment after its start: whatever
-happened before then is looked at once.
+The stream does not show when it is subscribed, so a RESYNC follows a moment after its start: it covers earlier changes.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
 
 SETTLE_SECONDS = 1.0
-"""Far longer than a server takes to subscribe us, short against the relist that would find it anyway."""
+"""Time until the RESYNC: far longer than a subscription takes, and shorter than the interval of relists."""
 
 PROBE_SECONDS = 0.1
 
@@ -36,21 +35,21 @@ _KINDS = {
 
 
 class CriEvents:
-    """Changes as the CRI server pushes them."""
+    """Events of the CRI server."""
 
     def __init__(self, client: CriClient, *, sleep: Sleep = asyncio.sleep) -> None:
         self._client = client
         self._sleep = sleep
 
     async def events(self) -> AsyncIterator[RuntimeEvent]:
-        """Raises Unavailable when the connection breaks."""
+        """Yield events. Raises Unavailable when the connection breaks."""
         answers = self._client.stream(methods.GET_CONTAINER_EVENTS, pb.GetEventsRequest())
         async for answer in with_gap(answers, self._sleep):
             yield RESYNC if answer is None else event_from_cri(answer)
 
 
 def event_from_cri(answer: pb.ContainerEventResponse) -> RuntimeEvent:
-    """An event about the sandbox's own container has no unit."""
+    """Convert an event; one about the sandbox's own container has no unit."""
     sandbox = answer.pod_sandbox_status
     is_sandbox = answer.container_id == sandbox.id
     return RuntimeEvent(
@@ -63,7 +62,7 @@ def event_from_cri(answer: pb.ContainerEventResponse) -> RuntimeEvent:
 
 
 async def with_gap(items: AsyncIterator[T], sleep: Sleep) -> AsyncIterator[T | None]:
-    """The items, and one None among them when the stream has settled."""
+    """Yield the items, and one None among them once the stream has settled."""
     settled: asyncio.Future[Any] = asyncio.create_task(_wait(sleep), name="events-settle")
     following: asyncio.Future[Any] = asyncio.create_task(_next(items), name="events-next")
     waiting = {settled, following}
@@ -90,8 +89,8 @@ async def with_gap(items: AsyncIterator[T], sleep: Sleep) -> AsyncIterator[T | N
 async def knows_events(client: CriClient) -> bool:
     """Return True if the server has GetContainerEvents.
 
-    A server that has it sends nothing until an event, one without it refuses immediately: before it
-    answers another call on the same connection, plus a short grace time.
+    A server that has it sends nothing until an event. One without it refuses immediately: before it answers another
+    call on the same connection, plus a short grace time.
     """
     stream = client.stream(methods.GET_CONTAINER_EVENTS, pb.GetEventsRequest())
     probe = asyncio.create_task(_next(stream), name="events-probe")

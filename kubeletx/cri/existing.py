@@ -1,4 +1,4 @@
-"""Find the object of an earlier create by its key, after the server refused its name.
+"""Finds the object of an earlier create by its key, after the server refused its name as taken.
 
 A name is reserved before its object is listed, so an object that is not found is still being created.
 """
@@ -24,8 +24,10 @@ from .stubs import runtime_v1_pb2 as pb
 
 
 async def first_sandbox(client: CriClient, spec: SandboxSpec, refused: KubeletxError) -> SandboxId:
-    """The sandbox with the key of `spec`. Raises Unavailable while it is being made, AlreadyExists when it
-    is another agent's."""
+    """The sandbox with the key of `spec`.
+
+    Raises Unavailable while it is being created, AlreadyExists if it is another agent's.
+    """
     answer = await client.call(
         methods.LIST_POD_SANDBOX, pb.ListPodSandboxRequest(), timeout_seconds=DEADLINE_SECONDS
     )
@@ -39,7 +41,7 @@ async def first_sandbox(client: CriClient, spec: SandboxSpec, refused: KubeletxE
 async def first_unit(
     client: CriClient, sandbox_id: SandboxId, spec: UnitSpec, refused: KubeletxError
 ) -> UnitId:
-    """The container with the key of `spec`; as `first_sandbox`."""
+    """The container with the key of `spec`; raises the same errors as `first_sandbox`."""
     wanted = pb.ContainerFilter(pod_sandbox_id=sandbox_id)
     answer = await client.call(
         methods.LIST_CONTAINERS, pb.ListContainersRequest(filter=wanted), timeout_seconds=DEADLINE_SECONDS
@@ -52,7 +54,7 @@ async def first_unit(
 
 
 def _check_owner(wanted: Mapping[str, str], found: Mapping[str, str], refused: KubeletxError) -> None:
-    """Another agent's object with our key is no earlier result of ours."""
+    """Raise `refused` if the found object is another agent's, and so no earlier result of this one."""
     if wanted.get(names.AGENT_ID, "") != found.get(names.AGENT_ID, ""):
         raise AlreadyExists(f"{refused}; it belongs to another agent") from refused
 

@@ -1,8 +1,8 @@
 """Known ids: their owners, and whether they are sandboxes or units.
 
-A container's status does not name its sandbox, and containerd's events name only an id. Lists and
-creates fill the table. It may drop entries, since callers can always list: it holds at most `LIMIT` ids and
-starts empty beyond that, because not every listed object is removed by us.
+A container's status does not name its sandbox, and containerd's events have only an id. Lists and creates fill the
+table. It may drop entries, since callers can always list: it holds at most `LIMIT` ids and starts empty beyond that,
+because not every listed object is removed by this agent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kubeletx.api import PodUid, SandboxId, SandboxSummary, UnitId, UnitSummary
 
 LIMIT = 50_000
-"""Three times what 5,000 pods with two containers each need; about 15 MiB."""
+"""Maximum of ids: three times the need of 5,000 pods with two containers each; about 15 MiB."""
 
 
 class Owner(NamedTuple):
@@ -25,46 +25,46 @@ class Owner(NamedTuple):
 
 
 class KnownIds:
-    """Ids of one runtime."""
+    """Known ids of one runtime."""
 
     def __init__(self) -> None:
         self._owners: dict[str, Owner] = {}
         self._units: dict[SandboxId, set[UnitId]] = {}
 
     def find(self, some_id: str) -> Owner | None:
-        """The owner of a sandbox's or unit's id, if it was seen."""
+        """The owner of a sandbox's or unit's id; None if the id was not seen."""
         return self._owners.get(some_id)
 
     def add_sandbox(self, sandbox_id: SandboxId, uid: PodUid) -> None:
-        """After a create, or from a list."""
+        """Add a sandbox after a create or from a list."""
         self._make_room()
         self._owners[sandbox_id] = Owner(uid, sandbox_id, None)
 
     def add_unit(self, unit_id: UnitId, sandbox_id: SandboxId, uid: PodUid) -> None:
-        """After a create, or from a list. Without a UID, its sandbox's is taken if known."""
+        """Add a unit after a create or from a list. Without a UID, its sandbox's is used if known."""
         self._make_room()
         sandbox = self._owners.get(sandbox_id)
         self._owners[unit_id] = Owner(uid or (sandbox.uid if sandbox else uid), sandbox_id, unit_id)
         self._units.setdefault(sandbox_id, set()).add(unit_id)
 
     def add_sandboxes(self, listed: Iterable[SandboxSummary]) -> None:
-        """After a list."""
+        """Add the sandboxes of a list."""
         for item in listed:
             self.add_sandbox(item.id, item.uid)
 
     def add_units(self, listed: Iterable[UnitSummary]) -> None:
-        """After a list."""
+        """Add the units of a list."""
         for item in listed:
             self.add_unit(item.id, item.sandbox_id, item.uid)
 
     def remove_unit(self, unit_id: UnitId) -> None:
-        """After a removal."""
+        """Drop a unit after its removal."""
         owner = self._owners.pop(unit_id, None)
         if owner is not None:
             self._units.get(owner.sandbox_id, set()).discard(unit_id)
 
     def remove_sandbox(self, sandbox_id: SandboxId) -> None:
-        """After a removal; its units went with it."""
+        """Drop a sandbox and its units after its removal."""
         self._owners.pop(sandbox_id, None)
         for unit_id in self._units.pop(sandbox_id, ()):
             self._owners.pop(unit_id, None)
@@ -78,7 +78,7 @@ class KnownIds:
             self.remove_sandbox(SandboxId(some_id))
 
     def clear(self) -> None:
-        """Drop everything before a full list."""
+        """Drop everything, before a full list."""
         self._owners.clear()
         self._units.clear()
 

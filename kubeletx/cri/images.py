@@ -32,14 +32,14 @@ from .convert import (
 from .stubs import runtime_v1_pb2 as pb
 
 FollowPull = Callable[[Callable[[PullProgress], None]], Coroutine[Any, Any, None]]
-"""Reports the progress of what is pulled now until it is cancelled."""
+"""Reports the progress of running pulls until it is cancelled."""
 
 CRI_NAMESPACE = "k8s.io"
 """The containerd namespace that its CRI uses."""
 
 
 async def find_store_id(client: CriClient) -> StoreId:
-    """containerd's instance and namespace; for another server the endpoint's address."""
+    """Store id: containerd's instance and namespace; for another server the endpoint's address."""
     uuid = await server_uuid(client)
     if uuid:
         return StoreId(f"{uuid}/{CRI_NAMESPACE}")
@@ -57,9 +57,9 @@ class CriImages:
         sandbox_image: str = "",
         follow: FollowPull | None = None,
     ) -> None:
-        """`sandbox_image`: counts as pinned, for servers that need it and do not say so.
+        """`sandbox_image`: treated as pinned, for servers that need it and do not pin it.
 
-        `follow`: tells the progress of a pull until it is cancelled; CRI itself tells none.
+        `follow`: reports the progress of a pull until it is cancelled; None: no progress.
         """
         self._client = client
         self._store_id = store_id
@@ -67,7 +67,7 @@ class CriImages:
         self._follow = follow
 
     async def store_info(self) -> StoreInfo:
-        """One entry for each filesystem that the server names."""
+        """Usage; one entry for each file system that the server names."""
         answer = await self._client.call(
             methods.IMAGE_FS_INFO, pb.ImageFsInfoRequest(), timeout_seconds=DEADLINE_SECONDS
         )
@@ -84,7 +84,7 @@ class CriImages:
         return [self._pin(image_from_cri(image)) for image in answer.images]
 
     async def find_image(self, image: ImageSpec) -> ImageStatus | None:
-        """Looked up by the name in the manifest. An answer without an image means it is not there."""
+        """Find an image by its name in the manifest; None if the server's answer has no image."""
         answer = await self._client.call(
             methods.IMAGE_STATUS,
             pb.ImageStatusRequest(image=_by_name(image)),
@@ -104,7 +104,7 @@ class CriImages:
         sandbox: SandboxSpec | None,
         progress: Callable[[PullProgress], None] | None = None,
     ) -> str:
-        """`progress` gets what the server reports outside CRI, if anything. Cancelling the task ends the pull."""
+        """Pull an image. `progress`: gets reports if the server has them outside CRI. Cancelling ends the pull."""
         request = pb.PullImageRequest(
             image=_by_name(image),
             auth=auth_to_cri(auth),
@@ -120,7 +120,7 @@ class CriImages:
             await asyncio.gather(following, return_exceptions=True)
 
     async def remove_image(self, image: ImageSpec) -> None:
-        """Remove by the store's reference if it is known, which removes all names of the image."""
+        """Remove an image by the store's reference if known, which removes all of its names."""
         request = pb.RemoveImageRequest(image=_by_name(image))
         if image.ref:
             request.image.image = image.ref

@@ -2,8 +2,8 @@
 
     answer = await client.call(methods.RUN_POD_SANDBOX, pb.RunPodSandboxRequest(...))
 
-The table replaces generated service stubs, which build all calls for every channel and tie the agent to
-the newest grpcio; servers (the CRI front, test doubles) are built from it too.
+The table replaces generated service stubs, which build all calls for every channel and tie the agent to the newest
+grpcio; servers (the CRI front, test doubles) are built from it too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ IMAGE_SERVICE = "runtime.v1.ImageService"
 
 
 class Method(NamedTuple, Generic[Q, A]):
-    """One call: its path on the wire, its request and answer; `stream`: the server sends many answers."""
+    """One call: its path, request and answer types. `stream`: the server sends many answers."""
 
     path: str
     request: type[Q]
@@ -31,7 +31,7 @@ class Method(NamedTuple, Generic[Q, A]):
 
     @property
     def name(self) -> str:
-        """The word behind the last slash."""
+        """Name of the method: the last part of its path."""
         return self.path.rsplit("/", 1)[1]
 
     @property
@@ -41,12 +41,12 @@ class Method(NamedTuple, Generic[Q, A]):
 
 
 def method(service: str, name: str, request: type[Q], answer: type[A]) -> Method[Q, A]:
-    """A method that is answered once."""
+    """A method with one answer."""
     return Method(f"/{service}/{name}", request, answer)
 
 
 def streaming(service: str, name: str, request: type[Q], answer: type[A]) -> Method[Q, A]:
-    """A method that is answered with a stream."""
+    """A method with a stream of answers."""
     return Method(f"/{service}/{name}", request, answer, True)
 
 

@@ -1,13 +1,13 @@
 """`CriRuntime`: the whole runtime contract over any CRI v1 server.
 
-containerd is this plus its own event stream, Quark is this plus standby.
+The containerd runtime adds its own event stream, Quark adds standby.
 
-Creating is idempotent although CRI's is not: the server refuses a name that is taken, and then the
-sandbox or container with the same key is looked for. One that is not listed yet is still being made by
-an earlier call, which the caller learns as Unavailable: try again.
+Creating is idempotent although CRI's is not: the server refuses a taken name, and then the sandbox or container with
+the same key is searched. One that is not listed yet is still being created by an earlier call, which raises
+Unavailable: try again.
 
-With a runtime handler in the URL (``?handler=crun``) this runtime is that handler alone: it makes
-sandboxes with no other and lists no other's.
+With a runtime handler in the URL (``?handler=crun``) this runtime uses only that handler: it makes and lists sandboxes
+of no other.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class CriRuntime:
     """One CRI endpoint; usable by any task of one event loop."""
 
     def __init__(self, endpoint: Endpoint, settings: Any, host: Host) -> None:
-        """Checks the URLs (InvalidConfig) and does not connect. Parameter: ``handler``."""
+        """Check the URLs (InvalidConfig) without connecting. Parameter: ``handler``."""
         self.endpoint = endpoint
         self.host = host
         self.client = CriClient(endpoint.url)
@@ -97,7 +97,7 @@ class CriRuntime:
         self._capabilities: dict[type, object] = {}
 
     async def open(self) -> None:
-        """Ask the server what it is and what it can do."""
+        """Connect, and read the server's version and features."""
         self.client.open()
         self.image_client.open()
         version = await self._call(methods.VERSION, pb.VersionRequest())
@@ -108,12 +108,12 @@ class CriRuntime:
         self.known.clear()
 
     async def close(self) -> None:
-        """End the connections and the calls in flight."""
+        """Close the connections and end calls in flight."""
         await self.client.close()
         await self.image_client.close()
 
     def traits(self) -> Traits:
-        """A process runtime that writes its own logs; what it refuses depends on the server's age."""
+        """Traits of a process runtime that writes its own logs; the refused features depend on the server's version."""
         return traits_of(self.backend, remote=self.client.target.is_remote)
 
     def capability(self, protocol: type[T]) -> T | None:
@@ -128,9 +128,9 @@ class CriRuntime:
         return self._backend
 
     def cgroup_driver(self) -> str:
-        """``systemd`` or ``cgroupfs``, or empty when the server does not tell. Valid after `open`.
+        """``systemd`` or ``cgroupfs``; empty if the server does not report it. Valid after `open`.
 
-        Callers need not act on it: cgroup parents are given as paths and become slices here.
+        Callers need not act on it: cgroup parents are given as paths and converted to slices here.
         """
         return self.backend.cgroup_driver
 
@@ -139,7 +139,7 @@ class CriRuntime:
         return version_from_cri(await self._call(methods.VERSION, pb.VersionRequest()))
 
     async def health(self) -> RuntimeHealth:
-        """The server's own conditions, and one of ours when it lacks the endpoint's handler."""
+        """The server's own conditions, and one more if it lacks the endpoint's handler."""
         answer = await self._call(methods.STATUS, pb.StatusRequest())
         handlers = self._backend.handlers if self._backend else ()
         return health_from_cri(answer, handlers, self.handler)
@@ -147,7 +147,7 @@ class CriRuntime:
     # --- sandboxes ---
 
     async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
-        """RunPodSandbox; the sandbox is ready, its network set up."""
+        """Call RunPodSandbox; the sandbox is ready and its network set up on return."""
         request = pb.RunPodSandboxRequest(
             config=self._sandbox_config(spec), runtime_handler=self._handler_of(spec)
         )
@@ -163,13 +163,13 @@ class CriRuntime:
         return sandbox_id
 
     async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
-        """StopPodSandbox; succeeds if it is gone."""
+        """Call StopPodSandbox; succeeds if the sandbox is gone."""
         await self._call_or_gone(
             methods.STOP_POD_SANDBOX, pb.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
         )
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
-        """RemovePodSandbox, which ends and removes all containers; succeeds if it is gone."""
+        """Call RemovePodSandbox, which ends and removes all containers; succeeds if the sandbox is gone."""
         request = pb.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
         await self._remove(methods.REMOVE_POD_SANDBOX, request, sandbox_id)
         self.known.remove_sandbox(sandbox_id)
@@ -189,7 +189,7 @@ class CriRuntime:
         return listed
 
     async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
-        """PodSandboxStatus, not verbose."""
+        """Call PodSandboxStatus."""
         answer = await self._call(
             methods.POD_SANDBOX_STATUS, pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
         )
@@ -198,7 +198,7 @@ class CriRuntime:
     # --- units ---
 
     async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
-        """CreateContainer. Raises Unsupported for a detail that is not a process.
+        """Call CreateContainer. Raises Unsupported for a detail that is not a process.
 
         The pod's UID is always a label: nothing else of a container names its pod.
         """
@@ -219,7 +219,7 @@ class CriRuntime:
         return unit_id
 
     async def start_unit(self, unit_id: UnitId) -> None:
-        """StartContainer; succeeds if it runs. Raises Conflict if it ran and ended."""
+        """Call StartContainer; succeeds if the container runs. Raises Conflict if it ran and ended."""
         try:
             await self._call(methods.START_CONTAINER, pb.StartContainerRequest(container_id=unit_id))
         except Conflict:
@@ -227,7 +227,7 @@ class CriRuntime:
                 raise
 
     async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """StopContainer; CRI counts whole seconds, so the grace is rounded up."""
+        """Call StopContainer; the grace period is rounded up to CRI's whole seconds."""
         seconds = max(0, math.ceil(grace_seconds))
         await self._call_or_gone(
             methods.STOP_CONTAINER,
@@ -236,7 +236,7 @@ class CriRuntime:
         )
 
     async def remove_unit(self, unit_id: UnitId) -> None:
-        """RemoveContainer; succeeds if it is gone."""
+        """Call RemoveContainer; succeeds if the container is gone."""
         request = pb.RemoveContainerRequest(container_id=unit_id)
         await self._remove(methods.REMOVE_CONTAINER, request, unit_id)
         self.known.remove_unit(unit_id)
@@ -255,14 +255,14 @@ class CriRuntime:
         return listed
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:
-        """ContainerStatus, not verbose."""
+        """Call ContainerStatus."""
         answer = await self._call(methods.CONTAINER_STATUS, pb.ContainerStatusRequest(container_id=unit_id))
         return unit_status_from_cri(answer, await self._sandbox_of(unit_id))
 
     # --- for runtimes built on this one ---
 
     async def find_events(self) -> SupportsEvents | None:
-        """The best event stream that the server has; asked at each `open`."""
+        """The best event stream of the server; called at each `open`. None if it has none."""
         return (
             CriEvents(self.client, sleep=self.host.clock.sleep) if await knows_events(self.client) else None
         )
@@ -272,7 +272,7 @@ class CriRuntime:
         return None
 
     async def end_task(self, task_id: str) -> bool:
-        """End a task that the server left behind; False: this runtime cannot, an operator has to."""
+        """End a task that the server left behind; False if this runtime cannot, so that an operator has to."""
         return False
 
     async def _ask_capabilities(self) -> dict[type, object]:

@@ -127,7 +127,7 @@ def _hugepages(directory: Path) -> dict[str, int]:
         kilobytes = int(entry.name.removeprefix("hugepages-").removesuffix("kB"))
         try:
             count = int((entry / "nr_hugepages").read_text())
-        except (OSError, ValueError):
+        except (OSError, ValueError):  # a page size that this kernel does not report
             continue
         found[quantity.from_bytes(kilobytes * 1024)] = count * kilobytes * 1024
     return found

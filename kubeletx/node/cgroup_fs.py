@@ -92,6 +92,7 @@ class CgroupTrees:
         for root in self.roots:
             for directory, _, files in os.walk(root / path):
                 if "cgroup.procs" in files:
+                    # ENODEV or ENOENT: the cgroup was removed while it was walked
                     with contextlib.suppress(OSError):
                         found |= {int(pid) for pid in Path(directory, "cgroup.procs").read_text().split()}
         return found - {0}
@@ -106,7 +107,7 @@ class CgroupTrees:
         deadline = time.monotonic() + wait_seconds
         while not self._try_remove(path):
             for pid in self.processes(path):
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(ProcessLookupError):  # ended since cgroup.procs was read
                     os.kill(pid, signal.SIGKILL)
             if time.monotonic() > deadline:
                 left = sorted(self.processes(path))
@@ -185,7 +186,7 @@ def _make_v1(directory: Path, *, is_cpuset: bool) -> None:
     """Make a v1 cgroup. Parents are checked only when one is missing: nine trees need this for every pod."""
     try:
         os.mkdir(directory)
-    except FileExistsError:
+    except FileExistsError:  # made before, or by a concurrent create; the limits are written anyway
         pass
     except FileNotFoundError:
         if not directory.name:
@@ -227,7 +228,7 @@ def _remove_tree(directory: Path) -> bool:
     for path, _, _ in os.walk(directory, topdown=False):
         try:
             os.rmdir(path)
-        except FileNotFoundError:
+        except FileNotFoundError:  # the runtime removed it at the same time
             continue
         except OSError:
             gone = False

@@ -69,7 +69,7 @@ def _sockets(directory: Path) -> int:
             for entry in entries:
                 try:
                     found += os.readlink(entry.path).startswith("socket:")
-                except OSError:
+                except OSError:  # closed since the directory was listed, or the process has ended
                     continue
     except OSError:
         return found

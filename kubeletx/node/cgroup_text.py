@@ -24,7 +24,7 @@ def text_of(path: Path) -> str:
                 pieces.append(piece)
         finally:
             os.close(descriptor)
-    except OSError:
+    except OSError:  # ENODEV when the cgroup is removed during the read
         return ""
     return b"".join(pieces).decode(errors="replace")
 

@@ -100,7 +100,7 @@ def _source_address(family: socket.AddressFamily, target: str) -> str | None:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((target, 9))
             ip = str(probe.getsockname()[0])
-    except OSError:
+    except OSError:  # such as ENETUNREACH: no route for this family
         return None
     address = ipaddress.ip_address(ip)
     return None if address.is_loopback or address.is_link_local else ip

@@ -86,7 +86,7 @@ class Inotify:
     def _read(self) -> None:
         try:
             data = os.read(self._fd, _READ_BYTES)
-        except BlockingIOError:
+        except BlockingIOError:  # an earlier read took these events
             return
         self._on_events(_parse(data))
 

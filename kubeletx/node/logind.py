@@ -78,7 +78,7 @@ class Logind:
             try:
                 while True:
                     self._connection.recv_messages(timeout=0)
-            except TimeoutError:
+            except TimeoutError:  # all received messages are handled
                 continue
             except (OSError, RuntimeError) as error:
                 raise Unavailable(f"lost the system bus: {error}") from error

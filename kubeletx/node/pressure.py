@@ -72,7 +72,7 @@ def _read(root_dir: Path, disks: tuple[ImageDisk, ...], mono: float, proc: Path)
 def _disk(name: str, place: str, path: str, mono: float) -> Iterator[Observation]:
     try:
         disk = os.statvfs(path)
-    except OSError:
+    except OSError:  # unmounted since the disks were listed
         return
     amounts = (
         ("available", disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize),

@@ -37,7 +37,7 @@ def encode(value: Any) -> bytes:
     """Encode plain values and Structs as JSON. Text that is not UTF-8, such as a strange file name, is escaped."""
     try:
         return msgspec.json.encode(value)
-    except UnicodeEncodeError:
+    except UnicodeEncodeError:  # rare, so only a value that failed pays for the copy
         return msgspec.json.encode(_printable(msgspec.to_builtins(value)))
 
 
@@ -137,7 +137,7 @@ async def stream_lines(
         try:
             async for item in source:
                 await response.write(encode(_line(item, kind)) + b"\n")
-        except ConnectionResetError:
+        except ConnectionResetError:  # the client has disconnected, as watches usually end
             return response
         except Exception as error:  # noqa: BLE001 - the status line is sent already
             await response.write(msgspec.json.encode({"type": "ERROR", "object": failure_of(error)}) + b"\n")

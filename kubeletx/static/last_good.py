@@ -73,6 +73,7 @@ class LastGoodManifests:
         try:
             return _line.decode(os.pread(self._file, place.length, place.offset)).text.encode()
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            # a damaged journal costs the stored text, not the source
             return None
 
     def origins(self) -> list[str]:

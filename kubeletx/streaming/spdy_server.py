@@ -254,7 +254,7 @@ async def _forward(error: SpdyStream, data: SpdyStream, connect: ConnectPort) ->
     try:
         session = await connect(_port(data.header("port")))
     except KubeletxError as failure:
-        with contextlib.suppress(Unavailable):
+        with contextlib.suppress(Unavailable):  # the client left before it read the error
             await error.write(str(failure).encode())
             await error.close_write()
             await data.reset()

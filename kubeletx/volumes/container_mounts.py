@@ -229,7 +229,7 @@ def _holds(path: Path, data: bytes) -> bool:
     try:
         with hold_directory(path.parent, depth=1) as directory:
             return directory.read(path.name, len(data)) == data
-    except OSError:
+    except OSError:  # missing, or replaced by a container: written again
         return False
 
 

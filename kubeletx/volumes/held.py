@@ -178,7 +178,7 @@ def walk(path: Path, visit: TreeVisitor) -> None:
             here = _identity(current)
             try:
                 current = _go_to(name, current)
-            except OSError:
+            except OSError:  # removed, or replaced by a link, since it was listed
                 continue
             above.append((here, pending))
             pending = _visit(current, visit, MAX_PENDING - waiting)
@@ -192,7 +192,7 @@ def _visit(directory: int, visit: TreeVisitor, limit: int) -> list[str]:
     found: list[str] = []
     try:
         entries = os.scandir(directory)
-    except OSError:
+    except OSError:  # removed while the walk was on its way
         return found
     with entries:
         for entry in entries:

@@ -75,7 +75,7 @@ def _create(path: str, *, directory: bool) -> None:
         return
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
-    except FileExistsError:
+    except FileExistsError:  # another pod with this path was faster
         return
     os.fchmod(fd, FILE_MODE)
     os.close(fd)

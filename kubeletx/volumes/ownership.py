@@ -48,7 +48,7 @@ def group_mode(mode: int, group: int | None) -> int:
 def _change(name: str, dir_fd: int | None, group: int, read_only: bool) -> None:
     try:
         fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
-    except FileNotFoundError:
+    except FileNotFoundError:  # containers may remove files during the walk
         return
     try:
         mode = os.fstat(fd).st_mode

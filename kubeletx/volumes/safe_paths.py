@@ -54,7 +54,7 @@ def make_directories_beneath(base: Path, relative: str, mode: int) -> None:
         try:
             with open_beneath(base, "/".join(parts[: index + 1])):
                 continue
-        except FileNotFoundError:
+        except FileNotFoundError:  # this part is missing: make it
             pass
         with open_beneath(base, "/".join(parts[:index]), _DIRECTORY) as parent:
             try:
@@ -91,7 +91,7 @@ def remove_tree(path: Path) -> None:
     """
     try:
         mode = os.lstat(path).st_mode
-    except FileNotFoundError:
+    except FileNotFoundError:  # removed before: the call is idempotent
         return
     if not stat.S_ISDIR(mode):
         path.unlink(missing_ok=True)

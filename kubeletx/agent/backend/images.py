@@ -203,7 +203,7 @@ async def _list(store: ImageStore) -> Sequence[ImageStatus] | None:
     try:
         async with asyncio.timeout(LIST_SECONDS):
             return await store.list()
-    except (KubeletxError, TimeoutError):
+    except (KubeletxError, TimeoutError):  # the listing names this store's runtimes as missing
         return None
 
 

@@ -146,5 +146,5 @@ def _size(directory: Path) -> int:
     try:
         with os.scandir(directory) as entries:
             return sum(entry.stat().st_size for entry in entries)
-    except OSError:
+    except OSError:  # rotated or removed while it is read
         return 0

@@ -59,7 +59,7 @@ def find_kubelets(proc: Path = Path("/proc")) -> list[Kubelet]:
     for directory in sorted(proc.glob("[0-9]*")):
         try:
             words = (directory / "cmdline").read_bytes().decode(errors="replace").split("\0")
-        except OSError:
+        except OSError:  # the process has ended since the directory was listed
             continue
         is_other = Path(words[0]).name == KUBELET and int(directory.name) != os.getpid()
         if is_other and not _is_of_a_pod(directory, namespace):
@@ -73,7 +73,7 @@ def _is_of_a_pod(process: Path, namespace: str) -> bool:
         return True
     try:
         lines = (process / "cgroup").read_bytes().split(b"\n")
-    except OSError:
+    except OSError:  # the process has ended
         return False
     parts = {part for line in lines for part in line.rpartition(b":")[2].split(b"/")}
     return any(
@@ -176,6 +176,7 @@ def is_port_free(address: str, port: int) -> bool:
     """Return True if no process listens on the address and port."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as one:
+        # else connections in TIME_WAIT of an earlier agent count as listeners
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             one.bind((address, port))

@@ -65,7 +65,7 @@ class _Tolerant:
         self._file = file
 
     def write(self, text: str) -> int:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # ENOSPC or EPIPE: a lost line must not stop the agent
             self._file.write(text)
         return len(text)
 

@@ -36,7 +36,7 @@ class CertificateFiles:
         """The newest pair; None if there is none, or none is usable, which is logged."""
         try:
             return parse_pair(self.current.read_bytes(), str(self.current))
-        except FileNotFoundError:
+        except FileNotFoundError:  # no certificate was stored yet, or the link has no target
             return None
         except (OSError, InvalidConfig) as error:
             log.warning("Cannot use a certificate", file=str(self.current), err=str(error))

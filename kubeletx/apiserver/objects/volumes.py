@@ -109,7 +109,7 @@ class ClaimedVolumes:
     async def _try(self, key: _Key) -> None:
         try:
             await self._volume(await self._claim(*key))
-        except KubeletxError:
+        except KubeletxError:  # not bound yet, or no answer: read again at the next interval
             return
         self._waiting.discard(key)
         for uid in list(self._users.get(key, ())):

@@ -149,7 +149,7 @@ async def _follow_size(session: Session, resized: asyncio.Event) -> None:
         await resized.wait()
         resized.clear()
         size = shutil.get_terminal_size()
-        with suppress(KubeletxError):
+        with suppress(KubeletxError):  # the session has ended
             await session.resize(size.columns, size.lines)
 
 

@@ -1,8 +1,7 @@
-"""Contract values ↔ CRI messages: pure, both ways, no policy.
+"""Conversion between contract values and CRI messages: pure, both ways, no policy.
 
-Specs become the requests that `CriRuntime` sends; requests that the CRI front receives become specs.
-What CRI cannot say is left out on the way there and stays at its default on the way back; each module
-names it.
+Specs become the requests that `CriRuntime` sends; requests that the CRI front receives become specs. Values that CRI
+cannot carry are left out in one direction and have their defaults in the other; each module names them.
 """
 
 from .common import (

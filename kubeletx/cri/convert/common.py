@@ -1,7 +1,7 @@
-"""Parts that sandboxes and units share: namespaces, profiles, ids, resources.
+"""Conversion of parts that sandboxes and units share: namespaces, profiles, ids, resources.
 
-CRI has no field for requests, pids or ephemeral storage. On the way back the requests and limits that
-follow from shares, quota and period are filled in, since runtimes that are no containers need them.
+CRI has no field for requests, pids or ephemeral storage. From CRI, requests and limits are computed from shares, quota
+and period, since runtimes of other workload types need them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DEFAULT_PERIOD_US = 100_000
 
 
 def namespaces_to_cri(namespaces: Namespaces) -> pb.NamespaceOption:
-    """One range list serves users and groups, as Kubernetes has it."""
+    """Convert namespaces; one list of ranges serves users and groups, as in Kubernetes."""
     option = pb.NamespaceOption(
         network=_MODE_TO_CRI[namespaces.network],
         pid=_MODE_TO_CRI[namespaces.pid],
@@ -56,7 +56,7 @@ def namespaces_to_cri(namespaces: Namespaces) -> pb.NamespaceOption:
 
 
 def namespaces_from_cri(option: pb.NamespaceOption) -> Namespaces:
-    """Group mappings that differ from the user's are not kept."""
+    """Convert namespaces; group mappings that differ from the user's are dropped."""
     own_users = option.HasField("userns_options") and option.userns_options.mode == pb.POD
     return Namespaces(
         network=_MODE_FROM_CRI[option.network],
@@ -68,12 +68,12 @@ def namespaces_from_cri(option: pb.NamespaceOption) -> Namespaces:
 
 
 def id_mappings_to_cri(mappings: tuple[IdMapping, ...]) -> list[pb.IDMapping]:
-    """In order."""
+    """Convert id mappings, in order."""
     return [pb.IDMapping(host_id=m.host_id, container_id=m.container_id, length=m.length) for m in mappings]
 
 
 def id_mappings_from_cri(mappings: Iterable[pb.IDMapping]) -> tuple[IdMapping, ...]:
-    """In order."""
+    """Convert id mappings, in order."""
     return tuple(IdMapping(host_id=m.host_id, container_id=m.container_id, length=m.length) for m in mappings)
 
 
@@ -85,12 +85,12 @@ def profile_to_cri(profile: SecurityProfile | None) -> pb.SecurityProfile | None
 
 
 def profile_from_cri(profile: pb.SecurityProfile) -> SecurityProfile:
-    """A profile that is set."""
+    """Convert a profile, which must be set."""
     return SecurityProfile(type=_PROFILE_FROM_CRI[profile.profile_type], localhost_ref=profile.localhost_ref)
 
 
 def legacy_profile_from_cri(text: str) -> SecurityProfile | None:
-    """The older string form: runtime/default, unconfined, localhost/NAME; None for an empty one."""
+    """Parse the older string form: runtime/default, unconfined, localhost/NAME; None for an empty one."""
     if not text:
         return None
     if text == "unconfined":
@@ -108,17 +108,17 @@ def selinux_to_cri(options: SELinuxOptions | None) -> pb.SELinuxOption | None:
 
 
 def selinux_from_cri(options: pb.SELinuxOption) -> SELinuxOptions:
-    """Options that are set."""
+    """Convert SELinux options, which must be set."""
     return SELinuxOptions(user=options.user, role=options.role, type=options.type, level=options.level)
 
 
 def int64_to_cri(value: int | None) -> pb.Int64Value | None:
-    """Convert to CRI; None stays unset, 0 is root."""
+    """Convert a number to CRI; None stays unset, 0 is root."""
     return None if value is None else pb.Int64Value(value=value)
 
 
 def resources_to_cri(resources: Resources) -> pb.LinuxContainerResources:
-    """Zero on the wire means not set."""
+    """Convert resources; zero on the wire means not set."""
     return pb.LinuxContainerResources(
         cpu_period=resources.cpu_period_us or 0,
         cpu_quota=resources.cpu_quota_us or 0,
@@ -137,7 +137,7 @@ def resources_to_cri(resources: Resources) -> pb.LinuxContainerResources:
 
 
 def resources_from_cri(resources: pb.LinuxContainerResources) -> Resources:
-    """Fills in the CPU request and limit that follow from shares, quota and period."""
+    """Convert resources; the CPU request and limit are computed from shares, quota and period."""
     return Resources(
         cpu_shares=resources.cpu_shares or None,
         cpu_period_us=resources.cpu_period or None,
@@ -155,7 +155,7 @@ def resources_from_cri(resources: pb.LinuxContainerResources) -> Resources:
 
 
 def _request_millicores(shares: int) -> int | None:
-    """The kubelet gives 2 shares to a container without a request."""
+    """CPU request from shares; None for 2 shares, the kubelet's value without a request."""
     if shares <= 2:
         return None
     return -(-shares * MILLICORES_PER_CORE // SHARES_PER_CORE)

@@ -1,7 +1,7 @@
-"""Images: specs, what a store reports, credentials, filesystems.
+"""Conversion of image specs, image reports, credentials and file systems.
 
-On the wire ImageSpec.image is what the store looks up: its own reference once there is one, else the
-name in the manifest.
+ImageSpec.image on the wire is the name that the store looks up: its own reference once there is one, else the name in
+the manifest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def image_spec_to_cri(image: ImageSpec) -> pb.ImageSpec:
 
 
 def image_spec_from_cri(image: pb.ImageSpec) -> ImageSpec:
-    """The reference and the manifest's name, if both are given."""
+    """Convert an image spec; both the reference and the manifest's name if they are given."""
     return ImageSpec(
         requested=image.user_specified_image or image.image,
         ref=image.image if image.user_specified_image else "",
@@ -31,7 +31,7 @@ def image_spec_from_cri(image: pb.ImageSpec) -> ImageSpec:
 
 
 def image_from_cri(image: pb.Image) -> ImageStatus:
-    """One image of a store."""
+    """Convert one image of a store."""
     return ImageStatus(
         id=image.id,
         ref=image.id,
@@ -59,7 +59,7 @@ def auth_to_cri(auth: ImageAuth | None) -> pb.AuthConfig | None:
 
 
 def filesystem_from_cri(usage: pb.FilesystemUsage) -> ImageFilesystem:
-    """Usage of one filesystem."""
+    """Convert the usage of one file system."""
     return ImageFilesystem(
         mountpoint=usage.fs_id.mountpoint,
         used_bytes=usage.used_bytes.value,

@@ -1,7 +1,7 @@
-"""CRI lists, statuses and figures → observed values.
+"""Converts CRI lists, statuses and figures to contract values.
 
-A container's status does not say which sandbox it is in, so the caller adds it. The pod's UID comes from
-the sandbox metadata, or from the kubelet's label on containers, which have no other mark.
+A container's status does not name its sandbox, so the caller adds it. The pod's UID comes from the sandbox metadata, or
+from the kubelet's label on containers, which have no other mark.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UNIT_STATES = {
 
 
 def sandbox_summary_from_cri(sandbox: pb.PodSandbox | pb.PodSandboxStatus) -> SandboxSummary:
-    """From a list or from a status: both hold the same fields."""
+    """Convert a sandbox from a list or a status: both have the same fields."""
     metadata = sandbox.metadata
     return SandboxSummary(
         id=SandboxId(sandbox.id),
@@ -50,7 +50,7 @@ def sandbox_summary_from_cri(sandbox: pb.PodSandbox | pb.PodSandboxStatus) -> Sa
 
 
 def sandbox_status_from_cri(answer: pb.PodSandboxStatusResponse) -> SandboxStatus:
-    """With addresses, primary first."""
+    """Convert a sandbox's status, with its addresses, primary first."""
     status = answer.status
     network = status.network
     ips = (network.ip, *(more.ip for more in network.additional_ips))
@@ -63,7 +63,7 @@ def sandbox_status_from_cri(answer: pb.PodSandboxStatusResponse) -> SandboxStatu
 
 
 def unit_summary_from_cri(container: pb.Container) -> UnitSummary:
-    """One entry of a list."""
+    """Convert one container of a list."""
     return UnitSummary(
         id=UnitId(container.id),
         sandbox_id=SandboxId(container.pod_sandbox_id),
@@ -80,7 +80,7 @@ def unit_summary_from_cri(container: pb.Container) -> UnitSummary:
 
 
 def unit_status_from_cri(answer: pb.ContainerStatusResponse, sandbox_id: SandboxId) -> UnitStatus:
-    """Everything about one container of `sandbox_id`."""
+    """Convert the status of a container in `sandbox_id`."""
     status = answer.status
     state = _UNIT_STATES.get(status.state, UnitState.UNKNOWN)
     never_ran = state is UnitState.EXITED and _was_cut_off(status)
@@ -112,7 +112,7 @@ def unit_status_from_cri(answer: pb.ContainerStatusResponse, sandbox_id: Sandbox
 
 
 def stats_from_cri(stats: pb.ContainerStats) -> UnitStats:
-    """A figure that is not sent is None, not 0."""
+    """Convert usage; a figure that is not sent is None, not 0."""
     cpu, memory, layer = stats.cpu, stats.memory, stats.writable_layer
     return UnitStats(
         id=UnitId(stats.attributes.id),
@@ -140,7 +140,7 @@ _CUT_OFF = (
 
 
 def _was_cut_off(status: pb.ContainerStatus) -> bool:
-    """containerd breaks a start off when its caller goes away, and says so only in words (1.6 to 2.1)."""
+    """Return True if the start was interrupted: containerd reports that only in a message (1.6 to 2.1)."""
     return (
         status.reason == "StartError"
         and status.started_at <= 0
@@ -149,7 +149,7 @@ def _was_cut_off(status: pb.ContainerStatus) -> bool:
 
 
 def _started_ns(status: pb.ContainerStatus) -> int:
-    """containerd notes the start of a very short container after its end; nothing ends before it starts."""
+    """Start time, at most the end time: containerd notes the start of a very short container after its end."""
     return min(status.started_at, status.finished_at) if status.finished_at else status.started_at
 
 
@@ -171,7 +171,7 @@ def _figure(
 
 
 def _granted(resources: pb.LinuxContainerResources) -> dict[str, int]:
-    """Set limits under the names of `Resources`."""
+    """Limits that are set, under the names of `Resources`."""
     granted = {
         "cpu_shares": resources.cpu_shares,
         "cpu_period_us": resources.cpu_period,

@@ -1,7 +1,7 @@
-"""`SandboxSpec` ↔ PodSandboxConfig.
+"""Conversion of `SandboxSpec` and PodSandboxConfig.
 
-CRI has no field for `hosts`: the host mounts a hosts file into the units. The runtime handler stands
-beside the config in RunPodSandboxRequest, so the way back takes it as an argument.
+CRI has no field for `hosts`: the host mounts a hosts file into the units. RunPodSandboxRequest has the runtime handler
+outside the config, so the conversion from CRI takes it as an argument.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .common import (
 
 
 def sandbox_to_cri(spec: SandboxSpec) -> pb.PodSandboxConfig:
-    """The config of RunPodSandbox, CreateContainer and PullImage."""
+    """The config for RunPodSandbox, CreateContainer and PullImage."""
     config = pb.PodSandboxConfig(
         metadata=pb.PodSandboxMetadata(
             name=spec.name, uid=spec.uid, namespace=spec.namespace, attempt=spec.attempt
@@ -51,7 +51,7 @@ def sandbox_to_cri(spec: SandboxSpec) -> pb.PodSandboxConfig:
 
 
 def sandbox_from_cri(config: pb.PodSandboxConfig, handler: str = "") -> SandboxSpec:
-    """The spec behind a request; `handler` is RunPodSandboxRequest.runtime_handler."""
+    """The spec of a request; `handler`: RunPodSandboxRequest.runtime_handler."""
     linux = config.linux
     return SandboxSpec(
         uid=PodUid(config.metadata.uid),
@@ -75,7 +75,7 @@ def sandbox_from_cri(config: pb.PodSandboxConfig, handler: str = "") -> SandboxS
 
 
 def port_to_cri(port: PortMapping) -> pb.PortMapping:
-    """Raises ValueError for a protocol that CRI does not know."""
+    """Convert a port. Raises ValueError for a protocol that CRI does not have."""
     return pb.PortMapping(
         protocol=pb.Protocol.Value(port.protocol),
         container_port=port.container_port,
@@ -85,7 +85,7 @@ def port_to_cri(port: PortMapping) -> pb.PortMapping:
 
 
 def port_from_cri(port: pb.PortMapping) -> PortMapping:
-    """The protocol by name."""
+    """Convert a port; the protocol becomes a name."""
     return PortMapping(
         container_port=port.container_port,
         host_port=port.host_port,

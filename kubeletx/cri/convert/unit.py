@@ -1,7 +1,7 @@
-"""`UnitSpec` ↔ ContainerConfig, for units whose detail is a `Process`.
+"""Conversion of `UnitSpec` and ContainerConfig, for units whose detail is a `Process`.
 
-A mount of a block device becomes a device of the container, as the kubelet does it. CRI has no field for
-a mount's volume name and disk format; ambient capabilities and mount options have none in the contract.
+A mount of a block device becomes a device of the container, as in the kubelet. CRI has no field for a mount's volume
+name and disk format; ambient capabilities and mount options have none in the contract.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SIGNAL_PREFIX = "SIGNAL_"
 
 
 def unit_to_cri(spec: UnitSpec) -> pb.ContainerConfig:
-    """The config of CreateContainer. Raises Unsupported for what a container cannot be."""
+    """The config for CreateContainer. Raises Unsupported for features that a container cannot have."""
     process = spec.detail
     if not isinstance(process, Process):
         raise Unsupported(f"{spec.name}: a CRI server runs processes, not {type(process).__name__}")
@@ -86,7 +86,7 @@ def unit_to_cri(spec: UnitSpec) -> pb.ContainerConfig:
 
 
 def unit_from_cri(config: pb.ContainerConfig) -> UnitSpec:
-    """The spec behind a CreateContainer request."""
+    """The spec of a CreateContainer request."""
     return UnitSpec(
         name=config.metadata.name,
         attempt=config.metadata.attempt,
@@ -115,7 +115,7 @@ def unit_from_cri(config: pb.ContainerConfig) -> UnitSpec:
 
 
 def mount_to_cri(mount: Mount) -> pb.Mount:
-    """A directory, file or image. Raises Unsupported for a disk image."""
+    """Convert a directory, file or image. Raises Unsupported for a disk image."""
     if mount.kind is not SourceKind.DIRECTORY:
         raise Unsupported(f"mount {mount.target}: a container cannot use a {mount.kind.value}")
     return pb.Mount(
@@ -133,7 +133,7 @@ def mount_to_cri(mount: Mount) -> pb.Mount:
 
 
 def mount_from_cri(mount: pb.Mount) -> Mount:
-    """A directory, file or image."""
+    """Convert a directory, file or image."""
     return Mount(
         source=mount.host_path,
         target=mount.container_path,
@@ -149,21 +149,21 @@ def mount_from_cri(mount: pb.Mount) -> Mount:
 
 
 def device_to_cri(device: Device) -> pb.Device:
-    """One device node."""
+    """Convert one device node."""
     return pb.Device(
         container_path=device.container_path, host_path=device.host_path, permissions=device.permissions
     )
 
 
 def device_from_cri(device: pb.Device) -> Device:
-    """One device node."""
+    """Convert one device node."""
     return Device(
         container_path=device.container_path, host_path=device.host_path, permissions=device.permissions
     )
 
 
 def signal_to_cri(name: str) -> pb.Signal.ValueType:
-    """SIGTERM, SIGRTMINPLUS3 or SIGRTMIN+3. Raises Unsupported for a word that is no signal."""
+    """Convert SIGTERM, SIGRTMINPLUS3 or SIGRTMIN+3. Raises Unsupported for another word."""
     if not name:
         return pb.SIGNAL_RUNTIME_DEFAULT
     word = name.upper().replace("+", "PLUS").replace("-", "MINUS")
@@ -175,7 +175,7 @@ def signal_to_cri(name: str) -> pb.Signal.ValueType:
 
 
 def signal_from_cri(signal: pb.Signal.ValueType) -> str:
-    """The name without CRI's prefix; empty for the runtime's default."""
+    """Name of a signal without CRI's prefix; empty for the runtime's default."""
     if signal == pb.SIGNAL_RUNTIME_DEFAULT:
         return ""
     return pb.Signal.Name(signal).removeprefix(_SIGNAL_PREFIX)

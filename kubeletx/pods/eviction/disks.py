@@ -129,7 +129,7 @@ def _children(path: Path) -> list[Path]:
     try:
         with hold_directory(path, depth=1) as directory:
             return [path / name for name in directory.directories()]
-    except OSError:
+    except OSError:  # the pod's directory was removed, or a link stands in its place
         return []
 
 

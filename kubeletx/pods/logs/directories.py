@@ -130,7 +130,7 @@ class PodDirectories:
                 for one in self._context.pod_logs_dir.iterdir()
                 if one.name.count("_") == 2 and one.is_dir() and not one.is_symlink()
             ]
-        except FileNotFoundError:
+        except FileNotFoundError:  # no pod has logged on this node yet
             return []
 
 

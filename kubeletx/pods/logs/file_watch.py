@@ -60,7 +60,7 @@ class FileWatcher:
         try:
             async with asyncio.timeout(limit):
                 await changed.wait()
-        except TimeoutError:
+        except TimeoutError:  # readers look at the file themselves at each return
             return
 
     def close(self) -> None:

@@ -81,7 +81,7 @@ class PodFiles:
                 path = self._orders(pod)
                 with hold_directory(path.parent, depth=1) as directory:
                     return directory.read(path.name, _MAX_ORDERS_BYTES)
-            except FileNotFoundError:
+            except FileNotFoundError:  # no operator has requested anything for this pod
                 return None
             except OSError as error:
                 raise Unavailable(f"cannot read {self._orders(pod)}: {error.strerror}") from error

@@ -212,7 +212,7 @@ class RawLogFollower:
     def _open_raw(self, directory: HeldDirectory, name: str, offset: int) -> bool:
         try:
             fd = directory.open(name, os.O_RDWR)
-        except FileNotFoundError:
+        except FileNotFoundError:  # the runtime creates it with the first output
             return False
         if self._fd >= 0:
             os.close(self._fd)
@@ -269,6 +269,7 @@ class RawLogFollower:
             with os.fdopen(directory.open(self._note_name), "rb") as note:
                 return msgspec.json.decode(note.read(_NOTE_BYTES), type=CopyProgress)
         except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+            # no note, or a damaged one: begin at the start of the raw file
             return CopyProgress()
 
     def _save(self, directory: HeldDirectory) -> None:

@@ -178,7 +178,7 @@ class _Follower:
         try:
             with hold_directory(self._path.parent) as directory:
                 descriptor = directory.open(self._path.name)
-        except FileNotFoundError:
+        except FileNotFoundError:  # between rename and reopen of a rotation there is no file
             return False
         self._file = os.fdopen(descriptor, "rb", buffering=0)
         if options.tail_lines is not None and not self.found:
@@ -192,7 +192,7 @@ class _Follower:
         try:
             with hold_directory(self._path.parent) as directory:
                 there = directory.stat(self._path.name)
-        except FileNotFoundError:
+        except FileNotFoundError:  # between rename and reopen of a rotation there is no file
             return False
         if there is None:
             return False

@@ -46,7 +46,7 @@ class RuntimeExecDoor:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await handle.health()
-        except (KubeletxError, TimeoutError):
+        except (KubeletxError, TimeoutError):  # the runtime hangs, so the container is not to blame
             return False
         return True
 

@@ -83,7 +83,7 @@ class UserNamespaces:
     def _taken(self) -> Iterator[int]:
         try:
             uids = [PodUid(name) for name in os.listdir(layout.pods_dir(self._root_dir))]
-        except FileNotFoundError:
+        except FileNotFoundError:  # the first pod of this node
             return
         for uid in uids:
             if (first := self._find(uid)) is not None:

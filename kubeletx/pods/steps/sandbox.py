@@ -74,7 +74,7 @@ async def stop_sandbox(step: StepContext, action: StopSandbox) -> Result:
     try:
         await handle.stop_sandbox(sandbox_id)
         handle.note_sandbox(await handle.sandbox_status(sandbox_id))
-    except NotFound:
+    except NotFound:  # removed by another client
         return results.LookWanted()
     except KubeletxError as error:
         return _stop_failed(step, error, "KillPodSandboxError")

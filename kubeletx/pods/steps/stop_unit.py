@@ -87,5 +87,5 @@ async def _begins_now(step: StepContext, action: StopUnit) -> bool:
     what = f"pre-stop-{action.name}-{found[0] if found else 0}"
     try:
         return await step.deps.directories.begin_once(step.pod, what)
-    except KubeletxError:
+    except KubeletxError:  # without the record a repeated hook is better than none
         return True

@@ -66,6 +66,6 @@ def _listens(path: str) -> bool:
         client.settimeout(0.2)
         try:
             client.connect(path)
-        except OSError:
+        except OSError:  # ECONNREFUSED: a socket that a dead daemon left
             return False
         return True

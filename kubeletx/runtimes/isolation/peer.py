@@ -86,6 +86,7 @@ class Peer:
                     raise Internal(f"a frame of {size} bytes")
                 self._take(self._decoder.decode(await self._reader.readexactly(size)))
         except (asyncio.IncompleteReadError, OSError):
+            # the other side closed the socket; `finally` fails its calls
             pass
         except (KubeletxError, msgspec.DecodeError, UnicodeDecodeError) as error:
             why = f"it broke the protocol: {error}"

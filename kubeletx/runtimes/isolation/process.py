@@ -74,7 +74,7 @@ class ChildProcess:
             async with asyncio.timeout(grace_seconds):
                 await self._process.wait()
         if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError):  # it ended between the timeout and the signal
                 os.kill(self._process.pid, signal.SIGKILL)
             await self._process.wait()
         self._reading.cancel()

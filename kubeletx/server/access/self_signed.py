@@ -97,7 +97,7 @@ def _is_good(pair: Pair, now: datetime) -> bool:
     try:
         certificate = x509.load_pem_x509_certificate(pair.certificate.read_bytes())
         return pair.key.stat().st_size > 0 and certificate.not_valid_after_utc - RENEW_BEFORE > now
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # missing or damaged: a new pair is made
         return False
 
 

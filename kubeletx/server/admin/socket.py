@@ -117,7 +117,7 @@ async def _refuse_living(path: Path) -> None:
     try:
         async with asyncio.timeout(2):
             _, writer = await asyncio.open_unix_connection(str(path))
-    except (FileNotFoundError, ConnectionRefusedError):
+    except (FileNotFoundError, ConnectionRefusedError):  # no socket, or one that a dead agent left
         return
     except TimeoutError:
         pass  # its backlog is full: it lives, though not well

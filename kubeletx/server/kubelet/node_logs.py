@@ -150,7 +150,7 @@ async def _journal(request: web.Request, query: LogQuery) -> web.StreamResponse:
         await finish(request, response)
         return response
     finally:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError):  # journalctl has ended by itself
             process.kill()
         await process.wait()
 

@@ -247,7 +247,7 @@ class SpdyConnection:
         try:
             async with asyncio.timeout(5):
                 await self._writer.wait_closed()
-        except OSError:
+        except OSError:  # reset by the peer, or the timeout (a TimeoutError is an OSError)
             pass
 
     def abort(self) -> None:

@@ -53,6 +53,7 @@ async def check_kvm(host: Host, directory: Path) -> Verdict:
     path = directory / "kvm.json"
     boot_id = (await host.blocking(_BOOT_ID.read_text)).strip()
     emulator = shutil.which(EMULATOR) or ""
+    # no stored verdict, or one of another version: check again
     with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
         known = msgspec.json.decode(path.read_bytes(), type=Verdict)
         if (known.boot_id, known.emulator) == (boot_id, emulator):

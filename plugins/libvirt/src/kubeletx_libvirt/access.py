@@ -77,7 +77,7 @@ def _acl_lets_pass(path: Path, gid: int) -> bool:
 def _read(path: Path) -> dict[tuple[int, int], int]:
     """Permissions by (tag, id); empty without an ACL."""
     data = b""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # ENODATA: no ACL; ENOTSUP: a file system without ACLs
         data = os.getxattr(path, _ACL)
     return {(tag, owner): bits for tag, bits, owner in _ENTRY.iter_unpack(data[_HEADER.size :])}
 

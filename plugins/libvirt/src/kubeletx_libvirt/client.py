@@ -232,7 +232,7 @@ class Connection:
             3: "closed here",
         }
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no subscriber is left
                 self._loop.call_soon_threadsafe(self._on_lost, handle, words.get(reason, f"reason {reason}"))
 
     def _on_lost(self, handle: libvirt.virConnect, reason: str) -> None:

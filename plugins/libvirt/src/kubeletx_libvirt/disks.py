@@ -69,7 +69,7 @@ def make_overlay(path: Path, base: Base, size_bytes: int | None, gid: int | None
 
 def remove_disks(directory: Path) -> None:
     """Remove the pod's disks; succeeds if there are none. Blocking."""
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError):  # removed before: the call is idempotent
         shutil.rmtree(directory)
 
 

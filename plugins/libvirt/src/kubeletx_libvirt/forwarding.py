@@ -97,7 +97,7 @@ class TcpSession:
     async def close(self) -> None:
         """Close both directions; what the guest did not take is dropped."""
         self._writer.transport.abort()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the guest reset the connection first
             await self._writer.wait_closed()
         self._finish(None)
 

@@ -193,7 +193,7 @@ def _read_all(parent: Path, name: str, kind: type[T]) -> Iterator[tuple[str, T]]
 def _names(parent: Path) -> list[UnitId]:
     try:
         return [UnitId(name) for name in os.listdir(parent)]
-    except FileNotFoundError:
+    except FileNotFoundError:  # no machine has run here yet
         return []
 
 

@@ -1,4 +1,4 @@
-"""An API server in the test's process, and what tests need beside it.
+"""An API server in the test's process, and helpers for its tests.
 
 `ApiServerDouble` behaves as kube-apiserver does towards nodes and kubectl; where it differs it is wrong, and the tests
 marked `apiserver` compare the two. `kubeletx_testing.lab` starts a real one.

@@ -45,7 +45,7 @@ BOOTSTRAP: Final = (
         resources=("selfsubjectaccessreviews",),
     ),
 )
-"""Grants of every kubeadm cluster."""
+"""Grants that every kubeadm cluster has."""
 
 
 class Authorizer:
@@ -57,19 +57,19 @@ class Authorizer:
         self._catalog = Catalog(store)
 
     def problem(self, asked: Asked) -> str | None:
-        """Reason of a refusal, ``""`` without details; None if the user may."""
+        """Reason of a refusal, empty for one without details; None if the request is allowed."""
         if MASTERS in asked.user.groups or self._is_granted(asked):
             return None
         return node_problem(asked, self._store) if asked.user.node_name else ""
 
     def check(self, asked: Asked) -> None:
-        """Raises StatusError 403 when the user may not."""
+        """Raise StatusError 403 if the user may not do this."""
         reason = self.problem(asked)
         if reason is not None:
             raise refusal(asked, reason)
 
     def check_path(self, user: User, verb: str, path: str) -> None:
-        """The same for a path that is no resource."""
+        """Raise StatusError 403 if the user may not access a path that is not a resource."""
         signed_in = AUTHENTICATED in user.groups
         if MASTERS in user.groups or path.startswith(_PUBLIC) or (signed_in and path.startswith(_DISCOVERY)):
             return
@@ -107,7 +107,7 @@ def _stranger(plural: str, group: str) -> Resource:
 
 
 def refusal(asked: Asked, reason: str) -> StatusError:
-    """403 in the words of a real server."""
+    """StatusError 403 with a real server's message."""
     of = asked.resource
     what = of.plural + (f"/{asked.subresource}" if asked.subresource else "")
     scope = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"

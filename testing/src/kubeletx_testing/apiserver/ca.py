@@ -33,7 +33,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 def encrypt_key(key_file: Path) -> None:
-    """Encrypt the PEM key in the file with a passphrase that is thrown away."""
+    """Encrypt the PEM key in the file with a random passphrase that is discarded."""
     key = serialization.load_pem_private_key(key_file.read_bytes(), None)
     encryption = serialization.BestAvailableEncryption(b"s3cret")
     key_file.write_bytes(
@@ -42,7 +42,7 @@ def encrypt_key(key_file: Path) -> None:
 
 
 class CertificateAuthority:
-    """Signs for one cluster; its own certificate is ``ca.crt`` in the directory."""
+    """A CA for one cluster; its own certificate is ``ca.crt`` in the directory."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ class CertificateAuthority:
 
     @property
     def pem(self) -> bytes:
-        """The authority's own certificate."""
+        """The CA's own certificate in PEM."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     def client(
@@ -68,13 +68,13 @@ class CertificateAuthority:
         file_name: str = "",
         since: timedelta = _SKEW,
     ) -> Pair:
-        """Files that make their holder this user. A negative life gives an expired certificate."""
+        """Make a client certificate for this user. A negative life gives an expired certificate."""
         key = ec.generate_private_key(ec.SECP256R1())
         signed = self.sign(_name(user, groups), key.public_key(), (_CLIENT,), (), life, since)
         return self._write(file_name or user.replace(":", "-"), signed, key)
 
     def server(self, file_name: str, hosts: Sequence[str] = ("localhost", "127.0.0.1")) -> Pair:
-        """Files for a server under these names and addresses."""
+        """Make a server certificate for these names and addresses."""
         key = ec.generate_private_key(ec.SECP256R1())
         signed = self.sign(_name(file_name, ()), key.public_key(), (_SERVER,), hosts, LIFE)
         return self._write(file_name, signed, key)

@@ -1,6 +1,6 @@
 """Resources that are served now: the built-in ones and those of established CustomResourceDefinitions.
 
-A definition may have several versions, of which the double serves one: objects are kept as they were written.
+A definition may have several versions, of which the double serves one: objects are stored as they were written.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DEFINITIONS: Final = resource("customresourcedefinitions")
 
 
 class Catalog:
-    """A view of one store."""
+    """The served resources of one store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,7 +1,7 @@
-"""A small blocking client for tests: what a test's author does to the cluster, beside the code under test.
+"""A small blocking client with which tests change the cluster.
 
-It works against the double and against a real API server. Each call opens a connection of its own, so that a
-server that was stopped or froze in between leaves nothing behind.
+It works with the double and with a real API server. Each call opens a connection of its own, so that a server that was
+stopped or frozen in between leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Of = str | Resource
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """An answer as it came: status code, headers (names in lower case) and body."""
+    """A raw answer: status code, headers (names in lower case) and body."""
 
     code: int
     headers: dict[str, str]
@@ -64,7 +64,7 @@ class ApiClient:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Beside `tls`: the token, if it has one."""
+        """Headers for other connections of this user: the token, if it has one."""
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
     def create(self, plural: Of, value: Json, namespace: str = "", **query: str) -> Json:
@@ -111,7 +111,7 @@ class ApiClient:
         content_type: str = "application/json",
         query: dict[str, str] | None = None,
     ) -> Json:
-        """The answer's object. Raises StatusError with the server's Status when it refused."""
+        """Make a request; returns the answer's object. Raises StatusError with the server's Status."""
         reply = self.send(method, path, body, content_type, query)
         decoded = reply.json
         if reply.code >= 400:
@@ -133,7 +133,7 @@ class ApiClient:
         query: dict[str, str] | None = None,
         headers: dict[str, str] | None = None,
     ) -> Reply:
-        """The answer as it is, errors included. A body of bytes is sent as it is."""
+        """Make a request; returns the raw answer, errors included. A body of bytes is sent unchanged."""
         with self._response(method, path, body, content_type, query, headers or {}) as response:
             return Reply(response.status, _lowered(response), response.read())
 

@@ -28,10 +28,10 @@ _USAGES: Final = {
 
 
 def strip_new_request(made: Json, settings: Settings) -> Json:
-    """A new request without a status; approved at once if the cluster does so.
+    """Complete a new request without a status; approved at once if the cluster's settings say so.
 
-    Raises StatusError 403 or 422 for what is no request at all. One that its signer would not sign is stored like any
-    other and gets the condition Failed when it is approved.
+    Raises StatusError 403 or 422 for an invalid request. One that its signer would not sign is stored like any other
+    and gets the condition Failed when it is approved.
     """
     spec = made.get("spec") or {}
     if not spec.get("signerName"):
@@ -62,7 +62,7 @@ def approved_by(old: Json, new: Json, settings: Settings) -> Json:
 
 
 def sign_if_approved(value: Json, sign: Callable[[Json], str]) -> Json | None:
-    """The request with its certificate; None while there is nothing to sign."""
+    """The request with its certificate; None if there is nothing to sign."""
     status = value.get("status") or {}
     types = {one["type"] for one in status.get("conditions") or [] if one.get("status", "True") == "True"}
     if "Approved" not in types or types & {"Denied", "Failed"} or status.get("certificate"):
@@ -112,7 +112,7 @@ def _parse(value: Json) -> x509.CertificateSigningRequest:
 
 
 def _problem(value: Json) -> str:
-    """Reason the signer refuses; empty if it signs."""
+    """Reason for which the signer refuses; empty if it signs."""
     spec, request = value["spec"], _parse(value)
     users = [str(one.value) for one in request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     groups = [one.value for one in request.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]

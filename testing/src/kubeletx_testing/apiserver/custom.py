@@ -11,7 +11,7 @@ from .schemas import defaulted, pruned, wrong_values
 
 
 def new_custom(of: Resource, made: Json) -> Json:
-    """A new object; without its status where that is a subresource. Raises StatusError 422."""
+    """Complete a new object; its status is dropped if it is a subresource. Raises StatusError 422."""
     if of.status_subresource:
         made = {field: part for field, part in made.items() if field != "status"}
     return _checked(of, made)
@@ -34,7 +34,7 @@ def change_custom_status(of: Resource, old: Json, new: Json) -> Json:
 
 
 def check_head(of: Resource, body: Json) -> None:
-    """Raises StatusError 400 for an object that does not say what it is: custom ones have no default."""
+    """Raise StatusError 400 for an object without kind and apiVersion: custom ones have no default."""
     if not body.get("kind") or not body.get("apiVersion"):
         raise bad_request(
             f"the object provided is unrecognized (must be of type {of.kind}): couldn't get version/kind"

@@ -20,7 +20,7 @@ _MICRO_TIME: Final = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\
 
 
 def new_service(made: Json, store: Store) -> Json:
-    """A service with the next free address, unless it is headless or names another host."""
+    """Complete a service with the next free address, unless it is headless or an ExternalName."""
     spec = {"type": "ClusterIP", "sessionAffinity": "None", **(made.get("spec") or {})}
     ports = [{"protocol": "TCP", "targetPort": one.get("port"), **one} for one in spec.get("ports") or []]
     if ports:
@@ -37,7 +37,7 @@ def new_service(made: Json, store: Store) -> Json:
 
 
 def new_volume(made: Json) -> Json:
-    """A volume or a claim, waiting to be bound."""
+    """Complete a volume or a claim, in phase Pending."""
     spec = {"volumeMode": "Filesystem", **(made.get("spec") or {})}
     if made["kind"] == "PersistentVolume":
         spec.setdefault("persistentVolumeReclaimPolicy", "Retain")

@@ -58,7 +58,7 @@ def change_definition(old: Json, new: Json) -> Json:
 
 
 def marked(definition: Json, settings: Settings) -> Json:
-    """A definition that is being deleted, held until its objects are gone."""
+    """The definition marked for deletion; a finalizer keeps it until its objects are gone."""
     metadata = definition["metadata"]
     if "deletionTimestamp" in metadata:
         return definition

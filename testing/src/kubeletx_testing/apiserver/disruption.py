@@ -27,7 +27,7 @@ _OUTDATED_SECONDS: Final = 10
 
 
 class TwoBudgets(StatusError):
-    """Two budgets cover the pod. The Status says 500, the answer that carries it 201, as a real server has it."""
+    """Two budgets cover the pod. The Status says 500, the HTTP answer 201, as from a real server."""
 
     def __init__(self) -> None:
         message = (
@@ -46,7 +46,10 @@ def new_budget(made: Json) -> Json:
 
 
 def permit(store: Store, settings: Settings, pod: Json, options: Json) -> Json:
-    """The deletion's options if the pod's budget allows its eviction, which is then counted. Raises StatusError 429 or 500."""
+    """The deletion's options if the pod's budget allows its eviction, which is then counted.
+
+    Raises StatusError 429 or 500.
+    """
     metadata = pod["metadata"]
     if pod.get("status", {}).get("phase") in _FREE_PHASES or "deletionTimestamp" in metadata:
         return options
@@ -77,7 +80,7 @@ def permit(store: Store, settings: Settings, pod: Json, options: Json) -> Json:
 
 
 def follower(store: Store, settings: Settings) -> Callable[[Change], None]:
-    """A listener that keeps the status of budgets, as the disruption controller does."""
+    """Make a listener that updates the status of budgets, as the disruption controller does."""
 
     def hear(change: Change) -> None:
         about = change.after or change.before
@@ -148,7 +151,7 @@ def _budgets(store: Store, namespace: str) -> Iterator[Json]:
 
 
 def _selects(budget: Json, pod: Json) -> bool:
-    """An absent or empty selector selects nothing here."""
+    """Return True if the budget selects the pod; an absent or empty selector selects nothing here."""
     selector = (budget.get("spec") or {}).get("selector") or {}
     labels = pod["metadata"].get("labels") or {}
     wanted, rules = selector.get("matchLabels") or {}, selector.get("matchExpressions") or []

@@ -111,11 +111,11 @@ class ApiServerDouble:
         self._run(self._start())
 
     def stop(self) -> None:
-        """Close the port and all connections, watches in the middle; objects stay."""
+        """Close the port and cut all connections, including watches; objects stay."""
         self._run(self._stop())
 
     def close(self) -> None:
-        """Stop for good and end the thread."""
+        """Stop permanently and end the thread."""
         self.faults.clear()
         self.stop()
         self._run(self._settle())
@@ -126,11 +126,11 @@ class ApiServerDouble:
     # --- identities ---
 
     def add_user(self, name: str, groups: Sequence[str] = ()) -> str:
-        """A bearer token of a user; everyone is in system:authenticated too."""
+        """Make a bearer token for a user, who is also in system:authenticated."""
         return self._tokens.add(User(name=name, groups=(*groups, AUTHENTICATED)))
 
     def grant(self, grant: Grant) -> None:
-        """Give a right to a user or a group."""
+        """Grant a right to a user or a group."""
         self._authorizer.grants.append(grant)
 
     def node_pair(self, name: str) -> Pair:
@@ -146,7 +146,7 @@ class ApiServerDouble:
         return self.client(self.node_pair(name))
 
     def admin_kubeconfig(self) -> Path:
-        """A kubeconfig file that may do everything."""
+        """A kubeconfig file of a user with all rights."""
         return self.kubeconfig("admin", self.admin_token)
 
     def node_kubeconfig(self, name: str) -> Path:
@@ -154,7 +154,7 @@ class ApiServerDouble:
         return self.kubeconfig(name, self.node_pair(name))
 
     def bootstrap_kubeconfig(self) -> Path:
-        """A kubeconfig file with a bootstrap token, which may only ask for certificates."""
+        """A kubeconfig file with a bootstrap token, which may only request certificates."""
         token = self.add_user("system:bootstrap:abcdef", ["system:bootstrappers"])
         return self.kubeconfig("bootstrap", token)
 
@@ -184,7 +184,7 @@ class ApiServerDouble:
         self._call(go_back)
 
     def forget_history(self) -> None:
-        """No watch and no continued list from before now: they get 410. Running watches go on."""
+        """Forget the history: watches and continued lists from before now get 410. Open watches continue."""
         self._call(self._store.forget_history)
 
     # --- watches ---
@@ -196,18 +196,18 @@ class ApiServerDouble:
         )
 
     def cut_watches(self, plural: str = "", after_bytes: int | None = None) -> None:
-        """Close the connections of watches: now, or after so many bytes of their next event's line.
+        """Cut the connections of watches: now, or after this many bytes of their next event's line.
 
         0 cuts before the line, a large number after it with its newline.
         """
         self._call(lambda: self._order(Cut(after_bytes), plural))
 
     def end_watches(self, plural: str = "") -> None:
-        """End watches in an orderly way, as a server does at their time-out."""
+        """End watches properly, as a server does at their timeout."""
         self._call(lambda: self._order(End(), plural))
 
     def send_bookmarks(self, plural: str = "") -> None:
-        """A bookmark now for every watch that allows them."""
+        """Send a bookmark now to every watch that allows them."""
         self._call(lambda: self._order(Bookmark(), plural))
 
     # --- inside ---
@@ -238,7 +238,7 @@ class ApiServerDouble:
         await self._handler.abort_connections()
 
     async def _settle(self) -> None:
-        """Let connections to nodes finish their farewell; only the loop's own socket stays."""
+        """Wait until connections to nodes are closed; only the loop's own socket stays."""
         deadline = self._loop.time() + _SHUTDOWN_GRACE_SECONDS
         while len(self._sockets.get_map()) > 1 and self._loop.time() < deadline:  # noqa: ASYNC110 - no event tells
             await asyncio.sleep(_TURN_SECONDS)

@@ -54,13 +54,13 @@ def _about(resource: Resource, name: str) -> Json:
 
 
 def not_found(resource: Resource, name: str) -> StatusError:
-    """No such object."""
+    """Error for an object that does not exist."""
     message = f'{resource.full_name} "{name}" not found'
     return StatusError(404, "NotFound", message, _about(resource, name))
 
 
 def no_path() -> StatusError:
-    """No such path."""
+    """Error for a path that does not exist."""
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
@@ -80,15 +80,15 @@ def conflict(resource: Resource, name: str, problem: str = "") -> StatusError:
 
 
 def forbidden(resource: Resource, name: str, problem: str) -> StatusError:
-    """The user may not do that."""
+    """Error for a request without permission."""
     subject = f'{resource.full_name} "{name}"' if name else resource.full_name
     return StatusError(403, "Forbidden", f"{subject} is forbidden: {problem}", _about(resource, name))
 
 
 def invalid(resource: Resource, name: str, causes: Sequence[tuple[str, str, str]]) -> StatusError:
-    """The object breaks rules; `causes` are (field, reason, message).
+    """Error for an object that breaks rules; `causes`: (field, reason, message).
 
-    Field value reasons are spelled as in `field.ErrorType`; they come out as ``FieldValueForbidden`` and so on.
+    Reasons of fields are spelled as in `field.ErrorType`; they are sent as ``FieldValueForbidden`` and so on.
     """
     texts = [f"{where}: {message}" for where, _, message in causes]
     joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
@@ -106,7 +106,7 @@ def invalid(resource: Resource, name: str, causes: Sequence[tuple[str, str, str]
 
 
 def bad_request(message: str) -> StatusError:
-    """The request makes no sense."""
+    """Error for an invalid request."""
     return StatusError(400, "BadRequest", message)
 
 
@@ -116,13 +116,13 @@ def unauthorized() -> StatusError:
 
 
 def method_not_allowed() -> StatusError:
-    """The path knows no such verb."""
+    """Error for a verb that the path does not support."""
     message = "the server does not allow this method on the requested resource"
     return StatusError(405, "MethodNotAllowed", message, {})
 
 
 def unsupported_media(content_type: str) -> StatusError:
-    """A body in a form that the server does not read."""
+    """Error for a body in an unsupported format."""
     message = (
         f"the body of the request was in an unknown format - accepted media types include: {content_type}"
     )
@@ -130,12 +130,12 @@ def unsupported_media(content_type: str) -> StatusError:
 
 
 def expired(requested: int, oldest: int) -> StatusError:
-    """The history no longer reaches back so far. Source: storage/etcd3, cacher."""
+    """Error for a version that is older than the history. Source: storage/etcd3, cacher."""
     return StatusError(410, "Expired", f"too old resource version: {requested} ({oldest})")
 
 
 def continue_expired() -> StatusError:
-    """The list cannot be continued."""
+    """Error for a list that can no longer be continued."""
     return StatusError(
         410,
         "Expired",
@@ -145,7 +145,7 @@ def continue_expired() -> StatusError:
 
 
 def too_large_version(requested: int, current: int) -> StatusError:
-    """The server has not seen this version yet. Source: storage/errors.go NewTooLargeResourceVersionError."""
+    """Error for a version newer than the server's. Source: storage/errors.go NewTooLargeResourceVersionError."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     message = f"Timeout: Too large resource version: {requested}, current: {current}"
     details = {"causes": [cause], "retryAfterSeconds": 1}
@@ -153,7 +153,7 @@ def too_large_version(requested: int, current: int) -> StatusError:
 
 
 def too_many_requests(message: str, retry_after_seconds: int) -> StatusError:
-    """Come back later."""
+    """Error that asks the client to retry later."""
     return StatusError(
         429,
         "TooManyRequests",
@@ -164,7 +164,7 @@ def too_many_requests(message: str, retry_after_seconds: int) -> StatusError:
 
 
 def internal(message: str) -> StatusError:
-    """Something broke in the server."""
+    """Error for a fault of the server."""
     return StatusError(
         500,
         "InternalError",

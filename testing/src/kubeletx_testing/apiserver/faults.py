@@ -1,7 +1,7 @@
-"""Switches with which a test makes the API server misbehave.
+"""Switches that make the API server misbehave.
 
-They may be called from any thread; each holds from the next request on. Rules are asked in the order in
-which they were set, and each counts the requests that it hit.
+They may be called from any thread; each takes effect at the next request. Rules are tried in the order of their
+addition, and each counts the requests that it matched.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _UNAVAILABLE: Final = 503
 
 
 class Rule(msgspec.Struct, kw_only=True):
-    """Fault of the next `times` requests whose method and path match.
+    """Fault for the next `times` requests whose method and path match.
 
-    `path` is a part of the path, such as ``/leases/``; empty matches all. With `code` they are refused, with
-    `drops` the connection is closed without an answer; `delay_seconds` comes before anything else.
-    `retry_after_seconds` goes with 429 and 503.
+    `path`: a part of the path, such as ``/leases/``; empty matches all. With `code` they are refused, with `drops` the
+    connection is closed without an answer; `delay_seconds` comes before anything else. `retry_after_seconds`: for 429
+    and 503.
     """
 
     times: int = EVERY
@@ -49,7 +49,7 @@ class DropConnection(Exception):
 
 
 class Faults:
-    """The rules in force. `on_loop` runs a function in the server's loop."""
+    """The active rules. `on_loop`: runs a function in the server's loop."""
 
     def __init__(self, on_loop: Callable[[Callable[[], None]], None]) -> None:
         self._on_loop = on_loop
@@ -59,7 +59,7 @@ class Faults:
         self._thawed.set()
 
     def add(self, rule: Rule) -> Rule:
-        """Put a rule in force; take it away with `remove`."""
+        """Add a rule; end it early with `remove`."""
         with self._lock:
             self._rules.append(rule)
         return rule
@@ -70,7 +70,7 @@ class Faults:
             self._rules.remove(rule)
 
     def clear(self) -> None:
-        """Behave again."""
+        """Remove all rules."""
         with self._lock:
             self._rules.clear()
         self.thaw()
@@ -88,19 +88,19 @@ class Faults:
         return self.add(Rule(delay_seconds=seconds, times=times, path=path))
 
     def freeze(self) -> None:
-        """Take connections and requests and answer nothing, watches included, until `thaw`."""
+        """Accept connections and requests but answer nothing, watches included, until `thaw`."""
         self._on_loop(self._thawed.clear)
 
     def thaw(self) -> None:
-        """Go on where `freeze` stopped."""
+        """Continue after `freeze`."""
         self._on_loop(self._thawed.set)
 
     async def pass_frozen(self) -> None:
-        """Wait while the server is frozen. For the server itself."""
+        """Wait while the server is frozen. Called by the server itself."""
         await self._thawed.wait()
 
     async def meet(self, method: str, path: str, is_watch: bool) -> None:
-        """Let a request suffer what is set for it. Raises StatusError or DropConnection. For the server itself."""
+        """Apply the matching rule to a request. Raises StatusError or DropConnection. Called by the server itself."""
         with self._lock:
             rules = [rule for rule in self._rules if rule.takes(method, path, is_watch)]
             for rule in rules:

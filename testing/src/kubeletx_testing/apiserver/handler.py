@@ -78,7 +78,7 @@ class Handler:
         self._log = log
 
     async def abort_connections(self) -> None:
-        """Close every connection that ever asked something, also those whose peer is slow to agree."""
+        """Close every client's connection, also those whose peer closes slowly."""
         for transport in list(self._transports):
             transport.abort()
         for _ in range(
@@ -139,7 +139,7 @@ class Handler:
         return web.Response(text="404 page not found\n", status=404)
 
     async def _wait_for_version(self, asked: Asked) -> None:
-        """A read that wants a version from the future is refused. Source: cacher, waitUntilFreshAndBlock."""
+        """Refuse a read of a future version. Source: cacher, waitUntilFreshAndBlock."""
         if asked.verb == "get":
             version = version_of(asked)
             if version > self._store.revision:
@@ -177,7 +177,7 @@ class Handler:
                 raise method_not_allowed()
 
     def _shown(self, request: web.Request, asked: Asked, raw: bytes) -> web.Response:
-        """Response with the read objects, as a table if the client asks for one."""
+        """Response with the requested objects, as a table if the client asks for one."""
         if wants_table(request.headers.get("Accept", "")):
             return _reply(table_of(asked.resource, json.loads(raw), self._settings.now()))
         return web.Response(body=raw, content_type=_JSON)
@@ -299,7 +299,7 @@ async def _options(request: web.Request) -> Json:
 
 
 def _with_requester(body: Any, user: User) -> Json:
-    """A certificate request says who asks. Source: registry/certificates strategy PrepareForCreate."""
+    """Add the requesting user to a certificate request. Source: registry/certificates strategy PrepareForCreate."""
     spec = {**(body.get("spec") or {}), "username": user.name, "groups": list(user.groups)}
     return {**body, "spec": spec}
 

@@ -56,7 +56,10 @@ def change_job(old: Json, new: Json) -> Json:
 
 
 def change_job_status(old: Json, new: Json) -> Json:
-    """A job after a change of its status. Raises StatusError 422 for an end without what must come before it."""
+    """A job after a change of its status.
+
+    Raises StatusError 422 for an end without the condition that must come before it.
+    """
     status = new.get("status") or {}
     if causes := list(_status_causes(status)):
         raise invalid(JOBS, old["metadata"]["name"], causes)

@@ -1,7 +1,7 @@
-"""`Line`: the way between a client and an API server, which a test can cut, slow down and make silent.
+"""`Line`: a proxy between a client and an API server, which a test can cut, slow down or silence.
 
-It listens on 127.0.0.1 in a thread of its own and hands bytes through as they are, so TLS, certificates and whatever
-stands behind it are real: the double, or a kube-apiserver. Clients are given `url` instead of the server's own.
+It listens on 127.0.0.1 in a thread of its own and forwards bytes unchanged, so TLS and certificates are those of the
+server behind it: the double, or a kube-apiserver. Clients get `url` instead of the server's own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _READ_BYTES: Final = 1 << 16
 
 
 class _Connection:
-    """One client's. `left`: bytes of the server that still pass before it is cut; None: all."""
+    """A client's connection. `left`: bytes of the server that still pass before it is cut; None: all."""
 
     def __init__(self) -> None:
         self.left: int | None = None
@@ -32,7 +32,7 @@ class _Connection:
 
 
 class Line:
-    """Use it as a context manager. Methods may be called from any thread."""
+    """The proxy, as a context manager. Methods may be called from any thread."""
 
     def __init__(self, server_url: str) -> None:
         """`server_url`: https://HOST:PORT."""
@@ -67,7 +67,7 @@ class Line:
         return len(self._connections)
 
     def cut_after(self, count: int) -> None:
-        """Cut each connection that is open now after so many more bytes of the server; 0: at once."""
+        """Cut each open connection after this many more bytes of the server; 0: at once."""
 
         def order(one: _Connection) -> None:
             one.left = count
@@ -90,11 +90,11 @@ class Line:
         self.silence()
 
     def release(self) -> None:
-        """New connections are well again; silent ones stay so."""
+        """Let new connections work again; silent ones stay silent."""
         self._holds = False
 
     def trickle(self, piece_bytes: int, piece_seconds: float) -> None:
-        """Bytes of the server come in such pieces, so long after each other; 0: as they come."""
+        """Send bytes of the server in pieces of this size and interval; 0: unchanged."""
         self._piece_bytes, self._piece_seconds = piece_bytes, piece_seconds
 
     # --- inside ---

@@ -1,9 +1,9 @@
-"""LIST: selectors, pages, and which version of the world is shown.
+"""LIST: selectors, pages, and the version that is shown.
 
-No version, or ``"0"``, is now; with resourceVersionMatch=Exact, or while a list is continued, it is the
-world at that version (410 when that is forgotten); otherwise anything not older. A version from the future
-is refused with 504. Items carry no kind and no apiVersion. Source: apiserver, pkg/endpoints/handlers/get.go,
-pkg/storage/etcd3/store.go, pkg/storage/continue.go.
+No version, or ``"0"``, means now; with resourceVersionMatch=Exact, or in a continued list, it is the state at that
+version (410 if that is forgotten); otherwise any state not older. A future version is refused with 504. Items have no
+kind and no apiVersion. Source: apiserver, pkg/endpoints/handlers/get.go, pkg/storage/etcd3/store.go,
+pkg/storage/continue.go.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CONTINUE_VERSION: Final = "meta.k8s.io/v1"
 
 
 def matcher_of(asked: Asked) -> Callable[[Json], bool] | None:
-    """The test of a request's selectors; None when all objects pass. Raises StatusError 400."""
+    """The test of a request's selectors; None if it has none. Raises StatusError 400."""
     tests: list[Matcher] = [
         test
         for test in (

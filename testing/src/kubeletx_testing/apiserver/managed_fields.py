@@ -46,7 +46,7 @@ def manager_of(field_manager: str, user_agent: str) -> str:
 
 
 def with_managers(old: Json | None, new: Json, manager: str, subresource: str, now: datetime) -> Json:
-    """The new object, its managedFields brought up to date. `manager` empty: a controller that leaves no trace."""
+    """The new object with updated managedFields. `manager` empty: a controller that leaves no entry."""
     entries: list[Json] = ((old or {}).get("metadata") or {}).get("managedFields") or []
     before, after = _flat(old or {}), _flat(new)
     written = {path for path, value in after.items() if path not in before or before[path] != value}
@@ -85,7 +85,7 @@ def _given(
 
 
 def _flat(value: Json) -> dict[Path, Any]:
-    """Every field that has no fields of its own, with its value."""
+    """Every leaf field, with its value."""
     found: dict[Path, Any] = {}
     for field, part in value.items():
         if field == "metadata":

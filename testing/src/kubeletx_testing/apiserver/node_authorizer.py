@@ -1,8 +1,8 @@
-"""The Node authorizer: requests a node's agent may make.
+"""The Node authorizer: requests that a node's agent may make.
 
-A node reads what pods bound to it refer to, its own Node, its own lease and CSINode, and lists pods only of
-itself. Reasons are the real ones. Source: kubernetes, plugin/pkg/auth/authorizer/node/{node_authorizer,
-graph}.go; plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go NodeRules.
+A node reads what pods bound to it refer to, its own Node, its own lease and CSINode, and lists only its own pods.
+Reasons are the real ones. Source: kubernetes, plugin/pkg/auth/authorizer/node/{node_authorizer, graph}.go;
+plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go NodeRules.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _RULES: Final[dict[str, tuple[str, ...]]] = {
 
 
 def node_problem(asked: Asked, store: Store) -> str | None:
-    """Reason of a refusal, ``""`` without details; None if the node may."""
+    """Reason of a refusal, empty for one without details; None if the node may make the request."""
     if asked.resource.custom is not None:
         return ""
     check = _CHECKS.get(asked.resource.plural)
@@ -65,7 +65,7 @@ def _single_object(asked: Asked, store: Store) -> str | None:
 
 
 def _claim(asked: Asked, store: Store) -> str | None:
-    """A claim is read; of its subresources, status is written. Source: authorizeStatusUpdate."""
+    """Reason of a refusal for a claim: it may be read, and its status written. Source: authorizeStatusUpdate."""
     if asked.subresource != "status":
         return _single_object(asked, store)
     if asked.verb not in ("update", "patch"):

@@ -1,8 +1,8 @@
-"""Requests that an API server hands on to a node: logs, exec, attach, port-forward and the node's own paths.
+"""Requests that an API server forwards to a node: logs, exec, attach, port-forward and the node's own paths.
 
-The node is found by the pod's spec.nodeName, its address among the Node's addresses (Hostname, InternalDNS and so on
-in the order of --kubelet-preferred-address-types, of which only IP addresses are tried here), its port
-in daemonEndpoints. Source: kubernetes, pkg/registry/core/pod/strategy.go LogLocation and streamLocation;
+The node is that of the pod's spec.nodeName, its address one of the Node's addresses (Hostname, InternalDNS and so on in
+the order of --kubelet-preferred-address-types, of which only IP addresses are tried here), its port that of
+daemonEndpoints. Source: kubernetes, pkg/registry/core/pod/strategy.go LogLocation and streamLocation;
 pkg/kubelet/client/kubelet_client.go.
 """
 
@@ -53,7 +53,7 @@ class NodeAddress(msgspec.Struct, frozen=True):
 
 
 class NodeProxy:
-    """Forwards with the certificate of the API server, as user kube-apiserver-kubelet-client."""
+    """Forwards requests with the API server's certificate, as user kube-apiserver-kubelet-client."""
 
     def __init__(self, store: Store, credentials: Pair) -> None:
         self._store = store
@@ -63,7 +63,7 @@ class NodeProxy:
         self._tls.load_cert_chain(credentials.cert_file, credentials.key_file)
 
     async def forward(self, request: web.Request, asked: Asked) -> web.StreamResponse:
-        """Answer with what the node answers. Raises StatusError."""
+        """Return the node's answer. Raises StatusError."""
         if asked.resource.plural == "nodes":
             address = self._address(asked.name, asked)
             return await self._plain(request, address, f"/{asked.rest}", request.query_string)
@@ -102,10 +102,11 @@ class NodeProxy:
         )
 
     def _check_upgrade(self, request: web.Request, node: str) -> None:
-        """WebSocket v5 and tunnelled SPDY go on to a node that declares to end them. For others a real server
-        translates them to SPDY; the double says that it does not, upon which kubectl speaks SPDY itself.
+        """Refuse an upgrade that the node cannot serve.
 
-        Source: kubernetes, pkg/registry/core/pod/rest/subresources.go, feature ExtendWebSocketsToKubelet.
+        WebSocket v5 and tunnelled SPDY are forwarded to a node that declares support. For other nodes a real server
+        translates them to SPDY; the double refuses, upon which kubectl uses SPDY itself. Source: kubernetes,
+        pkg/registry/core/pod/rest/subresources.go, feature ExtendWebSocketsToKubelet.
         """
         if request.headers.get("Upgrade") is None:
             raise bad_request("Upgrade request required")
@@ -160,7 +161,7 @@ def _pick(request: web.Request, names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _stream_query(request: web.Request) -> list[tuple[str, str]]:
-    """stdin, stdout and stderr are input, output and error for a node; names in order, as Go writes them.
+    """Rename stdin, stdout and stderr to the node's input, output and error; sorted, as Go writes them.
 
     Source: strategy.go streamParams.
     """
@@ -190,7 +191,7 @@ def _headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 async def _node_refusal(answer: aiohttp.ClientResponse) -> StatusError:
-    """The node's words inside a Status. Source: apiserver, pkg/registry/generic/rest/response_checker.go."""
+    """Status with the node's message. Source: apiserver, pkg/registry/generic/rest/response_checker.go."""
     text = (await answer.content.read(_CHUNK)).decode(errors="replace").strip()
     if answer.status == 404:
         return StatusError(
@@ -204,7 +205,7 @@ async def _node_refusal(answer: aiohttp.ClientResponse) -> StatusError:
 
 
 def _container(pod: Json, asked: Asked) -> str:
-    """The container that is meant, or the only one. Raises StatusError 400."""
+    """The named container, or the only one. Raises StatusError 400."""
     spec = pod["spec"]
     names = [one["name"] for one in spec.get("containers", [])]
     known = [

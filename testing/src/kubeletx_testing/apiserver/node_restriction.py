@@ -43,7 +43,7 @@ _TOKEN: Final = ("serviceaccounts", "token")
 def restrict(
     asked: Asked, store: Store, authorizer: Authorizer
 ) -> Callable[[str, Json | None, Json | None], None]:
-    """The check of one request's objects; for users that are no nodes it refuses nothing."""
+    """Make the check of one request's objects; it refuses nothing for users that are not nodes."""
     node = asked.user.node_name
 
     def admit(operation: str, old: Json | None, new: Json | None) -> None:
@@ -181,7 +181,7 @@ def _may_set(label: str) -> bool:
 def _claim(
     asked: Asked, node: str, _operation: str, old: Json | None, new: Json | None, _store: Store
 ) -> None:
-    """Capacity, conditions and resize states of a claim's status; nothing else. Source: admitPVCStatus."""
+    """Check a claim: only capacity, conditions and resize states of its status may change. Source: admitPVCStatus."""
     if asked.subresource != "status":
         raise _refused(asked, "may only update PVC status")
     if old is not None and new is not None and _without_claim_use(old) != _without_claim_use(new):
@@ -224,7 +224,7 @@ def _csi_node(
 def _token(
     asked: Asked, node: str, _operation: str, _old: Json | None, new: Json | None, store: Store
 ) -> None:
-    """Tokens only for a pod of the node, with its name and UID. `new` is the TokenRequest."""
+    """Check a TokenRequest (`new`): only for a pod of the node, with its name and UID."""
     if asked.subresource != "token" or new is None:
         return
     bound = (new.get("spec") or {}).get("boundObjectRef") or {}
@@ -251,7 +251,10 @@ def _token(
 
 
 def _audience(asked: Asked, request: Json, store: Store, authorizer: Authorizer) -> None:
-    """An audience that the pod names in a volume, or that the node has a right to. `_token` has found the pod."""
+    """Check the audience: one that the pod names in a volume, or that the node has a right to.
+
+    `_token` has found the pod.
+    """
     spec = request.get("spec") or {}
     audiences = spec.get("audiences") or [""]
     if len(audiences) > 1:

@@ -14,7 +14,7 @@ NOT_READY: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule
 
 
 def admit_node(node: Json) -> Json:
-    """A new node: tainted until the node controller has seen it ready."""
+    """Complete a new node: tainted until the node controller has seen it ready."""
     spec = dict(node.get("spec") or {})
     taints = list(spec.get("taints") or [])
     if not any(one.get("key") == NOT_READY["key"] for one in taints):

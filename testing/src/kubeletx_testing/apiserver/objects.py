@@ -45,7 +45,7 @@ def label_key_problem(text: str) -> str:
 
 
 def check_labels(resource: Resource, value: Json) -> None:
-    """Raises StatusError 422 for labels and keys of annotations that are none. Source: ValidateObjectMeta."""
+    """Raise StatusError 422 for invalid labels and keys of annotations. Source: ValidateObjectMeta."""
     metadata, causes = value["metadata"], []
     for field in ("labels", "annotations"):
         for key, text in (metadata.get(field) or {}).items():
@@ -62,7 +62,7 @@ def check_labels(resource: Resource, value: Json) -> None:
 
 
 def suffix() -> str:
-    """Five letters that make a name unique. Source: apimachinery, pkg/util/rand SafeEncodeString."""
+    """Five random letters that make a name unique. Source: apimachinery, pkg/util/rand SafeEncodeString."""
     return "".join(random.choices(_LETTERS, k=5))
 
 
@@ -158,7 +158,10 @@ def next_generation(resource: Resource, old: Json, new: Json) -> Json:
 
 
 def _generated(resource: Resource, value: Json) -> Any:
-    """The part of an object whose changes count: the spec; all but metadata and status of a custom resource."""
+    """The part of an object whose changes raise its generation.
+
+    It is the spec; for a custom resource everything except metadata and status.
+    """
     if resource.custom is None:
         return value.get("spec")
     ignored = ("metadata", "status") if resource.status_subresource else ("metadata",)

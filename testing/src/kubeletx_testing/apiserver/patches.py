@@ -60,7 +60,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def json_patch(target: Json, operations: Any) -> Json:
-    """RFC 6902. Raises StatusError 422 for an operation that cannot be done, 400 for nonsense."""
+    """Apply RFC 6902. Raises StatusError 422 for an operation that cannot be applied, 400 for invalid ones."""
     if not isinstance(operations, list):
         raise bad_request(
             "error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch"
@@ -76,7 +76,7 @@ def json_patch(target: Json, operations: Any) -> Json:
 
 
 def strategic_patch(target: Json, patch: Json) -> Json:
-    """Objects and keyed lists are merged; the directives $patch, $retainKeys and their like are obeyed."""
+    """Apply a strategic merge patch: objects and keyed lists are merged; directives such as $patch are obeyed."""
     return _object(_merge(target, patch, ""))
 
 
@@ -178,7 +178,7 @@ def _merge_field(merged: Json, field: str, part: Any, around: str, order: list[A
 
 
 def merge_key(around: str, field: str) -> str | None:
-    """Merge key of a list's items; None for an atomic list. `around`: the field that holds the list."""
+    """Merge key of a list's items; None for an atomic list. `around`: the field that contains the list."""
     if around in _CONTAINERS:
         return _CONTAINER_KEYS.get(field)
     return _MERGE_KEYS.get((around, field))
@@ -229,7 +229,7 @@ def _ordered(before: list[Any], after: list[Any], order: list[Any], around: str,
 
 
 def _plain(value: Any) -> Any:
-    """A patch's value as data: without directives and nulls."""
+    """A patch's value without directives and nulls."""
     if isinstance(value, dict):
         return {
             name: _plain(part)

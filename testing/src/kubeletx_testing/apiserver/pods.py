@@ -44,7 +44,7 @@ PODS: Final = resource("pods")
 
 
 def admit_pod(pod: Json, store: Store, settings: Settings) -> Json:
-    """A pod that is being created, complete: defaults, admission, status. Raises StatusError."""
+    """Complete a new pod: defaults, admission, status. Raises StatusError."""
     metadata = pod["metadata"]
     is_mirror = MIRROR in (metadata.get("annotations") or {})
     spec: Json = copy.deepcopy(pod.get("spec") or {})
@@ -104,10 +104,10 @@ def change_ephemeral_containers(old: Json, new: Json) -> Json:
 
 
 def resize_pod(old: Json, new: Json, store: Store) -> Json:
-    """A pod that wants other cpu and memory, or whose containers do; nothing else changes. Source: ValidatePodResize.
+    """A pod after a resize of cpu and memory of itself or its containers. Source: ValidatePodResize.
 
-    A pod that runs without resources in its container statuses is on a node that cannot resize. The node must exist,
-    be large enough, and declare that it resizes pods as a whole, as the words of a real v1.36 say.
+    A pod that runs without resources in its container statuses is on a node that cannot resize. The node must exist, be
+    large enough, and declare that it resizes pods as a whole, as a real v1.36 requires.
     """
     after = _defaulted(new)["spec"]
     wanted = {one["name"]: one.get("resources", {}) for one in _containers(after)}
@@ -136,7 +136,7 @@ def resize_pod(old: Json, new: Json, store: Store) -> Json:
 
 
 def _undeclared(spec: Json, store: Store) -> str:
-    """Source: plugin/pkg/admission/nodedeclaredfeatures."""
+    """Features that the pod needs and its node does not declare. Source: plugin/pkg/admission/nodedeclaredfeatures."""
     node = store.find(resource("nodes"), ("", spec.get("nodeName", "")))
     if node is None or RESIZES_PODS in (node.value.get("status") or {}).get("declaredFeatures", []):
         return ""
@@ -235,7 +235,7 @@ def _cause(problem: InvalidPod) -> tuple[str, str, str]:
 
 
 def _with_missing(value: Any, defaults: Any) -> Any:
-    """A copy of the value with what only the defaults have."""
+    """A copy of the value with missing fields from the defaults."""
     if isinstance(value, dict) and isinstance(defaults, dict):
         merged = {name: _with_missing(part, defaults.get(name)) for name, part in value.items()}
         return {**{name: part for name, part in defaults.items() if name not in value}, **merged}
@@ -281,7 +281,10 @@ def _admit_service_account(metadata: Json, spec: Json, store: Store) -> None:
 
 
 def _admit_mirror(metadata: Json, spec: Json) -> None:
-    """Mirror pods are of the node and get nothing from the cluster. Source: serviceaccount/admission.go Validate."""
+    """Check a mirror pod: it names its node and uses nothing of the cluster.
+
+    Source: serviceaccount/admission.go Validate.
+    """
     found = {plural for plural, _, _ in pod_references({"metadata": metadata, "spec": spec}, "")}
     for plural, name in (("serviceaccounts", "service accounts"), ("secrets", "secrets")):
         if plural in found:
@@ -378,7 +381,7 @@ def _same_but_for(old: Json, new: Json) -> bool:
 
 
 def _set_primary_ip(status: Json) -> None:
-    """podIP is the first of podIPs, and counts where they differ. Source: pkg/apis/core/v1/conversion.go."""
+    """Make podIP and podIPs agree; the first of podIPs, podIP, counts. Source: pkg/apis/core/v1/conversion.go."""
     first = (status.get("podIPs") or [{}])[0].get("ip")
     if status.get("podIP") and status["podIP"] != first:
         status["podIPs"] = [{"ip": status["podIP"]}]

@@ -1,7 +1,7 @@
-"""Dropping what an API server does not know: unknown fields of pods and nodes, and everything that is null.
+"""Drops what an API server does not store: unknown fields of pods and nodes, and nulls.
 
-Source: apimachinery, pkg/runtime/serializer/json: unknown fields are ignored unless strict validation is
-asked for, so they are not stored. Objects of other resources keep all they are given.
+Source: apimachinery, pkg/runtime/serializer/json: unknown fields are ignored unless strict validation is requested, so
+they are not stored. Objects of other resources keep all fields.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def prune(value: Json, kind: str) -> Json:
 
 
 def without_nulls(value: Any) -> Any:
-    """A deep copy in which null is as if it were not there."""
+    """A deep copy without nulls."""
     if isinstance(value, dict):
         return {name: without_nulls(part) for name, part in value.items() if part is not None}
     if isinstance(value, list):

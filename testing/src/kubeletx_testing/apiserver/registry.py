@@ -1,8 +1,8 @@
-"""Creating, changing and deleting objects: the strategies of an API server over the store.
+"""Creates, changes and deletes objects: the strategies of an API server over the store.
 
-`admit` is asked before each write with the object as it was and as it will be; it raises to refuse
-(`node_restriction`). Source: apiserver, pkg/registry/generic/registry/store.go and the strategies of
-pkg/registry/*; each special resource has its own file.
+`admit` is called before each write with the old and the new object; it raises to refuse (`node_restriction`). Source:
+apiserver, pkg/registry/generic/registry/store.go and the strategies of pkg/registry/*; each special resource has its
+own file.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def allow_all(verb: str, old: Json | None, new: Json | None) -> None:
 
 
 class Registry:
-    """All changes of objects go through here."""
+    """Makes all changes of objects."""
 
     def __init__(self, store: Store, settings: Settings, sign: Callable[[Json], str]) -> None:
         self.store = store
@@ -97,7 +97,7 @@ class Registry:
         return self.get(msgspec.structs.replace(target, name=stored.value["metadata"]["name"]))
 
     def update(self, target: Target, body: Json, admit: Admit = allow_all) -> tuple[Stored, bool]:
-        """Replace an object; the second value says whether it was created. Raises StatusError."""
+        """Replace an object; the second value is True if it was created. Raises StatusError."""
         if self.store.find(target.resource, target.key) is None and not target.subresource:
             if target.resource.plural not in _CREATED_BY_PUT:
                 raise not_found(target.resource, target.name)
@@ -128,7 +128,7 @@ class Registry:
             raise
 
     def delete(self, target: Target, options: Json, admit: Admit = allow_all) -> tuple[Stored, bool]:
-        """Delete or mark an object; the second value says whether it is gone. Raises StatusError."""
+        """Delete or mark an object; the second value is True if it is gone. Raises StatusError."""
         old = self.get(target)
         deletion.check_preconditions(target.resource, old.value, options)
         admit("DELETE", old.value, None)
@@ -175,7 +175,7 @@ class Registry:
         self.delete(target, disruption.permit(self.store, self.settings, pod.value, options))
 
     def bind(self, target: Target, body: Json) -> None:
-        """Put a pod on a node. Source: kubernetes, pkg/registry/core/pod/storage/storage.go BindingREST."""
+        """Bind a pod to a node. Source: kubernetes, pkg/registry/core/pod/storage/storage.go BindingREST."""
         pod = self.get(target).value
         node = (body.get("target") or {}).get("name")
         if not node:
@@ -303,7 +303,10 @@ class Registry:
 
 
 def _pruned(of: Resource, body: Any) -> Json:
-    """The body without what the server does not keep. Raises StatusError 400 if it cannot be an object of the resource."""
+    """The body without fields that the server does not store.
+
+    Raises StatusError 400 if it cannot be an object of the resource.
+    """
     return prune(_checked(of, body), "" if of.custom is not None else of.kind)
 
 
@@ -347,7 +350,7 @@ def _new_event(made: Json) -> Json:
 
 
 def _new_secret(made: Json) -> Json:
-    """stringData becomes data. Source: pkg/apis/core/v1/conversion.go Convert_v1_Secret_To_core_Secret."""
+    """Convert stringData to data. Source: pkg/apis/core/v1/conversion.go Convert_v1_Secret_To_core_Secret."""
     made = {"type": "Opaque", **made}
     texts = made.pop("stringData", None) or {}
     encoded = {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}

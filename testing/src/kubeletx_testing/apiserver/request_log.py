@@ -22,14 +22,14 @@ class RequestRecord(msgspec.Struct, kw_only=True):
 
 
 class RequestLog:
-    """Requests in the order in which they came. Safe for threads."""
+    """Requests in order of arrival. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._records: list[RequestRecord] = []
 
     def note(self, method: str, path: str, query: dict[str, str], user_agent: str) -> RequestRecord:
-        """Remember a request; the answered record is completed by the server."""
+        """Add a request; the server completes the record when it answers."""
         record = RequestRecord(
             at_seconds=time.monotonic(), method=method, path=path, query=query, user_agent=user_agent
         )
@@ -38,7 +38,7 @@ class RequestLog:
         return record
 
     def clear(self) -> None:
-        """Forget all, to count from now."""
+        """Drop all records, to count from now."""
         with self._lock:
             self._records.clear()
 

@@ -24,7 +24,7 @@ _TRUE: Final = ("true", "1", "t")
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A request on a resource. `rest` is what follows a proxy subresource in the path."""
+    """A request on a resource. `rest`: the path after a proxy subresource."""
 
     verb: str
     resource: Resource
@@ -45,7 +45,7 @@ Find = Callable[[str, str, str], Resource | None]
 
 
 def parse(method: str, path: str, query: Mapping[str, str], user: User, find: Find) -> Asked | None:
-    """The request; None for a path that is no resource."""
+    """Parse a request; None for a path that is not a resource."""
     parts = [part for part in path.split("/") if part]
     if parts[:1] == ["api"] and len(parts) > 2:
         group, version, tail = "", parts[1], parts[2:]

@@ -1,4 +1,4 @@
-"""Resources of the double, and their differences.
+"""Resources of the double, and their properties.
 
 Names, kinds, short names and scopes are those of `kubectl api-resources`. Source: kubernetes,
 pkg/registry/*/rest/storage_*.go and the strategies in the same folders.
@@ -244,5 +244,5 @@ _BY_PLURAL: Final = {one.plural: one for one in RESOURCES}
 
 
 def resource(plural: str) -> Resource:
-    """The resource of this plural name, such as ``pods``; KeyError for one that is not served."""
+    """The resource of this plural name, such as ``pods``. Raises KeyError if it is not served."""
     return _BY_PLURAL[plural]

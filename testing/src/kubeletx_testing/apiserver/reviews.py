@@ -32,7 +32,7 @@ _BOUND: Final = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
 
 
 class Issued(msgspec.Struct, frozen=True, kw_only=True):
-    """A token that was given out."""
+    """An issued token."""
 
     user: User
     audiences: tuple[str, ...]
@@ -49,7 +49,7 @@ class Tokens:
         self._issued: dict[str, Issued] = {}
 
     def add(self, user: User, token: str = "") -> str:
-        """A token without an end for a user."""
+        """Add a token without expiry for a user."""
         token = token or secrets.token_urlsafe(24)
         self._issued[token] = Issued(user=user, audiences=(AUDIENCE,))
         return token
@@ -182,7 +182,7 @@ def _token(user: User, audiences: tuple[str, ...], issued_at: datetime, expires_
 
 
 def review_access(body: Json, authorizer: Authorizer, user: User | None = None) -> Json:
-    """Answer a SubjectAccessReview, or one about `user` themselves."""
+    """Answer a SubjectAccessReview, or a self review of `user`."""
     spec = body.get("spec") or {}
     about = user or User(
         name=spec.get("user") or "",

@@ -25,7 +25,7 @@ _OBJECT_FIELDS: Final = ("apiVersion", "kind", "metadata")
 
 
 def pruned(value: Any, schema: Json, is_object: bool = True) -> Any:
-    """A copy without fields that the schema does not know. `is_object`: apiVersion, kind and metadata stay."""
+    """A copy without fields that are not in the schema. `is_object`: keep apiVersion, kind and metadata."""
     if isinstance(value, list):
         items = schema.get("items")
         return [pruned(one, items, False) for one in value] if isinstance(items, dict) else value

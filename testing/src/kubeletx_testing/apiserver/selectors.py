@@ -54,7 +54,7 @@ _NAME: Final = re.compile(r"^(!?)\s*([^\s!=,()]+)$")
 
 
 def label_matcher(text: str) -> Matcher | None:
-    """A test of objects for a label selector; None for an empty one. Raises StatusError 400."""
+    """Parse a label selector to a test of objects; None for an empty one. Raises StatusError 400."""
     if not text.strip():
         return None
     tests = [_label_test(part) for part in _split(text)]
@@ -67,7 +67,7 @@ def label_matcher(text: str) -> Matcher | None:
 
 
 def field_matcher(resource: Resource, text: str) -> Matcher | None:
-    """A test of objects for a field selector; None for an empty one. Raises StatusError 400."""
+    """Parse a field selector to a test of objects; None for an empty one. Raises StatusError 400."""
     terms = field_terms(text)
     for name, _, _ in terms:
         if name not in _METADATA + (_FIELDS.get(resource.plural, ()) if resource.custom is None else ()):
@@ -93,7 +93,7 @@ def field_terms(text: str) -> list[tuple[str, bool, str]]:
 
 
 def field_value(obj: Json, name: str) -> str:
-    """A field as selectors compare it: text, ``""`` for what is missing."""
+    """The text of a field, as selectors compare it; empty if missing."""
     if name == "source":
         source = obj.get("source") or {}
         return str(source.get("component") or obj.get("reportingComponent") or "")

@@ -1,8 +1,8 @@
 """Statuses of pods and nodes that an API server refuses.
 
-Above all: a container that has ended runs again only where its restart policy lets it. Source: kubernetes,
-pkg/apis/core/validation ValidatePodStatusUpdate, ValidateContainerStateTransition, ValidateNodeUpdate; words and order
-are those of a real v1.36.
+The main rule: a container that has ended runs again only if its restart policy permits it. Source: kubernetes,
+pkg/apis/core/validation ValidatePodStatusUpdate, ValidateContainerStateTransition, ValidateNodeUpdate; messages and
+order are those of a real v1.36.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ FIRST_REVISION: Final = 100
 class Stored(msgspec.Struct, frozen=True, gc=False):
     """An object at one version: its value, and its JSON so that lists need not be encoded again.
 
-    `bare` is the JSON without kind and apiVersion, as items of lists are written.
+    `bare`: the JSON without kind and apiVersion, as in lists.
     """
 
     value: Json
@@ -39,9 +39,10 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of history. `table`: the full name of the resource. `before` is None when the object was created, `after` when it was removed.
+    """One step of history. `table`: the full name of the resource.
 
-    `last` is what watchers get for a removal: the object as it was, at the revision of the removal.
+    `before` is None for a creation, `after` for a removal. `last`: the object that watchers get for a removal, as it
+    was, at the revision of the removal.
     """
 
     revision: int
@@ -70,7 +71,7 @@ class Store:
     def __init__(self) -> None:
         self.revision = FIRST_REVISION
         self.forgotten = FIRST_REVISION
-        """Changes up to this revision are no longer known."""
+        """Changes up to this revision are forgotten."""
         self._tables: dict[str, dict[Key, Stored]] = {}
         self._history: deque[Change] = deque()
         self._listeners: set[Callable[[Change], None]] = set()
@@ -80,7 +81,7 @@ class Store:
         return self._tables.get(resource.full_name, {}).get(key)
 
     def all(self, resource: Resource, namespace: str = "") -> Iterator[Stored]:
-        """Objects in order of namespace and name; of one namespace if it is given."""
+        """Objects in order of namespace and name; only those of `namespace` if it is given."""
         table = self._tables.get(resource.full_name, {})
         for key in sorted(table):
             if not namespace or key[0] == namespace:
@@ -91,7 +92,7 @@ class Store:
         return self._tables.get(resource.full_name, {}).values()
 
     def all_at(self, resource: Resource, revision: int, namespace: str = "") -> list[Stored] | None:
-        """Objects as they were at an earlier revision; None when that is forgotten."""
+        """Objects at an earlier revision; None if that is forgotten."""
         if revision < self.forgotten:
             return None
         table = dict(self._tables.get(resource.full_name, {}))
@@ -122,7 +123,7 @@ class Store:
         return after
 
     def remove(self, resource: Resource, key: Key) -> Stored:
-        """Take the object away; answers it as watchers see it. It must exist."""
+        """Remove the object, which must exist; returns it as watchers see it."""
         before = self._tables[resource.full_name].pop(key)
         self.revision += 1
         last = _stored(before.value, self.revision)
@@ -132,13 +133,16 @@ class Store:
         return last
 
     def since(self, resource: Resource, revision: int) -> list[Change] | None:
-        """Changes of a resource after a revision; None when they are forgotten."""
+        """Changes of a resource after a revision; None if they are forgotten."""
         if revision < self.forgotten:
             return None
         return [one for one in self._history if one.revision > revision and one.table == resource.full_name]
 
     def forget_history(self) -> None:
-        """No watch can start before now. The counter takes a step, so that now differs from the last list."""
+        """Forget the history: no watch can start before now.
+
+        The counter is raised, so that now differs from the last list.
+        """
         self.revision += 1
         self.forgotten = self.revision
         self._history.clear()
@@ -148,13 +152,13 @@ class Store:
         return Backup(self.revision, {name: dict(table) for name, table in self._tables.items()})
 
     def restore(self, backup: Backup) -> None:
-        """Be as at the backup, counter included; what happened since never did."""
+        """Restore a backup, including the counter; later changes are lost."""
         self._tables = {name: dict(table) for name, table in backup.tables.items()}
         self.revision = self.forgotten = backup.revision
         self._history.clear()
 
     def listen(self, listener: Callable[[Change], None]) -> Callable[[], None]:
-        """Call the listener on every change, until the returned function is called."""
+        """Call the listener on every change; returns the function that ends this."""
         self._listeners.add(listener)
         return lambda: self._listeners.discard(listener)
 

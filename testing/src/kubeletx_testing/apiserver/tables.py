@@ -1,8 +1,8 @@
-"""Tables, which kubectl asks for instead of objects so that the server chooses the columns.
+"""Tables, which kubectl requests instead of objects so that the server chooses the columns.
 
-Pods, nodes, jobs and budgets have the columns that people know, custom resources those of their definition; everything
-else has name and age. Source: kubernetes,
-pkg/printers/internalversion/printers.go; apiserver, pkg/endpoints/handlers/response.go.
+Pods, nodes, jobs and budgets have the usual columns, custom resources those of their definition; everything else has
+name and age. Source: kubernetes, pkg/printers/internalversion/printers.go; apiserver,
+pkg/endpoints/handlers/response.go.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def table_of(of: Resource, value: Json, now: datetime) -> Json:
 
 
 class _Column(msgspec.Struct, frozen=True):
-    """`cell`: the text or number of one object at a time."""
+    """A column. `cell`: returns the text or number for an object at a time."""
 
     definition: Json
     cell: Callable[[Json, datetime], Any]
@@ -57,7 +57,10 @@ def _plain_column(name: str, index: int, cells: Callable[[Json], list[Any]]) -> 
 
 
 def _custom_column(spec: Json) -> _Column:
-    """A column of a definition: its JSON path leads to plain values. Source: apiextensions-apiserver, pkg/registry/customresource/tableconvertor."""
+    """Make a column of a definition, whose JSON path leads to plain values.
+
+    Source: apiextensions-apiserver, pkg/registry/customresource/tableconvertor.
+    """
     path = [part for part in spec["jsonPath"].split(".") if part]
     definition = {
         **_column(spec["name"]),

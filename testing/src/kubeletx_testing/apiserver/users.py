@@ -1,9 +1,9 @@
 """Authentication by client certificates and bearer tokens.
 
-CN is the user, each O a group; a token is known by its text. Without credentials it is ``system:anonymous``; with
-wrong ones 401. An expired certificate is taken by TLS and refused with 401, as by a real server; one of
-a strange authority already fails in the handshake here, since Python's TLS cannot look at it later. Source:
-apiserver, pkg/authentication/request/{x509,bearertoken,anonymous}.
+CN is the user, each O a group; a token is recognised by its text. Without credentials the user is ``system:anonymous``;
+wrong ones get 401. An expired certificate passes TLS and gets 401, as from a real server; one of another CA already
+fails in the handshake here, since Python's TLS cannot examine it later. Source: apiserver,
+pkg/authentication/request/{x509,bearertoken,anonymous}.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def node_name(self) -> str:
-        """The node whose agent this is; empty for everybody else."""
+        """Name of the node if this is a node's agent; else empty."""
         if NODES in self.groups and self.name.startswith(_NODE_PREFIX):
             return self.name.removeprefix(_NODE_PREFIX)
         return ""
@@ -48,7 +48,7 @@ def user_of(
     find_token: Callable[[str], User | None],
     now: datetime,
 ) -> User:
-    """The user of a request. `certificate` is what the TLS layer knows of the peer. Raises StatusError 401."""
+    """The user of a request. `certificate`: the peer's, from the TLS layer. Raises StatusError 401."""
     if certificate:
         return _by_certificate(certificate, now)
     if not authorization:

@@ -28,17 +28,17 @@ INITIAL_END: Final = "k8s.io/initial-events-end"
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """An order to end a stream: after so many bytes of the next event's line, or now for None."""
+    """Order to end a stream after this many bytes of the next event's line; None: now."""
 
     after_bytes: int | None = None
 
 
 class End(msgspec.Struct, frozen=True):
-    """An order to end a stream in an orderly way, as at its time-out."""
+    """Order to end a stream properly, as at its timeout."""
 
 
 class Bookmark(msgspec.Struct, frozen=True):
-    """An order to tell where the stream is."""
+    """Order to send a bookmark."""
 
 
 Order = Change | Cut | End | Bookmark
@@ -66,7 +66,7 @@ class Watch:
         self._ends_at = time.monotonic() + (seconds or MIN_TIMEOUT_SECONDS * (1 + random.random()))
 
     def open(self) -> list[bytes]:
-        """Begin to listen; answers the lines that are known at once. Call `close` in the end."""
+        """Begin to collect changes; returns the lines to send at once. Call `close` at the end."""
         lines = list(self._first_lines())
         self._stop = self._store.listen(self._hear)
         return lines
@@ -77,7 +77,7 @@ class Watch:
             self._stop()
 
     async def next(self) -> Order:
-        """The next order; a bookmark when it is time for one, `End` at the time-out."""
+        """Wait for the next order; a bookmark when one is due, `End` at the timeout."""
         left = self._ends_at - time.monotonic()
         wait = min(left, self._settings.bookmark_seconds) if self._bookmarks else left
         try:
@@ -87,7 +87,7 @@ class Watch:
             return End() if time.monotonic() >= self._ends_at else Bookmark()
 
     def line(self, change: Change) -> bytes | None:
-        """Line for a change; None if this watcher does not select it."""
+        """Line for a change; None if the selectors do not match."""
         self._position = max(self._position, change.revision)
         if change.table != self.asked.resource.full_name:
             return None
@@ -101,7 +101,7 @@ class Watch:
         return _line(b"DELETED", _at_version(change.before, change.revision))
 
     def bookmark(self) -> bytes | None:
-        """The line that tells the position; None when the watcher did not ask for bookmarks."""
+        """The bookmark line; None if the watcher did not ask for bookmarks."""
         return self._bookmark({}) if self._bookmarks else None
 
     def _hear(self, change: Change) -> None:

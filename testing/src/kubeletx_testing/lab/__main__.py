@@ -1,4 +1,4 @@
-"""``python -m kubeletx_testing.lab check`` says what is missing; ``sweep DIRECTORY`` removes leavings."""
+"""``python -m kubeletx_testing.lab check`` lists what is missing; ``sweep DIRECTORY`` removes left-overs."""
 
 from __future__ import annotations
 

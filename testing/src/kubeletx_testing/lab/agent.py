@@ -1,8 +1,8 @@
 """A kubeletx agent as a child process, for demo, integration tests and benchmarks.
 
-Its files lie below ``BASE/<name>`` (root directory) and its pods' cgroups below a cgroup named after the
-base directory, so that a sweep finds what an agent that was killed left behind. `pods`, `node`, `runtimes`
-and `usage` ask its admin socket; `cli` runs the command line, as a user would.
+Its files are below ``BASE/<name>`` (root directory) and its pods' cgroups below a cgroup named after the base
+directory, so that a sweep finds the left-overs of a killed agent. `pods`, `node`, `runtimes` and `usage` read its admin
+socket; `cli` runs the command line, as a user would.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .tools import daemon_environment
 
 
 class PrivateAgent:
-    """Context manager around one agent."""
+    """One agent process, as a context manager."""
 
     def __init__(
         self,
@@ -45,17 +45,19 @@ class PrivateAgent:
         flags: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """`endpoints` None: every containerd of the lab. `flags` come last, so they win over the usual ones.
-        `env`: more of its environment."""
+        """`endpoints` None: every containerd of the lab. `flags`: added last, so they override the usual ones.
+
+        `env`: added to its environment.
+        """
         self.lab = lab
         self.root_dir = lab.base_dir / name
         self.logs_dir = lab.base_dir / f"{name}-pod-logs"
         self.manifest_dir = manifest_dir
         self.node_name = node_name
         self.endpoints = endpoints
-        """Endpoints `start` gives to the agent; None for every containerd of the lab."""
+        """Endpoints of the agent at `start`; None for every containerd of the lab."""
         self.flags = tuple(flags)
-        """Further flags `start` gives to the agent, last."""
+        """Further flags of the agent at `start`, added last."""
         self._env = dict(env or {})
         self._name = name
         self.daemon: Daemon | None = None
@@ -105,12 +107,12 @@ class PrivateAgent:
         )
 
     def stop(self, *, grace_seconds: float = 20) -> None:
-        """End the agent in order; its pods go on running."""
+        """Stop the agent properly; its pods run on."""
         if self.daemon is not None:
             self.daemon.stop(grace_seconds=grace_seconds)
 
     def kill(self) -> None:
-        """End the agent as a crash would."""
+        """Kill the agent, like a crash."""
         if self.daemon is not None:
             self.daemon.kill()
 
@@ -121,7 +123,7 @@ class PrivateAgent:
 
     @property
     def pid(self) -> int:
-        """Process id; LabError when it does not run."""
+        """Process id. Raises LabError if it does not run."""
         if self.daemon is None:
             raise LabError("the agent does not run")
         return self.daemon.pid
@@ -140,7 +142,7 @@ class PrivateAgent:
         return True
 
     def get(self, path: str, *, timeout_seconds: float = 20) -> bytes:
-        """Body of a GET on the admin socket; LabError when it does not answer with 200."""
+        """Body of a GET on the admin socket. Raises LabError for an answer other than 200."""
         connection = _UnixConnection(self.socket_path, timeout_seconds)
         try:
             connection.request("GET", path)
@@ -159,14 +161,14 @@ class PrivateAgent:
         return msgspec.json.decode(self.get("/v1/pods"), type=PodList).items
 
     def pod(self, name: str) -> Pod | None:
-        """A pod by its manifest's name (static pods get the node's name appended), or None."""
+        """A pod by its manifest's name (static pods get the node's name appended); None if there is none."""
         names = {name, f"{name}-{self.node_name}"}
         return next((pod for pod in self.pods() if pod.metadata.name in names), None)
 
     def wait_for(
         self, name: str, is_wanted: Callable[[Pod], bool] | None = None, *, timeout_seconds: float = 60
     ) -> Pod:
-        """The pod, once `is_wanted` (default: Running and Ready). LabError with its status when too late."""
+        """Wait until `is_wanted` (default: Running and Ready); returns the pod. Raises LabError with its status."""
         wanted = is_wanted or is_ready
         pod = None
         for pod in self._looks(name, timeout_seconds):
@@ -176,7 +178,7 @@ class PrivateAgent:
         raise LabError(f"pod {name} is not as wanted after {timeout_seconds} s: {status}")
 
     def wait_gone(self, name: str, *, timeout_seconds: float = 60) -> None:
-        """Return once the agent no longer knows the pod."""
+        """Wait until the agent no longer lists the pod."""
         for pod in self._looks(name, timeout_seconds):
             if pod is None:
                 return
@@ -244,7 +246,7 @@ def is_ready(pod: Pod) -> bool:
 
 
 def bound_runtime(pod: Pod) -> str:
-    """Name of the runtime that the pod is bound to; empty when it is not bound."""
+    """Name of the pod's runtime; empty if it is not bound."""
     return pod.metadata.annotations.get(BOUND_RUNTIME, "")
 
 

@@ -1,7 +1,7 @@
-"""Cgroups of containers and of agents, in every hierarchy (v1, hybrid and v2), and who is in them.
+"""Cgroups of containers and of agents, in every hierarchy (v1, hybrid and v2), and their processes.
 
-A container's cgroup is known by its last path element: the id itself (cgroupfs) or ``PREFIX-ID.scope``
-(systemd). So its processes are found regardless of their present parent.
+A container's cgroup is recognised by its last path element: the id itself (cgroupfs) or ``PREFIX-ID.scope`` (systemd).
+So its processes are found regardless of their present parent.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _cgroup_words(pid: int) -> set[str]:
 
 
 def remove_cgroup(path: Path, *, seconds: float = 2) -> None:
-    """Remove a cgroup; it stays busy for a moment after its last process was killed."""
+    """Remove a cgroup, with retries: it is busy for a moment after its last process was killed."""
     deadline = time.monotonic() + seconds
     while path.exists():
         try:

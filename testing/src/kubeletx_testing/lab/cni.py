@@ -50,7 +50,7 @@ def network_name(base_dir: Path) -> str:
 
 
 class PrivateNetwork:
-    """The bridge, and the CNI configuration that points to it."""
+    """The bridge of a lab, and the CNI configuration that uses it."""
 
     def __init__(self, base_dir: Path) -> None:
         """`base_dir` is the lab's; files go to ``BASE/cni``."""
@@ -164,7 +164,7 @@ def network_leftovers(base_dir: Path) -> list[str]:
 
 
 def _choose_subnet(base_dir: Path) -> ipaddress.IPv4Network:
-    """The first free range of the pool, beginning where the base directory's key points to."""
+    """The first free range of the pool; the search begins at a place given by the base directory's key."""
     taken = _taken_networks()
     candidates = list(_POOL.subnets(new_prefix=_PREFIX_LENGTH))
     first = int(key_of(base_dir), 16) % len(candidates)
@@ -184,7 +184,7 @@ def _taken_networks() -> list[ipaddress.IPv4Network]:
 
 
 def _allow_forwarding(bridge: str, *, present: bool) -> None:
-    """Let pods of this bridge reach each other where the FORWARD policy is DROP (Docker sets it)."""
+    """Let pods of this bridge reach each other even if the FORWARD policy is DROP (Docker sets it)."""
     if find_tool("iptables") is None:
         return
     rule = ["FORWARD", "-i", bridge, "-o", bridge, "-j", "ACCEPT"]
@@ -205,7 +205,7 @@ def _nat_rules() -> list[str]:
 
 
 def _own_chains(base_dir: Path) -> list[str]:
-    """Chains of single pods (CNI-DN-...) whose jump names our network in its comment."""
+    """Chains of single pods (CNI-DN-...) whose jump has this network's name in its comment."""
     marks = (f'name: "{network_name(base_dir)}"', f'name: \\"{network_name(base_dir)}\\"')
     chains = set()
     for rule in _nat_rules():
@@ -234,13 +234,13 @@ def _remove_empty_portmap_chains() -> None:
 
 
 def _delete_rule(rule: str) -> None:
-    """Delete a rule as ``iptables -S`` prints it: quoting is the shell's."""
+    """Delete a rule printed by ``iptables -S``, which is quoted for the shell."""
     _try("iptables", "-w", "10", "-t", "nat", "-D", *shlex.split(rule)[1:])
 
 
 @contextmanager
 def _locked() -> Iterator[None]:
-    """Two labs that start at the same time must not choose the same range."""
+    """Context with a lock, so that two labs that start at the same time choose different ranges."""
     _LOCK.parent.mkdir(parents=True, exist_ok=True)
     with _LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -262,7 +262,7 @@ def _run(tool: str, *arguments: str) -> str:
 
 
 def _try(tool: str, *arguments: str) -> str:
-    """Like `_run`, for what may be gone already: its answer, or nothing."""
+    """Like `_run`, for objects that may be gone: returns the output, empty on failure."""
     try:
         return _run(tool, *arguments)
     except LabError:

@@ -28,7 +28,7 @@ from .process import Daemon, LabError
 from .tools import daemon_environment, get_tool
 
 HANDLERS = ("runc", "runc-two")
-"""Runtime handlers; both are runc, so that two runtimes on one containerd can be tried anywhere."""
+"""Runtime handlers; both are runc, so that two handlers can be tested on any machine."""
 
 _CONFIG = """\
 version = 2
@@ -139,7 +139,7 @@ class PrivateContainerd:
         )
 
     def stop(self) -> None:
-        """End the daemon and everything that it made: containers, shims, mounts, network namespaces, files."""
+        """Stop the daemon and remove everything that it made: containers, shims, mounts, network namespaces, files."""
         self.daemon.stop()
         sweep.end_containers(self.directory)
         unmount_below(self.directory)
@@ -149,11 +149,11 @@ class PrivateContainerd:
         sweep.remove_tree(self.directory, keep=(self.daemon.log_path,))
 
     def kill(self) -> None:
-        """End the daemon as a crash would. Containers and shims live on."""
+        """Kill the daemon, like a crash. Containers and shims live on."""
         self.daemon.kill()
 
     def stop_daemon(self) -> None:
-        """End only the daemon, in order. Containers and shims live on."""
+        """Stop only the daemon. Containers and shims live on."""
         self.daemon.stop()
 
     def start_daemon(self, *, wait: bool = True) -> None:
@@ -168,11 +168,11 @@ class PrivateContainerd:
         self.start_daemon()
 
     def pause(self) -> None:
-        """Hang the daemon: connections are accepted by the kernel, no call is ever answered."""
+        """Pause the daemon: the kernel accepts connections, calls get no answer."""
         self.daemon.pause()
 
     def resume(self) -> None:
-        """Let a hung daemon go on."""
+        """Continue a paused daemon."""
         self.daemon.resume()
 
     def add_registry(self, host: str, address: str) -> None:
@@ -185,7 +185,7 @@ class PrivateContainerd:
         )
 
     def cri(self) -> CriCalls:
-        """Bare CRI calls to it; a context manager."""
+        """A CRI client for it, as a context manager."""
         return CriCalls(self.endpoint)
 
     def config(self) -> str:
@@ -226,7 +226,7 @@ def socket_path(directory: Path) -> Path:
 
 
 def answers_cri(endpoint: str, *, timeout_seconds: float = 2) -> bool:
-    """True when a CRI v1 service at `endpoint` answers Status. LabError when the server has no such service."""
+    """Return True if a CRI v1 service at `endpoint` answers Status. Raises LabError if the server has no such service."""
     import grpc
 
     with grpc.insecure_channel(endpoint, options=[("grpc.enable_http_proxy", 0)]) as channel:
@@ -242,7 +242,7 @@ def answers_cri(endpoint: str, *, timeout_seconds: float = 2) -> bool:
 
 
 def can_overlay(directory: Path) -> bool:
-    """True when an overlay can be mounted here (not so when `directory` is itself on one)."""
+    """Return True if an overlay can be mounted here (not if `directory` is on one)."""
     libc = ctypes.CDLL(None, use_errno=True)
     with tempfile.TemporaryDirectory(dir=directory) as trial:
         for sub in ("lower", "upper", "work", "merged"):

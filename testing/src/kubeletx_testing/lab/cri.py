@@ -51,7 +51,7 @@ class CriCalls:
         return sorted(wanted, key=lambda one: int(one.created_at))
 
     def pods(self) -> list[str]:
-        """Names of pods with a ready sandbox, sorted; a pod with two is there twice."""
+        """Names of pods with a ready sandbox, sorted; a pod with two is listed twice."""
         return sorted(one.metadata.name for one in self.sandboxes(ready_only=True))
 
     def containers(self, *, pod_uid: str = "") -> list[Any]:
@@ -61,9 +61,9 @@ class CriCalls:
         return sorted(items, key=lambda one: int(one.created_at))
 
     def remove_all(self, *, keep: Callable[[Any], bool] = lambda _one: False) -> None:
-        """Stop and remove every sandbox with its containers, except those that `keep` is true for.
+        """Stop and remove every sandbox with its containers, except those for which `keep` returns True.
 
-        containerd refuses while a container is just being started, so what fails is tried again for a while.
+        containerd refuses while a container is being started, so failures are retried for a while.
         """
         deadline = time.monotonic() + _REMOVAL_SECONDS
         while wanted := [one for one in self.sandboxes() if not keep(one)]:

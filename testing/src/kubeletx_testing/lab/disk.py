@@ -17,7 +17,7 @@ class LoopDevice:
     """Context manager: a block device whose content is a file; `path` is its node in /dev."""
 
     def __init__(self, file: Path) -> None:
-        """The file has its size already."""
+        """`file`: must have its final size already."""
         self.file = file
         self.path = Path()
 
@@ -41,20 +41,20 @@ class SmallDisk:
     """Context manager: a tmpfs of `size_bytes` at `directory`, which is made when missing."""
 
     def __init__(self, directory: Path, *, size_bytes: int) -> None:
-        """Everything written there is gone afterwards."""
+        """`directory`: mount point; everything written there is lost at the end."""
         self.directory = directory
         self._size_bytes = size_bytes
         self._ballast = directory / "ballast"
 
     def fill(self, *, leave_bytes: int = 0) -> None:
-        """Take all free space but `leave_bytes`, so that writers see ENOSPC."""
+        """Use all free space except `leave_bytes`, so that writers get ENOSPC."""
         status = os.statvfs(self.directory)
         wanted = status.f_bavail * status.f_frsize - leave_bytes
         with self._ballast.open("ab") as file:
             os.posix_fallocate(file.fileno(), file.tell(), max(wanted, 1))
 
     def free(self) -> None:
-        """Give back what `fill` took."""
+        """Free the space that `fill` used."""
         self._ballast.unlink(missing_ok=True)
 
     def __enter__(self) -> SmallDisk:

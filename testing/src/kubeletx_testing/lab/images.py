@@ -86,7 +86,7 @@ def load_images(cache_dir: Path | None = None) -> tuple[Image, ...]:
 
 
 def make_image(name: str, *, tag: str, size_bytes: int = 0, env: Mapping[str, str] | None = None) -> Image:
-    """One more busybox image of a test's own, with `size_bytes` of random ballast (a slow or big pull)."""
+    """Make another busybox image, with `size_bytes` of random content (for a slow or large pull)."""
     busybox = _read_busybox()
     ballast = Entry(path="ballast", content=os.urandom(size_bytes), mode=0o644)
     return build_image(
@@ -99,7 +99,7 @@ def make_image(name: str, *, tag: str, size_bytes: int = 0, env: Mapping[str, st
 
 
 def is_static(program: bytes) -> bool:
-    """True when a 64-bit little-endian ELF program names no interpreter, so that it needs no library."""
+    """Return True if a 64-bit little-endian ELF program names no interpreter, so that it needs no library."""
     if program[:6] != b"\x7fELF\x02\x01":
         return False
     (table,) = struct.unpack_from("<Q", program, 32)

@@ -1,9 +1,8 @@
-"""A real kube-apiserver with its own etcd, for tests that must not believe the double.
+"""A real kube-apiserver with its own etcd, for tests that must not rely on the double.
 
-Binaries are found as the ecosystem does it: in the directory that KUBEBUILDER_ASSETS names. Both listen
-on free ports of 127.0.0.1 and write below one directory. Authorization is Node and RBAC, admission has
-NodeRestriction, as kubeadm sets it up. No controller manager runs: the service accounts ``default``, the
-signers and the garbage collector are the test's business.
+Binaries are in the directory that KUBEBUILDER_ASSETS names, as in the ecosystem. Both listen on free ports of 127.0.0.1
+and write below one directory. Authorization is Node and RBAC, admission has NodeRestriction, as kubeadm sets it up. No
+controller manager runs: a test makes service accounts, signs certificates and collects garbage itself.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def missing_binaries() -> str:
 
 
 class KubeApiServer:
-    """A running kube-apiserver; between `start` and `stop` it answers at `url`."""
+    """A kube-apiserver; between `start` and `stop` it answers at `url`."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -89,7 +88,7 @@ class KubeApiServer:
         return write_kubeconfig(path, self.url, self.ca_file, self.node_pair(name))
 
     def grant(self, grant: Grant) -> None:
-        """Give a right to a user or a group, by RBAC; it counts a moment later."""
+        """Grant a right to a user or a group, by RBAC; it takes effect a moment later."""
         name = f"grant-{uuid.uuid4()}"
         rbac = "rbac.authorization.k8s.io"
         rule = {"apiGroups": ["*"], "resources": list(grant.resources), "verbs": list(grant.verbs)}
@@ -108,7 +107,7 @@ class KubeApiServer:
         self._wait_ready()
 
     def stop(self) -> None:
-        """End both; the state stays for the next `start`."""
+        """Stop both; the state is kept for the next `start`."""
         for process in reversed(self._processes):
             process.terminate()
             try:
@@ -119,7 +118,7 @@ class KubeApiServer:
         self._processes.clear()
 
     def backup(self) -> Path:
-        """A copy of etcd's files, for `restore`. The server is away meanwhile."""
+        """Copy etcd's files, for `restore`. The server is stopped meanwhile."""
         copy = self.directory / f"backup-{time.monotonic_ns()}"
         self.stop()
         shutil.copytree(self._etcd_dir, copy)
@@ -127,7 +126,7 @@ class KubeApiServer:
         return copy
 
     def restore(self, backup: Path) -> None:
-        """Go back to a backup, and with it to older resource versions. The server is away meanwhile."""
+        """Restore a backup, and with it older resource versions. The server is stopped meanwhile."""
         self.stop()
         shutil.rmtree(self._etcd_dir)
         shutil.copytree(backup, self._etcd_dir)

@@ -1,4 +1,4 @@
-"""Everything at once: a registry with the images, a pod network, and as many containerds as wanted.
+"""All parts together: a registry with the images, a pod network, and any number of containerds.
 
     with Lab(base_dir, containerds=("containerd-a", "containerd-b")) as lab:
         print(lab["containerd-a"].endpoint)
@@ -24,7 +24,7 @@ DEFAULT_NAMES = ("containerd-a", "containerd-b")
 
 
 class Lab:
-    """Context manager; afterwards nothing is left but the logs, if `logs_dir` asks for them."""
+    """A lab as a context manager; afterwards nothing is left but the logs, if `logs_dir` is set."""
 
     def __init__(
         self,
@@ -35,9 +35,9 @@ class Lab:
         logs_dir: Path | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
-        """`base_dir` must be this lab's alone. `cache_dir`: for packed images.
+        """`base_dir`: used by this lab alone. `cache_dir`: for packed images.
 
-        `logs_dir`: takes the containerds' logs at the end. `say`: told of each step.
+        `logs_dir`: gets the containerds' logs at the end. `say`: called with each step.
         """
         self.base_dir = base_dir.resolve()
         self._names = tuple(containerds)
@@ -75,7 +75,7 @@ class Lab:
             raise
 
     def stop(self) -> None:
-        """End everything and remove it; may be called twice. Does nothing when `start` was refused."""
+        """Stop and remove everything; idempotent. Does nothing if `start` was refused."""
         if not self.is_ours:
             return
         self._ids |= sweep.container_ids(self.base_dir)
@@ -93,7 +93,7 @@ class Lab:
         return sweep.leftovers(self.base_dir, ids=self._ids)
 
     def logs(self, lines: int = 60) -> str:
-        """The ends of all daemons' logs, for a failed test."""
+        """The last lines of all daemons' logs, for a failed test."""
         parts = [f"--- {name} ---\n{one.daemon.log_tail(lines)}" for name, one in self.containerds.items()]
         return "\n".join(parts)
 
@@ -140,7 +140,7 @@ class Lab:
 
 
 def require() -> None:
-    """LabError that lists all that this machine lacks."""
+    """Raise LabError that lists everything that this machine lacks."""
     missing = list_missing()
     if missing:
         lines = "\n".join(f"  - {line}" for line in missing)

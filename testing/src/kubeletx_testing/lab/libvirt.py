@@ -46,14 +46,14 @@ _SYSTEM_DIRECTORIES = (
 
 
 def embedded_endpoint(root: Path, *, name: str = "libvirt-qemu", cache_dir: Path | None = None) -> str:
-    """Value for --container-runtime-endpoint: libvirt's driver in the agent, its files below `root`."""
+    """Value for --container-runtime-endpoint: libvirt's driver inside the agent, with its files below `root`."""
     return f"vm:{name}:{embedded_url(root, cache_dir=cache_dir)}"
 
 
 def embedded_url(root: Path, *, cache_dir: Path | None = None) -> str:
-    """The URI. What libvirt found out about the emulator is shared between runs: asking takes seconds.
+    """The URI. Results of probing the emulator are shared between runs, since probing takes seconds.
 
-    `cache_dir`: where that is kept, beside the packed images; None: the user's cache.
+    `cache_dir`: directory of these results, beside the packed images; None: the user's cache.
     """
     _share_cache(root / "cache" / "qemu" / "capabilities", cache_dir)
     return f"qemu:///embed?root={_short(root)}"
@@ -72,13 +72,11 @@ class PrivateLibvirtd:
         tcp_port: int = 0,
         patience_seconds: int = 30,
     ) -> None:
-        """`base_dir`: the lab's, so that a sweep finds what is left. `user`: the user of machines.
+        """`base_dir`: the lab's, so that a sweep finds left-overs. `user`: the user of machines.
 
-        `virtlogd`: consoles are written by a virtlogd, as usual with a libvirtd of the system, which rotates their
-        files at so many bytes; 0: by the emulators themselves. `tcp_port`: it listens there too, on 127.0.0.1, and
-        trusts everybody; 0: on its socket alone.
-
-        `patience_seconds`: how long a client may be silent before its connection is closed, by steps of 6.
+        `virtlogd`: size at which a virtlogd, as with the system's libvirtd, rotates console files; 0: the emulators
+        write them. `tcp_port`: listen there too, on 127.0.0.1, without authentication; 0: only on the socket.
+        `patience_seconds`: silence after which a client's connection is closed, in steps of 6.
         """
         self.name = name
         self.user = user
@@ -100,12 +98,12 @@ class PrivateLibvirtd:
 
     @property
     def url(self) -> str:
-        """The URI to reach it."""
+        """URI of the daemon's socket."""
         return f"qemu+unix:///system?socket={self.socket_path}"
 
     @property
     def tcp_url(self) -> str:
-        """The URI by its TCP port."""
+        """URI of its TCP port."""
         return f"qemu+tcp://127.0.0.1:{self._tcp_port}/system"
 
     @property
@@ -152,7 +150,7 @@ class PrivateLibvirtd:
             self.daemon.wait_until(self._answers, what="answer on its socket", timeout_seconds=60)
 
     def _answers(self) -> bool:
-        """Return True once it answers: it accepts connections slightly earlier."""
+        """Return True once it answers a request; it accepts connections slightly earlier."""
         if not self.socket_path.exists():
             return False
         import libvirt
@@ -175,8 +173,11 @@ class PrivateLibvirtd:
         return f"{{ [ -S {place} ] || {start}; }} && "
 
     def _bind_kvm(self) -> str:
-        """All users may open /dev/kvm there, as on a node. Else libvirt finds that what it knows of the emulator,
-        which it shares with others (`_share_cache`), is wrong for this user, and asks again for a minute."""
+        """Make /dev/kvm usable for all users there, as on a node.
+
+        Otherwise libvirt finds the shared probe results (`_share_cache`) wrong for this user, and probes again for a
+        minute.
+        """
         if self.user == "root" or not os.path.exists(_KVM):
             return ""
         node = self.directory / "kvm"
@@ -186,12 +187,12 @@ class PrivateLibvirtd:
         return f" && mount --bind {shlex.quote(str(node))} {_KVM}"
 
     def stop(self) -> None:
-        """End libvirtd in order; machines go on."""
+        """Stop libvirtd; machines run on."""
         if self.daemon is not None:
             self.daemon.stop()
 
     def kill(self) -> None:
-        """End it as a crash would; machines go on."""
+        """Kill libvirtd, like a crash; machines run on."""
         if self.daemon is not None:
             self.daemon.kill()
 
@@ -214,11 +215,14 @@ class PrivateLibvirtd:
         )
 
     def emulators(self) -> list[int]:
-        """Process ids of the machines; their command lines name libvirt's usual directories, not ours."""
+        """Process ids of the machines.
+
+        Their command lines name libvirt's usual directories, not the lab's.
+        """
         return sweep.list_emulators(self.directory)
 
     def end(self) -> None:
-        """End it and every machine, and remove its files."""
+        """End libvirtd and every machine, and remove its files."""
         self.stop()
         sweep.end_processes(self.emulators())
         sweep.end_processes(sweep.list_processes(self.directory))
@@ -235,7 +239,7 @@ def _share_cache(path: Path, cache_dir: Path | None = None) -> None:
 
 
 def _short(root: Path) -> Path:
-    """`root`, or where the path of a guest's socket would become too long for one, a link to it below /run."""
+    """`root`, or a link to it below /run if paths of guests' sockets would be too long."""
     if len(str(root)) <= _LONGEST_ROOT:
         return root
     link = SHORT_DIRECTORY / hashlib.sha256(str(root).encode()).hexdigest()[:12]

@@ -17,10 +17,13 @@ CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configurat
 
 
 class PrivateLogind:
-    """Context manager; `address` is for DBUS_SYSTEM_BUS_ADDRESS. `conf_dir`: where it reads drop-in files."""
+    """A private bus with the double, as a context manager.
+
+    `address`: for DBUS_SYSTEM_BUS_ADDRESS. `conf_dir`: directory of its drop-in files.
+    """
 
     def __init__(self, directory: Path) -> None:
-        """Starts at once; its files are in `directory`."""
+        """Starts at once; `directory` holds its files."""
         self.conf_dir = directory / "logind.conf.d"
         self.conf_dir.mkdir()
         self.address = f"unix:path={directory}/bus"
@@ -43,14 +46,14 @@ class PrivateLogind:
         self.said("ready")
 
     def tell(self, command: str) -> None:
-        """Give the double a command; see `logind_double`."""
+        """Send the double a command; see `logind_double`."""
         pipe: IO[str] | None = self.logind.stdin
         assert pipe is not None
         pipe.write(f"{command}\n")
         pipe.flush()
 
     def said(self, text: str) -> None:
-        """Wait for its next line, which must be this one."""
+        """Wait for the double's next line, which must be this one."""
         assert self.logind.stdout is not None
         found = self.logind.stdout.readline().strip()
         assert found == text, found
@@ -62,7 +65,7 @@ class PrivateLogind:
         self.close()
 
     def close(self) -> None:
-        """End both."""
+        """Stop the double and the bus."""
         for one in (self.logind, self.bus):
             one.kill()
             one.wait()

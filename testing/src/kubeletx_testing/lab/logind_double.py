@@ -44,7 +44,7 @@ class Double:
             unwrap_msg(self.bus.send_and_get_reply(message_bus.RequestName(name)))
 
     def answer(self, call: Any) -> None:
-        """One method call."""
+        """Answer one method call."""
         match call.header.fields.get(HeaderFields.member):
             case "Inhibit":
                 reading, writing = os.pipe()
@@ -67,7 +67,7 @@ class Double:
                 self.bus.send(new_method_return(call))
 
     def obey(self, command: str) -> None:
-        """One line of standard input."""
+        """Carry out one line of standard input."""
         if command == "wait":
             while self.locks:
                 lock = self.locks.pop()
@@ -80,7 +80,7 @@ class Double:
         self.bus.send(new_signal(emitter, "PrepareForShutdown", "b", (self.is_preparing,)))
 
     def listen(self) -> None:
-        """Answer all calls that have come; several may come in one read, of which `select` tells once."""
+        """Answer all received calls; one read may bring several, which `select` reports once."""
         while True:
             try:
                 message = self.bus.receive(timeout=0)
@@ -90,7 +90,7 @@ class Double:
                 self.answer(message)
 
     def run(self) -> None:
-        """Until standard input ends."""
+        """Run until standard input ends."""
         say("ready")
         while True:
             self.listen()
@@ -104,7 +104,7 @@ class Double:
 
 
 def say(text: str) -> None:
-    """One line, at once."""
+    """Print one line and flush."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

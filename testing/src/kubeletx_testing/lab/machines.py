@@ -83,7 +83,10 @@ _MODULES = (
     "i6300esb",
     "af_packet",
 )
-"""Loaded at boot with what they need, in this order; one that the kernel has built in or lacks is left out."""
+"""Modules to load at boot, in this order, with their dependencies.
+
+Those that the kernel lacks or has built in are skipped.
+"""
 
 _FILES: dict[str, tuple[int, str]] = {
     "etc/inittab": (
@@ -355,7 +358,7 @@ def _libraries(program: Path) -> list[Path]:
 
 
 def _module_order(directory: Path) -> list[Path]:
-    """`_MODULES` with what they depend on, each after what it needs."""
+    """`_MODULES` and their dependencies, each after what it needs."""
     known = {path.name.removesuffix(".ko").replace("-", "_"): path for path in directory.rglob("*.ko")}
     order: dict[str, Path] = {}
 
@@ -422,7 +425,7 @@ def _run(
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """One build at a time over all processes."""
+    """Context with a lock: one build at a time over all processes."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -17,7 +17,7 @@ from .images import default_cache_dir
 
 @contextlib.contextmanager
 def making(directories: Iterable[str], *, records: Path | None = None) -> Iterator[None]:
-    """Create the missing ones; none is removed before the block ends."""
+    """Context that creates the missing directories; none is removed before it ends."""
     with _locked(records) as path:
         missing = [one for one in directories if not os.path.isdir(one)]
         if missing:

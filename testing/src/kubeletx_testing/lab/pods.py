@@ -10,7 +10,7 @@ from typing import Any, Final
 from .images import image_ref
 
 SLEEP: Final = ("sh", "-c", "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait; done")
-"""Runs until it is asked to end, and then ends at once."""
+"""A shell command that runs until the stop signal, and then ends at once."""
 
 
 def pod_manifest(

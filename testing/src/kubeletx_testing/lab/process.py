@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 class LabError(Exception):
-    """A private daemon or tool could not do its work; the message says what to look at."""
+    """A private daemon or tool failed; the message names what to check."""
 
 
 class Daemon:
@@ -26,7 +26,7 @@ class Daemon:
     def __init__(
         self, *, name: str, argv: Sequence[str], directory: Path, env: Mapping[str, str] | None = None
     ) -> None:
-        """`directory` takes ``NAME.log`` (appended to) and ``NAME.pid``; it is made when missing."""
+        """`directory`: for ``NAME.log`` (appended to) and ``NAME.pid``; made if missing."""
         self.name = name
         self.argv = tuple(argv)
         self.log_path = directory / f"{name}.log"
@@ -36,7 +36,7 @@ class Daemon:
 
     @property
     def pid(self) -> int:
-        """Process id of the running daemon; LabError when it does not run."""
+        """Process id. Raises LabError if the daemon does not run."""
         if self._process is None:
             raise LabError(f"{self.name} does not run")
         return self._process.pid
@@ -47,7 +47,7 @@ class Daemon:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start the child. LabError when its program is missing."""
+        """Start the child. Raises LabError if its program is missing."""
         if self.is_running:
             raise LabError(f"{self.name} runs already as pid {self.pid}")
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ class Daemon:
         write_pid_file(self.pid_path, self._process.pid)
 
     def wait_until(self, is_ready: Callable[[], bool], *, what: str, timeout_seconds: float = 30) -> None:
-        """Return once `is_ready()`; LabError with the end of the log when it exits or takes too long."""
+        """Wait until `is_ready()`. Raises LabError with the end of the log if the daemon exits or takes too long."""
         deadline = time.monotonic() + timeout_seconds
         while not is_ready():
             if not self.is_running:
@@ -76,7 +76,7 @@ class Daemon:
             time.sleep(0.02)
 
     def stop(self, *, grace_seconds: float = 10) -> None:
-        """Ask with SIGTERM, then SIGKILL after `grace_seconds`; succeeds when it does not run."""
+        """Send SIGTERM, then SIGKILL after `grace_seconds`; succeeds if it does not run."""
         process = self._process
         if process is None:
             return
@@ -90,14 +90,14 @@ class Daemon:
         self._reap(process)
 
     def kill(self) -> None:
-        """End it with SIGKILL, as a crash would; succeeds when it does not run."""
+        """Send SIGKILL, like a crash; succeeds if it does not run."""
         if self._process is None:
             return
         self._process.kill()
         self._reap(self._process)
 
     def pause(self) -> None:
-        """Hang it: SIGSTOP. Returns when the kernel shows it as stopped."""
+        """Pause it with SIGSTOP. Returns when the kernel shows it as stopped."""
         os.kill(self.pid, signal.SIGSTOP)
         while (state := process_state(self.pid)) not in "Tt":
             if not state or state in "ZX":
@@ -105,11 +105,14 @@ class Daemon:
             time.sleep(0.001)
 
     def resume(self) -> None:
-        """Let a paused one go on."""
+        """Continue a paused daemon."""
         os.kill(self.pid, signal.SIGCONT)
 
     def wait(self, timeout_seconds: float) -> int:
-        """Wait for its own end and return the exit status (negative: the signal). LabError when too late."""
+        """Wait until it ends by itself; returns the exit status (negative: the signal).
+
+        Raises LabError after the timeout.
+        """
         if self._process is None:
             raise LabError(f"{self.name} does not run")
         try:
@@ -160,7 +163,7 @@ def write_pid_file(path: Path, pid: int) -> None:
 
 
 def read_pid_file(path: Path) -> int | None:
-    """The pid, if that very process still lives; else None."""
+    """The pid if that same process still lives; else None."""
     try:
         pid_text, start_time = path.read_text().split()
         pid = int(pid_text)

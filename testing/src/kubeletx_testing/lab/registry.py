@@ -41,12 +41,12 @@ _HTPASSWD = "puller:$2b$04$gA/Knh61v1kXNRid1X0u..flDZuTi2GTUlZqL0NVzHGWLJAqDlwSK
 
 
 class PrivateRegistry:
-    """Context manager; holds nothing but what is pushed to it."""
+    """A registry as a context manager; it contains only what was pushed to it."""
 
     host = "127.0.0.1"
 
     def __init__(self, directory: Path, *, protected: bool = False) -> None:
-        """`directory` takes storage, configuration and log. `protected`: asks for USERNAME and PASSWORD."""
+        """`directory`: for storage, configuration and log. `protected`: requires USERNAME and PASSWORD."""
         self.directory = directory
         self.protected = protected
         self.port = 0

@@ -51,7 +51,7 @@ def find_owner(base_dir: Path) -> int | None:
 
 
 def clean(base_dir: Path) -> None:
-    """Remove everything of `base_dir`, itself included; succeeds when nothing is there."""
+    """Remove everything of `base_dir`, including itself; succeeds if nothing is there."""
     end_processes(pid for pid in list_processes(base_dir) if not _is_shim(pid))
     if base_dir.is_dir():
         for directory in _containerd_directories(base_dir):
@@ -75,12 +75,12 @@ def clean_stale(parent: Path) -> list[Path]:
 
 
 def container_ids(base_dir: Path) -> set[str]:
-    """Ids of all containers and sandboxes that the containerds below `base_dir` know of."""
+    """Ids of all containers and sandboxes of the containerds below `base_dir`."""
     return {one for directory in _containerd_directories(base_dir) for one in _container_ids(directory)}
 
 
 def leftovers(base_dir: Path, *, ids: Iterable[str] = ()) -> list[str]:
-    """One line for each thing of `base_dir` that is still there, files below it not counted.
+    """One line for each remaining object of `base_dir`, except files below it.
 
     `ids`: containers known from before its files were removed.
     """
@@ -135,7 +135,7 @@ def list_processes(base_dir: Path) -> list[int]:
 
 
 def list_emulators(libvirtd_dir: Path) -> list[int]:
-    """Machines of the `PrivateLibvirtd` with this directory; a pid that is another process by now is none."""
+    """Process ids of the machines of the `PrivateLibvirtd` with this directory; reused pids are left out."""
     found = []
     for path in (libvirtd_dir / "d0" / "qemu").glob("*.pid"):
         with contextlib.suppress(OSError, ValueError):  # it ends just now
@@ -225,7 +225,7 @@ def _shim_sockets(containerd_dir: Path) -> list[Path]:
 
 
 def _ancestors() -> set[int]:
-    """This process and those that started it: their command lines may name the base directory too."""
+    """This process and its ancestors: their command lines may name the base directory too."""
     found = {0}
     pid = os.getpid()
     while pid not in found:

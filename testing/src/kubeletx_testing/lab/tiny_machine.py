@@ -18,14 +18,14 @@ UP = "tiny guest is up"
 
 
 class Does(enum.Enum):
-    """Action of the machine by typed letter."""
+    """Actions of the machine; the value is the letter that triggers it."""
 
     POWER_OFF = "o"
     REBOOT = "r"
     PANIC = "p"
-    """Tells the panic device, as a kernel does; then it goes on."""
+    """Report a panic to the panic device, as a kernel does, and run on."""
     HANG = "w"
-    """Starts the i6300esb watchdog (which it must have) and never feeds it: it runs out two seconds later."""
+    """Start the i6300esb watchdog (which it must have) without feeding it: it fires two seconds later."""
 
 
 _CODE = bytes.fromhex(

@@ -74,7 +74,7 @@ class Store:
         try:
             if found := path.read_text().strip():
                 return found
-        except FileNotFoundError:
+        except FileNotFoundError:  # the first start of this store
             pass
         index_file.replace_file(path, f"libvirt-{uuid.uuid4()}\n".encode())
         return path.read_text().strip()
@@ -147,7 +147,7 @@ class Store:
         seen: dict[int, int] = {}
         for place, _, files in os.walk(self.directory):
             for name in (".", *files):
-                with contextlib.suppress(FileNotFoundError):
+                with contextlib.suppress(FileNotFoundError):  # a pull or removal runs at the same time
                     status = os.lstat(os.path.join(place, name))
                     seen[status.st_ino] = status.st_blocks * 512
         return sum(seen.values()), len(seen)

@@ -84,7 +84,7 @@ class DhcpSockets:
         for _ in range(_AT_ONCE):
             try:
                 frame = one.recv(_MOST_BYTES)
-            except (BlockingIOError, InterruptedError):
+            except (BlockingIOError, InterruptedError):  # all requests are answered
                 return
             except OSError as error:  # ENETDOWN: the device went down, or is gone with its pod
                 if error.errno != errno.ENETDOWN:
