@@ -14,8 +14,8 @@ import msgspec
 
 from kubeletx.api import InterfaceStats
 
-from .cgroup_usage import parse_net_dev
-from .psi import Pressures, read_pressures
+from .cgroups.psi import Pressures, read_pressures
+from .cgroups.usage import parse_net_dev
 
 _USED = (0, 1, 2, 5, 6, 7)
 """Columns of /proc/stat: user, nice, system, irq, softirq, steal."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from .cgroup_text import text_of
+from .cgroups.text import text_of
 from .info import read_system_info
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from kubeletx.api import Clock, ClusterObjects, EventSink, IdMapping
 from kubeletx.kube.types.core import Pod
-from kubeletx.node.cgroups import PodCgroupManager
+from kubeletx.node.cgroups.pods import PodCgroupManager
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.volumes.preparer import VolumePreparer
 

@@ -18,10 +18,10 @@ from kubeletx.kube.text.expansion import MAX_PATH_BYTES, TooLong, UnknownName, e
 from kubeletx.kube.types.core import Container, Pod, PodUnit, VirtualMachine, VolumeMount
 
 from . import layout
-from .held import hold_directory
+from .files.held import hold_directory
+from .files.safe_paths import make_private
 from .mounting import Mounter, ensure_shared
 from .prepared import PreparedVolume, PreparedVolumes
-from .safe_paths import make_private
 from .subpath import check_sub_path, prepare_sub_path
 
 HOSTS_TARGET: Final = "/etc/hosts"

@@ -14,7 +14,7 @@ from stat import S_ISDIR
 
 import msgspec
 
-from .held import walk
+from .files.held import walk
 
 _BLOCK = 512
 

@@ -20,7 +20,7 @@ from typing import Final
 from kubeletx.api import PodUid
 
 from . import layout
-from .safe_paths import open_beneath
+from .files.safe_paths import open_beneath
 
 MAX_FILE_BYTES: Final = 64 * 1024
 MAX_FILES: Final = 32

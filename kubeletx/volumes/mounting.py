@@ -17,8 +17,8 @@ from typing import Final, Protocol
 from kubeletx.api import KubeletxError, PermissionDenied, Unavailable
 from kubeletx.api.names import Event
 
+from .files.ownership import group_mode
 from .mountinfo import MountPoint, read_mountinfo
-from .ownership import group_mode
 
 MS_BIND: Final = 0x1000
 MS_REC: Final = 0x4000

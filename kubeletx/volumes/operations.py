@@ -17,7 +17,7 @@ from kubeletx.api.counting import LabelledDurations
 from kubeletx.kube.types.core import Pod, Volume
 
 from .cluster_objects import ObjectSet
-from .kinds import kind_of
+from .kinds.table import kind_of
 from .references import claim_of
 
 BOUNDS: tuple[float, ...] = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600)

@@ -24,12 +24,12 @@ from . import layout
 from .cluster_objects import ObjectSet
 from .container_mounts import ContainerMounts, MountRequest, build_mounts
 from .fetch import fetch_objects
-from .kinds import mount_text, set_up_volume
+from .files.safe_paths import make_private
+from .kinds.table import mount_text, set_up_volume
 from .mounting import LinuxMounter, Mounter, mount_error
 from .operations import MOUNT, UNMOUNT, OperationCounts, Operations, plugin_of
 from .pod_fields import FieldContext
 from .prepared import PreparedVolume, PreparedVolumes, SetUp, SetUpVolume
-from .safe_paths import make_private
 from .teardown import Orphan, find_orphans, remove_pod_directory, tear_down
 
 log = structlog.get_logger(__name__)

@@ -15,10 +15,10 @@ from typing import Final
 from kubeletx.api import InvalidPod, PermissionDenied
 
 from . import layout
+from .files.safe_paths import make_directories_beneath, make_private, open_beneath, remove_tree
 from .mountinfo import find_mount
 from .mounting import MS_BIND, Mounter, mount_error
 from .prepared import PreparedVolume
-from .safe_paths import make_directories_beneath, make_private, open_beneath, remove_tree
 
 EMPTY_MODE: Final = 0o755
 REASON: Final = "CreateContainerConfigError"

@@ -15,9 +15,9 @@ from kubeletx.api import PodUid, Unavailable
 from kubeletx.api.names import Event
 
 from . import layout
+from .files.safe_paths import remove_tree
 from .mountinfo import mounts_below
 from .mounting import Mounter, mount_error
-from .safe_paths import remove_tree
 
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,8 +17,8 @@ from kubeletx.pods.specs import UnitInputs, build_unit_spec, unit_environment
 from kubeletx.testing.clock import FakeClock
 from kubeletx.volumes import ObjectSet
 from kubeletx.volumes.env_file import MAX_FILES
+from kubeletx.volumes.kinds.payload import MAX_VOLUME_BYTES
 from kubeletx.volumes.layout import EMPTY_DIR, volume_dir
-from kubeletx.volumes.payload import MAX_VOLUME_BYTES
 from tests.unit.kube.pod_text import pod_from
 from tests.unit.pods.environment_model import make_node, with_container
 from tests.unit.volumes.volume_doubles import FakeCluster, make_pod, make_preparer

@@ -10,7 +10,7 @@ import pytest
 
 from kubeletx.api import InvalidPod, PodUid, names
 from kubeletx.kube.manifests.machine_form import machine_of
-from kubeletx.node.cgroup_usage import parse_net_dev
+from kubeletx.node.cgroups.usage import parse_net_dev
 from kubeletx.pods.specs.dns import parse_resolv_conf
 from kubeletx.volumes import mountinfo
 from kubeletx.volumes.mounting import LinuxMounter

@@ -27,8 +27,8 @@ from kubeletx.pods.logs.termination_messages import read_message
 from kubeletx.pods.model.node_context import NodeContext
 from kubeletx.testing.clock import FakeClock
 from kubeletx.volumes.disk_usage import measure
-from kubeletx.volumes.ownership import set_group
-from kubeletx.volumes.safe_paths import remove_tree
+from kubeletx.volumes.files.ownership import set_group
+from kubeletx.volumes.files.safe_paths import remove_tree
 
 T = TypeVar("T")
 LIMITS = RotationLimits(max_size_bytes=100, max_files=4)

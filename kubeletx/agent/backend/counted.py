@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kubeletx.node.cgroups import PodCgroupManager
+from kubeletx.node.cgroups.pods import PodCgroupManager
 from kubeletx.pods import Counters, PodManager, UnitProbes, VolumeBoard
 from kubeletx.runtimes.images.providers import CredentialProviders
 from kubeletx.runtimes.registry import RuntimeRegistry

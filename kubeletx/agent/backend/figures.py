@@ -23,8 +23,8 @@ from kubeletx.api import (
 )
 from kubeletx.kube.text import quantity
 from kubeletx.kube.types.core import Container, EphemeralContainer, Pod, PodStatus
-from kubeletx.node.cgroup_fs import CgroupTrees
-from kubeletx.node.cgroups import PodCgroupManager
+from kubeletx.node.cgroups.pods import PodCgroupManager
+from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx.node.host_usage import HostUsage
 from kubeletx.node.machine import MachineInfo, read_machine
 from kubeletx.node.totals import UsageReport

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 
 from kubeletx.api import InterfaceStats
-from kubeletx.node.cgroup_fs import CgroupTrees
-from kubeletx.node.cgroup_processes import ProcessUsage, read_processes
-from kubeletx.node.cgroup_usage import (
+from kubeletx.node.cgroups.processes import ProcessUsage, read_processes
+from kubeletx.node.cgroups.trees import CgroupTrees
+from kubeletx.node.cgroups.usage import (
     CgroupSpec,
     CgroupUsage,
     children,

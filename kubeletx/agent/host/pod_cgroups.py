@@ -9,8 +9,8 @@ import structlog
 
 from kubeletx.api import Blocking, EventSink, InvalidConfig, ObjectRef
 from kubeletx.api.names import Event
-from kubeletx.node.cgroup_fs import CgroupTrees
-from kubeletx.node.cgroups import PodCgroupManager, make_driver
+from kubeletx.node.cgroups.pods import PodCgroupManager, make_driver
+from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx.pods import NodeContext, pod_cgroup_resources
 
 from ..config.tree import AgentConfig, CgroupSettings

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from kubeletx.node.cgroup_fs import CgroupTrees
+from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx.pods import HostFacts, read_host_facts
 
 from .guard import Kubelet, find_kubelets, is_port_free

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import msgspec
 
 from kubeletx.kube.types.core import Pod
-from kubeletx.node.cgroup_fs import CgroupTrees
-from kubeletx.node.cgroups import PodCgroupManager
+from kubeletx.node.cgroups.pods import PodCgroupManager
+from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx.node.memory_events import MemoryEvents
 from kubeletx.node.readiness import Pressure
 from kubeletx.pods import EvictedNode, Evictor

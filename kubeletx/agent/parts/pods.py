@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from kubeletx.api import ClusterObjects
-from kubeletx.node.cgroups import PodCgroupManager
+from kubeletx.node.cgroups.pods import PodCgroupManager
 from kubeletx.node.status import runtime_labels
 from kubeletx.pods import (
     POD_TABLES,

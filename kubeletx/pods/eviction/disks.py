@@ -17,7 +17,7 @@ from kubeletx.kube.types.core import Pod
 from kubeletx.node.host_usage import read_fs
 from kubeletx.volumes import layout
 from kubeletx.volumes.disk_usage import DiskUse, measure
-from kubeletx.volumes.held import hold_directory
+from kubeletx.volumes.files.held import hold_directory
 
 from ..model.facts import Fact
 from ..model.node_context import NodeContext

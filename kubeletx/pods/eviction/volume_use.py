@@ -20,7 +20,7 @@ from kubeletx.api import Blocking, Clock, KubeletxError, PodUid, SourceKind
 from kubeletx.kube.types.core import Pod, Volume
 from kubeletx.node.host_usage import FsUsage, read_fs
 from kubeletx.volumes.disk_usage import DiskUse
-from kubeletx.volumes.kinds import kind_of
+from kubeletx.volumes.kinds.table import kind_of
 from kubeletx.volumes.prepared import PreparedVolumes
 from kubeletx.volumes.references import claim_of
 

@@ -18,8 +18,8 @@ from typing import Final, ParamSpec
 from kubeletx.api import KubeletxError, PodUid, Unavailable, UnitId
 from kubeletx.kube.types.core import Pod
 from kubeletx.volumes import layout
-from kubeletx.volumes.held import hold_directory
-from kubeletx.volumes.safe_paths import make_private, remove_tree
+from kubeletx.volumes.files.held import hold_directory
+from kubeletx.volumes.files.safe_paths import make_private, remove_tree
 
 from ..model.node_context import NodeContext
 

@@ -11,7 +11,7 @@ from kubeletx.api import Blocking, KubeletxError, Unavailable, UnitId
 from kubeletx.kube.types.core import Container, Pod
 from kubeletx.store.files import write_file
 from kubeletx.volumes import layout
-from kubeletx.volumes.held import hold_directory
+from kubeletx.volumes.files.held import hold_directory
 from kubeletx.volumes.preparer import VolumePreparer
 
 from ..model.node_context import NodeContext

@@ -26,8 +26,8 @@ from typing import Annotated, Final
 import msgspec
 
 from kubeletx.api import Blocking, Clock
-from kubeletx.volumes.held import HeldDirectory, hold_directory
-from kubeletx.volumes.safe_paths import make_private
+from kubeletx.volumes.files.held import HeldDirectory, hold_directory
+from kubeletx.volumes.files.safe_paths import make_private
 
 from .file_watch import FileWatcher
 from .format import LineSplitter

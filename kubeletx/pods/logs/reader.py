@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
 from kubeletx.api import Blocking, NotFound, Unavailable
-from kubeletx.volumes.held import hold_directory
+from kubeletx.volumes.files.held import hold_directory
 
 from .file_watch import FileWatcher
 from .format import parse_line

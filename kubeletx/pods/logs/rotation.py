@@ -27,7 +27,7 @@ import msgspec
 import structlog
 
 from kubeletx.api import Blocking, Clock, KubeletxError
-from kubeletx.volumes.held import HeldDirectory, hold_directory
+from kubeletx.volumes.files.held import HeldDirectory, hold_directory
 
 log = structlog.get_logger(__name__)
 

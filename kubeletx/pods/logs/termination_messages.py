@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from kubeletx.volumes.held import hold_directory
+from kubeletx.volumes.files.held import hold_directory
 
 from .format import parse_line
 

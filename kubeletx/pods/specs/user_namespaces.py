@@ -19,8 +19,8 @@ from kubeletx.api import IdMapping, PodUid, Unavailable
 from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.meta import ApiStruct
 from kubeletx.volumes import layout
-from kubeletx.volumes.held import hold_directory
-from kubeletx.volumes.safe_paths import make_private
+from kubeletx.volumes.files.held import hold_directory
+from kubeletx.volumes.files.safe_paths import make_private
 
 from ..model.spec_errors import CONFIG_POD_SANDBOX_ERROR
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from kubeletx.node.cgroup_usage import device_name
+from kubeletx.node.cgroups.usage import device_name
 
 from ..admin.routes_agent import metrics_response
 from ..backend import AboutVerbs

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from kubeletx.api import InterfaceStats
-from kubeletx.node.cgroup_usage import CgroupUsage
+from kubeletx.node.cgroups.usage import CgroupUsage
 from kubeletx.node.host_usage import FsUsage
 
 from .cadvisor_machine import machine_families

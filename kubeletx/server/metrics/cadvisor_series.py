@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from kubeletx.node.cgroup_processes import ProcessUsage
-from kubeletx.node.cgroup_usage import CgroupUsage
-from kubeletx.node.psi import PressureStall
+from kubeletx.node.cgroups.processes import ProcessUsage
+from kubeletx.node.cgroups.psi import PressureStall
+from kubeletx.node.cgroups.usage import CgroupUsage
 
 
 class Series(NamedTuple):

@@ -12,8 +12,8 @@ from typing import Protocol
 import msgspec
 
 from kubeletx.api import InterfaceStats, UnitStats
-from kubeletx.node.cgroup_processes import ProcessUsage
-from kubeletx.node.cgroup_usage import CgroupUsage
+from kubeletx.node.cgroups.processes import ProcessUsage
+from kubeletx.node.cgroups.usage import CgroupUsage
 from kubeletx.node.host_usage import FsUsage, HostUsage
 from kubeletx.node.machine import MachineInfo
 from kubeletx.volumes.disk_usage import DiskUse

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubeletx.api import InterfaceStats
+from kubeletx.node.cgroups.psi import Pressures, PressureStall, Stall
 from kubeletx.node.host_usage import FsUsage, HostUsage
-from kubeletx.node.psi import Pressures, PressureStall, Stall
 
 from .figures import Figures, PodFigures, SystemFigures, UnitFigures, VolumeFigures
 from .resource import memory_of, swap_of

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kubeletx.kube.text.quantity import to_millicores
-from kubeletx.node.cgroup_fs import CgroupTrees
+from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx_testing.lab import Lab, PrivateAgent
 from tests.integration.support.clusters import (
     API_SERVERS,

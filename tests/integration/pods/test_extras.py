@@ -12,7 +12,7 @@ from kubeletx_containerd.plugin import make_runtime
 
 from kubeletx.api import ImageSpec, ImageStatus, Mount, RuntimeName, SupportsExec, SupportsImages, names
 from kubeletx.kube.types.core import Container, Pod, VirtualMachine
-from kubeletx.node.cgroup_fs import CgroupTrees
+from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx.pods import NodeContext
 from kubeletx.pods.specs import UnitExtras, UnitInputs, compose_unit, gather_extras
 from kubeletx.runtimes.host.clock import SystemClock

@@ -12,8 +12,8 @@ import pytest
 from kubeletx.api import Resources
 from kubeletx.kube.types.core import Container, Pod, PodSpec, ResourceRequirements
 from kubeletx.kube.types.meta import ObjectMeta
-from kubeletx.node.cgroup_fs import CgroupTrees
-from kubeletx.node.cgroups import PodCgroupManager
+from kubeletx.node.cgroups.pods import PodCgroupManager
+from kubeletx.node.cgroups.trees import CgroupTrees
 
 LIMITS = Resources(
     cpu_shares=512, cpu_period_us=100_000, cpu_quota_us=50_000, memory_limit_bytes=64 << 20, pids_limit=50

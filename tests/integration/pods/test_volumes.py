@@ -25,9 +25,9 @@ from kubeletx.volumes import (
     ensure_shared,
 )
 from kubeletx.volumes.disk_usage import measure
+from kubeletx.volumes.files.safe_paths import remove_tree
 from kubeletx.volumes.mountinfo import find_mount, mounts_below, read_mountinfo
 from kubeletx.volumes.mounting import MS_BIND, MS_PRIVATE, MS_REC, mount_tmpfs
-from kubeletx.volumes.safe_paths import remove_tree
 
 UID = PodUid("u1")
 MEMORY = {"name": "m", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}

@@ -28,7 +28,7 @@ from kubeletx.agent.plugins import LoadedPlugin, Plugins
 from kubeletx.agent.plugins.registrations import Registrations
 from kubeletx.api import Endpoint, Host
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
-from kubeletx.node.cgroup_fs import CgroupTrees
+from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx.runtimes.endpoints.kinds import KindTable, RuntimeKind
 from kubeletx.server.backend import AdminBackend
 from kubeletx.testing import FakeClock, FakeRuntime

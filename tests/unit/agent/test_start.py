@@ -12,7 +12,7 @@ import structlog
 from kubeletx.agent.host.readings import HostReadings
 from kubeletx.agent.main import run_agent
 from kubeletx.api import InvalidConfig, KubeletxError, Unavailable
-from kubeletx.node.cgroup_fs import CgroupTrees
+from kubeletx.node.cgroups.trees import CgroupTrees
 from tests.unit.agent.agent_model import AgentModel, a_pod
 
 

@@ -10,7 +10,7 @@ from kubeletx.kube.types.core import EnvVar as PodVariable
 from kubeletx.runtimes.images.credentials import HelperAnswer, entries_of, parse_config
 from kubeletx.runtimes.images.provider_config import EnvironmentVariable
 from kubeletx.runtimes.images.provider_program import Login, Question
-from kubeletx.volumes.atomic_writer import FileContent
+from kubeletx.volumes.files.atomic_writer import FileContent
 
 SECRET = "hunter2"
 CONFIG = b'{"auths": {"registry.example": {"username": "u", "password": "hunter2", "auth": ""}}}'

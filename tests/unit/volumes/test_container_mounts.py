@@ -190,7 +190,7 @@ async def test_a_directory_is_no_block_volume(tmp_path):
 
 
 async def test_a_block_volume_becomes_a_device(tmp_path, monkeypatch):
-    from kubeletx.volumes import host_path
+    from kubeletx.volumes.kinds import host_path
 
     monkeypatch.setitem(host_path._CHECKS, "BlockDevice", ("a block device", stat.S_ISCHR))
     found = await mounts_of(

@@ -22,7 +22,7 @@ from kubeletx.api.counting import Durations
 from kubeletx.apiserver.certificates.rotation import CertificateRotation
 from kubeletx.kube.client.counts import RequestCounts
 from kubeletx.kube.types.core import Container, ResourceRequirements, Volume
-from kubeletx.node.cgroup_fs import CgroupTrees
+from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx.server.metrics.agent import render
 from kubeletx.server.metrics.cadvisor import cadvisor_metrics
 from kubeletx.server.metrics.resource import resource_metrics
@@ -131,7 +131,7 @@ def trees(agent: AgentModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (root / "cgroup.controllers").write_text("cpu io memory pids\n")
     (root / "cgroup.subtree_control").write_text("cpu io memory pids\n")
     agent.host = HostReadings(trees=CgroupTrees(root))
-    monkeypatch.setattr("kubeletx.node.cgroup_fs._enable_controllers", lambda _directory: None)
+    monkeypatch.setattr("kubeletx.node.cgroups.trees._enable_controllers", lambda _directory: None)
     return root
 
 

@@ -9,7 +9,7 @@ import pytest
 from kubeletx.agent.host.readings import HostReadings
 from kubeletx.api import SupportsStats
 from kubeletx.kube.types.node import Node
-from kubeletx.node.cgroup_fs import CgroupTrees
+from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx.node.readiness import Pressure
 from kubeletx.server.metrics.agent import render
 from tests.unit.agent.agent_model import AgentModel, a_pod

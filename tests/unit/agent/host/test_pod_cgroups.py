@@ -14,8 +14,8 @@ from kubeletx.agent.config.tree import AgentConfig, CgroupSettings
 from kubeletx.agent.host.pod_cgroups import check_cgroup_version, make_pod_cgroups, may_make_cgroups
 from kubeletx.api import InvalidConfig, ObjectRef, Resources
 from kubeletx.kube.types.core import Container, ResourceRequirements
-from kubeletx.node.cgroup_fs import CgroupTrees
-from kubeletx.node.cgroups import PodCgroupManager
+from kubeletx.node.cgroups.pods import PodCgroupManager
+from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx.pods.model.node_context import NodeContext
 from kubeletx.testing import FakeEventSink
 from tests.unit.agent.agent_model import AgentModel, a_pod

@@ -19,7 +19,7 @@ from kubeletx.pods.logs.rotation import (
     rotated_name,
 )
 from kubeletx.testing.clock import FakeClock
-from kubeletx.volumes.held import hold_directory
+from kubeletx.volumes.files.held import hold_directory
 from tests.unit.pods.environment_model import inline
 
 LIMITS = RotationLimits(max_size_bytes=100, max_files=4)

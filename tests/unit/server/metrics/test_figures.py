@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from kubeletx.api import InterfaceStats, PodUid, UnitId, UnitStats
-from kubeletx.node.cgroup_processes import ProcessUsage
-from kubeletx.node.cgroup_usage import BlockDeviceUsage, CgroupSpec, CgroupUsage
+from kubeletx.node.cgroups.processes import ProcessUsage
+from kubeletx.node.cgroups.psi import Pressures, PressureStall, Stall
+from kubeletx.node.cgroups.usage import BlockDeviceUsage, CgroupSpec, CgroupUsage
 from kubeletx.node.host_usage import FsUsage, HostUsage
 from kubeletx.node.machine import MachineInfo
-from kubeletx.node.psi import Pressures, PressureStall, Stall
 from kubeletx.server.metrics.cadvisor import cadvisor_metrics
 from kubeletx.server.metrics.figures import (
     Figures,

@@ -16,12 +16,13 @@ from kubeletx.api import ClusterVolume, SourceKind, Unavailable
 from kubeletx.api.names import Event
 from kubeletx.kube.types.core import HostPathVolumeSource, NFSVolumeSource, Volume
 
-from . import host_path, layout, nfs
-from .cluster_objects import read
+from .. import layout
+from ..cluster_objects import read
+from ..files.ownership import set_group
+from ..prepared import PreparedVolume, SetUp, VolumeError
+from ..references import claim_of
+from . import host_path, nfs
 from .empty_dir import make_volume_dir
-from .ownership import set_group
-from .prepared import PreparedVolume, SetUp, VolumeError
-from .references import claim_of
 
 
 def set_up(request: SetUp) -> PreparedVolume:

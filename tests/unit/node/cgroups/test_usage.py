@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.node import cgroup_processes
-from kubeletx.node.cgroup_fs import CgroupTrees
-from kubeletx.node.cgroup_processes import MAX_LINKS, read_processes
-from kubeletx.node.cgroup_text import text_of
-from kubeletx.node.cgroup_usage import (
+from kubeletx.node.cgroups import processes
+from kubeletx.node.cgroups.processes import MAX_LINKS, read_processes
+from kubeletx.node.cgroups.psi import Pressures, PressureStall, Stall
+from kubeletx.node.cgroups.text import text_of
+from kubeletx.node.cgroups.trees import CgroupTrees
+from kubeletx.node.cgroups.usage import (
     BlockDeviceUsage,
     CgroupSpec,
     CgroupUsage,
@@ -23,7 +24,6 @@ from kubeletx.node.cgroup_usage import (
 )
 from kubeletx.node.host_usage import read_host
 from kubeletx.node.machine import read_machine
-from kubeletx.node.psi import Pressures, PressureStall, Stall
 
 NET_DEV = """Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
@@ -250,8 +250,8 @@ def test_sockets_among_too_many_files_are_not_looked_for(
 ) -> None:
     write(tmp_path / "cgroup/memory", cgroup__procs="")
     write(tmp_path / "cgroup/memory/unit", cgroup__procs="77\n")
-    monkeypatch.setattr(cgroup_processes, "_count", lambda _directory: MAX_LINKS + 1)
-    monkeypatch.setattr(cgroup_processes, "_sockets", lambda _directory: 1 / 0)
+    monkeypatch.setattr(processes, "_count", lambda _directory: MAX_LINKS + 1)
+    monkeypatch.setattr(processes, "_sockets", lambda _directory: 1 / 0)
     found = read_processes(CgroupTrees(tmp_path / "cgroup"), "unit", proc=tmp_path)
     assert (found.file_descriptors, found.sockets) == (MAX_LINKS + 1, None)
 

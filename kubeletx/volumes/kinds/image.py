@@ -6,7 +6,7 @@ image refuses the container. `pods.images` checks that the pod may use it.
 
 from __future__ import annotations
 
-from .prepared import PreparedVolume, SetUp, VolumeError
+from ..prepared import PreparedVolume, SetUp, VolumeError
 
 
 def set_up(request: SetUp) -> PreparedVolume:

@@ -11,8 +11,7 @@ from kubeletx.api import Internal, Resources
 from kubeletx.kube.types.core import Container, Pod, PodSpec, ResourceRequirements
 from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.node.capacity import NodeResources
-from kubeletx.node.cgroup_fs import CgroupTrees, cpu_weight, v1_files, v2_files
-from kubeletx.node.cgroups import (
+from kubeletx.node.cgroups.pods import (
     PodCgroupManager,
     SystemdSlices,
     make_driver,
@@ -20,6 +19,7 @@ from kubeletx.node.cgroups import (
     slice_path,
     slice_properties,
 )
+from kubeletx.node.cgroups.trees import CgroupTrees, cpu_weight, v1_files, v2_files
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """Kernel counters of one cgroup: throttling, memory by kind, disk traffic, and the network of its processes.
 
 Runtimes report processor time and memory; these files hold the other figures of dashboards, in both layouts of
-`cgroup_fs`. Figures the kernel does not count are None. Every read blocks for about ten microseconds; call it
+`trees`. Figures the kernel does not count are None. Every read blocks for about ten microseconds; call it
 in a thread.
 """
 
@@ -14,9 +14,9 @@ import msgspec
 
 from kubeletx.api import InterfaceStats
 
-from .cgroup_fs import CgroupTrees, cpu_shares
-from .cgroup_text import limit_of, number_of, scaled, table_of, text_of
 from .psi import Pressures, read_pressures
+from .text import limit_of, number_of, scaled, table_of, text_of
+from .trees import CgroupTrees, cpu_shares
 
 BLOCK_DEVICES = Path("/sys/dev/block")
 

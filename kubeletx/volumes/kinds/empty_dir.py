@@ -14,12 +14,12 @@ from kubeletx.kube.requests import enforceable_limits
 from kubeletx.kube.text.quantity import to_bytes
 from kubeletx.kube.types.core import EmptyDirVolumeSource, Pod
 
-from . import layout
-from .mountinfo import find_mount
-from .mounting import mount_tmpfs
-from .ownership import group_mode
-from .prepared import PreparedVolume, SetUp, VolumeError
-from .safe_paths import make_private
+from .. import layout
+from ..files.ownership import group_mode
+from ..files.safe_paths import make_private
+from ..mountinfo import find_mount
+from ..mounting import mount_tmpfs
+from ..prepared import PreparedVolume, SetUp, VolumeError
 
 MODE: Final = 0o777
 HUGE_PAGES: Final = "HugePages"

@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeletx.volumes import safe_paths
-from kubeletx.volumes.safe_paths import make_directories_beneath, make_private, open_beneath, remove_tree
+from kubeletx.volumes.files import safe_paths
+from kubeletx.volumes.files.safe_paths import (
+    make_directories_beneath,
+    make_private,
+    open_beneath,
+    remove_tree,
+)
 
 
 @pytest.fixture

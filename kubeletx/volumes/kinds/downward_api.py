@@ -5,9 +5,9 @@ They are on disk: their content is in the manifest too.
 
 from __future__ import annotations
 
-from . import layout
+from .. import layout
+from ..prepared import PreparedVolume, SetUp
 from .payload import downward_files, write_volume
-from .prepared import PreparedVolume, SetUp
 
 
 def set_up(request: SetUp) -> PreparedVolume:

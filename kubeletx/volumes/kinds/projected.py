@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from kubeletx.kube.types.core import VolumeProjection
 
-from . import layout
+from .. import layout
+from ..prepared import PreparedVolume, SetUp, VolumeError
 from .payload import (
     Files,
     check_size,
@@ -20,7 +21,6 @@ from .payload import (
     token_file,
     write_volume,
 )
-from .prepared import PreparedVolume, SetUp, VolumeError
 
 
 def set_up(request: SetUp) -> PreparedVolume:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeletx.volumes.atomic_writer import DATA, FileContent, check_path, write_files
+from kubeletx.volumes.files.atomic_writer import DATA, FileContent, check_path, write_files
 
 NAMES = st.sampled_from(["a", "b", "dir/a", "dir/b", "dir/sub/c", "other/x"])
 FILES = st.dictionaries(

@@ -20,14 +20,14 @@ from kubeletx.kube.types.core import (
     ServiceAccountTokenProjection,
 )
 
-from . import layout
-from .atomic_writer import DEFAULT_MODE, FileContent, check_path, write_files
-from .cluster_objects import ObjectSet, Unread, read
+from .. import layout
+from ..cluster_objects import ObjectSet, Unread, read
+from ..files.atomic_writer import DEFAULT_MODE, FileContent, check_path, write_files
+from ..mountinfo import find_mount
+from ..mounting import mount_tmpfs
+from ..pod_fields import all_containers, containers_by_name, field_text, resource_text
+from ..prepared import PreparedVolume, SetUp, VolumeError
 from .empty_dir import make_volume_dir, memory_size
-from .mountinfo import find_mount
-from .mounting import mount_tmpfs
-from .pod_fields import all_containers, containers_by_name, field_text, resource_text
-from .prepared import PreparedVolume, SetUp, VolumeError
 
 Files = dict[str, FileContent]
 

@@ -11,7 +11,7 @@ from kubeletx.api import SourceKind, Unavailable
 from kubeletx.api.names import Event
 from kubeletx.kube.types.core import HostPathVolumeSource
 
-from .prepared import PreparedVolume, SetUp, VolumeError
+from ..prepared import PreparedVolume, SetUp, VolumeError
 
 DIRECTORY_MODE: Final = 0o755
 FILE_MODE: Final = 0o644

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from .cgroup_text import text_of
+from .text import text_of
 
 RESOURCES = ("cpu", "memory", "io")
 

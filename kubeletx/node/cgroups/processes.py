@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from .cgroup_fs import CgroupTrees
-from .cgroup_text import limit_of, number_of, text_of
+from .text import limit_of, number_of, text_of
+from .trees import CgroupTrees
 
 MAX_LINKS = 10_000
 

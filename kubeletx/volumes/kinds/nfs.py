@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from . import layout
+from .. import layout
+from ..mountinfo import find_mount
+from ..prepared import PreparedVolume, SetUp, VolumeError
 from .empty_dir import make_volume_dir
-from .mountinfo import find_mount
-from .prepared import PreparedVolume, SetUp, VolumeError
 
 MODE = 0o750
 

@@ -28,8 +28,8 @@ from kubeletx.api.counting import LabelledDurations
 from kubeletx.kube.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, qos_class
 from kubeletx.kube.types.core import Pod
 
-from .capacity import NodeResources
-from .cgroup_fs import CgroupTrees, cpu_weight
+from ..capacity import NodeResources
+from .trees import CgroupTrees, cpu_weight
 
 log = structlog.get_logger(__name__)
 

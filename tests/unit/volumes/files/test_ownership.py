@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletx.volumes.ownership import set_group
+from kubeletx.volumes.files.ownership import set_group
 
 
 def mode(path: Path) -> int:

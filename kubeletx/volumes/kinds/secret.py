@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from . import layout
+from .. import layout
+from ..prepared import PreparedVolume, SetUp
 from .payload import find_secret, object_files, write_volume
-from .prepared import PreparedVolume, SetUp
 
 
 def set_up(request: SetUp) -> PreparedVolume:

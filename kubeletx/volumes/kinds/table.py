@@ -9,22 +9,12 @@ from kubeletx.api import KubeletxError
 from kubeletx.kube.types.core import Volume, VolumeSource
 from kubeletx.kube.types.meta import json_name
 
-from . import (
-    config_map,
-    downward_api,
-    empty_dir,
-    host_path,
-    image,
-    layout,
-    nfs,
-    persistent,
-    projected,
-    secret,
-)
-from .atomic_writer import DATA
-from .cluster_objects import Unread
-from .mounting import mount_error
-from .prepared import PreparedVolume, SetUp, SetUpVolume, VolumeError
+from .. import layout
+from ..cluster_objects import Unread
+from ..files.atomic_writer import DATA
+from ..mounting import mount_error
+from ..prepared import PreparedVolume, SetUp, SetUpVolume, VolumeError
+from . import config_map, downward_api, empty_dir, host_path, image, nfs, persistent, projected, secret
 
 KINDS: Final[Mapping[str, SetUpVolume]] = {
     "empty_dir": empty_dir.set_up,
