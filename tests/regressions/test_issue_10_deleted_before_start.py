@@ -19,6 +19,7 @@ from kubeletx.kube.types.core import Container, ContainerState, ContainerStateTe
 from kubeletx.pods.model.facts import Deletion, DesiredPod
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiServerDouble
+from kubeletx_testing.waiting import until
 from tests.unit.apiserver.api_connections import connections
 from tests.unit.pods.manager_model import Node, a_pod
 from tests.unit.pods.status_model import container, exited, facts, pod, status_of, unit
@@ -151,8 +152,7 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiServerDouble]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await client.close()
-        while connections(double):
-            await asyncio.sleep(0.01)
+        await until(lambda: not connections(double))
 
 
 async def test_a_deleted_pod_that_this_node_never_started_is_failed_and_then_let_go(
@@ -169,8 +169,11 @@ async def test_a_deleted_pod_that_this_node_never_started_is_failed_and_then_let
         found: dict[str, Any] = api.admin.get("pods", "a", namespace="default")
         return found
 
-    while seen()["status"]["phase"] != "Failed" or seen()["metadata"]["deletionGracePeriodSeconds"]:
-        await asyncio.sleep(0.01)
+    def is_let_go() -> bool:
+        pod = seen()
+        return pod["status"]["phase"] == "Failed" and not pod["metadata"]["deletionGracePeriodSeconds"]
+
+    await until(is_let_go)
     status, metadata = seen()["status"], seen()["metadata"]
     assert status["observedGeneration"] == metadata["generation"] == 2
     ended = status["containerStatuses"][0]["state"]["terminated"]

@@ -30,6 +30,7 @@ from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock, FakeEventSink
 from kubeletx_testing.apiserver import ApiServerDouble
 from kubeletx_testing.apiserver.client import STRATEGIC
+from kubeletx_testing.waiting import until
 from tests.unit.apiserver.api_connections import connections
 
 NAME = "contested"
@@ -134,12 +135,6 @@ class Contest:
                     write()
                     count += 1
         return count
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not holds():
-            await asyncio.sleep(0.005)
 
 
 @pytest.fixture

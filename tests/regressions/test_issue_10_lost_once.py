@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from kubeletx.kube.types.node import Node
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing.names_sink import NamesSink
 from kubeletx_testing.apiserver import ApiServerDouble, Rule
+from kubeletx_testing.waiting import let_others_work, until
 from tests.unit.apiserver.api_connections import connections
 
 NAME = "n"
@@ -89,15 +89,10 @@ async def test_an_outage_is_one_line_for_all_clients_and_a_broken_watch_is_none(
                 with contextlib.suppress(KubeletxError):
                     await of.get(NODES.path(name=NAME), Node)
                 asked += 1
-                await asyncio.sleep(0.01)
+                await let_others_work()
 
         tasks = [asyncio.create_task(one.run()) for one in reflectors]
         tasks.append(asyncio.create_task(ask(client)))
-
-        async def until(holds: Callable[[], object]) -> None:
-            async with asyncio.timeout(60):
-                while not holds():
-                    await asyncio.sleep(0.01)
 
         async def more(count: int = 20) -> None:
             goal = asked + count

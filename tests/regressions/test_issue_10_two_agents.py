@@ -29,6 +29,7 @@ from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.server.views import PartHealth
 from kubeletx.testing import FakeClock, FakeEventSink
 from kubeletx_testing.apiserver import ApiServerDouble
+from kubeletx_testing.waiting import until
 from tests.unit.apiserver.api_connections import connections
 
 NAME = "twin"
@@ -210,8 +211,7 @@ async def twins(tmp_path: Path) -> AsyncIterator[Twins]:
                 await made.stop(lease)
             for client in made.clients:
                 await client.close()
-            while connections(api):
-                await asyncio.sleep(0.01)
+            await until(lambda: not connections(api))
 
 
 async def test_a_second_agent_of_the_name_reports_nothing_and_says_so(twins: Twins) -> None:
@@ -271,8 +271,8 @@ async def test_a_restarted_agent_and_a_rebooted_machine_go_on_at_once_with_their
     await twins.pass_time(5)
     again = twins.agent(replace(OLD, boot=boot, pid=3))
     async with asyncio.timeout(60):
-        while not again.reporting.is_allowed:
-            await asyncio.sleep(0.01)  # no time passes for the agents
+        # no time passes for the agents
+        await until(lambda: again.reporting.is_allowed)
     await twins.until(lambda: boot in twins.lease()["metadata"]["annotations"][AGENT_IDENTITY])
     now = identity_in(Lease(metadata=ObjectMeta(annotations=twins.lease()["metadata"]["annotations"])))
     assert now is not None

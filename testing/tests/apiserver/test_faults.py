@@ -14,6 +14,7 @@ import pytest
 
 from kubeletx.testing.https_session import https_session
 from kubeletx_testing.apiserver import ApiServerDouble, StatusError
+from kubeletx_testing.waiting import until
 
 GUARD_SECONDS = 60
 
@@ -103,8 +104,7 @@ def test_a_dropped_request_gets_no_answer(api: ApiServerDouble) -> None:
 async def test_a_frozen_server_answers_after_the_thaw(api: ApiServerDouble) -> None:
     api.faults.freeze()
     asked = asyncio.create_task(asyncio.to_thread(api.admin.list, "nodes"))
-    while not api.requests.all(path="/nodes"):
-        await asyncio.sleep(0.01)
+    await until(lambda: api.requests.all(path="/nodes"))
     assert not asked.done()
     api.faults.thaw()
     assert (await asked)["items"] == []
@@ -123,8 +123,7 @@ async def test_a_frozen_server_can_be_stopped(api: ApiServerDouble) -> None:
     async with watching(api):
         api.faults.freeze()
         asked = asyncio.create_task(asyncio.to_thread(api.admin.list, "nodes"))
-        while not api.requests.all(path="/nodes"):
-            await asyncio.sleep(0.01)
+        await until(lambda: api.requests.all(path="/nodes"))
         await asyncio.to_thread(api.stop)
         with pytest.raises((OSError, http.client.HTTPException)):
             await asked

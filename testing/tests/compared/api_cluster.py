@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from kubeletx_testing.apiserver import ApiClient, StatusError
 from kubeletx_testing.apiserver.client import Of
+from kubeletx_testing.waiting import block_until
 
 GUARD_SECONDS = 60.0
 Event = dict[str, Any]
@@ -106,13 +106,14 @@ def version_now(client: ApiClient, plural: str, namespace: str = "") -> str:
 
 def wait_until_allowed(node: NodeUnderTest, plural: str, name: str, namespace: str) -> None:
     """Wait until the node may read an object: a real authorizer learns of a new pod a moment later."""
-    deadline = time.monotonic() + GUARD_SECONDS
-    while True:
+
+    def is_allowed() -> bool:
         try:
             node.client.get(plural, name, namespace)
         except StatusError as err:
-            if err.code != 403 or time.monotonic() > deadline:
+            if err.code != 403:
                 raise
-            time.sleep(0.05)
-        else:
-            return
+            return False
+        return True
+
+    block_until(is_allowed)

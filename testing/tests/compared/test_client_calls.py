@@ -16,6 +16,7 @@ from kubeletx.kube.types.node import Node
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing.names_sink import NamesSink
 from kubeletx_testing.apiserver import ApiClient
+from kubeletx_testing.waiting import until
 from testing.tests.compared.api_cluster import GUARD_SECONDS, NodeUnderTest, pod
 
 
@@ -72,11 +73,9 @@ async def test_a_reflector_follows_what_its_label_selector_takes(
             await reflector.synced.wait()
             assert sink.names == {"one"}
             admin.patch("pods", "two", {"metadata": {"labels": {"app": "web"}}}, namespace)
-            while sink.names != {"one", "two"}:
-                await asyncio.sleep(0.01)
+            await until(lambda: sink.names == {"one", "two"})
             admin.patch("pods", "one", {"metadata": {"labels": {"app": "db"}}}, namespace)
-            while sink.names != {"two"}:
-                await asyncio.sleep(0.01)
+            await until(lambda: sink.names == {"two"})
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +19,7 @@ from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiClient, StatusError
 from kubeletx_testing.apiserver.client import JSON_PATCH, STRATEGIC
 from kubeletx_testing.apiserver.resources import Resource
+from kubeletx_testing.waiting import block_until
 from testing.tests.compared.api_cluster import GUARD_SECONDS, Watch, refusal
 
 _numbers = itertools.count(1)
@@ -71,10 +71,7 @@ class Custom:
         self.of = Resource(plural=plural, kind=self.kind, group="test.example.com")
         self.client_of = ClientResource("test.example.com", "v1", plural)
         self.admin, self.namespace = admin, namespace
-        deadline = time.monotonic() + GUARD_SECONDS
-        while not self._is_served():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        block_until(self._is_served)
 
     def _is_served(self) -> bool:
         found = self.admin.get("customresourcedefinitions", self.name)
@@ -280,10 +277,7 @@ def test_a_table_has_the_columns_of_the_definition(admin: ApiClient, namespace: 
 def test_objects_go_with_their_definition(boxes: Custom) -> None:
     boxes.create("one")
     boxes.admin.delete("customresourcedefinitions", boxes.name)
-    deadline = time.monotonic() + GUARD_SECONDS
-    while boxes.admin.send("GET", boxes.of.path("one", boxes.namespace)).code != 404:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    block_until(lambda: boxes.admin.send("GET", boxes.of.path("one", boxes.namespace)).code == 404)
 
 
 def test_a_finalizer_of_an_object_holds_its_definition(boxes: Custom) -> None:
@@ -291,18 +285,13 @@ def test_a_finalizer_of_an_object_holds_its_definition(boxes: Custom) -> None:
     made["metadata"]["finalizers"] = ["example.com/hold"]
     boxes.admin.create(boxes.of, made, boxes.namespace)
     boxes.admin.delete("customresourcedefinitions", boxes.name)
-    deadline = time.monotonic() + GUARD_SECONDS
-    while "deletionTimestamp" not in boxes.admin.get(boxes.of, "one", boxes.namespace)["metadata"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    block_until(lambda: "deletionTimestamp" in boxes.admin.get(boxes.of, "one", boxes.namespace)["metadata"])
     with pytest.raises(StatusError) as error:
         boxes.create("two")
     assert error.value.code == 403
     boxes.admin.patch(boxes.of, "one", {"metadata": {"finalizers": None}}, boxes.namespace)
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{boxes.name}"
-    while boxes.admin.send("GET", path).code != 404:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    block_until(lambda: boxes.admin.send("GET", path).code == 404)
 
 
 # --- the product's client ---

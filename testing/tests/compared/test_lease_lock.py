@@ -11,6 +11,7 @@ from kubeletx.kube.client import KubeClient
 from kubeletx.kube.client.lease_lock import LeaseLock, LockLost, LockTimes
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiClient
+from kubeletx_testing.waiting import let_others_work
 from testing.tests.compared.api_cluster import GUARD_SECONDS
 
 QUICK = LockTimes(duration_seconds=20, renew_seconds=15.0, retry_seconds=0.05)
@@ -57,7 +58,7 @@ async def test_five_candidates_work_one_after_the_other(client: KubeClient, name
         nonlocal inside, most, turns
         inside += 1
         most, turns = max(most, inside), turns + 1
-        await asyncio.sleep(0.02)
+        await let_others_work()
         inside -= 1
 
     async def compete() -> None:

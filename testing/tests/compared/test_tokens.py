@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kubeletx_testing.apiserver import ApiClient, Grant, StatusError
-from testing.tests.compared.api_cluster import GUARD_SECONDS, NodeUnderTest, pod, refusal, wait_until_allowed
+from kubeletx_testing.waiting import block_until
+from testing.tests.compared.api_cluster import NodeUnderTest, pod, refusal, wait_until_allowed
 
 
 def token_path(namespace: str, account: str = "default") -> str:
@@ -105,10 +105,7 @@ def gets_token(node: NodeUnderTest, namespace: str, reference: dict[str, Any], a
 
 def wait_until(is_so: Callable[[], bool]) -> None:
     """A real authorizer hears of a right a moment later."""
-    deadline = time.monotonic() + GUARD_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    block_until(is_so)
 
 
 def test_a_token_lives_ten_minutes_at_least(admin: ApiClient, namespace: str) -> None:

@@ -32,6 +32,7 @@ from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx.runtimes.endpoints.kinds import KindTable, RuntimeKind
 from kubeletx.server.backend import AdminBackend
 from kubeletx.testing import FakeClock, FakeRuntime
+from kubeletx_testing.waiting import let_others_work
 
 T = TypeVar("T")
 
@@ -134,7 +135,7 @@ class AgentModel:
             end = self.clock.monotonic() + seconds
             while not condition():
                 assert self.clock.monotonic() < end, "it did not happen in time"
-                await asyncio.sleep(0.002)
+                await let_others_work()
                 await self.clock.run_for(0.05)
 
     async def done(self, work: Awaitable[T]) -> T:

@@ -16,6 +16,7 @@ from kubeletx.kube.types.core import ObjectMeta
 from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.meta import ObjectReference
 from kubeletx.testing import FakeClock
+from kubeletx_testing.waiting import until
 
 
 class Server:
@@ -61,8 +62,7 @@ async def report(server: Server, *events: Event) -> EventReporter:
     task = asyncio.create_task(reporter.run())
     async with asyncio.timeout(60):
         await server.clock.settle()
-        while not reporter.is_idle:
-            await asyncio.sleep(0.001)
+        await until(lambda: reporter.is_idle)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     return reporter

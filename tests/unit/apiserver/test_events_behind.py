@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock
 from kubeletx_testing.apiserver import ApiServerDouble
 from kubeletx_testing.apiserver.faults import Rule
+from kubeletx_testing.waiting import until
 from tests.unit.apiserver.api_connections import connections
 
 GUARD_SECONDS = 60
@@ -90,12 +91,6 @@ async def node(api: ApiServerDouble) -> AsyncIterator[Node]:
         await one.stop()
         await one.client.close()
         await until(lambda: not connections(api))  # TLS says good-bye first
-
-
-async def until(is_so: Callable[[], Any]) -> None:
-    """Wait until it is so; the fixture's guard ends a test that hangs."""
-    while not is_so():
-        await asyncio.sleep(0.01)
 
 
 async def test_an_event_waits_for_a_quiet_second(node: Node) -> None:

@@ -13,6 +13,7 @@ from kubeletx.cri import CriClient, CriStatusError, methods
 from kubeletx.cri.errors import status_of
 from kubeletx.cri.stubs import runtime_v1_pb2 as pb
 from kubeletx.testing.cri_server import FakeCriServer
+from kubeletx_testing.waiting import let_others_work
 
 PATIENCE_SECONDS = 10
 
@@ -106,7 +107,7 @@ async def test_a_server_that_comes_back_is_found_again(server: FakeCriServer, cl
                 await client.call(methods.VERSION, pb.VersionRequest())
                 break
             except Unavailable:
-                await asyncio.sleep(0.02)
+                await let_others_work()
 
 
 async def test_bytes_pass_through_unread(server: FakeCriServer, client: CriClient) -> None:

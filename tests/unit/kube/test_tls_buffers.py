@@ -15,6 +15,7 @@ from kubeletx.kube.client.resources import CONFIG_MAPS
 from kubeletx.kube.tls_buffers import READ_BYTES, begin_small, shrink
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiServerDouble, CertificateAuthority
+from kubeletx_testing.waiting import until
 
 GUARD_SECONDS = 60
 PATH = CONFIG_MAPS.path("default")
@@ -51,15 +52,14 @@ async def test_who_opens_a_connection_and_says_nothing_takes_little_once_a_progr
     port = server.sockets[0].getsockname()[1]
     async with asyncio.timeout(GUARD_SECONDS):
         _, silent = await asyncio.open_connection("127.0.0.1", port)
-        while not (theirs := [one for one in gc.get_objects() if is_waiting(one)]):
-            await asyncio.sleep(0.01)
+        await until(lambda: any(map(is_waiting, gc.get_objects())))
+        theirs = list(filter(is_waiting, gc.get_objects()))
         assert [len(one._ssl_buffer) for one in theirs] == [READ_BYTES]  # type: ignore[attr-defined]
         silent.close()
         await silent.wait_closed()
         server.close()
         await server.wait_closed()
-        while [one for one in gc.get_objects() if is_waiting(one)]:
-            await asyncio.sleep(0.01)
+        await until(lambda: not any(map(is_waiting, gc.get_objects())))
 
 
 def is_waiting(one: object) -> bool:

@@ -43,6 +43,7 @@ from kubeletx.store import Store
 from kubeletx.testing import FakeClock, FakeEventSink, FakeRuntime
 from kubeletx.volumes import VolumePreparer
 from kubeletx.volumes.mountinfo import MountPoint
+from kubeletx_testing.waiting import let_others_work
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 60  # real time: for a test that hangs, not for one on a slow machine
@@ -241,7 +242,7 @@ class Node:
                 assert self.clock.monotonic() < end, "it did not happen in time"
                 await self.clock.run_for(0.001)
                 if self._threads_work:
-                    await asyncio.sleep(0.001)
+                    await let_others_work()
                 else:
                     await self.clock.run_for(max(0.05, (self.clock.next_wake_seconds or 0.0) - 0.05))
 

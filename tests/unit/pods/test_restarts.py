@@ -18,6 +18,7 @@ from kubeletx.kube.types.core import Pod
 from kubeletx.pods import worker
 from kubeletx.pods.manager import SOURCE_SECONDS
 from kubeletx.pods.model.frame import at_ns
+from kubeletx_testing.waiting import let_others_work, until
 from tests.unit.pods.manager_model import Node, a_pod
 
 UID = PodUid("uid-web")
@@ -40,7 +41,7 @@ def check(node: Node) -> None:
 
 async def tick(node: Node) -> None:
     """A very short while, for threads too."""
-    await asyncio.sleep(0.001)
+    await let_others_work()
     await node.clock.run_for(0.01)
     check(node)
 
@@ -132,7 +133,7 @@ async def play_events(root: Path, seed: int, loss: float, doubles: float) -> Non
             backend.exit_unit(backend.find_unit(name, pod="web"), 0)
         backend.exit_unit(backend.find_unit("c0", pod="two"), 1)
         for _ in range(40):  # the slow list comes after 300 s at the latest
-            await asyncio.sleep(0.001)
+            await let_others_work()
             await node.clock.run_for(10)
         await node.until(lambda: node.phase(UID) == "Succeeded")
         await node.until(lambda: node.alive() == ["two/c0"])
@@ -144,7 +145,7 @@ async def play_events(root: Path, seed: int, loss: float, doubles: float) -> Non
 
 
 async def tick_many(node: Node) -> None:
-    await asyncio.sleep(0.001)
+    await let_others_work()
     await node.clock.run_for(0.01)
 
 
@@ -235,7 +236,7 @@ async def test_an_orphan_is_kept_over_restarts_until_somebody_wants_it_or_wants_
         await node.clock.run_for(5)
         assert not manager.is_orphan(UID)
         assert node.runtimes["one"].counts["create_unit"] == 0
-        await asyncio.sleep(0.05)
+        await until(lambda: not node._threads_work)
     async with node.running() as manager:
         manager.synced("file")
         await node.until(lambda: not manager.workers)

@@ -30,6 +30,7 @@ from kubeletx.runtimes.host.host import HostParts
 from kubeletx.runtimes.registry import FleetConfig, RuntimeRegistry
 from kubeletx.store import Store
 from kubeletx.testing import FakeClock, FakeEventSink, FakeRuntime, sandbox_spec, unit_spec
+from kubeletx_testing.waiting import let_others_work
 
 AGENT = "agent-1"
 FAST = Limits(probe_seconds=0.05, query_seconds=0.2, request_seconds=0.2, open_seconds=0.2)
@@ -98,7 +99,7 @@ class Bench:
             end = self.clock.monotonic() + seconds
             while not condition():
                 assert self.clock.monotonic() < end, "it did not happen in time"
-                await asyncio.sleep(0.001)
+                await let_others_work()
                 await self.clock.run_for(0.1)
 
     @contextlib.asynccontextmanager
@@ -204,7 +205,7 @@ class World:
             end = self.clock.monotonic() + seconds
             while not condition():
                 assert self.clock.monotonic() < end, "it did not happen in time"
-                await asyncio.sleep(0.001)
+                await let_others_work()
                 await self.clock.run_for(0.1)
 
 

@@ -8,6 +8,7 @@ import pytest
 from kubeletx.streaming import proxy
 from kubeletx.streaming.proxy import Copied, End, Relay
 from kubeletx_testing.apiserver import CertificateAuthority
+from kubeletx_testing.waiting import until
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -107,11 +108,9 @@ async def test_an_end_that_does_not_say_good_bye_is_cut(
         _, client = await far_end(relay.right)
         running = asyncio.create_task(relay.run())
         client.close()
-        while relay.left.transport is None or not relay.left.transport.is_closing():
-            await asyncio.sleep(0.01)
+        await until(lambda: relay.left.transport is not None and relay.left.transport.is_closing())
         running.cancel()
-        while not relay.left.is_lost:
-            await asyncio.sleep(0.01)
+        await until(lambda: relay.left.is_lost)
     for transport in deaf:
         transport.abort()
     await asyncio.gather(running, return_exceptions=True)

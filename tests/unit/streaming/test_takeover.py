@@ -18,6 +18,7 @@ from kubeletx.streaming.spdy_server import (
 from kubeletx.streaming.takeover import TakenOver, pass_through, take_over
 from kubeletx.streaming.upgrade import PROTOCOL_HEADER
 from kubeletx.testing import FakeSession
+from kubeletx_testing.waiting import until
 
 REQUEST = StreamRequest(command=("cat",), stdin=True)
 
@@ -71,8 +72,7 @@ async def test_spdy_is_served_on_a_connection_of_aiohttp_which_forgets_it_afterw
     async with server(serve_cat) as (url, runner):
         assert await cat(f"{url}/exec/default/web/main", data) == data
         assert runner.server is not None
-        while runner.server.connections:
-            await asyncio.sleep(0.01)
+        await until(lambda: not runner.server.connections)
 
 
 async def test_a_request_is_passed_through_to_a_streaming_url_and_back() -> None:
@@ -86,8 +86,7 @@ async def test_a_request_is_passed_through_to_a_streaming_url_and_back() -> None
         async with server(forward) as (front, runner):
             assert await cat(f"{front}/exec/default/web/main", data) == data
             assert runner.server is not None
-            while runner.server.connections:
-                await asyncio.sleep(0.01)
+            await until(lambda: not runner.server.connections)
 
 
 async def test_a_refusal_of_the_backend_reaches_the_client_with_its_words() -> None:
@@ -144,5 +143,4 @@ async def test_a_client_that_leaves_ends_both_connections() -> None:
             async for _, _data in session.output():
                 break
             await session.close()
-            while not far.closed:
-                await asyncio.sleep(0.01)
+            await until(lambda: far.closed)

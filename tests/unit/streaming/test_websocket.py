@@ -21,6 +21,7 @@ from kubeletx.streaming.websocket import (
     websocket_response,
 )
 from kubeletx.testing import FakeSession
+from kubeletx_testing.waiting import until
 
 Serve = Callable[[web.WebSocketResponse], Awaitable[None]]
 
@@ -106,8 +107,7 @@ async def test_a_client_that_leaves_closes_the_session(tmp_path: Path) -> None:
     async with served(tmp_path, serve) as client:
         session = await connect_session(client, "http://agent/exec")
         await session.close()
-        while not (far and far[0].closed):
-            await asyncio.sleep(0.01)
+        await until(lambda: far and far[0].closed)
 
 
 async def test_a_session_that_could_not_be_made_says_why(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from kubeletx.api import CAPABILITIES, LogMode, Process, Runtime, Traits, UnitId, UnitSpec
 from kubeletx.testing import Behaviour, FakeBackend, FakeClock, FakeRuntime
 from kubeletx.testing.contract import RuntimeContract
+from kubeletx_testing.waiting import let_others_work
 
 
 def behave(spec: UnitSpec) -> Behaviour:
@@ -41,7 +42,7 @@ class TestFakeRuntime(RuntimeContract):
     async def chatty_spec(self, runtime: FakeRuntime, unit_spec: UnitSpec) -> AsyncIterator[UnitSpec]:
         async def tick() -> None:
             while True:
-                await asyncio.sleep(0.01)
+                await let_others_work()
                 for unit_id, unit in runtime.backend.units.items():
                     if unit.summary.name == "main" and unit.summary.state.is_alive:
                         runtime.backend.write_log(UnitId(unit_id), b"tick\n")

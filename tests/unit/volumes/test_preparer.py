@@ -11,6 +11,7 @@ import pytest
 
 from kubeletx.api import InvalidPod, ObjectData, PodUid, SourceKind, TimedOut, Unavailable
 from kubeletx.volumes import PreparedVolume, SetUp, VolumeError
+from kubeletx_testing.waiting import let_others_work, until
 from tests.unit.volumes.volume_doubles import FakeCluster, FakeMounter, inline, make_pod, make_preparer
 
 U1 = PodUid("u1")
@@ -401,7 +402,7 @@ async def test_a_hanging_file_system_holds_up_its_own_pod_only(tmp_path):
                 prepared = await preparer.prepare(stuck)
                 break
             except Unavailable:
-                await asyncio.sleep(0.01)
+                await let_others_work()
     assert prepared.volumes["n"].source == "/nfs"
 
 
@@ -453,8 +454,11 @@ async def test_work_on_one_pods_volumes_waits_for_its_turn(tmp_path):
 
 
 async def test_a_release_follows_a_preparation_that_was_given_up(tmp_path):
+    begun, goes_on = threading.Event(), threading.Event()
+
     def slow(request: SetUp) -> PreparedVolume:
-        threading.Event().wait(0.05)
+        begun.set()
+        goes_on.wait(60)
         path = request.root_dir / "pods" / request.pod.uid / "volumes" / "late"
         path.mkdir()
         return PreparedVolume(name=request.volume.name, source=str(path))
@@ -462,7 +466,10 @@ async def test_a_release_follows_a_preparation_that_was_given_up(tmp_path):
     preparer = make_preparer(tmp_path, blocking=asyncio.to_thread, drivers={"quobyte": slow})
     pod = make_pod({"volumes": [{"name": "n", "quobyte": {}}]})
     prepare = asyncio.create_task(preparer.prepare(pod))
-    await asyncio.sleep(0.01)
+    await until(begun.is_set)
     prepare.cancel()
-    await preparer.release(pod.uid)
+    release = asyncio.create_task(preparer.release(pod.uid))
+    await let_others_work()
+    goes_on.set()
+    await release
     assert not (tmp_path / "pods" / pod.uid / "volumes").exists()

@@ -10,6 +10,7 @@ import pytest
 from kubeletx.agent.host import file_threads
 from kubeletx.agent.host.file_threads import FileThreads
 from kubeletx.api import Unavailable
+from kubeletx_testing.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +34,7 @@ async def test_calls_that_hang_delay_no_other_until_all_threads_do() -> None:
     async with asyncio.timeout(60):
         assert await files(sum, [1]) == 1
         stuck.append(asyncio.create_task(files(gate.wait)))
-        await asyncio.sleep(0.05)
+        await until(lambda: files._pool.busy == 4)
         with pytest.raises(Unavailable):
             await files(sum, [1])
         gate.set()
@@ -45,7 +46,7 @@ async def test_calls_that_hang_delay_no_other_until_all_threads_do() -> None:
 async def test_a_cancelled_caller_does_not_wait_for_its_call() -> None:
     files, gate = FileThreads(), threading.Event()
     task = asyncio.create_task(files(gate.wait))
-    await asyncio.sleep(0.005)
+    await until(lambda: files._pool.busy == 1)
     task.cancel()
     async with asyncio.timeout(1):
         await asyncio.gather(task, return_exceptions=True)

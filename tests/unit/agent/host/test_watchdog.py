@@ -10,6 +10,7 @@ import structlog
 
 from kubeletx.agent.host import watchdog
 from kubeletx.agent.host.watchdog import EventLoopWatchdog
+from kubeletx_testing.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -29,8 +30,7 @@ async def test_a_stall_is_told_with_the_code_that_caused_it() -> None:
         await asyncio.sleep(0.03)
         kubeletx_blocking_code()
         async with asyncio.timeout(60):
-            while not said:
-                await asyncio.sleep(0.01)
+            await until(lambda: said)
         watch.close()
     assert said[0]["event"] == "Event loop stalled"
     assert "kubeletx_blocking_code" in said[0]["stack"]

@@ -19,6 +19,7 @@ from kubeletx.pods.records import PodRecords
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.testing import FakeClock
 from kubeletx.volumes import FieldContext, VolumePreparer
+from kubeletx_testing.waiting import let_others_work, until
 
 T = TypeVar("T")
 
@@ -104,11 +105,10 @@ async def test_what_cannot_be_removed_holds_up_nothing_and_is_tried_again(
     monkeypatch.setattr(clean_up._volumes, "release", busy)
     task = asyncio.create_task(clean_up.run())
     await clock.run_for(SETTLE_SECONDS)
-    while {one.name for one in (tmp_path / "pods").iterdir()} != {"busy"}:
-        await asyncio.sleep(0.01)
+    await until(lambda: {one.name for one in (tmp_path / "pods").iterdir()} == {"busy"})
     while not task.done():
         await clock.run_for(RETRY_SECONDS)
-        await asyncio.sleep(0.01)
+        await let_others_work()
     assert list((tmp_path / "pods").iterdir()) == []
     assert capsys.readouterr().out.count("Failed to remove") == 1
 

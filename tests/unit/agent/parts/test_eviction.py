@@ -16,6 +16,7 @@ from kubeletx.node.pressure import ImageDisk
 from kubeletx.node.thresholds import Observation
 from kubeletx.pods.eviction import evictor
 from kubeletx.server.backend import AdminBackend
+from kubeletx_testing.waiting import let_others_work
 from tests.unit.agent.agent_model import AgentModel, a_pod
 
 MI = 1 << 20
@@ -118,7 +119,7 @@ async def test_memory_pressure_ends_one_pod_at_a_time_until_it_is_over(
         async with asyncio.timeout(60):
             while await condition(backend, "MemoryPressure") == "True":
                 await agent.clock.run_for(5)
-                await asyncio.sleep(0.002)  # looks are on threads
+                await let_others_work()  # looks are on threads
         assert status(agent, "huge").reason == "Evicted"
 
 
@@ -136,7 +137,7 @@ async def test_pods_that_request_nothing_are_not_admitted_under_memory_pressure(
     async with agent.running() as backend:
         while await condition(backend, "MemoryPressure") == "False":
             await agent.clock.run_for(1)
-            await asyncio.sleep(0.002)
+            await let_others_work()
         await backend.pods.apply_pod(a_pod("new"))
         await agent.until(lambda: agent.phase("new") == "Failed")
         found = status(agent, "new")

@@ -26,6 +26,7 @@ from kubeletx.kube.types.node import Node, NodeList
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock
 from kubeletx_testing.apiserver import ApiServerDouble
+from kubeletx_testing.waiting import let_others_work, until
 
 GUARD_SECONDS = 60
 NODE = "certified"
@@ -48,12 +49,6 @@ async def ask(api: ApiServerDouble, subject: Subject = SUBJECT, signer: str = CL
             )
     finally:
         await client.close()
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(GUARD_SECONDS):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 async def held_up(task: asyncio.Task[None]) -> None:
@@ -235,12 +230,12 @@ async def test_by_a_clock_that_is_ahead_certificates_are_not_asked_for_without_e
         await until(files.load)
         for _ in range(60):  # ten minutes by that clock
             await clock.run_for(10.0)
-            await asyncio.sleep(0.02)
+            await let_others_work()
         assert len(requests(api)) <= 9
         clock.jump(-days_ahead * 86_400)  # it was put right
         for _ in range(30):
             await clock.run_for(10.0)
-            await asyncio.sleep(0.02)
+            await let_others_work()
         settled = len(requests(api))
         await clock.run_for(600.0)
         assert len(requests(api)) == settled

@@ -20,6 +20,7 @@ from kubeletx.kube.types.node import Node
 from kubeletx.pods.model.facts import DesiredPod, PodFacts
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiServerDouble
+from kubeletx_testing.waiting import let_others_work, until
 from tests.unit.apiserver.api_connections import connections
 
 GUARD_SECONDS = 60
@@ -112,9 +113,7 @@ class Around:
         return sum("/pods" in one.path for one in found)
 
     async def until(self, holds: Callable[[], object]) -> None:
-        async with asyncio.timeout(GUARD_SECONDS):
-            while not holds():
-                await asyncio.sleep(0.01)
+        await until(holds)
 
     async def shown(self, name: str, hash_: str, *, not_uid: str = "") -> dict[str, Any]:
         """The mirror of this hash, once it is there."""
@@ -172,7 +171,7 @@ async def test_a_mirror_that_finalizers_keep_is_asked_for_once(around: Around) -
     for number in range(20):
         around.api.admin.patch("pods", "web", {"metadata": {"labels": {"n": str(number)}}}, "default")
         around.mirrors.wake()
-        await asyncio.sleep(0.01)
+        await let_others_work()
     assert (around.asked("DELETE"), around.asked("POST")) == (1, 1)
     around.api.admin.patch("pods", "web", {"metadata": {"finalizers": None}}, "default")
     await around.shown("web", "h1", not_uid=first["metadata"]["uid"])

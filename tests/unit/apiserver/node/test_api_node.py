@@ -14,13 +14,14 @@ from msgspec.structs import replace
 from kubeletx.api import Conflict, NotFound
 from kubeletx.apiserver.node.api_node import ApiNode, NodePolicy
 from kubeletx.apiserver.node.lease import NodeLease
-from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig
+from kubeletx.kube.client import KubeClient, Reflector, load_kubeconfig, requests
 from kubeletx.kube.client.resources import NODES
 from kubeletx.kube.types.core import ObjectMeta
 from kubeletx.kube.types.node import Node, NodeAddress, NodeCondition, NodeStatus, Taint
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock
 from kubeletx_testing.apiserver import ApiServerDouble, Line, write_kubeconfig
+from kubeletx_testing.waiting import until
 from tests.unit.apiserver.api_connections import connections
 
 GUARD_SECONDS = 60
@@ -100,11 +101,6 @@ async def run(api: ApiServerDouble) -> AsyncIterator[Callable[[Around], None]]:
     for client in clients:
         await client.close()
     await until(lambda: not connections(api))  # TLS says good-bye first
-
-
-async def until(is_so: Callable[[], Any]) -> None:
-    while not is_so():
-        await asyncio.sleep(0.01)
 
 
 Begin = Callable[[Around], None]
@@ -192,7 +188,7 @@ async def test_the_end_of_an_earlier_node_that_the_watch_tells_late_is_not_that_
         assert first is not None
         api.admin.delete("nodes", NAME)
         around.become(wanted(ready="False"))  # told by the answer: there is no such Node
-        await until(lambda: around.ready() == "False")
+        await until(lambda: around.ready() == "False" and around.node.registered.is_set())
         around.node.drop(first)
         assert around.node.registered.is_set()
         assert told[-1] == around.seen()["metadata"]["uid"]
@@ -221,11 +217,14 @@ async def test_a_node_at_rest_sends_nothing(api: ApiServerDouble, run: Begin) ->
     await until(
         lambda: around.ready() == "True" and "runtime.kubeletx.io/one" in around.seen()["metadata"]["labels"]
     )
-    await asyncio.sleep(0.1)
+    await until(lambda: api.watch_count("nodes"))
     api.requests.clear()
     around.become(replace(around.now))
-    await asyncio.sleep(0.2)
-    assert [(one.method, one.path) for one in api.requests.all(user=f"system:node:{NAME}")] == []
+    await until(lambda: not around.changed.is_set())
+    around.become(wanted("False"))
+    await until(lambda: around.ready() == "False")
+    sent = [(one.method, one.path) for one in api.requests.all(user=f"system:node:{NAME}")]
+    assert sent == [("PATCH", f"/api/v1/nodes/{NAME}/status")], "only the change is sent"
 
 
 async def test_the_lease_is_made_renewed_and_found_again(api: ApiServerDouble) -> None:
@@ -280,8 +279,10 @@ async def test_a_clock_that_is_set_back_does_not_make_a_node_look_dead(api: ApiS
 
 
 async def test_a_line_that_died_without_a_word_is_left_for_another(
-    api: ApiServerDouble, tmp_path: Path
+    api: ApiServerDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(asyncio.constants, "SSL_SHUTDOWN_TIMEOUT", 1.0)  # of connections that the line holds
+    monkeypatch.setattr(requests, "REQUEST_SECONDS", 1.0)  # of a watch that begins while the line is held
     api.admin.create("nodes", {"metadata": {"name": NAME}})
     clock = SystemClock()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import psutil
@@ -16,6 +16,7 @@ from kubeletx.kube.types.core import ObjectMeta
 from kubeletx.kube.types.node import Node, NodeSpec, Taint
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiServerDouble
+from kubeletx_testing.waiting import until
 
 GUARD_SECONDS = 60
 NAME = "tainted"
@@ -80,12 +81,6 @@ async def due(api: ApiServerDouble) -> AsyncIterator[Due]:
     await until(
         lambda: not [c for c in psutil.Process().net_connections() if c.raddr and c.raddr.port == port]
     )
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(GUARD_SECONDS):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 def keys(api: ApiServerDouble) -> list[str]:

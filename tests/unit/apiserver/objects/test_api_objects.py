@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,6 +21,7 @@ from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.kube.types.objects import Service, ServiceSpec
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiServerDouble, Rule
+from kubeletx_testing.waiting import let_others_work, until
 from tests.unit.apiserver.api_connections import connections
 
 GUARD_SECONDS = 60
@@ -49,12 +50,6 @@ class Seen:
         async with asyncio.timeout(GUARD_SECONDS):
             await self._event.wait()
         self._event.clear()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(GUARD_SECONDS):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -239,7 +234,7 @@ async def test_services_of_a_namespace_are_those_with_an_address(api: ApiServerD
         api.admin.delete("services", "web", SPACE)
         async with asyncio.timeout(GUARD_SECONDS):
             while "web" in {one.name for one in await objects.list_services(SPACE)}:
-                await asyncio.sleep(0.01)
+                await let_others_work()
         assert await objects.list_services("elsewhere") == ()
 
 

@@ -30,6 +30,7 @@ from kubeletx.pods.model.facts import Deletion, DesiredPod, PodFacts
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock
 from kubeletx_testing.apiserver import ApiServerDouble, Rule
+from kubeletx_testing.waiting import until
 from tests.unit.apiserver.api_connections import connections
 
 GUARD_SECONDS = 60
@@ -140,12 +141,6 @@ async def node(api: ApiServerDouble) -> AsyncIterator[Node]:
         await until(lambda: not connections(api))  # TLS says good-bye first
 
 
-async def until(is_so: Callable[[], Any]) -> None:
-    """Wait until it is so; the fixture's guard ends a test that hangs."""
-    while not is_so():
-        await asyncio.sleep(0.01)
-
-
 async def test_the_newest_status_is_told_with_the_runtime_that_was_chosen(node: Node) -> None:
     uid = await node.bind("a")
     for number in range(20):
@@ -174,8 +169,9 @@ async def test_what_the_api_server_does_not_keep_is_not_sent_for_ever(node: Node
     node.api.admin.patch("pods", "a", {"metadata": {"labels": {"x": "y"}}}, "default")
     await until(lambda: node.pods.pods[uid].metadata.labels == {"x": "y"})
     before = len(node.writes())
-    await asyncio.sleep(0.2)
-    assert len(node.writes()) == before
+    node.say(uid, PodStatus(phase="Succeeded", virtual_machine_status=machine))
+    await until(lambda: node.status("a").get("phase") == "Succeeded")
+    assert len(node.writes()) == before + 1, "only the change is sent"
     assert before <= 2
 
 

@@ -22,6 +22,7 @@ from kubeletx.api import Channel, StreamRequest
 from kubeletx.cli.connection.forwards import Forward, parse_forward
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec, VirtualMachine
 from kubeletx.testing.sessions import FakeSession
+from kubeletx_testing.waiting import until
 
 COMMAND = [sys.executable, "-c", "from kubeletx.cli.main import main; main()"]
 
@@ -130,8 +131,7 @@ def test_a_terminal_is_raw_follows_its_size_and_is_set_back(
 
     async def resized() -> None:
         async with asyncio.timeout(60):
-            while (120, 50) not in session.sizes:
-                await asyncio.sleep(0.01)
+            await until(lambda: (120, 50) in session.sizes)
 
     agent.run(resized)
     assert session.sizes[0] == (100, 40)

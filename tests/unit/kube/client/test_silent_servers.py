@@ -23,6 +23,7 @@ from kubeletx.kube.types.core import Pod
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing.clock import FakeClock
 from kubeletx.testing.names_sink import NamesSink
+from kubeletx_testing.waiting import until
 from tests.unit.kube.client.scripted_server import GONE, Script, bookmark, lines, pod, pod_list, serve
 
 GUARD_SECONDS = 60
@@ -48,8 +49,7 @@ async def test_a_watch_that_outlives_its_time_is_given_up(monkeypatch: pytest.Mo
         client = KubeClient(access, clock=FakeClock(auto_advance=True))
         followed = Reflector(client, PODS, Pod, found, clock=FakeClock(auto_advance=True))
         async with running(followed):
-            while found.names != {"b"}:  # the watch says nothing and stays
-                await asyncio.sleep(0.01)
+            await until(lambda: found.names == {"b"})
         await client.close()
 
 
@@ -80,8 +80,7 @@ async def test_a_watch_without_its_bookmarks_is_given_up(
         client = KubeClient(access, clock=FakeClock(auto_advance=True))
         followed = Reflector(client, PODS, Pod, found, clock=FakeClock(auto_advance=True))
         async with running(followed):
-            while found.names != {"b", "d"}:
-                await asyncio.sleep(0.01)
+            await until(lambda: found.names == {"b", "d"})
         assert [one.get("resourceVersion") for one in script.asked[:4]] == ["0", "3", "5", "9"]
         await client.close()
 
@@ -174,8 +173,7 @@ async def test_a_new_watch_that_says_nothing_at_all_is_given_up_too(monkeypatch:
         followed = Reflector(client, PODS, Pod, found, clock=FakeClock(auto_advance=True))
         followed._is_bookmarked = True
         async with asyncio.timeout(GUARD_SECONDS), running(followed):
-            while "b" not in found.names:
-                await asyncio.sleep(0.01)
+            await until(lambda: "b" in found.names)
         await client.close()
 
 
@@ -216,11 +214,9 @@ async def test_connections_are_made_anew_when_somebody_says_so() -> None:
         client = KubeClient(access, clock=FakeClock(auto_advance=True))
         followed = Reflector(client, PODS, Pod, found, clock=FakeClock(auto_advance=True))
         async with running(followed):
-            while "c" not in found.names:
-                await asyncio.sleep(0.01)
+            await until(lambda: "c" in found.names)
             await client.reconnect()
-            while found.names != {"b"}:
-                await asyncio.sleep(0.01)
+            await until(lambda: found.names == {"b"})
         await client.close()
 
 

@@ -29,6 +29,7 @@ from kubeletx.pods.logs.rotation import RotationLimits
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
 from kubeletx.testing.clock import FakeClock
+from kubeletx_testing.waiting import until
 from tests.unit.pods.environment_model import append, inline, make_node
 
 UID = PodUid("u1")
@@ -123,8 +124,7 @@ class Bench:
     async def until(self, expected: list[bytes]) -> None:
         """The log holds these lines (without their times)."""
         async with asyncio.timeout(60):
-            while not self.log.exists() or self.lines() != expected:
-                await asyncio.sleep(0.005)
+            await until(lambda: self.log.exists() and self.lines() == expected)
 
     def lines(self) -> list[bytes]:
         return [line.split(b" ", 1)[1] for line in self.log.read_bytes().splitlines()]

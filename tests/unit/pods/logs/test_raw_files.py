@@ -17,6 +17,7 @@ from kubeletx.pods.logs.paths import raw_path
 from kubeletx.pods.logs.raw_files import RawLogFollower, keep_stream
 from kubeletx.pods.logs.rotation import RotationLimits
 from kubeletx.testing.clock import FakeClock
+from kubeletx_testing.waiting import until
 from tests.unit.pods.environment_model import append, inline
 
 
@@ -58,8 +59,7 @@ async def test_new_bytes_are_followed_until_the_unit_ends(tmp_path):
     task = asyncio.create_task(follower(log).run(lambda: running[0]), name="raw-log")
     append(raw_path(log), b"one\n")
     async with asyncio.timeout(60):
-        while not log.exists() or shown(log) != "one\n":
-            await asyncio.sleep(0.005)
+        await until(lambda: log.exists() and shown(log) == "one\n")
     running[0] = False
     append(raw_path(log), b"two\n")
     await task
@@ -157,8 +157,7 @@ async def test_a_raw_file_that_somebody_else_rotates_is_followed_over_all_its_na
     expected = "one\n"
     for number in range(4):
         async with asyncio.timeout(60):
-            while not log.exists() or shown(log) != expected:
-                await asyncio.sleep(0.005)
+            await until(lambda expected=expected: log.exists() and shown(log) == expected)
         append(raw_path(log), b"?" * number)
         rotate_raw(log)
         append(raw_path(log), b"!\ntw")
@@ -176,8 +175,7 @@ async def test_rotations_while_the_agent_was_away_lose_only_what_was_removed(tmp
     append(raw_path(log), b"one\ntwo\n" + rest)
     task = asyncio.create_task(follower(log).run(lambda: True), name="raw-log")
     async with asyncio.timeout(60):
-        while not log.exists() or shown(log) != "one\ntwo\n":
-            await asyncio.sleep(0.005)
+        await until(lambda: log.exists() and shown(log) == "one\ntwo\n")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -284,8 +282,7 @@ async def test_a_step_that_was_left_behind_keeps_its_files_until_it_is_done(tmp_
     assert os.path.samestat(os.fstat(numbers[0]), raw_path(log).stat())
     goes_on.set()
     async with asyncio.timeout(60):
-        while is_open(numbers[0], raw_path(log)):
-            await asyncio.sleep(0.005)
+        await until(lambda: not is_open(numbers[0], raw_path(log)))
     assert shown(log) == "one\n"
     assert len(numbers) == 1
 

@@ -12,6 +12,7 @@ from kubeletx.pods.logs.file_watch import FileWatcher
 from kubeletx.pods.logs.format import format_record
 from kubeletx.pods.logs.output import LogOutput, LogSelection
 from kubeletx.pods.logs.reader import LogReader, _Follower, read_all
+from kubeletx_testing.waiting import let_others_work, until
 from tests.unit.pods.environment_model import append, inline
 
 START = 1_800_000_000 * 10**9
@@ -117,8 +118,7 @@ class Tail:
 
     async def until(self, expected: bytes) -> None:
         async with asyncio.timeout(60):
-            while self.shown != expected:
-                await asyncio.sleep(0.005)
+            await until(lambda: self.shown == expected)
 
     async def end(self) -> bytes:
         self.running = False
@@ -132,7 +132,7 @@ async def test_following_shows_new_lines_at_once_and_ends_with_the_unit(log):
     append(log, lines("five"))
     await tail.until(b"four\nfive\n")
     append(log, lines("six")[:-3])
-    await asyncio.sleep(0.02)
+    await let_others_work()
     append(log, lines("six")[-3:])
     await tail.until(b"four\nfive\nsix\n")
     assert await tail.end() == b"four\nfive\nsix\n"
@@ -197,7 +197,7 @@ async def test_times_are_shown_over_a_rotation_too(log):
 async def test_following_waits_for_a_log_that_is_not_there_yet(tmp_path):
     path = tmp_path / "0.log"
     tail = Tail(path, LogSelection(follow=True))
-    await asyncio.sleep(0.02)
+    await let_others_work()
     path.write_bytes(lines("one"))
     await tail.until(b"one\n")
     await tail.end()

@@ -15,6 +15,7 @@ from kubeletx.runtimes.cni import CniPodNetwork
 from kubeletx.runtimes.cni.config import parse_config, plugin_input
 from kubeletx.runtimes.cni.result import to_address
 from kubeletx.testing import FakeClock
+from kubeletx_testing.waiting import let_others_work, until
 
 A = PodUid("uid-a")
 RESULT = {
@@ -154,11 +155,11 @@ async def test_a_deletion_that_fails_is_repeated_until_it_succeeds(lab: Lab) -> 
     task = asyncio.create_task(again.run())
     async with asyncio.timeout(60):
         while not any(call.startswith("DEL first") for call in lab.calls()):
-            await asyncio.sleep(0.01)
+            await let_others_work()
             await lab.clock.run_for(1)
         lab.fail("DEL", "first", wrong=False)
         while again.attachments:
-            await asyncio.sleep(0.01)
+            await let_others_work()
             await lab.clock.run_for(10)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -189,8 +190,7 @@ async def test_an_add_that_a_crash_cut_off_is_given_back(lab: Lab) -> None:
     (lab.root / "fail.hang").touch()
     task = asyncio.create_task(lab.add(network))
     async with asyncio.timeout(60):
-        while not lab.log.exists():
-            await asyncio.sleep(0.01)
+        await until(lab.log.exists)
     saved = {path: path.read_bytes() for path in (lab.root / "state").glob("*.json")}
     (lab.root / "fail.hang").unlink()
     task.cancel()
@@ -202,8 +202,7 @@ async def test_an_add_that_a_crash_cut_off_is_given_back(lab: Lab) -> None:
     assert A in again.attachments
     running = asyncio.create_task(again.run())
     async with asyncio.timeout(60):
-        while again.attachments:
-            await asyncio.sleep(0.01)
+        await until(lambda: not again.attachments)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert lab.calls() == ["DEL second", "DEL first"]

@@ -12,6 +12,7 @@ import structlog
 
 from kubeletx.api import Conflict, Endpoint, Host, ObjectRef, PodUid, Process, RuntimeHealth, UnitId, UnitSpec
 from kubeletx.testing import Behaviour, FakeBackend, FakeClock, FakeRuntime
+from kubeletx_testing.waiting import let_others_work
 
 log = structlog.get_logger(__name__)
 
@@ -88,7 +89,7 @@ class TroubledRuntime(FakeRuntime):
         """Print again and again."""
         while unit_id in self.backend.units and self.backend.units[unit_id].summary.state.is_alive:
             self.backend.write_log(unit_id, b"tick\n")
-            await asyncio.sleep(0.05)
+            await let_others_work()
 
 
 class OwnError(Conflict):

@@ -28,6 +28,7 @@ from kubeletx.api import (
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.runtimes.isolation import IsolatedRuntime, proxy
 from kubeletx.testing import FakeClock, FakeEventSink, FakeHost, endpoint, sandbox_spec
+from kubeletx_testing.waiting import let_others_work, until
 from tests.unit.runtimes.conftest import Listener
 
 
@@ -173,13 +174,16 @@ async def test_more_events_than_the_window_arrive_and_a_left_stream_ends(runtime
     assert events is not None
     stream = events.events()
     first = asyncio.create_task(anext(stream))
-    await asyncio.sleep(0.1)
-    for number in range(100):
-        await runtime.create_sandbox(sandbox_spec(f"p{number}"))
-    seen = [await first]
+    early = 0
+    while not first.done():  # the child has no stream yet
+        await runtime.create_sandbox(sandbox_spec(f"early{early}"))
+        early += 1
+        await let_others_work()
+    made = {await runtime.create_sandbox(sandbox_spec(f"p{number}")) for number in range(100)}
+    seen = set()
     async with asyncio.timeout(60):
-        seen += [await anext(stream) for _ in range(99)]
-    assert len({event.sandbox_id for event in seen}) == 100
+        while not made <= seen:
+            seen.add((await anext(stream)).sandbox_id)
     await stream.aclose()  # type: ignore[attr-defined]
     peer = runtime._peer()
     assert peer._waiting == {}
@@ -214,7 +218,7 @@ async def test_a_handle_finds_a_crashed_plugin_again(tmp_path: Path) -> None:
     async def until(condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
             while not condition():
-                await asyncio.sleep(0.01)
+                await let_others_work()
                 await clock.run_for(0.2)
 
     task = asyncio.create_task(handle.run())
@@ -267,5 +271,4 @@ async def test_the_child_ends_when_the_agent_is_killed(tmp_path: Path) -> None:
         agent.kill()
         await agent.wait()
     async with asyncio.timeout(60):
-        while is_there(pid) and " Z " not in Path(f"/proc/{pid}/stat").read_text():
-            await asyncio.sleep(0.01)
+        await until(lambda: not is_there(pid) or " Z " in Path(f"/proc/{pid}/stat").read_text())
