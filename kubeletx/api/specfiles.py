@@ -191,7 +191,7 @@ class SpecFiles:
 
         spare = self._spare / os.urandom(8).hex()
         with suppress(FileNotFoundError):
-            os.rename(path, spare)
+            path.rename(spare)  # noqa: ASYNC240 - one quick call
             await self._host.blocking(shutil.rmtree, spare, ignore_errors=True)
 
 

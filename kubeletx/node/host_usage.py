@@ -85,7 +85,7 @@ def read_host(root_dir: Path, *, proc: Path = Path("/proc")) -> HostUsage:
 def device_of(path: Path) -> str:
     """The block device of the file system as numbers (``8:1``); empty if stat fails."""
     try:
-        device = os.stat(path).st_dev
+        device = path.stat().st_dev
     except OSError:
         return ""
     return f"{os.major(device)}:{os.minor(device)}"

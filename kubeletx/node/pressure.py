@@ -87,7 +87,7 @@ def _disk(name: str, place: str, path: str, mono: float) -> Iterator[Observation
 
 def _device(path: str) -> int | None:
     try:
-        return os.stat(path).st_dev
+        return Path(path).stat().st_dev
     except OSError:
         return None
 

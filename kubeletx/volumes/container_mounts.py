@@ -241,7 +241,7 @@ def _write(path: Path, text: str, mode: int) -> None:
         if found is not None and not stat.S_ISREG(found.st_mode):  # no file of ours
             directory.unlink(path.name)
         fd = directory.open_or_create(path.name, os.O_WRONLY | os.O_TRUNC, mode)
-    with open(fd, "wb", buffering=0) as file:
+    with os.fdopen(fd, "wb", buffering=0) as file:
         os.fchmod(fd, mode)
         if text:
             file.write(text.encode())

@@ -79,7 +79,7 @@ def read_env_file(root_dir: Path, uid: PodUid, volume: str, path: str) -> dict[s
                 raise ValueError("is not a regular file")
             if found.st_size > MAX_FILE_BYTES:
                 raise ValueError(f"has {found.st_size} bytes, more than {MAX_FILE_BYTES}")
-            with open(f"/proc/self/fd/{place}", "rb") as file:
+            with Path(f"/proc/self/fd/{place}").open("rb") as file:
                 data = file.read(MAX_FILE_BYTES)
     except FileNotFoundError:
         return None

@@ -98,13 +98,13 @@ def _empty_directory(place: Path, mounter: Mounter) -> str:
 
 def _make_missing(base: Path, sub_path: str) -> None:
     if _is_missing(base, sub_path):
-        make_directories_beneath(base, sub_path, stat.S_IMODE(os.stat(base).st_mode))
+        make_directories_beneath(base, sub_path, stat.S_IMODE(base.stat().st_mode))
 
 
 def _bind(fd: int, place: Path, mounter: Mounter) -> str:
     wanted = os.fstat(fd)
     mounted = find_mount(mounter.mounts(place), place) is not None
-    if mounted and os.path.samestat(wanted, os.stat(place)):
+    if mounted and os.path.samestat(wanted, place.stat()):
         return str(place)
     if mounted:
         mounter.unmount(place)

@@ -26,7 +26,7 @@ def manifests(rounds: int, seed: int) -> str:
             one.agent.wait_for(f"marker-{number}")
             one.check()
             for path in paths:
-                os.unlink(path)
+                os.unlink(path)  # noqa: PTH108 - the name is bytes
             (one.manifests / f"marker-{number}.json").unlink()
             one.wait_pods(set())
             one.check()

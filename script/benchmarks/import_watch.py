@@ -104,7 +104,7 @@ class UseWatch:
 
 def resident_bytes() -> int:
     """Resident memory of this process."""
-    with open("/proc/self/statm") as file:
+    with Path("/proc/self/statm").open() as file:
         return int(file.read().split()[1]) * _PAGE_BYTES
 
 

@@ -15,8 +15,8 @@ agent that hangs becomes NotReady, as it should.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
+from pathlib import Path
 
 import structlog
 from msgspec.structs import replace
@@ -316,4 +316,4 @@ def _words(lease: Lease) -> str:
 
 
 def _is_process(pid: int) -> bool:
-    return os.path.exists(f"/proc/{pid}")
+    return Path(f"/proc/{pid}").exists()

@@ -57,7 +57,7 @@ def _open_files(directories: list[Path]) -> dict[str, int | None]:
 
 def _count(directory: Path) -> int:
     try:
-        return os.stat(directory).st_size or len(os.listdir(directory))
+        return directory.stat().st_size or len(os.listdir(directory))
     except OSError:
         return 0  # the process has ended
 

@@ -185,7 +185,7 @@ def _v2_trees(mount: Path) -> Iterator[Path]:
 def _make_v1(directory: Path, *, is_cpuset: bool) -> None:
     """Make a v1 cgroup. Parents are checked only when one is missing: nine trees need this for every pod."""
     try:
-        os.mkdir(directory)
+        directory.mkdir()
     except FileExistsError:  # made before, or by a concurrent create; the limits are written anyway
         pass
     except FileNotFoundError:
@@ -193,7 +193,7 @@ def _make_v1(directory: Path, *, is_cpuset: bool) -> None:
             raise
         _make_v1(directory.parent, is_cpuset=is_cpuset)
         with contextlib.suppress(FileExistsError):
-            os.mkdir(directory)
+            directory.mkdir()
     if is_cpuset:
         _inherit_cpuset(directory)
 
@@ -227,7 +227,7 @@ def _remove_tree(directory: Path) -> bool:
     gone = True
     for path, _, _ in os.walk(directory, topdown=False):
         try:
-            os.rmdir(path)
+            Path(path).rmdir()
         except FileNotFoundError:  # the runtime removed it at the same time
             continue
         except OSError:

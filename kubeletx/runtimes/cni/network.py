@@ -279,7 +279,7 @@ def _half_made_goes(entry: CniAttachment) -> CniAttachment:
 
 
 def _exists(netns: str) -> bool:
-    return os.path.exists(netns)
+    return Path(netns).exists()
 
 
 def _message(error: ProgramFailed) -> str:

@@ -10,7 +10,6 @@ fails. Sessions are never resumed, since a resumed one would keep a removed CA.
 
 from __future__ import annotations
 
-import os
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -126,7 +125,7 @@ def _stamps(files: tuple[Path, ...]) -> tuple[_Stamp, ...]:
 
 def _stamp(path: Path) -> _Stamp:
     try:
-        found = os.stat(path)
+        found = path.stat()
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino

@@ -71,7 +71,7 @@ def make_directories_beneath(base: Path, relative: str, mode: int) -> None:
 def make_private(path: Path, mode: int = 0o750) -> None:
     """Make a directory and its missing parents, all with `mode`. For places no container can write to."""
     try:
-        os.mkdir(path, mode)
+        path.mkdir(mode)
     except FileExistsError:
         if not path.is_dir():
             raise
@@ -79,8 +79,8 @@ def make_private(path: Path, mode: int = 0o750) -> None:
     except FileNotFoundError:
         make_private(path.parent, mode)
         with contextlib.suppress(FileExistsError):
-            os.mkdir(path, mode)
-    os.chmod(path, mode)  # whatever the umask is
+            path.mkdir(mode)
+    path.chmod(mode)  # whatever the umask is
 
 
 def remove_tree(path: Path) -> None:
@@ -103,7 +103,7 @@ def remove_tree(path: Path) -> None:
         _empty(top)
     finally:
         os.close(top)
-    os.rmdir(path)
+    path.rmdir()
 
 
 def _empty(top: int) -> None:

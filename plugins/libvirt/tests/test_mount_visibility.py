@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -157,14 +156,14 @@ def test_another_directory_in_the_place_of_a_volume_is_refused_with_its_name_and
     other = tmp_path / "other"
     (proc / str(PID) / "root").unlink()
     (proc / str(PID) / "root").symlink_to(other)
-    os.makedirs(f"{other}{place}")
+    Path(f"{other}{place}").mkdir(parents=True)
     with pytest.raises(Conflict) as refused:
         check_visibility([share(place)], PID, proc)
     words = str(refused.value)
     assert f"volume cfg at /config: in the place of {place} libvirtd (process {PID}) has " in words
     assert "something else" in words
     assert "PrivateMounts=no" in words
-    os.rmdir(f"{other}{place}")
+    Path(f"{other}{place}").rmdir()
     with pytest.raises(Conflict, match="has nothing"):
         check_visibility([share(place)], PID, proc)
 

@@ -46,7 +46,7 @@ class CountingWiring(Wiring):
         pass
 
     async def hold_no_more(self, uid: str, path: Path) -> None:
-        os.unlink(path)
+        path.unlink()
 
     async def join(self, uid: str, netns: Path, interface: str, mac: str) -> int | None:
         self.looks += 1

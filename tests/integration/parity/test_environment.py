@@ -6,6 +6,7 @@ import json
 import os
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -223,7 +224,7 @@ def test_host_network_pods_start_from_the_nodes_hosts_file(bench: Bench) -> None
     )
     assert text.startswith("# Kubernetes-managed hosts file (host network).\n")
     assert "203.0.113.9\talias.example\n" in text
-    with open("/etc/hosts") as nodes:
+    with Path("/etc/hosts").open() as nodes:
         assert nodes.read().strip() in text
 
 

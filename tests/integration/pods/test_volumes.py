@@ -183,7 +183,7 @@ async def test_what_was_checked_cannot_be_exchanged_afterwards(preparer, tmp_pat
     (volume / "dir").rename(volume / "moved")
     (volume / "dir").symlink_to("/etc")
     assert os.listdir(mount.source) == []
-    assert os.path.samefile(mount.source, volume / "moved")
+    assert Path(mount.source).samefile(volume / "moved")
 
 
 async def test_a_container_that_swaps_links_all_the_time_never_wins(preparer, root):

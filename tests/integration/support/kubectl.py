@@ -88,7 +88,7 @@ class Kubectl:
     def terminal(self, *words: str, columns: int, rows: int) -> Iterator[Terminal]:
         """One on a terminal of this size."""
         ours, theirs = pty.openpty()
-        with open(ours, "r+b", buffering=0) as file:
+        with os.fdopen(ours, "r+b", buffering=0) as file:
             screen = Terminal(file.fileno())
             screen.resize(columns, rows)
             process = subprocess.Popen(
@@ -143,7 +143,7 @@ class Terminal:
 
 def _programs() -> Sequence[str]:
     directories = [os.environ.get(ASSETS, ""), *search_path().split(os.pathsep)]
-    paths = [os.path.join(directory, "kubectl") for directory in directories if directory]
+    paths = [str(Path(directory, "kubectl")) for directory in directories if directory]
     return list(dict.fromkeys(os.path.realpath(path) for path in paths if os.access(path, os.X_OK)))
 
 

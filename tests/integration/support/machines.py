@@ -162,7 +162,7 @@ def wait_console(agent: PrivateAgent, pod: str, text: str, *, timeout_seconds: f
 def files_below(directory: Path) -> list[str]:
     """Every file below a directory, relative."""
     return sorted(
-        os.path.relpath(os.path.join(parent, name), directory)
+        os.path.relpath(Path(parent, name), directory)
         for parent, _, names in os.walk(directory)
         for name in names
     )

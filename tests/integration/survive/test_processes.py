@@ -55,7 +55,7 @@ def shim_pids(lab: Lab, containerd: PrivateContainerd) -> list[int]:
     found = []
     for pid in list_processes(containerd.directory):
         line = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if os.path.basename(line[0]).startswith(b"containerd-shim"):
+        if line[0].rpartition(b"/")[2].startswith(b"containerd-shim"):
             found.append(pid)
     return found
 

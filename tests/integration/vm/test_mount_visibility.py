@@ -130,7 +130,7 @@ def test_a_read_only_mount_is_so_for_everybody_who_gets_a_copy(
 
 def test_a_mount_that_was_left_open_to_writing_is_made_anew(directory: Path, volume: Path) -> None:
     (share,) = shares_of(volume, directory, read_only=True)
-    os.makedirs(share.directory)
+    Path(share.directory).mkdir(parents=True)
     subprocess.run([get_tool("mount"), "--bind", str(volume), share.directory], check=True)
     prepare_shares([share])
     with pytest.raises(OSError, match="Read-only file system"):

@@ -64,7 +64,7 @@ def with_container(container: dict[str, Any], **spec: Any) -> tuple[Pod, Contain
 
 def append(path: Path, data: bytes) -> None:
     """What a unit or its runtime writes."""
-    with open(path, "ab") as file:
+    with path.open("ab") as file:
         file.write(data)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +25,7 @@ def behave(spec: UnitSpec) -> Behaviour:
             value = spec.environment[0].value + "\n"
             assert isinstance(spec.detail, Process)
             for mount in spec.mounts:
-                with open(f"{mount.source}/answer", "w") as file:
+                with Path(mount.source, "answer").open("w") as file:
                     file.write(value)
             return Behaviour(runs_seconds=0, stdout=value.encode())
     return Behaviour(stop_exit_code=0)

@@ -158,7 +158,7 @@ async def test_each_attempt_has_its_own_empty_termination_message_file(tmp_path)
         mount = found.mounts[-1]
         assert mount.target == "/dev/termination-log"
         assert Path(mount.source) == tmp_path / f"pods/u1/containers/c/{attempt:08d}"
-        assert stat.S_IMODE(os.stat(mount.source).st_mode) == 0o666
+        assert stat.S_IMODE(Path(mount.source).stat().st_mode) == 0o666
         Path(mount.source).write_text("old")
     found = await mounts_of(tmp_path, {"terminationMessagePath": "/msg"}, attempt=1)
     assert (found.mounts[-1].target, Path(found.mounts[-1].source).read_text()) == ("/msg", "")
@@ -168,14 +168,14 @@ async def test_the_hosts_file_is_written_and_mounted(tmp_path):
     found = await mounts_of(tmp_path, {}, hosts_text="text\n")
     mount = found.mounts[0]
     assert (mount.target, Path(mount.source).read_text()) == ("/etc/hosts", "text\n")
-    assert stat.S_IMODE(os.stat(mount.source).st_mode) == 0o644
+    assert stat.S_IMODE(Path(mount.source).stat().st_mode) == 0o644
 
 
 async def test_a_hosts_file_that_a_container_blew_up_is_replaced_unread(tmp_path):
     (mount, *_) = (await mounts_of(tmp_path, {}, hosts_text="text\n")).mounts
     os.truncate(mount.source, 1 << 40)  # sparse: it takes no space, reading it would take a terabyte
     await mounts_of(tmp_path, {}, hosts_text="text\n", attempt=1)
-    assert os.stat(mount.source).st_size == len("text\n")
+    assert Path(mount.source).stat().st_size == len("text\n")
 
 
 async def test_a_mount_of_the_container_covers_the_hosts_file(tmp_path):

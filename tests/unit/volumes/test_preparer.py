@@ -18,7 +18,7 @@ U1 = PodUid("u1")
 
 
 def mode(path: str | Path) -> int:
-    return stat.S_IMODE(os.stat(path).st_mode)
+    return stat.S_IMODE(Path(path).stat().st_mode)
 
 
 async def test_a_plain_empty_dir_is_a_directory_for_everyone(tmp_path):

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import os
 import re
 import threading
 import time
@@ -327,13 +326,12 @@ def _prepare_embedded(url: str) -> None:
             fix=f"use one of at most {_LONGEST_ROOT} characters",
         )
     forget_unborn(Path(root) / "run" / "qemu")
-    path = os.path.join(root, "etc", "qemu.conf")
-    if not os.path.exists(path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        temporary = f"{path}.new"
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(_QEMU_CONF)
-        os.replace(temporary, path)
+    path = Path(root) / "etc" / "qemu.conf"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f"{path.name}.new")
+        temporary.write_text(_QEMU_CONF, encoding="utf-8")
+        temporary.replace(path)
 
 
 def forget_unborn(directory: Path) -> None:

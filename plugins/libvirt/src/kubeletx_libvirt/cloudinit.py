@@ -161,7 +161,7 @@ def write_seed(path: Path, seed: Seed, reader_gid: int | None = None) -> None:
             file.truncate(file.seek(0, os.SEEK_END) + PADDING_BYTES)
         if reader_gid is not None:
             give(new, reader_gid, 0o640)
-        os.replace(new, path)
+        new.replace(path)
     finally:
         iso.close()
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -62,7 +62,7 @@ def _problems(settings: Settings) -> Iterator[str]:
         if problem:
             yield f"keyPairs.{name}: {problem}"
     for path in settings.image_directories or ():
-        if not os.path.isabs(path):
+        if not Path(path).is_absolute():
             yield f"imageDirectories: {path!r} is not an absolute path; start it with '/'"
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import shutil
 from pathlib import Path
 
@@ -64,7 +63,7 @@ def make_overlay(path: Path, base: Base, size_bytes: int | None, gid: int | None
             temporary.unlink()
         raise Internal(f"failed to make the root disk {path}: {error}") from error
     give(temporary, gid, 0o600 if gid is None else 0o660)
-    os.replace(temporary, path)
+    temporary.replace(path)
 
 
 def remove_disks(directory: Path) -> None:

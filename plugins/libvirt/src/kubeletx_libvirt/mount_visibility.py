@@ -86,7 +86,7 @@ def _difference(share: Share, root: Path) -> str:
     """Describe the difference and its fix; empty if both are the same or the check is not permitted."""
     place = os.path.realpath(share.place)
     try:
-        ours = os.stat(place)
+        ours = Path(place).stat()
     except FileNotFoundError as error:
         raise Unavailable(
             f"volume {share.volume} at {share.target}: {place} is not there; make it"
@@ -94,7 +94,7 @@ def _difference(share: Share, root: Path) -> str:
     except OSError:  # an export or a file system of a user that even root may not look at
         return ""
     try:
-        theirs = os.stat(f"{root}{place}")
+        theirs = Path(f"{root}{place}").stat()
         is_writable = not os.statvfs(f"{root}{place}").f_flag & os.ST_RDONLY
     except (FileNotFoundError, NotADirectoryError):
         return f"nothing; {_CURE}" if root.exists() else ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -400,7 +399,7 @@ def granted(size: Size) -> dict[str, int]:
 
 def _make_log_directory(log_path: str) -> None:
     if log_path:
-        os.makedirs(os.path.dirname(log_path), exist_ok=True)
+        Path(log_path).parent.mkdir(parents=True, exist_ok=True)
 
 
 def _define(handle: libvirt.virConnect, text: str) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 import tempfile
 from pathlib import Path
 
@@ -246,7 +245,7 @@ def can_overlay(directory: Path) -> bool:
     libc = ctypes.CDLL(None, use_errno=True)
     with tempfile.TemporaryDirectory(dir=directory) as trial:
         for sub in ("lower", "upper", "work", "merged"):
-            os.mkdir(f"{trial}/{sub}")
+            Path(trial, sub).mkdir()
         options = f"lowerdir={trial}/lower,upperdir={trial}/upper,workdir={trial}/work"
         target = f"{trial}/merged".encode()
         if libc.mount(b"overlay", target, b"overlay", 0, options.encode()) != 0:

@@ -178,11 +178,11 @@ class PrivateLibvirtd:
         Otherwise libvirt finds the shared probe results (`_share_cache`) wrong for this user, and probes again for a
         minute.
         """
-        if self.user == "root" or not os.path.exists(_KVM):
+        if self.user == "root" or not Path(_KVM).exists():
             return ""
         node = self.directory / "kvm"
         node.unlink(missing_ok=True)
-        os.mknod(node, stat.S_IFCHR, os.stat(_KVM).st_rdev)
+        os.mknod(node, stat.S_IFCHR, Path(_KVM).stat().st_rdev)
         node.chmod(0o666)
         return f" && mount --bind {shlex.quote(str(node))} {_KVM}"
 

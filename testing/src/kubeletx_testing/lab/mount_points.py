@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -19,12 +18,12 @@ from .images import default_cache_dir
 def making(directories: Iterable[str], *, records: Path | None = None) -> Iterator[None]:
     """Context that creates the missing directories; none is removed before it ends."""
     with _locked(records) as path:
-        missing = [one for one in directories if not os.path.isdir(one)]
+        missing = [one for one in directories if not Path(one).is_dir()]
         if missing:
             with path.open("a") as file:
                 file.writelines(f"{one}\n" for one in missing)
         for one in missing:
-            os.makedirs(one, exist_ok=True)
+            Path(one).mkdir(parents=True, exist_ok=True)
         yield
 
 
@@ -39,7 +38,7 @@ def remove_unused(in_use: Callable[[], bool], *, records: Path | None = None) ->
 
 def _is_removed(directory: str) -> bool:
     try:
-        os.rmdir(directory)
+        Path(directory).rmdir()
     except FileNotFoundError:
         return True
     except OSError:  # something is in it

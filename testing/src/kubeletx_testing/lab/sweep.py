@@ -147,7 +147,7 @@ def list_emulators(libvirtd_dir: Path) -> list[int]:
 
 def is_any_libvirtd_alive() -> bool:
     """Return True if a libvirtd runs, of a lab or the system's."""
-    return any(os.path.basename(_command_line(pid).split(" ")[0]) == "libvirtd" for pid in list_pids())
+    return any(Path(_command_line(pid).split(" ")[0]).name == "libvirtd" for pid in list_pids())
 
 
 def end_processes(pids: Iterable[int], *, signum: int = signal.SIGTERM, grace_seconds: float = 5) -> None:
@@ -248,12 +248,12 @@ def _command_line(pid: int) -> str:
 def _is_ours(command_line: str) -> bool:
     """True for the programs that a lab starts, not for an editor or pager that shows one of its files."""
     words = command_line.split()
-    names = [os.path.basename(word) for word in words[:3]]
+    names = [Path(word).name for word in words[:3]]
     return names[0] in _PROGRAMS or (names[0].startswith("python") and "kubeletx" in names[1:])
 
 
 def _is_shim(pid: int) -> bool:
-    return os.path.basename(_command_line(pid).split(" ")[0]).startswith("containerd-shim")
+    return Path(_command_line(pid).split(" ")[0]).name.startswith("containerd-shim")
 
 
 def _send(pid: int, signum: int) -> None:

@@ -8,6 +8,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TextIO
 
 import pytest
@@ -29,7 +30,7 @@ def as_before() -> Iterator[None]:
 
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[TextIO]:
-    file = open("/dev/full", "w", buffering=1)  # noqa: SIM115 - closing it fails too
+    file = Path("/dev/full").open("w", buffering=1)  # noqa: SIM115 - closing it fails too
     monkeypatch.setattr(sys, "stderr", file)
     yield file
     with contextlib.suppress(OSError):

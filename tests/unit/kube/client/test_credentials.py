@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -158,7 +157,7 @@ async def test_a_program_is_not_run_for_each_request_whatever_the_clock_says(
 async def test_a_program_that_fails_is_told_without_what_it_printed(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text("#!/bin/sh\necho s3cret\necho no luck >&2\nexit 3\n")
-    os.chmod(program, 0o700)
+    program.chmod(0o700)
     with pytest.raises(PermissionDenied, match="ended with 3: no luck") as caught:
         await Reader(exec=ExecCredential(command=str(program))).later()
     assert "s3cret" not in str(caught.value)
@@ -171,7 +170,7 @@ async def test_a_program_hears_of_the_cluster_when_it_is_to(tmp_path: Path, is_t
     program.write_text(
         f"""#!/bin/sh\nprintf %s "$KUBERNETES_EXEC_INFO" > {heard}\nprintf '{{"status": {{"token": "t"}}}}'\n"""
     )
-    os.chmod(program, 0o700)
+    program.chmod(0o700)
     asked = ExecCredential(command=str(program), is_told_cluster=is_told, cluster_config={"audience": "a"})
     assert await Reader(exec=asked, ca=authority.ca_file).later() == "Bearer t"
     data = base64.b64encode(authority.ca_file.read_bytes()).decode()
@@ -183,7 +182,7 @@ async def test_a_program_hears_of_the_cluster_when_it_is_to(tmp_path: Path, is_t
 async def test_a_token_that_no_header_may_carry_is_refused_without_showing_it(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text("""#!/bin/sh\nprintf '{"status": {"token": "s3cret\\\\nX-Evil: 1"}}'\n""")
-    os.chmod(program, 0o700)
+    program.chmod(0o700)
     with pytest.raises(PermissionDenied, match="printed a token that is not one line") as caught:
         await Reader(exec=ExecCredential(command=str(program))).later()
     assert "s3cret" not in str(caught.value)

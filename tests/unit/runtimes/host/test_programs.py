@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 
 import pytest
@@ -33,4 +32,4 @@ def _lives(pid: int) -> bool:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return state != "Z" and os.path.exists(f"/proc/{pid}")
+    return state != "Z" and Path(f"/proc/{pid}").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -36,7 +37,7 @@ def behave(spec: UnitSpec) -> Behaviour:
             value = spec.environment[0].value + "\n"
             assert isinstance(spec.detail, Process)
             for mount in spec.mounts:
-                with open(f"{mount.source}/answer", "w") as file:
+                with Path(mount.source, "answer").open("w") as file:
                     file.write(value)
             return Behaviour(runs_seconds=0, stdout=value.encode())
     return Behaviour(stop_exit_code=0)

@@ -70,7 +70,7 @@ class Part:
         if self._file is not None and offset == self.size:
             return
         self.close()
-        self._file = open(self.path, "r+b")  # noqa: SIM115 - closed by close()
+        self._file = self.path.open("r+b")
         self._file.truncate(offset)
         self._hashes = {name: hashlib.new(name) for name in self._algorithms}
         while chunk := self._file.read(CHUNK_BYTES):

@@ -212,7 +212,7 @@ class PodLinks:
         path = self._record(uid)
         new = path.with_name(f".{path.name}")
         new.write_bytes(msgspec.json.encode(link))
-        os.replace(new, path)
+        new.replace(path)
 
 
 def _list_uids(directory: Path) -> tuple[PodUid, ...]:

@@ -7,7 +7,6 @@ pod's namespace still acts in the node's.
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 
 from . import namespaces
@@ -50,7 +49,7 @@ class Wiring:
 
 def is_device(name: str) -> bool:
     """Return True if the node's namespace has the device."""
-    return os.path.exists(f"/sys/class/net/{name}")
+    return Path(f"/sys/class/net/{name}").exists()
 
 
 # --- on threads of their own ---
