@@ -110,10 +110,7 @@ class UnitStatus(Seen, frozen=True, kw_only=True):
 
 
 class RuntimeVersion(Seen, frozen=True, kw_only=True):
-    """Version of a runtime. `name`: the part of containerID before ``:
-
-    ``, such as containerd or libvirt.
-    """
+    """Version of a runtime. `name`: the word before ``://`` in containerID, such as containerd or libvirt."""
 
     name: str
     version: str

@@ -95,7 +95,10 @@ class ThresholdState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ThresholdReading(msgspec.Struct, frozen=True, kw_only=True):
-    """`acting`: what is to be relieved, the first one first."""
+    """Result of one round of observations.
+
+    `acting`: what is to be relieved, the first one first.
+    """
 
     state: ThresholdState
     pressure: Pressure

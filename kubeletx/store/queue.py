@@ -40,7 +40,10 @@ class Batch:
 
 
 class WorkQueue:
-    """`later_limit`: entries of history kept while they cannot be written; the oldest are dropped."""
+    """Queue of writes to the database, for its one writer thread.
+
+    `later_limit`: entries of history kept while they cannot be written; the oldest are dropped.
+    """
 
     def __init__(self, *, later_seconds: float, later_limit: int, batch_limit: int = 500) -> None:
         self._ready = Condition()

@@ -13,7 +13,10 @@ from .fake_calls import FakeCalls
 
 
 class FakeMachineCalls(FakeCalls):
-    """`SupportsMachine`, `SupportsSnapshots`, `SupportsNics`, `SupportsScreenshot` and `SupportsDefinition`."""
+    """Machine calls of the fake runtime.
+
+    `SupportsMachine`, `SupportsSnapshots`, `SupportsNics`, `SupportsScreenshot` and `SupportsDefinition`.
+    """
 
     async def pause(self, unit_id: UnitId) -> None:
         """RUNNING to PAUSED."""

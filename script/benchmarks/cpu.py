@@ -18,7 +18,10 @@ NO_PARENT = "k8s.io"
 
 
 class CpuAccount:
-    """`seconds()` of CPU time so far; None where the kernel keeps no such account for us."""
+    """An account of the CPU time of everything that starts pods.
+
+    `seconds()` of CPU time so far; None where the kernel keeps no such account for us.
+    """
 
     def __init__(self, root: Path | None, pods: str) -> None:
         self._root = root

@@ -42,7 +42,10 @@ class FloorPod(msgspec.Struct, frozen=True):
 
 
 class FloorResult(msgspec.Struct, frozen=True):
-    """`seconds`: from the first call to the last container's start as the runtime notes it."""
+    """Time that one run of the floor took.
+
+    `seconds`: from the first call to the last container's start as the runtime notes it.
+    """
 
     callers: int
     pods: int

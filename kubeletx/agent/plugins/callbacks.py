@@ -36,7 +36,10 @@ FAILED = "failed"
 
 
 class PluginState(msgspec.Struct, frozen=True):
-    """`word`: ready; degraded: its last call failed; failed: it could not be made. `reason`: why."""
+    """State of one registration of a plugin.
+
+    `word`: ready; degraded: its last call failed; failed: it could not be made. `reason`: why.
+    """
 
     word: str = READY
     reason: str = ""

@@ -37,7 +37,10 @@ KEY_FILE = "kubelet-client.key.tmp"
 
 
 class Bootstrap:
-    """`run` returns once the node has its identity."""
+    """Gets the node its first client certificate by a bootstrap kubeconfig.
+
+    `run` returns once the node has its identity.
+    """
 
     def __init__(
         self,

@@ -23,7 +23,10 @@ LABELS: Final = {"app.kubernetes.io/name": "kubeletx", "app.kubernetes.io/compon
 
 
 class ServiceReport(NamedTuple):
-    """`notes`: what the reader should know of services that are not complete."""
+    """The ConfigMap of the node's runtimes.
+
+    `notes`: what the reader should know of services that are not complete.
+    """
 
     config_map: ConfigMap
     notes: tuple[str, ...]

@@ -11,7 +11,10 @@ SERVING_SIGNER: Final = "kubernetes.io/kubelet-serving"
 
 
 class CertificateSigningRequestSpec(ApiStruct, frozen=True, kw_only=True):
-    """`request`: the PKCS #10 request in PEM form."""
+    """A request for a certificate: the key and subject, the signer and the use.
+
+    `request`: the PKCS #10 request in PEM form.
+    """
 
     request: bytes = b""
     signer_name: str = ""
@@ -20,7 +23,10 @@ class CertificateSigningRequestSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class CertificateSigningRequestCondition(ApiStruct, frozen=True, kw_only=True):
-    """`type`: Approved, Denied or Failed."""
+    """One decision on a request.
+
+    `type`: Approved, Denied or Failed.
+    """
 
     type: str = ""
     status: str = ""
@@ -29,7 +35,10 @@ class CertificateSigningRequestCondition(ApiStruct, frozen=True, kw_only=True):
 
 
 class CertificateSigningRequestStatus(ApiStruct, frozen=True, kw_only=True):
-    """`certificate`: in PEM form, once it is issued."""
+    """Decisions on a request, and the certificate.
+
+    `certificate`: in PEM form, once it is issued.
+    """
 
     conditions: tuple[CertificateSigningRequestCondition, ...] = ()
     certificate: bytes = b""

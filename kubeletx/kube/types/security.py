@@ -31,14 +31,20 @@ class WindowsSecurityContextOptions(ApiStruct, frozen=True, kw_only=True):
 
 
 class SeccompProfile(ApiStruct, frozen=True, kw_only=True):
-    """`type`: RuntimeDefault, Unconfined or Localhost with `localhost_profile`."""
+    """seccomp profile of a pod or container.
+
+    `type`: RuntimeDefault, Unconfined or Localhost with `localhost_profile`.
+    """
 
     type: str = ""
     localhost_profile: str | None = None
 
 
 class AppArmorProfile(ApiStruct, frozen=True, kw_only=True):
-    """`type`: RuntimeDefault, Unconfined or Localhost with `localhost_profile`."""
+    """AppArmor profile of a pod or container.
+
+    `type`: RuntimeDefault, Unconfined or Localhost with `localhost_profile`.
+    """
 
     type: str = ""
     localhost_profile: str | None = None

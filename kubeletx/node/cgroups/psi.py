@@ -25,7 +25,10 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PressureStall(msgspec.Struct, frozen=True, kw_only=True):
-    """`some`: at least one task waited; `full`: none could go on."""
+    """Stall times of one resource.
+
+    `some`: at least one task waited; `full`: none could go on.
+    """
 
     some: Stall = Stall()
     full: Stall = Stall()

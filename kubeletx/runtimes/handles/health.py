@@ -54,7 +54,10 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """`RuntimeState` and the memory of the rule. `heard_at`: monotonic time of the last answer."""
+    """A runtime's state and the history from which the next one follows.
+
+    `heard_at`: monotonic time of the last answer.
+    """
 
     state: RuntimeState
     failures: int = 0

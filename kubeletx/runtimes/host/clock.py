@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 
 class SystemClock:
-    """`kubeletx.api.Clock` on the operating system's clocks; timers run on the event loop."""
+    """The operating system's clocks as a `kubeletx.api.Clock`; timers run on the event loop."""
 
     def now(self) -> datetime:
         """Aware UTC wall-clock time."""

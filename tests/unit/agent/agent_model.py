@@ -42,7 +42,10 @@ def _type_of(name: str) -> str:
 
 
 class AgentModel:
-    """`runtimes` holds the fakes by name; their backends survive restarts of the agent."""
+    """An agent on fake runtimes.
+
+    `runtimes` holds the fakes by name; their backends survive restarts of the agent.
+    """
 
     def __init__(self, root: Path, names: tuple[str, ...] = ("one", "two")) -> None:
         self.root = root

@@ -48,3 +48,12 @@ def test_docstrings_are_plain(path: Path) -> None:
     found = [f"line {line}: {text.splitlines()[0]}" for line, text in docstrings(path) if FIRST.match(text)]
     found += [f"line {line}: {m.group()}" for line, text in docstrings(path) for m in TURNS.finditer(text)]
     assert found == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_docstrings_of_classes_begin_with_what_the_class_is(path: Path) -> None:
+    classes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+    found = [
+        f"line {one.lineno}: {one.name}" for one in classes if (ast.get_docstring(one) or "").startswith("`")
+    ]
+    assert found == []

@@ -32,7 +32,7 @@ _ENDS = libvirt.VIR_STREAM_EVENT_HANGUP | libvirt.VIR_STREAM_EVENT_ERROR
 
 
 class Consoles:
-    """`SupportsAttach` of one runtime."""
+    """Serial consoles of one runtime's machines: its `SupportsAttach`."""
 
     def __init__(self, connection: Connection, looks: Looks, host: Host) -> None:
         self._connection = connection

@@ -19,7 +19,7 @@ _CHUNK = 64 * 1024
 
 
 class Forwards:
-    """`SupportsPortForward` of one runtime."""
+    """Forwarded ports of one runtime's machines: its `SupportsPortForward`."""
 
     def __init__(self, records: Records) -> None:
         self._records = records

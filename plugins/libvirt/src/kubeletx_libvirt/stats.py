@@ -47,7 +47,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stats:
-    """`SupportsStats` of one runtime."""
+    """Usage figures of one runtime's machines: its `SupportsStats`."""
 
     def __init__(
         self, connection: Connection, looks: Looks, host: Host, emulators: Emulators | None = None

@@ -59,7 +59,7 @@ exec "$@"
 
 
 class GuestCommands:
-    """`SupportsExec` of one runtime."""
+    """Commands in one runtime's guests: its `SupportsExec`."""
 
     def __init__(self, agent: GuestAgent) -> None:
         self._agent = agent

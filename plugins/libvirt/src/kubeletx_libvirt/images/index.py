@@ -63,7 +63,10 @@ class StoredDisk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):
-    """`origins` by `ImageSource.key`, `disks` by image id (``sha256:HEX``)."""
+    """The image store's table: where images came from and which disks there are.
+
+    `origins` by `ImageSource.key`, `disks` by image id (``sha256:HEX``).
+    """
 
     version: int = VERSION
     origins: dict[str, Origin] = {}
