@@ -1,4 +1,4 @@
-"""Attack: damaged and hostile qcow2 files against the checks that stand before QEMU.
+"""Attack: damaged and hostile qcow2 files against the checks before QEMU.
 
 Each mutated image is refused with a reason or accepted with tables inside the file; nothing else is raised, and no
 check takes long.

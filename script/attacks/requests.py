@@ -1,6 +1,6 @@
 """Attack: requests without credentials, and bytes that are no requests, on the kubelet's API port.
 
-No request may be answered with success, and clients that send garbage, nothing or much too much disturb nobody.
+No request may be answered with success, and clients that send garbage, nothing or too much do not delay others.
 """
 
 from __future__ import annotations

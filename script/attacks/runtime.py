@@ -46,13 +46,13 @@ class Hostile:
         self._act: Callable[[str, Message, CriModel], Any] = getattr(self, f"_{kind}")
 
     async def answer(self, method: str, request: Message, model: CriModel) -> Message | bytes:
-        """As `Behaviour`."""
+        """See `Behaviour`."""
         result = self._act(method, request, model)
         answer: Message | bytes = await result if asyncio.iscoroutine(result) else result
         return answer
 
     def events(self, model: CriModel) -> list[pb.ContainerEventResponse]:
-        """As `Behaviour`: a flood of events of every container in the rounds that flood."""
+        """Return events of every container in the rounds that flood, else none."""
         if self.kind != "floods":
             return []
         types = list(pb.ContainerEventType.values())
@@ -77,7 +77,7 @@ class Hostile:
         raise Refusal(self._rng.choice(codes), self._text()[:4000])
 
     def _does_nothing(self, method: str, request: Message, model: CriModel) -> Message:
-        """Says yes to everything that changes something, and does none of it."""
+        """Answer every change with success, and carry out none."""
         answers: dict[str, Message] = {
             "RunPodSandbox": pb.RunPodSandboxResponse(pod_sandbox_id=f"nothing-{self._rng.randrange(10**6)}"),
             "CreateContainer": pb.CreateContainerResponse(
@@ -92,7 +92,7 @@ class Hostile:
         return answers.get(method) or model.answer(method, request)
 
     def _forgets(self, method: str, request: Message, model: CriModel) -> Message:
-        """Its lists are empty and it knows no id, though all runs."""
+        """Answer with empty lists and NotFound, although everything runs."""
         answer = model.answer(method, request)
         if method.startswith("List"):
             return type(answer)()
@@ -109,7 +109,7 @@ class Hostile:
         return answer
 
     def _exaggerates(self, method: str, request: Message, model: CriModel) -> Message:
-        """Long lists of what nobody asked for."""
+        """Answer with long lists of objects that were not requested."""
         answer = type(made := model.answer(method, request))()
         answer.CopyFrom(made)
         if isinstance(answer, pb.ListContainersResponse):
@@ -121,7 +121,7 @@ class Hostile:
         return answer
 
     def _garbles(self, method: str, request: Message, model: CriModel) -> Message | bytes:
-        """Bytes that are no message, or another one."""
+        """Answer with bytes that are no message, or another message."""
         data = bytearray(model.answer(method, request).SerializeToString())
         if method in _READS or self._rng.random() < 0.5:
             return bytes(data)

@@ -31,7 +31,7 @@ SOUND, HOSTILE = "sound", "hostile"
 
 
 class Behaviour(Protocol):
-    """What a hostile server does with one call."""
+    """Answers and events of a hostile server."""
 
     async def answer(self, method: str, request: Message, model: CriModel) -> Message | bytes:
         """The answer as a message or as raw bytes. Raises Refusal for a gRPC error."""

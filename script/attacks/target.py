@@ -34,7 +34,7 @@ READY_SECONDS = 60.0
 
 
 class Broken(Exception):
-    """Something got through; the message says what was seen."""
+    """An attack succeeded; the message says what was seen."""
 
 
 class Target:

@@ -1,0 +1,1 @@
+"""Benchmarks of the agent against their floors; see script/bench."""

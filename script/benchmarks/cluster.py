@@ -91,7 +91,7 @@ def _create_all(connection: HTTPSConnection, pods: Sequence[bytes], headers: dic
 
 
 class Watch:
-    """Hears in a thread of its own when pods become Running in the API."""
+    """Watches the API in a thread of its own and notes when pods become Running."""
 
     def __init__(self, lab: ClusterLab) -> None:
         self._client = lab.api.admin
@@ -235,7 +235,7 @@ def cluster_lab(bench: BenchLab, *, real: bool = True) -> Iterator[ClusterLab]:
 
 @contextmanager
 def api_server(bench: BenchLab, *, real: bool = True) -> Iterator[ApiServer]:
-    """One that has what a pod needs."""
+    """Start an API server with the objects that a pod needs."""
     directory = Path(bench.lab.base_dir) / f"api-{time.monotonic_ns()}"
     server = ApiServerDouble if not real or missing_binaries() else KubeApiServer
     with server(directory) as api:
@@ -257,5 +257,5 @@ def node_of(bench: BenchLab, api: ApiServer) -> Iterator[ClusterLab]:
 
 
 def note_of(api: ApiServer) -> str:
-    """Which API server it is."""
+    """Name the kind of API server."""
     return "with the API server double" if isinstance(api, ApiServerDouble) else "with a real kube-apiserver"

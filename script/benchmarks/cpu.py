@@ -1,7 +1,7 @@
-"""Processor time of everything that starts pods: containerd, shims, runc, the pods, and who asks for them.
+"""Processor time of everything that starts pods: containerd, shims, runc, the pods, and the clients.
 
-On a shared machine a stopwatch measures the neighbours too; processor time hardly. This process, and with it all
-daemons that it starts, stands in a cgroup of its own; the pods' cgroups are added.
+On a shared machine wall-clock time also depends on other machines; processor time hardly does. This process and all
+daemons that it starts are in a cgroup of their own; the pods' cgroups are added.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_PARENT = "k8s.io"
 class CpuAccount:
     """An account of the CPU time of everything that starts pods.
 
-    `seconds()` of CPU time so far; None where the kernel keeps no such account for us.
+    `seconds()` returns the CPU time so far; None where the kernel has no such account.
     """
 
     def __init__(self, root: Path | None, pods: str) -> None:

@@ -35,7 +35,7 @@ MARK = "kubeletx.io/bench-floor"
 
 
 class FloorPod(msgspec.Struct, frozen=True):
-    """What the agent would make of one pod."""
+    """The sandbox and units that the agent would create for one pod."""
 
     sandbox: SandboxSpec
     units: tuple[UnitSpec, ...]

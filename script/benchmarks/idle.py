@@ -1,4 +1,4 @@
-"""What an agent costs: at rest with many pods, and to start."""
+"""Costs of an agent: at rest with many pods, and of its start."""
 
 from __future__ import annotations
 

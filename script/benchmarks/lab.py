@@ -63,7 +63,7 @@ class BenchLab(msgspec.Struct, kw_only=True):
         )
 
     def floor_pods(self, count: int) -> list[FloorPod]:
-        """What the agent would ask the first containerd for."""
+        """Make the requests that the agent would send to the first containerd."""
         directory = self.lab.base_dir / "floor"
         context = NodeContext(
             agent_id="floor",
@@ -201,7 +201,7 @@ def bench_lab() -> Iterator[BenchLab]:
 
 
 def is_open(path: Path) -> bool:
-    """Whether somebody listens on a unix socket."""
+    """True if a process listens on a unix socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
         try:
             one.connect(str(path))

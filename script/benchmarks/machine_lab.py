@@ -2,7 +2,7 @@
 
 Bare calls and the agent use the same libvirtd. The floor's machines have the XML that the agent's plugin gave to
 libvirt for the same manifest; only names, files and devices are their own, and all of these are made before the clock
-runs. Moments are those at which this process hears libvirt's events, for both sides.
+runs. Times are those at which this process receives libvirt's events, for both sides.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Moment(NamedTuple):
 
 
 class Listener:
-    """A connection of our own, and every lifecycle event that it hears."""
+    """A connection of its own, with every lifecycle event that it receives."""
 
     def __init__(self, url: str) -> None:
         start_event_thread()
@@ -167,7 +167,7 @@ class MachineLab(msgspec.Struct, kw_only=True):
         }
 
     def apply(self, agent: PrivateAgent, name: str) -> int:
-        """As ``kubeletx apply``; wall-clock nanoseconds before it."""
+        """Do what ``kubeletx apply`` does; return the wall-clock nanoseconds before it."""
         body = msgspec.json.encode(self.manifest(name))
         at_ns = time.time_ns()
         (result,) = AgentClient(agent.socket_path).call("POST", "/v1/pods", ApplyReport, body=body).items
@@ -176,7 +176,7 @@ class MachineLab(msgspec.Struct, kw_only=True):
         return at_ns
 
     def delete(self, agent: PrivateAgent, name: str) -> int:
-        """As ``kubeletx delete pod``; wall-clock nanoseconds before it."""
+        """Do what ``kubeletx delete pod`` does; return the wall-clock nanoseconds before it."""
         body = msgspec.json.encode(DeleteOptions())
         at_ns = time.time_ns()
         AgentClient(agent.socket_path).call("DELETE", pod_path("default", name), Pod, body=body)
@@ -192,13 +192,13 @@ class MachineLab(msgspec.Struct, kw_only=True):
         time.sleep(LISTENS_SECONDS)
 
     def take_pattern(self) -> Pattern:
-        """Of the first machine that is there."""
+        """Take the pattern of the first machine found."""
         domain = self.listener.handle.listAllDomains()[0]
         root = ElementTree.fromstring(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
         return Pattern(root, Path(_seed_of(root).attrib["file"]).read_bytes())
 
     def floor_machines(self, pattern: Pattern, count: int) -> list[FloorMachine]:
-        """As many machines of this pattern."""
+        """Make `count` machines of this pattern."""
         return [self._floor_machine(pattern, number) for number in range(count)]
 
     def remove_floor(self, machines: Sequence[FloorMachine]) -> None:

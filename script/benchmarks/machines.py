@@ -171,7 +171,7 @@ def machine_rest(bench: BenchLab, sizes: Sizes) -> Result:
 
 
 def machine_image(bench: BenchLab, sizes: Sizes) -> Result:
-    """What the agent and its children read, write and compute for the first and the second machine of an image."""
+    """Bytes and CPU time of the agent and its children for the first and the second machine of an image."""
     with machine_lab(bench) as lab, lab.agent() as agent:
         wait_ready(agent)
         _warm_up(lab, agent)
@@ -301,7 +301,7 @@ def _one(lab: MachineLab, agent: PrivateAgent, name: str, times: _Times) -> None
 
 @contextmanager
 def _paused(agent: PrivateAgent) -> Iterator[None]:
-    """The agent costs nothing meanwhile; afterwards it has time to hear what happened."""
+    """Stop the agent during the block; afterwards it has time to receive what happened."""
     assert agent.daemon is not None
     agent.daemon.pause()
     try:
@@ -317,6 +317,6 @@ def _is_running(agent: PrivateAgent, name: str) -> bool:
 
 
 def _moved_bytes(pid: int) -> int:
-    """What a process and the children that it waited for have read and written, from disk or cache."""
+    """Bytes that a process and the children it waited for have read and written, from disk or cache."""
     fields = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
     return int(fields["rchar"]) + int(fields["wchar"])

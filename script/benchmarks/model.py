@@ -1,4 +1,4 @@
-"""What a benchmark gives: figures with their goals and floors, and series for the plots; JSON and tables of them."""
+"""Results of benchmarks: figures with their goals and floors, and series for the plots; JSON and tables of them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is measured. `tiny` sizes only show that a benchmark works."""
+    """Amounts to measure. `tiny` sizes only show that a benchmark works."""
 
     runs: int = 3
     single_runs: int = 11
@@ -90,14 +90,14 @@ TINY = Sizes(
 
 
 def median(values: Sequence[float]) -> float:
-    """The median, rounded to what a stopwatch can tell."""
+    """The median, rounded to the precision of the clock."""
     return round(statistics.median(values), 4)
 
 
 def over_floor(
     label: str, ours: Sequence[float], floors: Sequence[float], allowed: float
 ) -> tuple[Figure, Figure]:
-    """What a step takes beside its floor, and how much more that is. All in milliseconds."""
+    """Figures of a step and of its excess over the floor, in milliseconds."""
     over = round(median(ours) - median(floors), 1)
     return (
         Figure(
@@ -122,7 +122,7 @@ def over_floor(
 
 
 def machine() -> dict[str, str]:
-    """What the numbers were measured on."""
+    """Describe the machine that was measured on."""
     info = Path("/proc/cpuinfo").read_text()
     model = next(
         (line.partition(":")[2].strip() for line in info.splitlines() if "model name" in line), "unknown"

@@ -1,8 +1,8 @@
 """Emulators that ended are reaped at once, whatever the first process of this system does.
 
-libvirt's emulators are nobody's children: they leave their maker behind, and the system's first process reaps them. A
+libvirt's emulators detach from the process that starts them, and the system's first process reaps them. A
 machine counts as ended when its emulator was reaped. Some first processes, such as those of containers and build
-machines, look for the dead only every second or two; this wait would be most of what a deletion takes, and by chance.
+machines, reap only every second or two; this wait would be most of the time of a deletion, and random.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EMULATOR = "(qemu-system-"
 
 @contextmanager
 def emulators_reaped() -> Iterator[None]:
-    """Those that daemons below this process start from now on are adopted by it. For the main thread."""
+    """Adopt emulators that daemons below this process start from now on. For the main thread."""
     before = signal.signal(signal.SIGCHLD, _reap)
     _adopt_orphans(True)
     try:
@@ -38,7 +38,7 @@ def _adopt_orphans(wanted: bool) -> None:
 
 
 def _reap(_signal: int, _frame: FrameType | None) -> None:
-    """Never anybody's own child: those are waited for by who started them."""
+    """Reap adopted emulators only: other children are waited for by the code that started them."""
     for children in Path("/proc/self/task").glob("*/children"):
         for pid in children.read_text().split():
             with suppress(OSError):

@@ -87,7 +87,7 @@ def start_figures(
 
 
 def _runs(bench: BenchLab, count: int, times: int) -> dict[int, list[Run]]:
-    """By number of callers, or `AGENT`. They take turns, each round in another order."""
+    """Runs by number of callers, or `AGENT`. The sides alternate, each round in another order."""
     sides = [*CALLERS, AGENT]
     runs: dict[int, list[Run]] = {side: [] for side in sides}
     for number in range(times):
@@ -169,7 +169,7 @@ def hang(bench: BenchLab, sizes: Sizes) -> Result:
 
 
 def floor_start(bench: BenchLab, count: int, callers: int) -> Run:
-    """As `_agent_start`, by bare calls."""
+    """Start pods by bare calls, measured like `_agent_start`."""
     ready = bench.floor_pods(count)
     cpu = [bench.cpu_seconds()]
     floor = asyncio.run(

@@ -89,7 +89,7 @@ def room_of(module: str) -> str:
 
 
 def room_figures(found: Mapping[str, Room]) -> tuple[Figure, ...]:
-    """What imports of the host, of other distributions and of Python's library keep."""
+    """Memory that imports of the host, of other distributions and of Python's library keep."""
     parts = {"kubeletx": 0.0, "other distributions": 0.0, LIBRARY: 0.0}
     for name, room in found.items():
         part = (

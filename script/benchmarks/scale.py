@@ -61,7 +61,7 @@ FLAT = 1.5
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process found; CPU in milliseconds, memory in KiB, for each pod or change."""
+    """Measurements of one process; CPU in milliseconds, memory in KiB, for each pod or change."""
 
     pods: int
     start_cpu_ms: float = 0.0
@@ -183,7 +183,7 @@ async def until(is_so: Callable[[], bool], *, pause_seconds: float = 0.05) -> No
 
 
 def make_pods(count: int) -> list[Pod]:
-    """As the file source reads them from manifests."""
+    """Make pods as the file source reads them from manifests."""
     reader = ManifestReader(node_name="bench")
     moment = datetime.now(UTC)
     return [
@@ -205,7 +205,7 @@ def feed(parts: Assembly, pods: list[Pod]) -> None:
 
 
 def all_run(parts: Assembly, count: int) -> bool:
-    """Whether every pod is published as Running."""
+    """True if every pod is published as Running."""
     workers = parts.manager.workers
     return len(workers) == count and all(
         worker.facts.previous_status is not None and worker.facts.previous_status.phase == "Running"
@@ -249,7 +249,7 @@ async def measure_time(count: int, root: Path) -> Measured:
 
 
 async def measure_memory(count: int, root: Path) -> Measured:
-    """What the agent keeps for each pod, without what the runtime keeps."""
+    """Measure the agent's memory for each pod, without the runtime's."""
     async with running_agent(root) as (parts, _, _):
         tracemalloc.start()
         gc.collect()

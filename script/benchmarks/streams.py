@@ -55,21 +55,21 @@ class StreamLab(msgspec.Struct, kw_only=True):
 
     @property
     def url(self) -> str:
-        """Of the kubelet's API."""
+        """URL of the kubelet's API."""
         return f"https://127.0.0.1:{self.port}"
 
     def exec_url(self, command: Sequence[str], **streams: bool) -> str:
-        """At the agent."""
+        """URL of a command at the agent."""
         query = [("command", word) for word in command] + [(name, "1") for name in streams]
         return f"{self.url}/exec/default/{POD}-{NODE}/main?{urlencode(query)}"
 
     def runtimes_exec_url(self, command: Sequence[str], **streams: bool) -> str:
-        """At the runtime."""
+        """URL of a command at the runtime."""
         url: str = self.cri.call("Exec", container_id=self.container_id, cmd=command, **streams).url
         return url
 
     def runtimes_port_url(self) -> str:
-        """At the runtime."""
+        """URL of the forwarded port at the runtime."""
         url: str = self.cri.call("PortForward", pod_sandbox_id=self.sandbox_id, port=[PORT]).url
         return url
 

@@ -1,0 +1,1 @@
+"""The demo behind script/demo."""

@@ -41,7 +41,7 @@ class GuestImage:
 
     @property
     def is_made(self) -> bool:
-        """Whether nobody would have to wait for it."""
+        """True once the image exists."""
         return self._made is not None and self._made.done()
 
     def path(self) -> Path:
@@ -75,7 +75,7 @@ def endpoint(lab: Lab, cache_dir: Path) -> str:
 
 
 def wait_booted(agent: PrivateAgent, name: str) -> tuple[str, ...]:
-    """What the guest said of itself, once it is up. LabError after a time limit."""
+    """Wait until the guest is up; return the lines of its greeting. LabError after a time limit."""
     deadline = time.monotonic() + BOOT_SECONDS
     while UP not in (log := agent.cli("logs", name).stdout):
         if time.monotonic() > deadline:
@@ -96,7 +96,7 @@ def ask(address: str) -> str:
 
 
 def fetch_in(agent: PrivateAgent, name: str, url: str) -> str:
-    """The page that somebody in this pod, container or guest, gets. LabError when he gets none."""
+    """Fetch a page from inside this pod, container or guest. LabError when it fails."""
     done = agent.cli("exec", name, "--", "wget", "-q", "-O", "-", url)
     if done.returncode != 0:
         raise LabError(f"{name} gets nothing from {url}: {done.stderr.strip() or done.stdout.strip()}")
@@ -109,7 +109,7 @@ def emulators(agent: PrivateAgent) -> dict[int, str]:
 
 
 def remains(agent: PrivateAgent, pod: Pod) -> list[str]:
-    """What is still there of a deleted machine, in words."""
+    """List the remains of a deleted machine, in words."""
     found = {
         "its emulator": emulators(agent),
         "its disk": list(agent.root_dir.glob("runtimes/*/disks/*/*")),

@@ -28,6 +28,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import AsyncGeneratorType
 from typing import Any
 from weakref import WeakSet
@@ -121,7 +122,7 @@ class Environment:
                 else:
                     os.environ[name] = before
         try:
-            directory = os.getcwd()
+            directory = str(Path.cwd())
         except FileNotFoundError:
             directory = "a directory that is removed"
         if directory != self.directory:

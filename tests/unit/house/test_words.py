@@ -19,6 +19,7 @@ PACKAGES = [
     ROOT / "testing" / "src",
     *ROOT.glob("plugins/*/src"),
     *ROOT.glob("examples/plugins/*/src"),
+    ROOT / "script",
 ]
 FILES = sorted(path for package in PACKAGES for path in package.rglob("*.py") if "stubs" not in path.parts)
 
