@@ -182,10 +182,7 @@ class PodExecutor:
         count_granted(self._deps, facts, desired)
 
     def runtime_changed(self, name: str) -> None:
-        """Update the runtime's version name, the part of container ids before ``:
-
-        ``.
-        """
+        """Update the runtime's version name, the part of container ids before ``://``."""
         handle = self.registry.find(name)
         version = handle.last_version if handle is not None else None
         if handle is None or version is None or self._identity.backends.get(handle.name) == version.name:

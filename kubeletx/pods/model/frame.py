@@ -22,9 +22,8 @@ TERMINATION_MESSAGES_BYTES = 12 * 1024
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
     """Inputs of every container status of one pod.
 
-    `will_run`: the pod's goal is to run, so ended containers may run again. `backend`: the part before ``:
-
-    `` in container ids; None while unknown. `message_bytes`: limit of a stored termination message.
+    `will_run`: the pod's goal is to run, so ended containers may run again. `backend`: the part before
+    ``://`` in container ids; None while unknown. `message_bytes`: limit of a stored termination message.
     """
 
     desired: DesiredPod
