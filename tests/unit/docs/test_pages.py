@@ -9,6 +9,7 @@ import click
 import pytest
 
 from kubeletx.cli.main import COMMANDS, cli
+from kubeletx_testing.lab import PrivateAgent
 from tests.unit.docs.pages import ROOT
 
 PAGES = sorted(
@@ -76,8 +77,6 @@ def test_the_tour_names_pods_of_the_demo() -> None:
     said = set(re.findall(r"([\w-]+)-demo\b", tour))
     assert said
     assert said <= manifests
-    from kubeletx_testing.lab import PrivateAgent
-
     assert PrivateAgent.__init__.__kwdefaults__["name"] == "agent"
     assert "--root-dir .demo/lab/agent" in tour
 
