@@ -8,7 +8,6 @@ stop   `Assembly.run` is cancelled (servers, tasks, pod workers; what runs goes 
 from __future__ import annotations
 
 import asyncio
-import gc
 import signal
 import time
 from contextlib import AsyncExitStack
@@ -28,19 +27,12 @@ from .plugins import Plugins, load_plugins, log_plugins
 
 log = structlog.get_logger(__name__)
 
-GC_THRESHOLDS = (10_000, 20, 20)
-"""Generations of the garbage collector.
-
-Python's own (700, 10, 10) took 14 % of the CPU time of starting pods; these take half and 1 MiB more.
-"""
-
 
 async def run_agent(config: AgentConfig, *, plugins: Plugins | None = None) -> int:
     """Run until SIGTERM or SIGINT; returns the exit code. Raises InvalidConfig for settings to correct.
 
     `plugins` replaces the installed ones; None loads those.
     """
-    gc.set_threshold(*GC_THRESHOLDS)
     begin_small()
     set_up_logging(config.logs.format, config.logs.verbosity)
     began = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 
 from .lean_imports import import_aiohttp, import_structlog
@@ -15,9 +16,17 @@ A library that forks on its own (libvirt's embedded driver) would run gRPC's for
 before it can execute the emulator. kubeletx itself never forks.
 """
 
+GC_THRESHOLDS = (10_000, 20, 20)
+"""Generations of the garbage collector.
+
+Python's own (700, 10, 10) took 14 % of the CPU time of starting pods, and a tenth of that of the imports; these take
+half and 1 MiB more.
+"""
+
 
 def run(invocation: Invocation) -> int:
     """Read the configuration and run until the agent ends; returns its exit code."""
+    gc.set_threshold(*GC_THRESHOLDS)
     import_structlog()
     import_aiohttp()
     os.environ.setdefault(*_NO_FORK_HANDLERS)

@@ -18,3 +18,18 @@ import rich.console
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_garbage_collector_is_rare_before_the_agent_is_imported() -> None:
+    code = """
+import gc
+from kubeletx.cli import run
+run.import_structlog = lambda: print(gc.get_threshold() == run.GC_THRESHOLDS)
+run.import_aiohttp = lambda: 1 / 0
+try:
+    run.run(None)
+except ZeroDivisionError:
+    pass
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
