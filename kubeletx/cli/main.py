@@ -34,7 +34,9 @@ COMMANDS = {
     "delete": Lazy("kubeletx.cli.commands.delete:delete", "Delete pods."),
     "top": Lazy("kubeletx.cli.commands.top:top", "Show usage of pods, runtimes or the node."),
     "runtime": Lazy("kubeletx.cli.commands.runtime:runtime", "Add, remove, cordon and describe runtimes."),
-    "vm": Lazy("kubeletx.cli.commands.vm:vm", "Pause, snapshot, resize and look into virtual machines."),
+    "vm": Lazy(
+        "kubeletx.cli.commands.vm.verbs:vm", "Pause, snapshot, resize and look into virtual machines."
+    ),
     "image": Lazy("kubeletx.cli.commands.image:image", "List, pull, remove and prune images."),
     "plugins": Lazy("kubeletx.cli.commands.plugins:plugins", "Show the plugins that were found."),
     "panel": Lazy("kubeletx.cli.commands.panel:panel", "Show panels of plugins."),

@@ -1,7 +1,7 @@
 """The face of the room: other rooms import these names from here.
 
 Submodules load on first use: a command line or a source that needs one name does not load the whole room.
-Machines (`model.machine_requests`, `plan.machine_*`), admission, probes and `model.sources` have faces of their own.
+Machines (`workloads`), admission, probes and `model.sources` have faces of their own.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -33,7 +33,7 @@ from kubeletx.api import (
 )
 from kubeletx.api.names import POD_SOURCE, Event
 from kubeletx.kube.text.duration import format_duration
-from kubeletx.kube.types.core import ImageVolumeSource, Pod, PodUnit, VirtualMachine
+from kubeletx.kube.types.core import Container, ImageVolumeSource, Pod, PodUnit
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.runtimes.images.credentials import pull_secret_auths
 from kubeletx.runtimes.images.errors import IMAGE_PULL_BACK_OFF, PullBackOff, PullFailed
@@ -57,7 +57,7 @@ class ImageUser(msgspec.Struct, frozen=True, kw_only=True):
     container: PodUnit
     pod: Pod
     source: str
-    is_machine: bool
+    has_own_kernel: bool
     handle: RuntimeHandle
     events: PodEvents
 
@@ -152,7 +152,7 @@ class UnitImages:
         spec = ImageSpec(requested=image)
         try:
             store = await self._stores.of(handle)
-            if not isinstance(user.container, VirtualMachine):  # a machine's image may be a URL or a path
+            if isinstance(user.container, Container):  # a machine's image may be a URL or a path
                 parse_image_reference(spec.requested, f"image of container {name}")
             present = await store.find_shared(spec, via=handle)
         except Unsupported:
@@ -191,7 +191,7 @@ class UnitImages:
         """Pull the image. `is_verified`: it is present, and the pull only shows whether the pod may use it."""
         image, name, clock = spec.requested, user.name, self._clock
         began, began_at = clock.monotonic(), clock.now()
-        sandbox = user.sandbox if user.is_machine else None
+        sandbox = user.sandbox if user.has_own_kernel else None
         user.events.normal(Event.PULLING, f'Pulling image "{image}"', container=name)
         waited: list[float] = []
         try:

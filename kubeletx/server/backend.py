@@ -22,7 +22,7 @@ from kubeletx.kube.types.core import Pod
 from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node
 
-from .machines import MachineVerbs
+from .machine.verbs import MachineVerbs
 from .views import (
     ActionView,
     ApplyResult,

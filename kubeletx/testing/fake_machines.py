@@ -8,7 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from kubeletx.api import NotFound, Unsupported
-from kubeletx.server.views import MachineSize, MachineView, NicRequest, NicView, PodTarget, SnapshotView
+from kubeletx.server.machine.views import MachineSize, MachineView, NicRequest, NicView, SnapshotView
+from kubeletx.server.views import PodTarget
 
 from .fake_machine_calls import one_pixel_png
 
@@ -22,7 +23,7 @@ _POWER = {
 
 
 class FakeMachines:
-    """Implements `kubeletx.server.machines.MachineVerbs`. A test puts machines into `machines`, by pod."""
+    """Implements `kubeletx.server.machine.verbs.MachineVerbs`. A test puts machines into `machines`, by pod."""
 
     def __init__(self, calls: list[tuple[Any, ...]]) -> None:
         """`calls`: list to which changing calls are added."""

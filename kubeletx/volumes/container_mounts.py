@@ -15,7 +15,7 @@ import msgspec
 
 from kubeletx.api import Device, InvalidPod, Mount, MountPropagation, SourceKind
 from kubeletx.kube.text.expansion import MAX_PATH_BYTES, TooLong, UnknownName, expand_strictly
-from kubeletx.kube.types.core import Container, Pod, PodUnit, VirtualMachine, VolumeMount
+from kubeletx.kube.types.core import Container, Pod, PodUnit, VolumeMount
 
 from . import layout
 from .files.held import hold_directory
@@ -190,7 +190,7 @@ def _block_volumes(request: MountRequest) -> tuple[tuple[Device, ...], list[Moun
                 problem=f"volume {wanted.name!r} is no block volume",
                 fix="use volumeMounts",
             )
-        if isinstance(request.container, VirtualMachine):
+        if not isinstance(request.container, Container):
             disks.append(
                 Mount(
                     source=volume.source,

@@ -14,7 +14,7 @@ from kubeletx.server.views import PartHealth
 from ..backend.about import AgentBackend
 from ..backend.counted import Counted, SecretFigures
 from ..backend.logs import PodLogs
-from ..backend.machines import MachineBackend
+from ..backend.machine.verbs import MachineBackend
 from ..backend.pods import PodBackend
 from ..backend.runtimes import RuntimeBackend
 from .cluster import ClusterRoom

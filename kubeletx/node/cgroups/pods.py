@@ -25,6 +25,7 @@ import structlog
 
 from kubeletx.api import Blocking, Internal, Resources
 from kubeletx.api.counting import LabelledDurations
+from kubeletx.kube.manifests.units import spec_workload_type
 from kubeletx.kube.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, qos_class
 from kubeletx.kube.types.core import Pod
 
@@ -134,7 +135,7 @@ class PodCgroupManager:
     def _paths(self, pod: Pod) -> list[str]:
         """Possible paths of the pod's cgroup; several if the spec, and with it the QoS class, is unknown."""
         own = self.path(pod)  # raises for a UID that would name another cgroup
-        if not self._per_qos or pod.spec.containers or pod.spec.virtual_machine is not None:
+        if not self._per_qos or pod.spec.containers or spec_workload_type(pod) is not None:
             return [own]
         return [self._join(directory, f"pod{pod.metadata.uid}") for directory in _DIRECTORY.values()]
 

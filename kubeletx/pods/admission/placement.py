@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kubeletx.api.names import RUNTIME_CORDONED, RUNTIME_LABEL_PREFIX, RUNTIME_NOT_READY
+from kubeletx.kube.manifests.units import spec_workload_type
 from kubeletx.kube.types.core import Pod
 
 from ..model.facts import Rejection, Waiting
@@ -91,7 +92,7 @@ def check_system(pod: Pod, node: AdmissionNode) -> Rejection | None:
             reason="PodOSSelectorNodeLabelDoesNotMatch",
             message=f"label {OS_LABEL} is {label}, this node runs {node.operating_system}",
         )
-    if pod.spec.virtual_machine is not None or pod.spec.os is None:
+    if spec_workload_type(pod) is not None or pod.spec.os is None:
         return None
     if pod.spec.os.name != node.operating_system:
         return Rejection(

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from msgspec.structs import replace
-
-from kubeletx.kube.manifests.machine_form import machine_of
+from kubeletx.kube.manifests.units import main_containers, main_field, whole_unit
 from kubeletx.kube.requests import is_sidecar as is_sidecar
-from kubeletx.kube.types.core import AnyUnit, Container, EphemeralContainer, Pod, ResourceRequirements
+from kubeletx.kube.types.core import AnyUnit, Container, EphemeralContainer, Pod
 
 
 class UnitRole(StrEnum):
@@ -27,19 +25,7 @@ def init_units(pod: Pod) -> tuple[Container, ...]:
 
 def regular_units(pod: Pod) -> tuple[Container, ...]:
     """The pod's main containers in spec order; for a VM pod one container that represents the machine."""
-    machine = pod.spec.virtual_machine
-    if machine is None:
-        return pod.spec.containers
-    return (
-        Container(
-            name=machine.name.lower(),
-            image=machine.image,
-            image_pull_policy=machine.image_pull_policy,
-            resources=machine.resources or ResourceRequirements(),
-            volume_mounts=machine.volume_mounts,
-            volume_devices=machine.volume_devices,
-        ),
-    )
+    return main_containers(pod)
 
 
 def ephemeral_units(pod: Pod) -> tuple[EphemeralContainer, ...]:
@@ -75,9 +61,9 @@ def spec_of(pod: Pod, name: str, *, own_kernel: bool = False) -> AnyUnit:
 
     `own_kernel`: the pod's runtime runs machines (`WorkloadFacts.has_own_kernel`).
     """
-    machine = machine_of(pod, on_vm_runtime=own_kernel)
-    if machine is not None:
-        return replace(machine, name=machine.name.lower())
+    whole = whole_unit(pod, own_kernel=own_kernel)
+    if whole is not None:
+        return whole
     for container in (*init_units(pod), *pod.spec.containers, *ephemeral_units(pod)):
         if container.name == name:
             return container
@@ -90,6 +76,4 @@ def field_of(pod: Pod, container: str) -> str:
         return f"spec.initContainers{{{container}}}"
     if any(c.name == container for c in ephemeral_units(pod)):
         return f"spec.ephemeralContainers{{{container}}}"
-    if pod.spec.virtual_machine is not None:
-        return f"spec.virtualMachine{{{container}}}"
-    return f"spec.containers{{{container}}}"
+    return f"{main_field(pod)}{{{container}}}"

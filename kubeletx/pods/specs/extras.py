@@ -24,7 +24,7 @@ import msgspec
 import structlog
 
 from kubeletx.api import Internal, KubeletxError, Mount, names
-from kubeletx.kube.types.core import Container, Pod, VirtualMachine
+from kubeletx.kube.types.core import Pod, PodUnit
 from kubeletx.volumes.container_mounts import ContainerMounts
 
 from ..model.roles import UnitRole, role_of
@@ -59,7 +59,7 @@ class UnitExtras(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-ExtrasProvider: TypeAlias = Callable[[Pod, Container | VirtualMachine], Awaitable[UnitExtras]]
+ExtrasProvider: TypeAlias = Callable[[Pod, PodUnit], Awaitable[UnitExtras]]
 """Returns the extras of one unit; may be asked again for the same one. An ephemeral container comes as a `Container`."""
 
 
@@ -81,7 +81,7 @@ class ExtrasError(Internal):
 async def gather_extras(
     providers: Mapping[str, ExtrasProvider],
     pod: Pod,
-    container: Container | VirtualMachine,
+    container: PodUnit,
     *,
     seconds: float = ANSWER_SECONDS,
 ) -> tuple[GivenExtras, ...]:
@@ -103,7 +103,7 @@ def extra_annotations(given: Iterable[GivenExtras]) -> dict[str, str]:
 
 def extra_mounts(
     pod: Pod,
-    container: Container | VirtualMachine,
+    container: PodUnit,
     own: ContainerMounts,
     given: Iterable[GivenExtras],
     *,
@@ -132,7 +132,7 @@ def extra_mounts(
 
 
 async def _ask(
-    name: str, provider: ExtrasProvider, pod: Pod, container: Container | VirtualMachine, seconds: float
+    name: str, provider: ExtrasProvider, pod: Pod, container: PodUnit, seconds: float
 ) -> UnitExtras:
     try:
         async with asyncio.timeout(seconds):
@@ -154,7 +154,7 @@ def _check(
     provider: str,
     extras: UnitExtras,
     pod: Pod,
-    container: Container | VirtualMachine,
+    container: PodUnit,
     earlier: Sequence[GivenExtras],
 ) -> None:
     """Raise ExtrasError for what cannot be, and for what an earlier provider gave."""

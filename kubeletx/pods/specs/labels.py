@@ -10,7 +10,7 @@ import msgspec
 
 from kubeletx.api import RuntimeName, names
 from kubeletx.kube.manifests.hashes import container_hash
-from kubeletx.kube.types.core import Pod, PodUnit, VirtualMachine
+from kubeletx.kube.types.core import Container, Pod, PodUnit
 
 from ..model.node_context import NodeContext
 from ..model.sizes import resized, resources_text
@@ -58,7 +58,7 @@ def unit_annotations(pod: Pod, container: PodUnit, attempt: int) -> dict[str, st
         names.CONTAINER_RESTART_COUNT: str(attempt),
         names.POD_GRACE_PERIOD: str(grace_seconds(pod)),
     }
-    if isinstance(container, VirtualMachine):
+    if not isinstance(container, Container):
         return found
     found[names.CONTAINER_TERMINATION_PATH] = container.termination_message_path or DEFAULT_TERMINATION_PATH
     found[names.CONTAINER_TERMINATION_POLICY] = (

@@ -19,14 +19,14 @@ from kubeletx.api import (
     Process,
     UnitSpec,
 )
-from kubeletx.kube.types.core import Container, Pod, PodUnit, VirtualMachine
+from kubeletx.kube.types.core import Container, Pod, PodUnit
 from kubeletx.volumes.cluster_objects import ObjectSet
 from kubeletx.volumes.env_file import EnvFiles
 
 from ..logs.paths import log_path
 from ..model.node_context import NodeContext
 from ..model.spec_errors import path_of
-from ..workloads.machine.spec import build_machine
+from ..workloads.details import own_detail
 from .environment import as_variables, build_environment
 from .extras import GivenExtras, extra_annotations
 from .inputs import UnitInputs
@@ -49,12 +49,12 @@ def build_unit_spec(
     """
     pod, container, context = inputs.pod, inputs.container, inputs.node
     attempt, image, log_mode = inputs.attempt, inputs.image, inputs.log_mode
-    if isinstance(container, VirtualMachine):
+    if not isinstance(container, Container):
         return UnitSpec(
             name=container.name,
             attempt=attempt,
             image=_image(container, image),
-            detail=build_machine(pod, container),
+            detail=own_detail(pod, container),
             resources=unit_resources(pod, container, context),
             mounts=tuple(mounts),
             log_path=log_path(container.name, attempt, log_mode),

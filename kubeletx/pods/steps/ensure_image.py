@@ -17,7 +17,7 @@ async def ensure_image(step: StepContext, action: EnsureImage) -> Result:
         container=spec_of(step.pod, name, own_kernel=own_kernel),
         pod=step.pod,
         source=step.desired.source,
-        is_machine=own_kernel,
+        has_own_kernel=own_kernel,
         handle=step.handle,
         events=step.events,
     )

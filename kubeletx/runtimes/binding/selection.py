@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from kubeletx.api import CONTAINER, VM, PodUid, RuntimeName, Traits, names
+from kubeletx.api import CONTAINER, PodUid, RuntimeName, Traits, names
+from kubeletx.kube.manifests.units import spec_workload_type
 from kubeletx.kube.types.core import Pod
 
 from .features import missing, reason_of
@@ -126,7 +127,7 @@ def requested_runtime(pod: Pod, class_map: Mapping[str, str]) -> Requested:
         annotations,
         uid=pod.uid,
         handler=handler,
-        workload_type=VM if pod.spec.virtual_machine is not None else None,
+        workload_type=spec_workload_type(pod),
         type_follows_name=bool(class_name),
     )
 
@@ -144,7 +145,7 @@ def workload_type_of(pod: Pod, view: Sequence[RuntimeCandidate], class_map: Mapp
     """The pod's workload type (DECISIONS 3); ``container`` if nothing says otherwise."""
     request = requested_runtime(pod, class_map)
     if not isinstance(request, RuntimeRequest):
-        return VM if pod.spec.virtual_machine is not None else CONTAINER
+        return spec_workload_type(pod) or CONTAINER
     return _type_of(request, {runtime.name: runtime for runtime in view})
 
 

@@ -9,6 +9,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from kubeletx.api import InvalidConfig, KubeletxError, NotFound
+from kubeletx.kube.manifests.units import main_names
 from kubeletx.kube.types.core import Pod
 
 from ..admin.routes_pods import log_options
@@ -66,10 +67,8 @@ def _reason(pod: Pod, container: str, error: NotFound) -> str:
     """Reason an existing container has no log. Raises HTTPNotFound for an unknown one."""
     statuses = pod.status
     spec = pod.spec
-    names = [one.name for one in (*spec.init_containers, *spec.containers, *spec.ephemeral_containers)]
-    if spec.virtual_machine is not None:
-        names.append(spec.virtual_machine.name)
-    if container not in names:
+    others = [one.name for one in (*spec.init_containers, *spec.ephemeral_containers)]
+    if container not in (*others, *main_names(pod)):
         raise web.HTTPNotFound(text=f'container "{container}" not found in pod "{pod.name}"')
     found = (*statuses.init_container_statuses, *statuses.container_statuses) if statuses is not None else ()
     for status in found:

@@ -18,9 +18,7 @@ from kubeletx.node.readiness import RUNTIME_CONDITION_PREFIX
 from kubeletx.pods.status.conditions import OURS
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.server.metrics.table import METRICS
-from kubeletx.server.views import (
-    ORPHANED,
-)
+from kubeletx.server.views import ORPHANED
 from tests.unit.docs.pages import DOCS, ROOT, first_words, rows, section, words
 
 PAGE = (DOCS / "reference.md").read_text()

@@ -123,7 +123,7 @@ async def pull(
         container=pod.spec.virtual_machine or pod.spec.containers[0],
         pod=pod,
         source=source,
-        is_machine=machine,
+        has_own_kernel=machine,
         handle=cast(RuntimeHandle, None),
         events=PodEvents(sink := FakeEventSink(), pod),
     )

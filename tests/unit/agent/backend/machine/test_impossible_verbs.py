@@ -11,7 +11,8 @@ import pytest
 from kubeletx.api import Conflict, InvalidPod, NotFound, Unavailable, UnitState, Unsupported
 from kubeletx.api.names import RUNTIME_UNSUPPORTED
 from kubeletx.kube.types.core import Nic, Pod, ResourceRequirements, VirtualMachine
-from kubeletx.server.views import MachineSize, NicRequest, PodTarget
+from kubeletx.server.machine.views import MachineSize, NicRequest
+from kubeletx.server.views import PodTarget
 from tests.unit.agent.agent_model import AgentModel, a_pod
 
 VM = PodTarget(namespace="default", name="vm")

@@ -7,16 +7,16 @@ from datetime import datetime
 import click
 import msgspec
 
-from kubeletx.server.views import MachineView, SnapshotRequest, SnapshotView
+from kubeletx.server.machine.views import MachineView, SnapshotRequest, SnapshotView
 
-from ..connection.client import AgentClient
-from ..options.common import namespace_option, now, output_option, with_agent
-from ..options.completing import complete_pods
-from ..options.exit_codes import ExitCode
-from ..options.go_flags import Group, boolean
-from ..output.ages import age
-from ..output.printers import Column, human_bytes, print_list
-from .vm_paths import item_path, vm_path
+from ...connection.client import AgentClient
+from ...options.common import namespace_option, now, output_option, with_agent
+from ...options.completing import complete_pods
+from ...options.exit_codes import ExitCode
+from ...options.go_flags import Group, boolean
+from ...output.ages import age
+from ...output.printers import Column, human_bytes, print_list
+from .paths import item_path, vm_path
 
 LONGEST_SECONDS = 900.0
 _COLUMNS = (

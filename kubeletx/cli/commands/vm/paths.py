@@ -8,8 +8,8 @@ import click
 
 from kubeletx.kube.text.duration import parse_duration
 
-from ..connection.client import pod_path
-from ..options.common import split_pod
+from ...connection.client import pod_path
+from ...options.common import split_pod
 
 
 def vm_path(namespace: str, name: str, what: str = "") -> str:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import click
 import msgspec
 
-from kubeletx.server.views import NicRequest, NicView
+from kubeletx.server.machine.views import NicRequest, NicView
 
-from ..connection.client import AgentClient
-from ..options.common import namespace_option, output_option, with_agent
-from ..options.completing import complete_pods
-from ..options.exit_codes import ExitCode
-from ..options.go_flags import Group, boolean
-from ..output.printers import Column, print_list
-from .vm_paths import item_path, vm_path
+from ...connection.client import AgentClient
+from ...options.common import namespace_option, output_option, with_agent
+from ...options.completing import complete_pods
+from ...options.exit_codes import ExitCode
+from ...options.go_flags import Group, boolean
+from ...output.printers import Column, print_list
+from .paths import item_path, vm_path
 
 _COLUMNS = (
     Column("NAME"),

@@ -51,19 +51,19 @@ from kubeletx.pods.workloads.machine.power import (
 from kubeletx.pods.workloads.power import Power
 from kubeletx.pods.workloads.requests import Orders, Outcome, begun, ended, orders_of, with_power
 from kubeletx.runtimes.handles.handle import RuntimeHandle
-from kubeletx.server.views import (
+from kubeletx.server.machine.views import (
     MachineOperation,
     MachineSize,
     MachineView,
     NicRequest,
     NicView,
-    PodTarget,
     SnapshotView,
 )
+from kubeletx.server.views import PodTarget
 
-from .machine_access import MachineAccess
-from .machine_nics import SETTLE_SECONDS, MachineNics
-from .machine_reboots import DelayedReboots, RebootCancelled
+from .access import MachineAccess
+from .nics import SETTLE_SECONDS, MachineNics
+from .reboots import DelayedReboots, RebootCancelled
 
 T = TypeVar("T")
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from .views import MachineSize, MachineView, NicRequest, NicView, PodTarget, SnapshotView
+from ..views import PodTarget
+from .views import MachineSize, MachineView, NicRequest, NicView, SnapshotView
 
 
 class MachineVerbs(Protocol):

@@ -8,19 +8,19 @@ import click
 import msgspec
 
 from kubeletx.kube.types.core import Pod
-from kubeletx.server.views import MachineOperation, MachineReboot, MachineSize, MachineView
+from kubeletx.server.machine.views import MachineOperation, MachineReboot, MachineSize, MachineView
 
-from ..connection.client import AgentClient, pod_path
-from ..describe.sheet import Sheet
-from ..options.common import namespace_option, output_option, split_pod, with_agent
-from ..options.completing import complete_pods
-from ..options.exit_codes import ExitCode
-from ..options.go_flags import Group, boolean
-from ..output.pictures import write_picture
-from ..output.printers import print_object
-from .vm_nic import nic
-from .vm_paths import seconds_of, vm_path
-from .vm_snapshot import snapshot
+from ...connection.client import AgentClient, pod_path
+from ...describe.sheet import Sheet
+from ...options.common import namespace_option, output_option, split_pod, with_agent
+from ...options.completing import complete_pods
+from ...options.exit_codes import ExitCode
+from ...options.go_flags import Group, boolean
+from ...output.pictures import write_picture
+from ...output.printers import print_object
+from .nic import nic
+from .paths import seconds_of, vm_path
+from .snapshot import snapshot
 
 _LONGEST_SECONDS = 60.0
 _DONE = {
@@ -165,7 +165,7 @@ def _operation(one: MachineOperation) -> list[str]:
 @with_agent
 def console(agent: AgentClient, name: str, namespace: str) -> int:
     """Join a machine's serial console; the same as 'kubeletx attach -it'. Ctrl-] leaves it."""
-    from ..connection.remote import run_in
+    from ...connection.remote import run_in
 
     agent.get(vm_path(namespace, name), MachineView)
     pod = agent.get(pod_path(namespace, split_pod(name)), Pod)

@@ -11,11 +11,11 @@ from aiohttp import web
 
 from kubeletx.api import InvalidConfig
 
+from ..admin.routes_pods import target_of
+from ..admin.tasks import Tasks
 from ..http import json_response, read_json
-from ..machines import MachineVerbs
-from ..views import MachineReboot, MachineSize, NicRequest, SnapshotRequest
-from .routes_pods import target_of
-from .tasks import Tasks
+from .verbs import MachineVerbs
+from .views import MachineReboot, MachineSize, NicRequest, SnapshotRequest
 
 _BASE = "/v1/pods/{namespace}/{name}/vm"
 

@@ -14,7 +14,7 @@ from kubeletx.pods.workloads.machine.power import MACHINE_WORDS
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.server.views import PodTarget
 
-from .seen import require_seen
+from ..seen import require_seen
 
 T = TypeVar("T")
 

@@ -15,9 +15,10 @@ from kubeletx.pods.workloads.machine.facts import machine_unit
 from kubeletx.pods.workloads.machine.hardware import FIRST_NIC, nics_key, wanted_nics
 from kubeletx.pods.workloads.machine.power import MACHINE_WORDS
 from kubeletx.pods.workloads.requests import Orders
-from kubeletx.server.views import NicRequest, NicView, PodTarget
+from kubeletx.server.machine.views import NicRequest, NicView
+from kubeletx.server.views import PodTarget
 
-from .machine_access import MachineAccess
+from .access import MachineAccess
 
 SETTLE_SECONDS = 10.0
 """Time for which a command waits for the interface."""

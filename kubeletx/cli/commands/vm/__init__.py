@@ -1,0 +1,1 @@
+"""The commands of virtual machines: `kubeletx vm`."""

@@ -1,0 +1,50 @@
+"""The pod's main workload whichever way it is written: its containers, or the one machine."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kubeletx.api import VM
+
+from ..types.core import Container, Pod, PodUnit, ResourceRequirements
+from .machine_form import machine_of
+
+
+def spec_workload_type(pod: Pod) -> str | None:
+    """Workload type that the spec itself demands; None: its containers run on any type."""
+    return VM if pod.spec.virtual_machine is not None else None
+
+
+def main_containers(pod: Pod) -> tuple[Container, ...]:
+    """The main containers in spec order; for a VM pod one container that represents the machine."""
+    machine = pod.spec.virtual_machine
+    if machine is None:
+        return pod.spec.containers
+    return (
+        Container(
+            name=machine.name.lower(),
+            image=machine.image,
+            image_pull_policy=machine.image_pull_policy,
+            resources=machine.resources or ResourceRequirements(),
+            volume_mounts=machine.volume_mounts,
+            volume_devices=machine.volume_devices,
+        ),
+    )
+
+
+def main_names(pod: Pod) -> tuple[str, ...]:
+    """Names of the main containers, or of the machine, as the spec spells them."""
+    machine = pod.spec.virtual_machine
+    containers = tuple(one.name for one in pod.spec.containers)
+    return containers if machine is None else (*containers, machine.name)
+
+
+def whole_unit(pod: Pod, *, own_kernel: bool = False) -> PodUnit | None:
+    """The machine that is the whole pod, under its unit's name; None for a pod of containers."""
+    machine = machine_of(pod, on_vm_runtime=own_kernel)
+    return replace(machine, name=machine.name.lower()) if machine is not None else None
+
+
+def main_field(pod: Pod) -> str:
+    """Field of the spec that has the main workload."""
+    return "spec.containers" if pod.spec.virtual_machine is None else "spec.virtualMachine"

@@ -1,0 +1,13 @@
+"""Details of units that are no containers: what their runtime needs besides resources, image and mounts."""
+
+from __future__ import annotations
+
+from kubeletx.api import Machine
+from kubeletx.kube.types.core import Pod, VirtualMachine
+
+from .machine.spec import build_machine
+
+
+def own_detail(pod: Pod, unit: VirtualMachine) -> Machine:
+    """The detail of the unit's specification. Raises InvalidPod for what cannot be read."""
+    return build_machine(pod, unit)

@@ -1,0 +1,1 @@
+"""Virtual machines on the admin socket: verbs, routes and views."""
