@@ -109,14 +109,14 @@ def _read(text: str) -> ImageReference | tuple[str, str]:
     if not (slash and _is_host(registry)):
         registry, path = "", name
     path, colon, tag = path.partition(":")
-    wrong = _name_problem(text, registry, path)
+    wrong = _name_problem(registry, path)
     if wrong is None and colon and not re.fullmatch(_TAG, tag):
         problem = "its tag has more than 128 letters, digits, dots, dashes and underscores, or others"
         wrong = problem, "write [REGISTRY/]NAME:TAG"
     if wrong is None and at:
         wrong = _digest_problem(digest)
     if wrong is not None:
-        return wrong
+        return _text_problem(text) or wrong
     if registry in ("", f"index.{DOCKER_HUB}", DOCKER_HUB):
         registry, path = DOCKER_HUB, path if "/" in path else f"library/{path}"
     if len(registry) + 1 + len(path) > _MAX_REPOSITORY:
@@ -128,23 +128,26 @@ def _is_host(first: str) -> bool:
     return "." in first or ":" in first or first == "localhost" or first != first.lower()
 
 
-def _name_problem(text: str, registry: str, path: str) -> tuple[str, str] | None:
+def _text_problem(text: str) -> tuple[str, str] | None:
+    """What is wrong with the text as a whole; None if only a part of it is wrong."""
     if not text:
         return "it is empty", _FIX
     if any(char.isspace() or not char.isprintable() for char in text):
         return "it holds spaces or control characters", "remove them"
-    if "://" in text:
-        return "it is a URL", "write it without a scheme"
+    return ("it is a URL", "write it without a scheme") if "://" in text else None
+
+
+def _name_problem(registry: str, path: str) -> tuple[str, str] | None:
     if registry and not re.fullmatch(_REGISTRY, registry):
         return "its registry is no HOST[:PORT]", "correct the registry"
     if re.fullmatch(_PATH, path):
         if not registry and re.fullmatch(_IDENTIFIER, path):
             return "64 hexadecimal digits are an image id", "write the image's name"
         return None
-    if path and re.fullmatch(_PATH, path.lower()):
-        return "it has capital letters", "write the name in lower case"
     if not path:
         return "it has no name", _FIX
+    if re.fullmatch(_PATH, path.lower()):
+        return "it has capital letters", "write the name in lower case"
     return (
         "its name holds more than letters and digits with dots, dashes, underscores and slashes between",
         _FIX,
