@@ -129,7 +129,7 @@ def _is_host(first: str) -> bool:
 
 
 def _text_problem(text: str) -> tuple[str, str] | None:
-    """What is wrong with the text as a whole; None if only a part of it is wrong."""
+    """Problem of the text as a whole; None if only a part of it is wrong."""
     if not text:
         return "it is empty", _FIX
     if any(char.isspace() or not char.isprintable() for char in text):
