@@ -55,7 +55,7 @@ async def run_agent(config: AgentConfig, *, plugins: Plugins | None = None) -> i
             async with asyncio.TaskGroup() as group:
                 task = group.create_task(parts.run(began), name="agent")
                 await stopping.wait()
-                log.info("Stopping; what runs goes on running")
+                log.info("Stopping; pods keep running")
                 task.cancel()
         except* KubeletxError as errors:
             raise _first(errors) from None

@@ -56,7 +56,7 @@ async def tell_foreign_write(
         entries = ()
     shown = [_shown(one) for one in paths[:_MOST_FIELDS]]
     log.warning(
-        "Answered a write of another to what this node reports",
+        "Corrected a foreign write to what this node reports",
         object=what,
         fields=", ".join(shown) + (" ..." if len(paths) > _MOST_FIELDS else ""),
         manager=last_writer(entries, paths),

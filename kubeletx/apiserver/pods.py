@@ -108,7 +108,9 @@ class ApiPods:
         uids = {PodUid(meta.uid) for meta in unreadable}
         self._unread = {uid for uid in uids - self._pods.keys() if self._is_here(uid)}
         if self._unread:
-            log.warning("Cleans up nothing while pods that run here cannot be read", pods=len(self._unread))
+            log.warning(
+                "Skipping clean-up while pods that run here cannot be decoded", pods=len(self._unread)
+            )
         else:
             self._sink.synced(API)
 

@@ -442,7 +442,7 @@ class PodManager:
             except asyncio.CancelledError:
                 raise
             except Exception:
-                log.exception("Pod worker failed with a bug and starts again", pod=worker.desired.ref)
+                log.exception("Pod worker failed with a bug; restarting it", pod=worker.desired.ref)
                 await self._services.clock.sleep(10)
         try:
             self._end(worker)

@@ -61,7 +61,7 @@ class OverrideFiles:
             data = await self._deps.directories.read_orders(pod)
             orders = decode(data) if data else Orders()
         except (KubeletxError, ValueError) as error:
-            log.warning("Could not read what was asked of a pod", pod=worker.desired.ref, err=str(error))
+            log.warning("Failed to read the requests for a pod", pod=worker.desired.ref, err=str(error))
             orders = Orders()
         orders, lost = after_restart(orders, self._deps.clock.now())
         events = PodEvents(self._deps.events, worker.desired.pod)
@@ -83,7 +83,7 @@ class OverrideFiles:
         try:
             await self._write(worker, orders)
         except KubeletxError as error:
-            log.warning("Could not write what was asked of a pod", pod=worker.desired.ref, err=str(error))
+            log.warning("Failed to write the requests for a pod", pod=worker.desired.ref, err=str(error))
 
     def _count_again(self, worker: PodWorker, orders: Orders) -> None:
         """Count a pod that was resized by command with what it takes, not with what its spec says."""

@@ -101,7 +101,7 @@ class HttpServer:
             raise InvalidConfig(
                 field=f"--{self._name}",
                 problem=f"cannot listen on {self._address}:{self._port}: {err.strerror}",
-                fix="choose another port, or 0 to do without",
+                fix="choose another port, or 0 to disable it",
             ) from err
         self._runner = runner
         self._port = runner.addresses[0][1]

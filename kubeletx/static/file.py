@@ -166,7 +166,7 @@ class FileSource:
         self._outage = problem
         if self._is_synced or problem != "is missing":
             pods = len(self._claims.origins())
-            log.warning("Manifest path kept its pods", path=self._path, err=problem, manifests=pods)
+            log.warning("Kept the pods of the manifest path", path=self._path, err=problem, manifests=pods)
         else:
             log.info("Manifest path did not exist yet", path=self._path)
 

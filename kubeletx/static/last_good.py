@@ -156,5 +156,5 @@ class LastGoodManifests:
 
     def _fail(self, err: OSError) -> None:
         if not self._has_failed:
-            log.warning("Could not remember manifests", path=str(self._path), err=str(err))
+            log.warning("Failed to store manifests", path=str(self._path), err=str(err))
         self._has_failed = True

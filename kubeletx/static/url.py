@@ -135,7 +135,7 @@ class UrlSource:
 
     def _begin_outage(self, problem: str) -> None:
         if not self._outage:
-            log.warning("Manifest URL kept its pods", url=self._origin, err=problem)
+            log.warning("Kept the pods of the manifest URL", url=self._origin, err=problem)
         self._outage = problem
 
     def _end_outage(self) -> None:

@@ -57,7 +57,7 @@ class PathWatch:
             self._directory = self._parent = None
         except OSError as err:
             if not self._warned:
-                log.warning("Could not watch manifests, only lists them", path=self._path, err=str(err))
+                log.warning("Cannot watch manifests; listing them instead", path=self._path, err=str(err))
             self._warned = True
 
     def close(self) -> None:

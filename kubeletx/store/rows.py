@@ -46,7 +46,7 @@ def read_rows(connection: Connection, query: Select[Any], convert: Callable[[Row
             problem = error
     if bad:
         tables = ", ".join(sorted({column.table.name for column in query.selected_columns}))
-        log.warning("Left out rows that make no sense", table=tables, rows=bad, err=str(problem))
+        log.warning("Left out invalid rows", table=tables, rows=bad, err=str(problem))
     return found
 
 

@@ -184,7 +184,7 @@ class VolumePreparer:
                 return await fetch_objects(pod, cluster)
         except TimeoutError as err:
             raise TimedOut(
-                f"objects that pod {pod.ref} refers to were not answered within {deadline_seconds:.0f} s",
+                f"objects that pod {pod.ref} refers to could not be read within {deadline_seconds:.0f} s",
                 reason=Event.FAILED_MOUNT,
             ) from err
 
@@ -238,6 +238,6 @@ class VolumePreparer:
 
 def _still_busy() -> Unavailable:
     return Unavailable(
-        "earlier work on the pod's volumes has not come back yet; a file system may hang",
+        "earlier work on the pod's volumes has not returned yet; a file system may hang",
         reason=Event.FAILED_MOUNT,
     )

@@ -160,7 +160,7 @@ async def fight(
             assert await contest.flips(is_ours, write) == 0
             await contest.clock.run_for(1.5)
             assert await contest.flips(is_ours, write) == 1
-    return [one for one in lines if one["event"].startswith("Answered a write of another")]
+    return [one for one in lines if one["event"].startswith("Corrected a foreign write")]
 
 
 def api_node(contest: Contest) -> ApiNode:

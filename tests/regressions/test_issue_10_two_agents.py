@@ -288,7 +288,9 @@ async def test_a_kubelet_that_comes_later_is_named_and_does_not_stop_the_agent(t
         twins.api.admin.replace("leases", lease, fieldManager="kubelet")
         await twins.until(lambda: twins.events.recorded)
     assert first.reporting.is_allowed
-    assert [one["manager"] for one in lines if one["event"].startswith("Answered a write")] == ["kubelet"]
+    assert [one["manager"] for one in lines if one["event"].startswith("Corrected a foreign write")] == [
+        "kubelet"
+    ]
     assert (
         "is the older" in twins.events.recorded[0].message
         or "was there before" in twins.events.recorded[0].message

@@ -149,7 +149,7 @@ class FigureBackend:
                         self._image_mount = one.mountpoint
                         return one.mountpoint
         except (KubeletxError, TimeoutError) as error:
-            log.debug("Knows no filesystem of images", err=str(error))
+            log.debug("Found no file system of images", err=str(error))
         return self._image_mount
 
     def _rate(self, host: HostUsage) -> int | None:
@@ -187,7 +187,7 @@ class FigureBackend:
         try:
             return self._cgroups.location(worker.desired.pod)
         except KubeletxError as error:
-            log.debug("Knows no cgroup of a pod", pod=worker.desired.ref, err=str(error))
+            log.debug("Found no cgroup of a pod", pod=worker.desired.ref, err=str(error))
             return ""
 
 

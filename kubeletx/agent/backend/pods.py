@@ -134,7 +134,7 @@ class PodBackend:
         for life in others:
             if not (life.is_going or self._manager.is_orphan(life.uid) or (force and grace == 0)):
                 raise Conflict(
-                    f"pod {target.ref} comes from source {life.source!r} and would be made again; remove it there "
+                    f"pod {target.ref} comes from source {life.source!r} and would be created again; remove it there "
                     f"({life.traits.remedy})"
                 )
         if len(others) < len(lives):

@@ -65,7 +65,7 @@ def is_usable(kubeconfig: Path, clock: Clock) -> bool:
         access = load_kubeconfig(kubeconfig)
         pair = _pair_of(access)
     except InvalidConfig as error:
-        log.warning("Cannot use the kubeconfig; asks for another", err=str(error))
+        log.warning("Cannot use the kubeconfig; requesting another", err=str(error))
         return False
     return pair is None or pair.not_after > clock.now()
 

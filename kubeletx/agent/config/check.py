@@ -232,7 +232,7 @@ def _shutdown(config: AgentConfig) -> Iterator[InvalidConfig]:
         problem = "is longer than shutdownGracePeriod, of which it is a part"
         yield _error(config, "shutdown.critical_grace_seconds", problem, "shorten it")
     if shutdown.by_priority and shutdown.grace_seconds:
-        problem = "is set beside shutdownGracePeriod"
+        problem = "is set together with shutdownGracePeriod"
         yield _error(config, "shutdown.by_priority", problem, "leave out one of the two")
 
 

@@ -302,7 +302,7 @@ def _build(values: _Values, root_dir: Path | None, base: AgentConfig) -> AgentCo
             values.refuse(
                 legacy.origin,
                 ENDPOINT_KEYS[path][1],
-                "is set beside " + ENDPOINT_KEYS[path][0],
+                "is set together with " + ENDPOINT_KEYS[path][0],
                 "keep one of the two",
             )
         if texts:

@@ -37,7 +37,7 @@ def check_swap(config: AgentConfig, version: int, *, is_on: bool) -> None:
     if config.node.fail_swap_on and is_on:
         raise InvalidConfig(
             field="failSwapOn",
-            problem="this machine has swap, which is to be refused",
+            problem="this machine has swap, and failSwapOn is true",
             fix="turn it off (swapoff -a), or set failSwapOn to false: pods get none of it",
         )
     if config.pods.swap_behavior == "LimitedSwap" and version == 1:

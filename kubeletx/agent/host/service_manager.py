@@ -54,7 +54,7 @@ class ServiceManager:
             try:
                 one.sendto(text.encode(), self._address)
             except OSError as error:
-                log.debug("Cannot tell the service manager", err=str(error))
+                log.debug("Failed to notify the service manager", err=str(error))
 
 
 def _address(text: str) -> str | None:

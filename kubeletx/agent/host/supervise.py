@@ -31,10 +31,10 @@ async def supervise(
         except asyncio.CancelledError:
             raise
         except KubeletxError as error:
-            log.error("Task failed and starts again", task=name, err=str(error))
+            log.error("Task failed; restarting it", task=name, err=str(error))
             failure: Exception = error
         except Exception as error:
-            log.exception("Task failed with a bug and starts again", task=name)
+            log.exception("Task failed with a bug; restarting it", task=name)
             failure = error
         else:
             return

@@ -76,4 +76,4 @@ def _guard(ctx: PartContext, endpoints: Sequence[Endpoint]) -> None:
     )
     found = collisions(ours, ctx.host.kubelets, ctx.host.is_port_free)
     for problem in check(found, share_runtime=config.runtimes.share_runtime):
-        log.warning("Shares a runtime with a kubelet", err=problem)
+        log.warning("Sharing a runtime with a kubelet", err=problem)

@@ -79,9 +79,7 @@ class Callbacks:
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything, SystemExit too
             self._count("factory", began, "error")
             self.state = PluginState(FAILED, str(self._translated("factory", error)))
-            log.error(
-                "Failed to make what a plugin registered", **self._who("factory"), err=self.state.reason
-            )
+            log.error("Plugin factory failed", **self._who("factory"), err=self.state.reason)
             return None
         self._count("factory", began)
         return made

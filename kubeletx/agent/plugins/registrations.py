@@ -178,6 +178,6 @@ def _refusing(what: str, plugin: str) -> Callable[..., None]:
     """A `register` function that refuses: the hook is reserved but not implemented."""
 
     def refuse(name: str, *_: object, **__: object) -> None:
-        raise Unsupported(f"plugin {plugin}: {what} {name!r}: this agent has no room for it yet")
+        raise Unsupported(f"plugin {plugin}: {what} {name!r}: this agent does not support it yet")
 
     return refuse

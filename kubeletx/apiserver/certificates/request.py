@@ -49,7 +49,7 @@ async def obtain(
     except AlreadyExists:
         pass
     else:
-        log.info("Asked for a certificate", request=wanted.metadata.name, signer=signer)
+        log.info("Requested a certificate", request=wanted.metadata.name, signer=signer)
     backoff, until = server_backoff(first=_LOOK_FIRST, cap=_LOOK_CAP), clock.monotonic() + WAIT_SECONDS
     while clock.monotonic() < until:
         least = 0.0
@@ -63,7 +63,7 @@ async def obtain(
                 return parse_pair(answer + key, f"certificate request {wanted.metadata.name}")
         await clock.sleep(backoff.next(clock.monotonic(), at_least=least))
     raise TimedOut(
-        f"certificate request {wanted.metadata.name}: nobody approved it within {WAIT_SECONDS:g} s; "
+        f"certificate request {wanted.metadata.name}: not approved within {WAIT_SECONDS:g} s; "
         f"approve it with 'kubectl certificate approve {wanted.metadata.name}'"
     )
 

@@ -126,7 +126,7 @@ class CertificateRotation:
         if not self._is_clock_odd:
             self._is_clock_odd = True
             log.warning(
-                "A new certificate is over by this machine's clock, which may be wrong",
+                "A new certificate has expired by this machine's clock, which may be wrong",
                 purpose=self._purpose.name,
                 until=pair.not_after.isoformat(),
             )
@@ -140,7 +140,7 @@ class CertificateRotation:
         if self._due is None or self._due[0] != pair:
             self._due = (pair, pair.rotate_at(self._random.random()))
             log.info(
-                "Uses a certificate",
+                "Loaded a certificate",
                 purpose=self._purpose.name,
                 until=pair.not_after.isoformat(),
                 renewed_at=self._due[1].isoformat(),

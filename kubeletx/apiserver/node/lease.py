@@ -179,7 +179,11 @@ class NodeLease:
                 self._take()
                 return
             self._rival_seen = lease.spec.renew_time, now
-            log.info("Waits whether another agent reports as this node", node=self._name, other=_words(lease))
+            log.info(
+                "Waiting to see whether another agent reports as this node",
+                node=self._name,
+                other=_words(lease),
+            )
         elif lease.spec.renew_time != self._rival_seen[0]:
             self._rival_seen = lease.spec.renew_time, now
             self._stop(lease)
@@ -194,7 +198,7 @@ class NodeLease:
         elif own is not None and self._rival_seen is not None:
             self._identity = replace(own, since=micro_time(self._clock.now()))
         if self.reporting.problem:
-            log.warning("Reports again: the other agent of this node name is gone", node=self._name)
+            log.warning("Reporting again: the other agent of this node name is gone", node=self._name)
         self._rival_seen, self._told = None, None
         self._written.clear()
         self.reporting.allow()
@@ -261,7 +265,7 @@ class NodeLease:
             else:
                 return
         if self._lease is None:
-            raise Conflict(f"lease {NAMESPACE}/{self._name} comes and goes")
+            raise Conflict(f"lease {NAMESPACE}/{self._name} is created and deleted repeatedly")
         try:
             await self._replace()
         except Conflict:  # another client wrote it meanwhile: retry with its present state

@@ -65,7 +65,7 @@ def delete(
     if force and grace == -1:
         grace = 0
     if force and grace != 0:
-        raise click.UsageError("--force goes with --grace-period=0")
+        raise click.UsageError("--force needs --grace-period=0")
     options = DeleteOptions(grace_seconds=None if grace == -1 else grace, force=force)
     if force:
         click.echo("Warning: the pod's processes may go on if its runtime does not answer.", err=True)
@@ -107,7 +107,7 @@ def _targets(
     if not names and not selector and not every:
         raise click.UsageError("name the pods, or give --selector or --all")
     if names and namespace is None:
-        raise click.UsageError("names are of one namespace; leave out --all-namespaces")
+        raise click.UsageError("names belong to one namespace; leave out --all-namespaces")
     yield from ((namespace or DEFAULT_NAMESPACE, name) for name in names)
     if not names:
         wanted = parse_selector(selector)

@@ -102,10 +102,10 @@ def get(
     ]
     if not watch:
         if output_watch_events:
-            raise click.UsageError("--output-watch-events goes with --watch")
+            raise click.UsageError("--output-watch-events needs --watch")
         return _show_once(agent, queries)
     if output_watch_events and output in ("name", "yaml"):
-        raise click.UsageError(f"--output-watch-events goes with tables and -o json, not with -o {output}")
+        raise click.UsageError(f"--output-watch-events works with tables and -o json, not with -o {output}")
     if len(queries) > 1:
         raise click.UsageError(f"only one kind can be watched at a time, not {kind!r}")
     return _watch(agent, queries[0])

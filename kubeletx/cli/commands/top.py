@@ -57,7 +57,7 @@ def top(
         _check(names, {pod.name for pod in pods}, "pod")
         columns, rows = _pods(_sorted(pods, sort_by), all_namespaces=all_namespaces, containers=containers)
     else:
-        raise click.UsageError(f"no usage is kept of {kind_of(kind).plural}; use pods, runtimes or node")
+        raise click.UsageError(f"there is no usage of {kind_of(kind).plural}; use pods, runtimes or node")
     for line in ObjectTable(columns).render(rows, headers=not no_headers):
         click.echo(line)
     if usage.missing:

@@ -61,7 +61,7 @@ class AgentClient:
             with response:
                 return msgspec.json.decode(response.read(), type=type_)
         except (msgspec.DecodeError, UnicodeDecodeError) as err:
-            raise Internal(f"the agent answered {path} with something else: {err}") from err
+            raise Internal(f"the agent gave an invalid answer to {path}: {err}") from err
         except (OSError, http.client.HTTPException) as err:
             raise self._lost(err) from err
 

@@ -105,7 +105,7 @@ class ClientCredentials:
             if self._tls is None:
                 raise
             if str(error) != self._problem:
-                log.warning("Keeps the credentials; the new ones cannot be used", err=str(error))
+                log.warning("Kept the credentials; the new ones cannot be used", err=str(error))
             self._problem = str(error)
         else:
             self._problem = ""
@@ -166,7 +166,7 @@ class ClientCredentials:
         if process.returncode != 0:
             words = err.decode(errors="replace").strip().rpartition("\n")[2]
             raise PermissionDenied(
-                f"{program.command} ended with {process.returncode}: {words or 'no words'}"
+                f"{program.command} ended with {process.returncode}: {words or 'no message'}"
             )
         try:
             status = msgspec.json.decode(out, type=_ExecAnswer).status

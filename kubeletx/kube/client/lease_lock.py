@@ -99,7 +99,7 @@ class LockTimes(msgspec.Struct, frozen=True, kw_only=True):
         raise InvalidConfig(
             field="lock times",
             problem=f"duration {self.duration_seconds} s, renew {self.renew_seconds:g} s, retry {self.retry_seconds:g} s",
-            fix="let the duration be longer than the renewal, and that more than 1.2 times longer than the retry",
+            fix="make the duration longer than the renewal, and the renewal more than 1.2 times the retry",
         )
 
 
@@ -237,7 +237,7 @@ class LeaseLock:
             await self._in_time(self._free(), seconds)
             log.info("Released the lock", lock=self._what)
         except KubeletxError as error:
-            log.warning("Could not release the lock; it runs out", lock=self._what, err=str(error))
+            log.warning("Failed to release the lock; it expires", lock=self._what, err=str(error))
 
     # --- inside ---
 

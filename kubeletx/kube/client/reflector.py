@@ -159,7 +159,7 @@ class Reflector(Generic[T]):
                 while True:
                     await self._watch()
             except Expired as error:
-                log.info("Lists anew", resource=self._what, err=str(error))
+                log.info("Listing again", resource=self._what, err=str(error))
                 is_again = not wanted or self._clock.monotonic() - self._listed_at < SHORT_SECONDS
                 wanted, self._problem = "", str(error)
                 if is_again:  # do not spin
@@ -171,7 +171,7 @@ class Reflector(Generic[T]):
     async def _wait(self, error: KubeletxError) -> None:
         is_end = isinstance(error, BrokenOff)  # of a watch that a proxy cut, say: the next list tells more
         if not is_end and not self._problem and not self._client.problem:
-            log.warning("Cannot follow", resource=self._what, err=str(error))
+            log.warning("Watch failed", resource=self._what, err=str(error))
         self._problem = "" if is_end else str(error)
         least = least_seconds(error)
         await self._client.pause(self._backoff.next(self._clock.monotonic(), at_least=least))
@@ -287,9 +287,11 @@ class Reflector(Generic[T]):
         try:
             found = msgspec.json.decode(raw, type=_Bare).metadata
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise Unavailable(f"{self._what}: an object cannot be read at all: {error}") from error
+            raise Unavailable(
+                f"{self._what}: an object cannot be decoded, not even its name: {error}"
+            ) from error
         log.warning(
-            "Cannot read an object",
+            "Cannot decode an object",
             resource=self._what,
             object=f"{found.namespace}/{found.name}".lstrip("/"),
             err=str(error),

@@ -216,7 +216,7 @@ class KubeClient:
         except TimeoutError as error:
             if not until_given_up.expired():
                 raise
-            raise Unavailable(f"GET {path}: the connection was given up") from error
+            raise Unavailable(f"GET {path}: the connection was abandoned") from error
         finally:
             self._connections.streams.discard(until_given_up)
 

@@ -79,10 +79,12 @@ def check_machine_annotations(pod: Pod, problems: Problems) -> None:
             )
         elif pod.spec.virtual_machine is not None and key in TWINS:
             problems.add(
-                field, "is set beside spec.virtualMachine", f"use spec.virtualMachine.{TWINS[key]} instead"
+                field,
+                "is set together with spec.virtualMachine",
+                f"use spec.virtualMachine.{TWINS[key]} instead",
             )
         elif key in POD_TWINS and getattr(pod.spec, POD_TWINS[key]):
-            problems.add(field, f"is set beside spec.{POD_TWINS[key]}", "keep one of them")
+            problems.add(field, f"is set together with spec.{POD_TWINS[key]}", "keep one of them")
     if machine is None or pod.spec.virtual_machine is not None:
         return
     volumes = {volume.name for volume in pod.spec.volumes}
@@ -94,7 +96,7 @@ def check_machine_annotations(pod: Pod, problems: Problems) -> None:
     _check_boot_volume(where.format(names.VM_BOOT_VOLUME), machine, volumes, problems)
     if names.VM_USER_DATA in notes and names.VM_USER_DATA_BASE64 in notes:
         field = where.format(names.VM_USER_DATA_BASE64)
-        problems.add(field, f"is set beside {names.VM_USER_DATA}", "keep one of them")
+        problems.add(field, f"is set together with {names.VM_USER_DATA}", "keep one of them")
     _check_user_data(where.format(names.VM_USER_DATA_BASE64), notes.get(names.VM_USER_DATA_BASE64), problems)
     _check_keys(where.format(names.VM_SSH_KEYS), notes.get(names.VM_SSH_KEYS), problems)
     _check_length(where.format(names.VM_USER_DATA), len(notes.get(names.VM_USER_DATA, "").encode()), problems)

@@ -65,7 +65,7 @@ def _check_workload(spec: PodSpec, problems: Problems) -> None:
         ("ephemeralContainers", spec.ephemeral_containers),
     ):
         if given:
-            problems.add(f"spec.{word}", "is set beside virtualMachine", "keep one of them")
+            problems.add(f"spec.{word}", "is set together with virtualMachine", "keep one of them")
 
 
 def _check_names(spec: PodSpec, problems: Problems) -> None:

@@ -183,7 +183,7 @@ class Evictor:
             try:
                 info = await store.info()
             except KubeletxError as error:
-                log.debug("Image store did not say where it is", store=store.id, err=str(error))
+                log.debug("Image store did not report its location", store=store.id, err=str(error))
                 continue
             mounts.update(dict.fromkeys(members, tuple(one.mountpoint for one in info.filesystems)))
         self._mounts = {name: mounts.get(name, ()) for name in local}

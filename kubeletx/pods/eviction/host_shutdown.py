@@ -162,7 +162,7 @@ class HostShutdown:
             await self._clock.sleep(LOOK_SECONDS)
 
     async def _come_back(self) -> None:
-        log.warning("The shutdown of the host was called off")
+        log.warning("The shutdown of the host was cancelled")
         self._is_closed = False
         self._on_change(False)
         await self._lock.hold()

@@ -116,7 +116,7 @@ class VolumeBoard:
         try:
             fs = await self._blocking(read_fs, path)
         except KubeletxError as error:
-            log.debug("Could not measure a volume", pod_uid=uid, volume=volume, err=str(error))
+            log.debug("Failed to measure a volume", pod_uid=uid, volume=volume, err=str(error))
             self._asked_at.pop((uid, volume), None)  # all threads are taken: the next look asks again
             return
         finally:

@@ -68,7 +68,12 @@ class PodFiles:
             except FileExistsError:
                 return False
             except OSError as error:
-                log.warning("Could not write what begins", pod_uid=pod.uid, path=str(marker), err=str(error))
+                log.warning(
+                    "Failed to record the start of an operation",
+                    pod_uid=pod.uid,
+                    path=str(marker),
+                    err=str(error),
+                )
             return True
 
         return await self._blocking(begin)

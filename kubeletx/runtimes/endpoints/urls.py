@@ -72,7 +72,7 @@ def split(url: str, field: str) -> SplitUrl:
         name, _, value = part.partition("=")
         if name in HOST_PARAMETERS:
             if name in found:
-                raise InvalidConfig(field=field, problem=f"{name}= stands twice in the URL", fix="keep one")
+                raise InvalidConfig(field=field, problem=f"{name}= is given twice in the URL", fix="keep one")
             found[name] = unquote(value)
         else:
             kept.append(part)

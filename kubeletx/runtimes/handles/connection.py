@@ -110,7 +110,7 @@ class Connection:
                 self._capabilities[protocol] = self._runtime.capability(protocol)
             except Exception as error:  # noqa: BLE001 - a plugin's bug costs one capability
                 log.error(
-                    "Failed to ask for a capability",
+                    "Failed to query a capability",
                     runtime=self._endpoint.name,
                     capability=protocol.__name__,
                     err=str(error),

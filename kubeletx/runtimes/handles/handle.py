@@ -427,7 +427,7 @@ class RuntimeHandle:
         except KubeletxError:
             raise
         except Exception as error:
-            log.exception("Failed to take over a list", runtime=self.name)
+            log.exception("Failed to apply a list", runtime=self.name)
             raise Unavailable(f"runtime {self.name}: {error}") from error
 
 

@@ -137,7 +137,7 @@ def decode(data: msgspec.Raw, type_: Any) -> Any:
     try:
         return msgspec.msgpack.decode(data, type=type_)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Internal(f"the plugin's process sent something else than {type_}: {error}") from error
+        raise Internal(f"the plugin's process did not send {type_}: {error}") from error
 
 
 def failure_of(call_id: int, error: KubeletxError) -> Failure:

@@ -88,7 +88,7 @@ class TokenReviews:
             async with asyncio.timeout(REVIEW_SECONDS), self._slots:
                 answer = await self._client.create(TOKEN_REVIEWS.path(), review, _TokenReview)
         except (KubeletxError, TimeoutError) as error:
-            log.warning("Failed to have a token reviewed", err=str(error) or "no answer in time")
+            log.warning("Failed to review a token", err=str(error) or "no answer in time")
             return None
         user = _user(answer.status)
         self._answers.put(key, (user,), self._clock.monotonic() + self._keep_seconds)

@@ -82,7 +82,7 @@ class AccessReviews:
                 )
         except (KubeletxError, TimeoutError) as error:
             text = str(error) or "no answer in time"
-            log.warning("Failed to have an access reviewed", user=user.name, err=text)
+            log.warning("Failed to review an access", user=user.name, err=text)
             raise Unavailable(f"the API server gave no decision: {text}") from error
         allowed = review.status.allowed
         self._answers.put(key, allowed, self._clock.monotonic() + self._seconds[allowed])

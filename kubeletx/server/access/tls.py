@@ -71,7 +71,7 @@ class ServerTls:
             self._failed = False
         except InvalidConfig as error:
             if not self._failed:
-                log.warning("Keeps the server's certificates; the new ones cannot be used", err=str(error))
+                log.warning("Kept the server's certificates; the new ones cannot be used", err=str(error))
             self._failed = True
 
     def _files(self) -> tuple[Path, ...]:

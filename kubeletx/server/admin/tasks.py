@@ -39,4 +39,6 @@ class Tasks:
 
 def _report(task: asyncio.Task[Any]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        log.warning("Failed a change whose client had left", task=task.get_name(), err=str(task.exception()))
+        log.warning(
+            "Change failed after its client disconnected", task=task.get_name(), err=str(task.exception())
+        )

@@ -107,7 +107,7 @@ class KubeletServer:
             raise InvalidConfig(
                 field="--port",
                 problem=f"cannot listen on {listen.address}:{listen.port}: {error.strerror}",
-                fix="choose another port, or 0 to do without",
+                fix="choose another port, or 0 to disable it",
             ) from error
         log.info("Opened port", purpose="port", address=listen.address, port=self.port)
 

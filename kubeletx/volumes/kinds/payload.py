@@ -103,7 +103,7 @@ def token_file(
 ) -> Files:
     """The token file, readable by the pod's only user or group if there is one (kubelet V6)."""
     if request.objects is None:
-        raise VolumeError(field=field, problem="no service account token can be asked for", fix=_FIX_NO_TOKEN)
+        raise VolumeError(field=field, problem="no service account token can be requested", fix=_FIX_NO_TOKEN)
     seconds = source.expiration_seconds or TOKEN_EXPIRATION_SECONDS
     token = read(
         request.objects.tokens, TokenParameters(audience=source.audience or "", expiration_seconds=seconds)

@@ -269,6 +269,6 @@ def _read(iso: pycdlib.PyCdlib, name: str) -> bytes:
 
 def test_a_misspelt_annotation_is_refused_with_the_one_that_was_meant() -> None:
     check_settings(Machine(settings={"kubeletx.io/vm-network-config": "dhcp"}))
-    with pytest.raises(InvalidPod, match=r"\[kubeletx\.io/vm-user-dat\].*kubeletx\.io/vm-user-data$"):
+    with pytest.raises(InvalidPod, match=r"\[kubeletx\.io/vm-user-dat\].*kubeletx\.io/vm-user-data\?$"):
         check_settings(Machine(settings={"kubeletx.io/vm-user-dat": "x"}))
     assert len(ANNOTATIONS) == len(set(ANNOTATIONS)) > 10

@@ -184,7 +184,7 @@ def test_a_manifest_directory_that_vanishes_keeps_its_pods(make_agent: MakeAgent
     saved = manifests.with_name("saved")
     shutil.copytree(manifests, saved)
     shutil.rmtree(manifests)
-    until(lambda: logged(agent, "Manifest path kept its pods"), "the warning")
+    until(lambda: logged(agent, "Kept the pods of the manifest path"), "the warning")
     holds(lambda: len(agent.pods()) == 3, "the pods are kept", seconds=2)
     agent.kill()
     agent.start()  # a path missing at start is an empty set, but nothing says that these pods are to go
@@ -195,7 +195,7 @@ def test_a_manifest_directory_that_vanishes_keeps_its_pods(make_agent: MakeAgent
         after = agent.wait_for(name)
         assert after.status.phase == "Running"
         assert after.uid == old.uid
-    assert len(logged(agent, "Manifest path kept its pods")) == 1
+    assert len(logged(agent, "Kept the pods of the manifest path")) == 1
 
 
 def test_a_manifest_directory_that_comes_back_is_taken_up_where_it_was(
@@ -208,7 +208,7 @@ def test_a_manifest_directory_that_comes_back_is_taken_up_where_it_was(
     before = {f"pod-{number}": agent.wait_for(f"pod-{number}") for number in range(3)}
     aside = manifests.with_name("aside")
     manifests.rename(aside)
-    until(lambda: logged(agent, "Manifest path kept its pods"), "the warning")
+    until(lambda: logged(agent, "Kept the pods of the manifest path"), "the warning")
     (aside / "pod-2.json").unlink()
     aside.rename(manifests)
     until(lambda: logged(agent, "Found the manifest path"), "the end of it")

@@ -84,7 +84,7 @@ def test_a_machine_that_was_stopped_and_started_is_ready_when_its_guest_is(bench
         (("resize", "probed-lab", "--memory", "900Ti"), "cannot resize machine default/probed-lab"),
         (("resize", "probed-lab", "--cpu", "2"), "cannot resize machine default/probed-lab"),
         (("snapshot", "delete", "probed-lab", "none"), "has no snapshot 'none'"),
-        (("reboot", "probed-lab", "--cancel"), "has no reboot that is still to come"),
+        (("reboot", "probed-lab", "--cancel"), "has no pending reboot"),
     ],
 )
 def test_what_a_machine_cannot_have_exits_with_the_reason(

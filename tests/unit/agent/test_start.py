@@ -140,7 +140,7 @@ async def test_rows_that_make_no_sense_cost_those_rows_only(agent: AgentModel) -
         async with agent.running():
             await agent.until(lambda: agent.phase("a") == agent.phase("b") == "Running")
             assert agent.alive() == ["a", "b"]
-    tables = [line["table"] for line in said if line["event"] == "Left out rows that make no sense"]
+    tables = [line["table"] for line in said if line["event"] == "Left out invalid rows"]
     assert sorted(tables) == ["bindings", "events", "pods"]
 
 

@@ -34,7 +34,7 @@ EXPECTED = {
     "flag-is-a-string.yaml": "flag-is-a-string.yaml (pod web): spec.hostNetwork: 'true' is not true or false; write true or false without quotes",
     "host-path-with-dots.yaml": "host-path-with-dots.yaml (pod web): spec.volumes[0].hostPath.path: '/var/../etc' may not hold '..'; correct it",
     "label-is-a-number.yaml": "label-is-a-number.yaml (pod web): metadata.labels[version]: 1.1 is not a string; put the value in quotes",
-    "machine-and-container.yaml": "machine-and-container.yaml (pod web): spec.containers: is set beside virtualMachine; keep one of them",
+    "machine-and-container.yaml": "machine-and-container.yaml (pod web): spec.containers: is set together with virtualMachine; keep one of them",
     "name-missing.yaml": "name-missing.yaml: metadata.name: is missing; set it",
     "name-with-path.yaml": "name-with-path.yaml (pod ../../etc/passwd): metadata.name: '../../etc/passwd' is not a DNS name (lower-case letters, digits, '-' and '.'); correct it",
     "namespace-with-path.yaml": "namespace-with-path.yaml (pod web): metadata.namespace: 'a/../b' is not a DNS label (lower-case letters, digits and '-'); correct it",

@@ -242,7 +242,7 @@ async def test_a_directory_that_vanishes_keeps_its_pods_with_one_warning(directo
                     await asyncio.sleep(0)
             await it.list_again()
             await it.list_again()
-        assert [line["event"] for line in logs] == ["Manifest path kept its pods"]
+        assert [line["event"] for line in logs] == ["Kept the pods of the manifest path"]
         assert it.sink.names == ["a-node1", "b-node1", "c-node1"]
         directory.mkdir()
         (directory / "b.yaml").write_text(manifest("b"))
@@ -459,7 +459,7 @@ async def test_without_inotify_changes_are_found_by_listing(
             await it.list_again()
             await it.clock.run_for(1)
             assert it.sink.names == []
-    assert [line["event"] for line in logs] == ["Could not watch manifests, only lists them"]
+    assert [line["event"] for line in logs] == ["Cannot watch manifests; listing them instead"]
 
 
 async def test_an_idle_source_only_compares_signatures(

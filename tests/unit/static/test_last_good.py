@@ -88,4 +88,4 @@ def test_a_journal_that_cannot_be_written_is_reported_once(tmp_path: Path) -> No
         memory.save("a", b"one", 1)
         memory.save("b", b"one", 1)
         assert memory.find("a") is None
-    assert [line["event"] for line in logs] == ["Could not remember manifests"]
+    assert [line["event"] for line in logs] == ["Failed to store manifests"]

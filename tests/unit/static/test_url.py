@@ -122,7 +122,7 @@ async def test_an_outage_keeps_the_pods_with_one_warning(status: int) -> None:
             server.status, server.body = 200, (POD % ("web", "app:1")).encode()
             await it.ask()
         assert [line["event"] for line in logs] == [
-            "Manifest URL kept its pods",
+            "Kept the pods of the manifest URL",
             "Manifest URL answered again",
         ]
         assert "secret" not in str(logs)

@@ -218,7 +218,7 @@ async def test_downward_api_in_a_volume_fails_as_a_mount(tmp_path):
     ],
 )
 async def test_cluster_objects_of_a_static_pod_are_refused_in_words(tmp_path, volume):
-    with pytest.raises(VolumeError, match=r"cannot be read|can be asked for") as caught:
+    with pytest.raises(VolumeError, match=r"cannot be read|can be requested") as caught:
         await make_preparer(tmp_path).prepare(make_pod({"volumes": [{"name": "v", **volume}]}))
     assert caught.value.reason == "FailedMount"
 
@@ -391,7 +391,7 @@ async def test_a_hanging_file_system_holds_up_its_own_pod_only(tmp_path):
     try:
         with pytest.raises(TimedOut, match="took longer"):
             await preparer.prepare(stuck, deadline_seconds=0.05)
-        with pytest.raises(Unavailable, match="has not come back"):
+        with pytest.raises(Unavailable, match="has not returned"):
             await preparer.prepare(stuck)
         await preparer.prepare(make_pod({"volumes": [{"name": "a", "emptyDir": {}}]}, uid="u2"))
     finally:

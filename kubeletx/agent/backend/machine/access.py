@@ -44,7 +44,7 @@ class MachineAccess:
             raise Conflict(f"pod {target.ref} is not bound to a runtime yet")
         status = self.services.board.statuses.get(worker.uid)
         if worker.desired.is_going or (status is not None and status.phase in FINAL):
-            raise Conflict(f"machine {target.ref} is at its end")
+            raise Conflict(f"machine {target.ref} is ending")
         await self.services.overrides.ensure_read(worker)
         return worker
 
@@ -103,7 +103,7 @@ class MachineAccess:
         try:
             while not is_done():
                 if worker.is_done or worker.desired.is_going:
-                    raise Conflict(f"machine {worker.desired.ref} is at its end")
+                    raise Conflict(f"machine {worker.desired.ref} is ending")
                 if clock.monotonic() >= ends:
                     return False
                 news.clear()

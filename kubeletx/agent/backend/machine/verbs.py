@@ -176,7 +176,7 @@ class MachineBackend:
         """Cancel a delayed reboot. Raises NotFound if there is none."""
         worker = await self._access.find(target)
         if not self._reboots.cancel(worker.uid, "cancelled by command"):
-            raise NotFound(f"machine {target.ref} has no reboot that is still to come")
+            raise NotFound(f"machine {target.ref} has no pending reboot")
         return self._view(worker)
 
     async def list_snapshots(self, target: PodTarget) -> Sequence[SnapshotView]:

@@ -135,7 +135,7 @@ def _tell_hold(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
     """Report a machine that should run and stays paused until an operator acts."""
     text = hold_message(facts, unit)
     if text and wanted_power(desired, facts) is Power.RUNNING:
-        draft.refuse(Event.MACHINE_HELD, f"Machine {unit.name} stands still: {text}")
+        draft.refuse(Event.MACHINE_HELD, f"Machine {unit.name} is paused: {text}")
 
 
 def hold_message(facts: PodFacts, unit: UnitSummary) -> str:

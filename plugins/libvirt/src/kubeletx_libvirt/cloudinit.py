@@ -104,7 +104,7 @@ def check_settings(machine: Machine) -> None:
         raise InvalidPod(
             field=f"metadata.annotations[{name}]",
             problem="is no setting of a machine",
-            fix=f"remove it; close to it is {get_close_matches(name, ANNOTATIONS, 1, 0)[0]}",
+            fix=f"remove it; did you mean {get_close_matches(name, ANNOTATIONS, 1, 0)[0]}?",
         )
 
 
@@ -289,14 +289,14 @@ def _network_config(machine: Machine, links: Sequence[GuestLink]) -> bytes | Non
     if way not in ("static", "dhcp"):
         raise InvalidPod(
             field=f"metadata.annotations[{NETWORK_CONFIG}]",
-            problem=f"{way!r} is no way of network configuration",
+            problem=f"{way!r} is not a mode of network configuration",
             fix="use static, dhcp or none",
         )
     asks = way == "dhcp"
     if asks and not any(link.kind is LinkKind.DIRECT and _is_v4(link) for link in links):
         raise InvalidPod(
             field=f"metadata.annotations[{NETWORK_CONFIG}]",
-            problem="the pod network gives no IPv4 address, which is what DHCP tells",
+            problem="the pod network gives no IPv4 address, which DHCP needs",
             fix="use static",
         )
     return _yaml({"version": 2, "ethernets": {link.name: _ethernet(link, asks=asks) for link in links}})

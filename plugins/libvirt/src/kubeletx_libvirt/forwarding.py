@@ -67,7 +67,7 @@ class TcpSession:
             while data := await self._reader.read(_CHUNK):
                 yield Channel.STDOUT, data
         except OSError as error:
-            self._finish(Unavailable(f"the machine broke the connection off: {_words(error)}"))
+            self._finish(Unavailable(f"the machine closed the connection: {_words(error)}"))
         self._finish(None)
 
     async def write(self, data: bytes) -> None:
@@ -76,7 +76,7 @@ class TcpSession:
             self._writer.write(data)
             await self._writer.drain()
         except OSError as error:
-            raise Unavailable(f"the machine takes nothing any more: {_words(error)}") from error
+            raise Unavailable(f"the machine accepts no more data: {_words(error)}") from error
 
     async def close_stdin(self) -> None:
         """Half-close: the guest sees the end of the input and may still answer."""

@@ -137,7 +137,7 @@ class Nics:
         record = self._records.units.get(unit_id)
         machine = record.spec.detail if record is not None else None
         if not isinstance(machine, Machine):
-            raise Unsupported(f"the record of machine {found.identity.pod} is lost; make the pod anew")
+            raise Unsupported(f"the record of machine {found.identity.pod} is lost; recreate the pod")
         own = await self._links.find(found.identity.uid) or _NO_POD_LINK
         resolved = resolve_nics(
             msgspec.structs.replace(machine, nics=(nic,)),

@@ -123,14 +123,14 @@ def check_within(size: Size, made_with: dict[str, int]) -> None:
         raise InvalidPod(
             field="resources.limits[cpu]",
             problem=f"{size.vcpus} processors are more than the {most_vcpus} that the machine can grow to",
-            fix="ask for less, or make the pod anew with annotation kubeletx.io/vm-max-cpus",
+            fix="ask for less, or recreate the pod with annotation kubeletx.io/vm-max-cpus",
         )
     if most_memory and size.memory_bytes > most_memory:
         raise InvalidPod(
             field="resources.limits[memory]",
             problem=f"{size.memory_bytes // MIB} MiB are more than the {most_memory // MIB} MiB that the machine "
             "can grow to",
-            fix="ask for less, or make the pod anew with annotation kubeletx.io/vm-max-memory",
+            fix="ask for less, or recreate the pod with annotation kubeletx.io/vm-max-memory",
         )
 
 
@@ -145,7 +145,7 @@ def refusal(text: str, size: Size) -> str | None:
         return None
     return (
         f"the guest is emulated and has {has} processors, {size.vcpus} asked; processors are not taken from an emulated "
-        f"guest that runs: ask for {has}, or make the pod anew with less"
+        f"guest that runs: ask for {has}, or recreate the pod with less"
     )
 
 

@@ -298,7 +298,7 @@ class Units:
             if not any(disk.boot for disk in volumes):
                 raise InvalidPod(
                     field="spec.virtualMachine.bootVolume",
-                    problem=f"{machine.boot_volume} is none of the machine's volumeDevices",
+                    problem=f"{machine.boot_volume} is not one of the machine's volumeDevices",
                     fix="name one of them",
                     reason=names.RUNTIME_UNSUPPORTED,
                 )
@@ -338,7 +338,7 @@ class Units:
             ref = ObjectRef(kind="Pod", name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid)
             text = (
                 f"The machine's root disk may grow to {wanted} bytes, and {free} are free on the disk of {directory}: "
-                "the machine stands still when that is full"
+                "the machine pauses when that is full"
             )
             self._host.events.record(ref, type="Warning", reason=DISK_LARGER_THAN_FREE, message=text)
 

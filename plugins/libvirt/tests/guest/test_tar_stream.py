@@ -92,7 +92,7 @@ def test_records_without_a_length_are_refused(records: bytes) -> None:
 async def test_a_member_of_no_possible_size_is_no_archive(size: str) -> None:
     info = tarfile.TarInfo("file")
     info.pax_headers = {"size": size}
-    with pytest.raises(Conflict, match="what came is no tar archive"):
+    with pytest.raises(Conflict, match="the input is not a tar archive"):
         await read(header_of(info) + END, [512])
 
 

@@ -133,8 +133,8 @@ def test_a_hook_that_is_a_coroutine_is_explained(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("hook", "words"),
     [
-        ("kubeletx_register_volume_drivers", "volume driver 'x': this agent has no room for it yet"),
-        ("kubeletx_register_remedies", "remedy 'x': this agent has no room for it yet"),
+        ("kubeletx_register_volume_drivers", "volume driver 'x': this agent does not support it yet"),
+        ("kubeletx_register_remedies", "remedy 'x': this agent does not support it yet"),
     ],
 )
 def test_a_hook_whose_place_is_only_prepared_refuses_in_words(

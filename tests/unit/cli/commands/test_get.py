@@ -307,7 +307,7 @@ def test_a_watch_of_images_shows_what_came_changed_and_went(agent: Any, kubeletx
 
 
 def test_types_of_changes_need_a_watch_and_a_table(agent: Any, kubeletx: Run) -> None:
-    assert "goes with --watch" in kubeletx("get", "pods", "--output-watch-events").stderr
+    assert "needs --watch" in kubeletx("get", "pods", "--output-watch-events").stderr
     assert "not with -o name" in kubeletx("get", "pods", "-w", "-oname", "--output-watch-events").stderr
 
 

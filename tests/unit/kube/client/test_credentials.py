@@ -77,7 +77,7 @@ async def test_a_token_that_is_gone_or_none_leaves_the_last_one(tmp_path: Path, 
     with capture_logs() as logs:
         for _ in range(3):
             assert await reader.later() == "Bearer good", "nobody becomes anonymous by a bad file"
-    assert [one["event"] for one in logs] == ["Keeps the credentials; the new ones cannot be used"]
+    assert [one["event"] for one in logs] == ["Kept the credentials; the new ones cannot be used"]
     assert "good" not in str(logs)
     token.write_text("better")
     assert await reader.later() == "Bearer better"

@@ -290,7 +290,7 @@ SPEC_PROBLEMS = [
     ("hostNetwork: true, containers: [{name: c, image: i, ports: [{containerPort: 2, hostPort: 9}]}]", "spec.containers[0].ports[0].hostPort", "9 differs from containerPort 2 with hostNetwork"),
     ("virtualMachine: {name: a_b, image: i}", "spec.virtualMachine.name", "'a_b' is not a DNS label (letters, digits and '-')"),
     ("virtualMachine: {name: a}", "spec.virtualMachine.image", "is missing"),
-    ("virtualMachine: {name: a, image: i}, initContainers: [{name: i, image: i}]", "spec.initContainers", "is set beside virtualMachine"),
+    ("virtualMachine: {name: a, image: i}, initContainers: [{name: i, image: i}]", "spec.initContainers", "is set together with virtualMachine"),
     ("virtualMachine: {name: a, image: i, powerSpec: running}", "spec.virtualMachine.powerSpec", "'running' is not known"),
     ("virtualMachine: {name: a, image: i, shutdownBehavior: x}", "spec.virtualMachine.shutdownBehavior", "'x' is not known"),
     ("virtualMachine: {name: a, image: i, bootVolume: x}", "spec.virtualMachine.bootVolume", "'x' is not a volume of this pod"),
@@ -358,8 +358,8 @@ def test_a_machine_s_annotation_beside_its_field_is_refused() -> None:
         metadata="annotations: {kubeletx.io/vm-power: Paused, kubeletx.io/vm-nics: '[]'}",
     )
     assert problems(pod) == [
-        ("metadata.annotations[kubeletx.io/vm-power]", "is set beside spec.virtualMachine"),
-        ("metadata.annotations[kubeletx.io/vm-nics]", "is set beside spec.nics"),
+        ("metadata.annotations[kubeletx.io/vm-power]", "is set together with spec.virtualMachine"),
+        ("metadata.annotations[kubeletx.io/vm-nics]", "is set together with spec.nics"),
     ]
 
 

@@ -149,7 +149,7 @@ def test_a_bare_image_endpoint_belongs_to_the_only_runtime() -> None:
         (["container:a:/a?plugin=libvirt"], ["'libvirt' does not serve container over unix://"]),
         (["container:a:/a?colour=red"], ["'containerd' has no URL parameter 'colour'", "handler, plugin"]),
         (["container:a:/a?isolation=vm"], ["isolation=vm is unknown", "none, process"]),
-        (["container:a:/a?plugin=quark&plugin=containerd"], ["plugin= stands twice"]),
+        (["container:a:/a?plugin=quark&plugin=containerd"], ["plugin= is given twice"]),
     ],
 )
 def test_a_refusal_names_the_item_what_was_found_and_the_fix(flags: list[str], words: list[str]) -> None:

@@ -159,7 +159,7 @@ async def test_a_token_is_reviewed_once_in_its_time_and_is_never_logged(tmp_path
                 assert (await api.ask("GET", "/metrics", certificate=None, headers=other))[0] == 401
                 reviews.code, reviews.answer = 201, JANE  # a failure is not remembered
                 assert (await api.ask("GET", "/metrics", certificate=None, headers=other))[0] == 200
-    assert any(entry["event"] == "Failed to have a token reviewed" for entry in logs)
+    assert any(entry["event"] == "Failed to review a token" for entry in logs)
     kept = repr(vars(tokens)) + repr(tokens._answers._answers) + repr(logs)
     assert "s3cret" not in kept
     assert "0ther" not in kept

@@ -133,7 +133,7 @@ async def test_new_files_count_for_new_connections_and_half_of_them_for_none(tmp
         for _ in range(2):
             clock.advance(11)
             assert await served(tls, client()) == old
-    assert [one["event"] for one in logs] == ["Keeps the server's certificates; the new ones cannot be used"]
+    assert [one["event"] for one in logs] == ["Kept the server's certificates; the new ones cannot be used"]
     used.key.write_bytes(second.key.read_bytes())
     clock.advance(11)
     new = await served(tls, client())

@@ -263,4 +263,4 @@ def _command(handle: libvirt.virConnect, uuid: str, text: str, seconds: int) -> 
     try:
         return msgspec.json.decode(answer, type=dict[str, Any])["return"]
     except (msgspec.DecodeError, UnicodeError, KeyError) as error:
-        raise Internal(f"the guest agent of machine {uuid} answered with something else than JSON") from error
+        raise Internal(f"the guest agent of machine {uuid} did not answer with JSON") from error

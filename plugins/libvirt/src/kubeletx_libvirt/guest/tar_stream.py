@@ -40,7 +40,7 @@ class TarReader:
             try:
                 info = tarfile.TarInfo.frombuf(block, _ENCODING, _ERRORS)
             except tarfile.HeaderError as error:
-                raise Conflict(f"what came is no tar archive: {error}") from error
+                raise Conflict(f"the input is not a tar archive: {error}") from error
             self._left, self._padding = _size(info.size), -info.size % BLOCK
             match info.type:
                 case tarfile.XHDTYPE | tarfile.SOLARIS_XHDTYPE:
@@ -75,7 +75,7 @@ class TarReader:
 
     async def _whole(self) -> bytes:
         if self._left > _LONGEST_HEADER:
-            raise Conflict(f"what came is no tar archive: a header of {self._left} bytes")
+            raise Conflict(f"the input is not a tar archive: a header of {self._left} bytes")
         data = await self._exactly(self._left)
         self._left = 0
         await self._skip()
@@ -109,7 +109,7 @@ def _size(said: str | int) -> int:
     with contextlib.suppress(ValueError):
         if (size := int(said)) >= 0:
             return size
-    raise Conflict(f"what came is no tar archive: a member of {str(said)[:20]!r} bytes")
+    raise Conflict(f"the input is not a tar archive: a member of {str(said)[:20]!r} bytes")
 
 
 def pax_records(data: bytes) -> dict[str, str]:
@@ -119,7 +119,7 @@ def pax_records(data: bytes) -> dict[str, str]:
         length, _, _ = data.partition(b" ")
         is_number = length.isdigit() and len(length) < 20
         if not is_number or not len(length) + 1 < int(length) <= len(data):
-            raise Conflict("what came is no tar archive: a pax record of no length")
+            raise Conflict("the input is not a tar archive: a pax record of no length")
         record, data = data[: int(length)], data[int(length) :]
         key, _, value = record[len(length) + 1 :].removesuffix(b"\n").partition(b"=")
         records[_text(key)] = _text(value)

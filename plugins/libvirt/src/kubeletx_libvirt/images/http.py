@@ -167,7 +167,7 @@ def _redirect(url: str, location: str, may_downgrade: bool) -> str:
         )
     if urlsplit(url).scheme == "https" and scheme == "http" and not may_downgrade:
         raise Refused(
-            "is redirected from https to http, where anybody may change it",
+            "is redirected from https to http, which does not protect the content",
             "pin it with #sha256=HEX, or name a server that keeps to https",
         )
     return target

@@ -163,7 +163,7 @@ async def test_a_machine_that_is_off_is_neither_paused_nor_suspended(agent: Agen
 async def test_a_reboot_that_is_to_come_can_be_cancelled(agent: AgentModel) -> None:
     async with agent.running() as backend:
         await agent.apply(a_machine())
-        with pytest.raises(NotFound, match="no reboot that is still to come"):
+        with pytest.raises(NotFound, match="no pending reboot"):
             await agent.done(backend.machines.cancel_reboot(VM))
         waiting = asyncio.ensure_future(backend.machines.reboot_machine(VM, 300))
         await agent.until(lambda: bool(backend.machines._reboots._waiting))

@@ -269,6 +269,6 @@ async def test_a_machine_whose_disk_is_full_has_one_event_that_says_what_to_do(n
         (told,) = [one for one in node.sink.recorded if one.reason == "MachineHeld"]
         assert (told.type, told.message) == (
             "Warning",
-            "Machine testvm stands still: the node has no space left; make room there",
+            "Machine testvm is paused: the node has no space left; make room there",
         )
         assert count(node, "resume") == 0
