@@ -46,7 +46,7 @@ class LateCertificates(ssl.SSLContext):
     _is_unread = False
 
     def set_default_verify_paths(self) -> None:
-        """Read them at the first connection. `load_default_certs` calls this, too."""
+        """Postpone the read of the default certificates to the first connection. `load_default_certs` calls this, too."""
         self._is_unread = True
 
     def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:

@@ -29,7 +29,7 @@ from .host.host import HostParts, RuntimeHost
 log = structlog.get_logger(__name__)
 
 _STEADY_SECONDS = 300.0
-"""Run time after which a failing task counts as healthy before: its restart delay begins at the smallest value."""
+"""A task that fails after running at least this long is restarted with the smallest delay again."""
 
 
 class FleetConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -76,7 +76,7 @@ class StoreRecords:
     """The records of every kind in one database; `of` is a `RecordKinds`."""
 
     def __init__(self, store: Store) -> None:
-        """`store`: its other tables do not matter."""
+        """`store` is the database; tables of other users in it are left alone."""
         self._store = store
         self._kinds: dict[str, _KindRecords] = {}
 

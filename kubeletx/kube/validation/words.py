@@ -158,12 +158,12 @@ def network_id(text: str) -> str:
 
 
 def signal_name(text: str) -> str:
-    """A signal such as SIGTERM or SIGRTMIN+3."""
+    """Check the name of a signal, such as SIGTERM or SIGRTMIN+3. Returns what is wrong with it, or an empty text."""
     return _check(text, _SIGNAL, 12, "is not a signal name such as SIGTERM")
 
 
 def ip_address(text: str) -> str:
-    """An IPv4 or IPv6 address."""
+    """Check an IPv4 or IPv6 address. Returns what is wrong with it, or an empty text."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -172,7 +172,7 @@ def ip_address(text: str) -> str:
 
 
 def image(text: str) -> str:
-    """An image reference; the runtime checks its syntax."""
+    """Check that an image reference has no white space; its syntax is checked by the runtime."""
     return "holds white space" if any(c.isspace() for c in text) else ""
 
 

@@ -1,7 +1,8 @@
-"""Environment of a container (kubelet E1, E3): extras, service variables, envFrom, env; later ones win.
+"""Environment variables of a container (kubelet E1, E3).
 
-A value may refer to variables before it with ``$(NAME)``. What names a config map or a secret needs an
-`ObjectSet`; without one (static pods) it is refused unless it is optional. Pure.
+They come from the agent's extras, service variables, `envFrom` and `env`, in this order; of the same name the last
+one counts. A value may refer to earlier variables with ``$(NAME)``. References to config maps and secrets are read
+from an `ObjectSet`; without one (static pods) they are refused unless they are optional. No I/O.
 """
 
 from __future__ import annotations
