@@ -357,7 +357,7 @@ class CriRuntime:
             return
 
     async def _remove(self, method: Method[Q, A], request: Q, target: str) -> None:
-        """Remove a sandbox or a container, and the tasks that a start which was cut off left of it."""
+        """Remove a sandbox or a container, with the tasks that an interrupted start left behind."""
         ended: set[str] = set()
         while True:
             try:

@@ -210,7 +210,7 @@ class Size(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """One of a few words."""
+    """Kind of a setting whose value is one of `words`."""
 
     words: tuple[str, ...]
     optional: bool = False

@@ -235,7 +235,7 @@ def _read_key(file: str, key: str, value: Any, values: _Values) -> None:
 
 
 def _lines(value: Any, read: tuple[str, ...]) -> tuple[str, ...]:
-    """A plain string as one endpoint text: it is not split, since one form of the text contains commas."""
+    """Endpoint texts of a setting: `value` alone if it is a string (one form contains commas), else the list `read`."""
     return (value,) if isinstance(value, str) else read
 
 

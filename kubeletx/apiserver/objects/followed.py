@@ -121,7 +121,7 @@ class _Followed:
 
 
 class FollowedObjects:
-    """All config maps and secrets of all pods here."""
+    """Watches each config map and secret that a pod of this node refers to."""
 
     def __init__(self, client: KubeClient, tell: Callable[[PodUid], None], *, clock: Clock) -> None:
         """`tell`: called with a pod when an object that it refers to has changed."""

@@ -114,7 +114,10 @@ def new_identity() -> str:
 
 
 class LeaseLock:
-    """One candidate. `run` is the usual way; `acquire`, `renew` and `release` are its parts, for one task."""
+    """One candidate for a lock that is held by renewing a Lease.
+
+    `run` is the usual way; `acquire`, `renew` and `release` are its parts, for one task.
+    """
 
     def __init__(
         self,

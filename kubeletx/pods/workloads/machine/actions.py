@@ -24,7 +24,7 @@ class SetPower(Action, frozen=True, kw_only=True):
 
     @property
     def target(self) -> str:
-        """The step."""
+        """Name of the step."""
         return self.step
 
     @property
@@ -57,7 +57,7 @@ class AttachNic(Action, frozen=True, kw_only=True):
 
     @property
     def target(self) -> str:
-        """The interface."""
+        """Name of the interface."""
         return self.nic.name or ""
 
     def failure(self, facts: PodFacts) -> ActionFailure | None:
@@ -76,7 +76,7 @@ class DetachNic(Action, frozen=True, kw_only=True):
 
     @property
     def target(self) -> str:
-        """The interface."""
+        """Name of the interface."""
         return self.nic_name
 
     def failure(self, facts: PodFacts) -> ActionFailure | None:

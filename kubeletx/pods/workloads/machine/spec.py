@@ -63,7 +63,7 @@ def build_nic(nic: PodNic) -> Nic:
 
 
 def _settings(pod: Pod, machine: VirtualMachine) -> dict[str, str]:
-    """Annotations for the runtime itself, and names that only it can resolve."""
+    """Settings for the runtime: ``kubeletx.io/vm-`` annotations that are not the host's, key pair, certificates."""
     notes = pod.metadata.annotations
     found = {k: v for k, v in notes.items() if k.startswith(names.VM_PREFIX) and k not in HOST_SETTINGS}
     if machine.key_pair_name:
