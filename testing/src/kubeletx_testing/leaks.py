@@ -35,7 +35,7 @@ from weakref import WeakSet
 
 import pytest
 
-GRACE_SECONDS = 2.0
+GRACE_SECONDS = 10.0
 """Default of option `leak_grace_seconds`: time for threads and descriptors that end a little later than the test."""
 
 _PAUSE_SECONDS = 0.005
