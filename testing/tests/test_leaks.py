@@ -104,7 +104,6 @@ def test_fails_and_leaves_a_file():
 ENVIRONMENT = """
 import logging
 import os
-import structlog
 
 def test_sets_a_variable():
     os.environ["LEFT_OVER"] = "1"
@@ -112,7 +111,12 @@ def test_sets_a_variable():
 def test_removes_a_variable():
     del os.environ["HOME"]
 
+def test_imports_the_log():
+    import structlog
+    assert structlog.get_config()
+
 def test_sets_up_the_log():
+    import structlog
     logging.getLogger().setLevel(logging.ERROR)
     structlog.configure(cache_logger_on_first_use=True)
 
@@ -222,6 +226,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
         "test_joins_its_thread",
         "test_closes_its_file",
         "test_finds_all_as_it_was",
+        "test_imports_the_log",
         "test_uses_both_fixtures",
         "test_opens_a_file",
     ],

@@ -133,10 +133,9 @@ class Environment:
     def _log_changes(self) -> list[str]:
         lines = []
         log = _log_settings()
-        for name in sorted(log.keys() | self.log.keys()):
-            before, after = self.log.get(name), log.get(name)
-            if before != after:
-                lines.append(f"log set-up, {name}: was {before!r}, is {after!r}")
+        for name in sorted(log.keys() & self.log.keys()):  # those of structlog come with its import
+            if self.log[name] != log[name]:
+                lines.append(f"log set-up, {name}: was {self.log[name]!r}, is {log[name]!r}")
         self.log = log
         return lines
 
