@@ -35,7 +35,7 @@ class RegistryEntry(msgspec.Struct, frozen=True, kw_only=True):
     account: tuple[str, str, str] | None = None
 
     def __repr__(self) -> str:
-        return f"Entry(server={self.server!r}, helper={self.helper!r}, ...)"
+        return f"RegistryEntry(server={self.server!r}, helper={self.helper!r}, ...)"
 
 
 def key_of(server: str) -> str:

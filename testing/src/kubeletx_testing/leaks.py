@@ -34,6 +34,7 @@ from typing import Any
 from weakref import WeakSet
 
 import pytest
+import structlog
 
 GRACE_SECONDS = 10.0
 """Default of option `leak_grace_seconds`: time for threads and descriptors that end a little later than the test."""
@@ -90,9 +91,8 @@ def _log_settings() -> dict[str, Any]:
     root = logging.getLogger()
     handlers = [one for one in root.handlers if not type(one).__module__.startswith("_pytest")]
     settings: dict[str, Any] = {"level": root.level, "handlers": handlers}
-    if "structlog" in sys.modules:
-        settings |= sys.modules["structlog"].get_config()
-        settings["processors"] = list(settings["processors"])  # capture_logs changes the list
+    settings |= structlog.get_config()
+    settings["processors"] = list(settings["processors"])  # capture_logs changes the list
     return settings
 
 

@@ -57,9 +57,18 @@ class Node:
             clock=SystemClock(),
         )
         self.links = PodLinks(FakeHost(directory / "state", clock=SystemClock(), pod_network=self.network))
+        self._networks = [self.network]
 
     def restarted(self) -> Node:
-        return Node(self.lab, self.directory)
+        after = Node(self.lab, self.directory)
+        self._networks.append(after.network)
+        after._networks = self._networks
+        return after
+
+    def close(self) -> None:
+        """End the threads of the pod networks of all lives."""
+        for network in self._networks:
+            network.close()
 
 
 @pytest.fixture
@@ -72,6 +81,7 @@ async def node(lab: Lab, tmp_path: Path) -> AsyncIterator[Node]:
     for uid in await one.links.list_uids():
         await one.links.release(uid)
     assert await one.links.list_uids() == ()
+    one.close()
     # The kernel takes a namespace, and with it the other end of CNI's pair, down in its own time.
     until(lambda: devices(lab) == before, f"only {before} of {devices(lab)}")
     assert lab.network.list_addresses() == addresses
