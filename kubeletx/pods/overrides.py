@@ -17,31 +17,31 @@ from kubeletx.api.names import Event
 from .dependencies import PodDependencies
 from .pod_events import PodEvents
 from .worker import PodWorker
-from .workloads.requests import Orders, after_restart, decode, encode, orders_of
+from .workloads.overrides import PodOverrides, after_restart, decode, encode, overrides_of
 from .workloads.table import workload_of
 
 log = structlog.get_logger(__name__)
 
 
 class OverrideFiles:
-    """The orders files of all pods."""
+    """The overrides files of all pods."""
 
     def __init__(self, deps: PodDependencies) -> None:
         self._deps = deps
         self._locks: dict[PodUid, asyncio.Lock] = {}
 
-    async def ensure_read(self, worker: PodWorker) -> Orders:
+    async def ensure_read(self, worker: PodWorker) -> PodOverrides:
         """The pod's overrides; reads the file now if the worker has not: a command may come before the plan's own read."""
         async with self._lock(worker.uid):
             return await self._read_once(worker)
 
-    async def amend(self, worker: PodWorker, change: Callable[[Orders], Orders]) -> Orders:
+    async def amend(self, worker: PodWorker, change: Callable[[PodOverrides], PodOverrides]) -> PodOverrides:
         """Change the overrides on disk, then in the worker's facts. Raises Unavailable if they cannot be written."""
         async with self._lock(worker.uid):
             after = change(await self._read_once(worker))
-            if after != worker.facts.orders:
+            if after != worker.facts.overrides:
                 await self._write(worker, after)
-                worker.set_orders(after)
+                worker.set_overrides(after)
         return after
 
     def forget(self, uid: PodUid) -> None:
@@ -51,43 +51,43 @@ class OverrideFiles:
     def _lock(self, uid: PodUid) -> asyncio.Lock:
         return self._locks.setdefault(uid, asyncio.Lock())
 
-    async def _read_once(self, worker: PodWorker) -> Orders:
+    async def _read_once(self, worker: PodWorker) -> PodOverrides:
         """Read the file unless that was done; an operation that an earlier process left unfinished becomes unknown."""
-        known = orders_of(worker.facts)
+        known = overrides_of(worker.facts)
         if known is not None:
             return known
         pod = worker.desired.pod
         try:
-            data = await self._deps.directories.read_orders(pod)
-            orders = decode(data) if data else Orders()
+            data = await self._deps.directories.read_overrides(pod)
+            overrides = decode(data) if data else PodOverrides()
         except (KubeletxError, ValueError) as error:
             log.warning("Failed to read the requests for a pod", pod=worker.desired.ref, err=str(error))
-            orders = Orders()
-        orders, lost = after_restart(orders, self._deps.clock.now())
+            overrides = PodOverrides()
+        overrides, lost = after_restart(overrides, self._deps.clock.now())
         events = PodEvents(self._deps.events, worker.desired.pod)
         for one in lost:
             what = f"{one.verb} {one.detail}".strip()
             events.warning(Event.OPERATION_UNKNOWN, f"{what} begun at {one.begun_at:%H:%M:%S}: {one.message}")
         if lost:
-            await self._write_quietly(worker, orders)
-        if orders.resources:
-            self._count_again(worker, orders)
-        worker.set_orders(orders)
-        return orders
+            await self._write_quietly(worker, overrides)
+        if overrides.resources:
+            self._count_again(worker, overrides)
+        worker.set_overrides(overrides)
+        return overrides
 
-    async def _write(self, worker: PodWorker, orders: Orders) -> None:
-        await self._deps.directories.write_orders(worker.desired.pod, encode(orders))
+    async def _write(self, worker: PodWorker, overrides: PodOverrides) -> None:
+        await self._deps.directories.write_overrides(worker.desired.pod, encode(overrides))
 
-    async def _write_quietly(self, worker: PodWorker, orders: Orders) -> None:
+    async def _write_quietly(self, worker: PodWorker, overrides: PodOverrides) -> None:
         """Write the file; a failure is ignored: the next process finds the same operations and reports them again."""
         try:
-            await self._write(worker, orders)
+            await self._write(worker, overrides)
         except KubeletxError as error:
             log.warning("Failed to write the requests for a pod", pod=worker.desired.ref, err=str(error))
 
-    def _count_again(self, worker: PodWorker, orders: Orders) -> None:
+    def _count_again(self, worker: PodWorker, overrides: PodOverrides) -> None:
         """Count a pod that was resized by command with what it takes, not with what its spec says."""
-        deps, facts = self._deps, replace(worker.facts, orders=orders)
+        deps, facts = self._deps, replace(worker.facts, overrides=overrides)
         handle = deps.registry.find(facts.runtime) if facts.runtime is not None else None
         deps.admission.release(worker.uid)
         deps.admission.restore(

@@ -33,7 +33,7 @@ from .model.facts import Deletion, DesiredPod, Now, PodFacts, ProbeFacts
 from .model.grants import Grants
 from .model.history import History
 from .model.pacing import NOTICED, count_done, doing
-from .model.pending_events import Debts
+from .model.pending_events import PendingEvents
 from .model.results import Result
 from .plan.pod import deadline_end, plan_pod
 from .plan.progress import newest
@@ -106,7 +106,7 @@ class PodWorker:
         self._context = context
         self._woken = asyncio.Event()
         self._woken.set()
-        self._debts = Debts()
+        self._pending = PendingEvents()
         self._tasks: dict[str, asyncio.Task[Result]] = {}
         self._actions: dict[str, Action] = {}
         self._stop_ends_at: dict[str, tuple[str, float]] = {}
@@ -155,7 +155,7 @@ class PodWorker:
         """Plan a look: something may have changed on the runtime."""
         now = self._context.now().mono
         if event is not None:
-            self._debts = self._debts.add(event, now)
+            self._pending = self._pending.add(event, now)
         if event is None or not self._is_changing():
             self.facts = replace(self.facts, look_wanted_at=now)
         self._woken.set()
@@ -184,9 +184,9 @@ class PodWorker:
     def _apply(self, result: Result) -> None:
         self.facts = results.apply(self.facts, result, self._context.now())
 
-    def set_orders(self, orders: Grants) -> None:
+    def set_overrides(self, overrides: Grants) -> None:
         """Set the grants and the operators' requests; they are stored already."""
-        self.facts = replace(self.facts, orders=orders)
+        self.facts = replace(self.facts, overrides=overrides)
         self._woken.set()
 
     @contextlib.contextmanager
@@ -250,7 +250,7 @@ class PodWorker:
         now = self._context.now()
         self.facts = self._context.observe(self.facts, self.desired)
         self.facts = without_old_boots(_note_exits(self.facts, now))
-        self._settle_debts(now)
+        self._settle_pending(now)
         end = deadline_end(self.desired, self.facts, now)
         if end is not None:
             self._context.notify(self.desired, Notice(reason=end.reason, message=end.message, type="Normal"))
@@ -335,19 +335,19 @@ class PodWorker:
         )
         self._context.notify(self.desired, Notice(reason=Event.RUNTIME_WITHOUT_EFFECT, message=message))
 
-    def _settle_debts(self, now: Now) -> None:
+    def _settle_pending(self, now: Now) -> None:
         """Drop the events that the snapshot shows; plan a look for the others."""
-        if not self._debts.open:
+        if not self._pending.open:
             return
-        self._debts = self._debts.after(self.facts.snapshot)
-        if not self._debts.open or self.facts.look_wanted_at is not None or "look" in self._tasks:
+        self._pending = self._pending.after(self.facts.snapshot)
+        if not self._pending.open or self.facts.look_wanted_at is not None or "look" in self._tasks:
             return
         if self._has_looked:
             self._has_looked = False
-            self._debts = self._debts.later()
-            if not self._debts.open:
+            self._pending = self._pending.later()
+            if not self._pending.open:
                 return
-        self.facts = replace(self.facts, look_wanted_at=now.mono + self._debts.delay_seconds)
+        self.facts = replace(self.facts, look_wanted_at=now.mono + self._pending.delay_seconds)
 
     def _is_changing(self) -> bool:
         return any(not a.cancellable and k != "look" for k, a in self._actions.items())

@@ -30,7 +30,7 @@ from kubeletx.pods import (
     UnitProbes,
     UserNamespaces,
 )
-from kubeletx.pods.admission import Door, NodeAdmission
+from kubeletx.pods.admission import AdmissionGate, NodeAdmission
 from kubeletx.pods.model.sources import BUILT_IN, SourceTraits
 
 from ..backend.node import runtime_reports
@@ -51,7 +51,7 @@ class PodsRoom(msgspec.Struct, frozen=True, kw_only=True):
     manager: PodManager
     services: PodExecutor
     admission: NodeAdmission
-    door: Door
+    door: AdmissionGate
     probes: UnitProbes
     directories: PodDirectories
     watcher: FileWatcher
@@ -92,7 +92,7 @@ def make_pods(ctx: PartContext, needs: PodNeeds) -> PodsRoom:
         watcher=watcher,
         limits=rotation_limits(config),
     )
-    door = Door()
+    door = AdmissionGate()
     admission = NodeAdmission(
         admission_node(config, context, reporter, ctx.host),
         door,

@@ -2,13 +2,13 @@
 
 from .chain import admit, admit_beside
 from .counter import FreedRoom, NodeAdmission
-from .door import Door
+from .gate import AdmissionGate
 from .node import AdmissionNode, Occupancy, Taken, occupancy_of, taken_by
 from .placement import selects
 
 __all__ = [
+    "AdmissionGate",
     "AdmissionNode",
-    "Door",
     "FreedRoom",
     "NodeAdmission",
     "Occupancy",

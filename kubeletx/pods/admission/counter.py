@@ -19,7 +19,7 @@ from kubeletx.kube.types.node import Taint
 from ..model.facts import DesiredPod, Rejection, Waiting
 from ..model.sources import CLUSTER, SourceTraits
 from .chain import admit_beside
-from .door import Door, check_pressure, check_shutdown
+from .gate import AdmissionGate, check_pressure, check_shutdown
 from .node import AdmissionNode, Occupancy, Taken, taken_by
 from .placement import runtime_awaited, with_runtime_labels
 from .preemption import choose_victims, no_victims, without
@@ -51,7 +51,7 @@ class NodeAdmission:
     def __init__(
         self,
         node: AdmissionNode,
-        door: Door | None = None,
+        door: AdmissionGate | None = None,
         runtime_labels: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         """`door`: the node's present pressure and shutdown.
@@ -64,7 +64,7 @@ class NodeAdmission:
         self._runtime_labels = runtime_labels
         self._own_labels = node.labels
         self._look: Callable[[], Awaitable[None]] | None = None
-        self._door = door or Door()
+        self._door = door or AdmissionGate()
         self._taken: dict[PodUid, Taken] = {}
         self._with_ports: dict[PodUid, Taken] = {}
         self._amounts: dict[str, int] = {}

@@ -42,7 +42,7 @@ from kubeletx.runtimes.usage import UsageBoard
 from kubeletx.volumes.disk_usage import DiskUse
 
 from ..active_pods import ActivePods
-from ..admission.door import conditions
+from ..admission.gate import conditions
 from ..plan.progress import has_ended
 from ..specs.labels import grace_seconds
 from ..worker import PodWorker

@@ -21,9 +21,9 @@ from .termination_messages import read_message
 
 log = structlog.get_logger(__name__)
 
-ORDERS_FILE: Final = "orders.json"
+OVERRIDES_FILE: Final = "overrides.json"
 """File in the pod's data directory with operators' requests for its machine."""
-_MAX_ORDERS_BYTES: Final = 1 << 20
+_MAX_OVERRIDES_BYTES: Final = 1 << 20
 
 
 class PodFiles:
@@ -78,36 +78,36 @@ class PodFiles:
 
         return await self._blocking(begin)
 
-    async def read_orders(self, pod: Pod) -> bytes | None:
+    async def read_overrides(self, pod: Pod) -> bytes | None:
         """Read the requests for the pod's machine."""
 
         def read() -> bytes | None:
             try:
-                path = self._orders(pod)
+                path = self._overrides(pod)
                 with hold_directory(path.parent, depth=1) as directory:
-                    return directory.read(path.name, _MAX_ORDERS_BYTES)
+                    return directory.read(path.name, _MAX_OVERRIDES_BYTES)
             except FileNotFoundError:  # no operator has requested anything for this pod
                 return None
             except OSError as error:
-                raise Unavailable(f"cannot read {self._orders(pod)}: {error.strerror}") from error
+                raise Unavailable(f"cannot read {self._overrides(pod)}: {error.strerror}") from error
 
         return await self._blocking(read)
 
-    async def write_orders(self, pod: Pod, data: bytes) -> None:
+    async def write_overrides(self, pod: Pod, data: bytes) -> None:
         """Replace the requests for the pod's machine, atomically and with fsync."""
 
         def write() -> None:
-            if not self._orders(pod).parent.is_dir():
+            if not self._overrides(pod).parent.is_dir():
                 raise Unavailable(f"pod {pod.ref} has no directory on the node (any more)")
             try:
-                write_file(self._orders(pod), data)
+                write_file(self._overrides(pod), data)
             except OSError as error:
-                raise Unavailable(f"cannot write {self._orders(pod)}: {error.strerror}") from error
+                raise Unavailable(f"cannot write {self._overrides(pod)}: {error.strerror}") from error
 
         await self._blocking(write)
 
-    def _orders(self, pod: Pod) -> Path:
-        return self._context.pod_directory(pod.uid) / ORDERS_FILE
+    def _overrides(self, pod: Pod) -> Path:
+        return self._context.pod_directory(pod.uid) / OVERRIDES_FILE
 
     async def link_log(self, pod: Pod, container: str, attempt: int, unit_id: UnitId) -> None:
         """Make the log collectors' link; a link that cannot be made is ignored (L3)."""

@@ -156,16 +156,16 @@ class StopUnit(Action, frozen=True, kw_only=True):
         return f"unit/{self.name}/now" if self.overtakes else f"unit/{self.name}"
 
 
-class ReadOrders(Action, frozen=True, kw_only=True):
+class ReadOverrides(Action, frozen=True, kw_only=True):
     """Read grants and operators' requests for the pod that an earlier agent process stored."""
 
-    subject: ClassVar[str] = "orders"
+    subject: ClassVar[str] = "overrides"
 
 
 class DropOverride(Action, frozen=True, kw_only=True):
     """Drop the power override of a verb: the spec's power changed."""
 
-    subject: ClassVar[str] = "orders"
+    subject: ClassVar[str] = "overrides"
 
 
 class ResizeContainer(Action, frozen=True, kw_only=True):

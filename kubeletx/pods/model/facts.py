@@ -236,7 +236,7 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     image_before_sandbox: bool = False
     own: WorkloadFacts = _CONTAINERS
     """Facts of the pod's workload; plain containers have none of their own."""
-    orders: Grants | None = None
+    overrides: Grants | None = None
     """Grants and operators' requests from the pod's file; None if not read yet, or if it needs none."""
     asked: Mapping[str, str] = {}
     """Power states asked for in memory, by owner; they end with this process."""

@@ -1,4 +1,4 @@
-"""Resources that a running pod was given since it was made. A file of its directory holds them (`workloads.requests`)."""
+"""Resources that a running pod was given since it was made. A file of its directory holds them (`workloads.overrides`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Granted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Grants(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Grants of one pod, whatever its workload is. `workloads.requests` adds what operators asked for."""
+    """Grants of one pod, whatever its workload is. `workloads.overrides` adds what operators asked for."""
 
     granted: dict[str, Granted] = {}
     """Granted resources by container; a container not listed has those of its creation."""

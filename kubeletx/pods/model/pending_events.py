@@ -17,41 +17,41 @@ LAST_DELAY_SECONDS = 10.0
 MOST_DEBTS = 64
 
 
-class Debt(msgspec.Struct, frozen=True):
+class PendingEvent(msgspec.Struct, frozen=True):
     """One event, with the monotonic time of its arrival."""
 
     event: RuntimeEvent
     at: float
 
 
-class Debts(msgspec.Struct, frozen=True, kw_only=True):
+class PendingEvents(msgspec.Struct, frozen=True, kw_only=True):
     """Events that no look has shown yet, and the delay before the next look."""
 
-    open: tuple[Debt, ...] = ()
+    open: tuple[PendingEvent, ...] = ()
     delay_seconds: float = 0.0
 
-    def add(self, event: RuntimeEvent, at: float) -> Debts:
+    def add(self, event: RuntimeEvent, at: float) -> PendingEvents:
         """Add an event; the next look comes at once."""
-        return Debts(open=(*self.open[-MOST_DEBTS + 1 :], Debt(event, at)))
+        return PendingEvents(open=(*self.open[-MOST_DEBTS + 1 :], PendingEvent(event, at)))
 
-    def after(self, snapshot: PodSnapshot | None) -> Debts:
+    def after(self, snapshot: PodSnapshot | None) -> PendingEvents:
         """The events that this snapshot does not show yet."""
         if snapshot is None or not self.open:
             return self
-        left = tuple(debt for debt in self.open if not is_paid(debt, snapshot))
-        return msgspec.structs.replace(self, open=left) if left else Debts()
+        left = tuple(pending_event for pending_event in self.open if not is_paid(pending_event, snapshot))
+        return msgspec.structs.replace(self, open=left) if left else PendingEvents()
 
-    def later(self) -> Debts:
+    def later(self) -> PendingEvents:
         """Lengthen the delay after a look that did not show everything; finally drop the events."""
         delay = max(self.delay_seconds * 2, FIRST_DELAY_SECONDS)
         if delay > LAST_DELAY_SECONDS:
-            return Debts()
+            return PendingEvents()
         return msgspec.structs.replace(self, delay_seconds=delay)
 
 
-def is_paid(debt: Debt, snapshot: PodSnapshot) -> bool:
+def is_paid(pending_event: PendingEvent, snapshot: PodSnapshot) -> bool:
     """Return True if the snapshot shows the event's change, or that its object is gone."""
-    event, looked_since = debt.event, snapshot.looked_at > debt.at
+    event, looked_since = pending_event.event, snapshot.looked_at > pending_event.at
     if event.kind in (EventKind.OOM, EventKind.CHANGED, EventKind.RESYNC):
         return looked_since
     if event.unit_id is not None:

@@ -6,7 +6,7 @@
       pod's cgroup, then the container's (or its restart, if resizePolicy says so) ──► granted, written down
 
 A container is created with its spec's resources, which its annotation keeps; later grants are in the pod's
-orders. Both outlive the agent, so that a change made while it was away is seen as one. Only CPU and memory can change.
+overrides. Both outlive the agent, so that a change made while it was away is seen as one. Only CPU and memory can change.
 
 Source: KEP-1287; kubelet, pkg/kubelet/allocation.
 """
@@ -22,7 +22,7 @@ from kubeletx.api import UnitState, UnitSummary
 from kubeletx.api.names import MADE_WITH_RESOURCES
 from kubeletx.kube.types.core import Container, Pod, PodCondition, ResourceRequirements
 
-from ..model.actions import ReadOrders, ResizeContainer, StopUnit
+from ..model.actions import ReadOverrides, ResizeContainer, StopUnit
 from ..model.draft import Draft
 from ..model.facts import ActionFailure, DesiredPod, PodFacts
 from ..model.roles import init_units, is_sidecar, regular_units
@@ -38,7 +38,7 @@ C = TypeVar("C", bound=Container)
 
 def granted(unit: UnitSummary, facts: PodFacts) -> ResourceRequirements | None:
     """Resources the container has; None if unknown."""
-    known = facts.orders.granted.get(unit.name) if facts.orders is not None else None
+    known = facts.overrides.granted.get(unit.name) if facts.overrides is not None else None
     if known is not None and known.unit_id == unit.id:
         return known.resources
     text = unit.annotations.get(MADE_WITH_RESOURCES)
@@ -89,11 +89,11 @@ def plan_resize(container: Container, unit: UnitSummary, facts: PodFacts, draft:
     if unit.state is not UnitState.RUNNING or unit.annotations.get(MADE_WITH_RESOURCES) is None:
         return
     has = granted(unit, facts)
-    if facts.orders is None:
+    if facts.overrides is None:
         if facts.recovered or (has is not None and not is_same(has, container.resources)):
-            draft.do(ReadOrders())
+            draft.do(ReadOverrides())
         return
-    known = facts.orders.granted.get(container.name)
+    known = facts.overrides.granted.get(container.name)
     if known is not None and known.unit_id == unit.id and known.restart:
         text = f"Container {container.name} gets other resources, will be restarted"
         draft.end(

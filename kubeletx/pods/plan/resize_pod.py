@@ -2,7 +2,7 @@
 
     pod's cgroup, as large as before and after ─► containers that live by the pod's limits ─► cgroup exact ─► written down
 
-A sandbox's annotation holds the resources at its creation, the orders file those granted since. Containers without a
+A sandbox's annotation holds the resources at its creation, the overrides file those granted since. Containers without a
 limit of their own use the pod's, so they change with it, always in place.
 
 Source: KEP-5419; kubelet, pkg/kubelet/allocation.
@@ -18,7 +18,7 @@ from kubeletx.api import UnitState, UnitSummary
 from kubeletx.api.names import MADE_WITH_POD_RESOURCES
 from kubeletx.kube.types.core import Container, Pod, ResourceRequirements
 
-from ..model.actions import ReadOrders, ResizePod
+from ..model.actions import ReadOverrides, ResizePod
 from ..model.draft import Draft
 from ..model.facts import PodFacts
 from ..model.roles import init_units, is_sidecar, regular_units
@@ -31,8 +31,8 @@ _NOTHING = ResourceRequirements()
 
 def pod_granted(pod: Pod, facts: PodFacts) -> ResourceRequirements:
     """Granted CPU and memory of the pod as a whole; empty if its spec never had any."""
-    if facts.orders is not None and facts.orders.granted_pod is not None:
-        return facts.orders.granted_pod
+    if facts.overrides is not None and facts.overrides.granted_pod is not None:
+        return facts.overrides.granted_pod
     sandboxes = facts.snapshot.sandboxes if facts.snapshot is not None else ()
     if not sandboxes:
         return resized(pod.spec.resources)
@@ -50,10 +50,10 @@ def with_pod_granted(pod: Pod, facts: PodFacts) -> Pod:
 def plan_pod_resize(pod: Pod, facts: PodFacts, draft: Draft) -> None:
     """Plan the next step of a resize for a pod whose sandbox is ready."""
     has = pod_granted(pod, facts)
-    if is_same(has, pod.spec.resources) and (facts.orders is not None or is_same(has, _NOTHING)):
+    if is_same(has, pod.spec.resources) and (facts.overrides is not None or is_same(has, _NOTHING)):
         return
-    if facts.orders is None:
-        draft.do(ReadOrders())
+    if facts.overrides is None:
+        draft.do(ReadOverrides())
     elif draft.is_due(facts.resize_failure) and not any(key.startswith("unit/") for key in facts.in_flight):
         draft.do(ResizePod(resources=resized(pod.spec.resources)))
 

@@ -19,7 +19,7 @@ from .context import StepContext
 from .directories import remove_directories
 from .ensure_image import ensure_image
 from .look import look
-from .orders import drop_override, read_orders
+from .overrides import drop_override, read_overrides
 from .own import OwnStep
 from .post_start import run_post_start
 from .read_message import read_message
@@ -70,7 +70,7 @@ ROWS: Final[Mapping[type[Action], Row]] = {
     ),
     act.ReadMessage: Row(read_message, lambda a, *_: results.MessageRead(a.name, a.unit_id, "")),
     act.StopUnit: Row(stop_unit, _stop),
-    act.ReadOrders: Row(lambda step, _: read_orders(step), _stop),
+    act.ReadOverrides: Row(lambda step, _: read_overrides(step), _stop),
     act.DropOverride: Row(lambda step, _: drop_override(step), _stop),
     act.ResizeContainer: Row(resize_container, _resize),
     act.ResizePod: Row(resize_pod, lambda _, *why: results.PodResizeFailed(*why)),

@@ -8,7 +8,7 @@ from kubeletx.api import KubeletxError, Resources
 from kubeletx.kube.types.core import Pod
 
 from ..model.results import Result
-from ..workloads.requests import Orders
+from ..workloads.overrides import PodOverrides
 from . import resize
 from .context import StepContext
 
@@ -21,8 +21,8 @@ class OwnStep(StepContext, frozen=True, kw_only=True):
         """The same context."""
         return cls(**{name: getattr(step, name) for name in step.__struct_fields__})
 
-    async def amend(self, change: Callable[[Orders], Orders]) -> None:
-        """Change the pod's orders: on the disk first. Raises Unavailable when they cannot be written."""
+    async def amend(self, change: Callable[[PodOverrides], PodOverrides]) -> None:
+        """Change the pod's overrides: on the disk first. Raises Unavailable when they cannot be written."""
         await self.overrides.amend(self.worker, change)
 
     def count(self, pod: Pod) -> None:

@@ -50,7 +50,7 @@ async def resize_container(step: StepContext, action: ResizeContainer) -> Result
                 _check_use((await _used(step)).get(action.unit_id, 0), action.resources)
             # Limits of the pod that it lives by change with the pod alone, which checks what is in use.
             await _update(step, with_pod_granted(step.pod, step.facts), action.name, action.unit_id)
-        await step.overrides.amend(step.worker, lambda orders: _with(orders, action))
+        await step.overrides.amend(step.worker, lambda overrides: _with(overrides, action))
         if not action.restart:  # others that are still to shrink keep their room
             await step.specs.limit_pod(largest_pod(step.pod, step.facts))
     except KubeletxError as error:
@@ -71,9 +71,9 @@ async def resize_pod(step: StepContext, action: ResizePod) -> Result:
         await specs.limit_pod(largest_pod(step.pod, step.facts))
         for unit in heirs(step.pod, step.facts):
             await _update(step, step.pod, unit.name, unit.id)
-        after = _given(step.facts.orders or Grants(), action)
-        await specs.limit_pod(largest_pod(step.pod, replace(step.facts, orders=after)))
-        await step.overrides.amend(step.worker, lambda orders: _given(orders, action))
+        after = _given(step.facts.overrides or Grants(), action)
+        await specs.limit_pod(largest_pod(step.pod, replace(step.facts, overrides=after)))
+        await step.overrides.amend(step.worker, lambda overrides: _given(overrides, action))
     except KubeletxError as error:
         uncount(step, error)
         reason = _tell(step, "the pod", error, step.facts.resize_failure)
@@ -136,13 +136,13 @@ def _check_use(used: int, wanted: ResourceRequirements) -> None:
         raise Conflict(f"attempting to set memory limit ({limit}) below current usage ({used})")
 
 
-def _given(orders: G, action: ResizePod) -> G:
-    return replace(orders, granted_pod=action.resources)
+def _given(overrides: G, action: ResizePod) -> G:
+    return replace(overrides, granted_pod=action.resources)
 
 
-def _with(orders: G, action: ResizeContainer) -> G:
+def _with(overrides: G, action: ResizeContainer) -> G:
     given = Granted(unit_id=action.unit_id, resources=action.resources, restart=action.restart)
-    return replace(orders, granted={**orders.granted, action.name: given})
+    return replace(overrides, granted={**overrides.granted, action.name: given})
 
 
 def failed(

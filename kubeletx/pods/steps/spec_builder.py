@@ -135,7 +135,7 @@ class SpecBuilder:
             spec = replace(spec, annotations={**spec.annotations, **made_with})
         if action.generation:
             spec = replace(spec, annotations={**spec.annotations, RESTART_GENERATION: str(action.generation)})
-        return workload.with_orders(spec, pod, facts)
+        return workload.with_overrides(spec, pod, facts)
 
     def resources(self, pod: Pod, facts: PodFacts, name: str) -> Resources:
         """Resources that a living unit should have now, by this spec of the pod."""
@@ -237,7 +237,7 @@ class SpecBuilder:
 
 
 def _was_resized_by_restart(facts: PodFacts, name: str) -> bool:
-    known = facts.orders.granted.get(name) if facts.orders is not None else None
+    known = facts.overrides.granted.get(name) if facts.overrides is not None else None
     return known is not None and known.restart
 
 

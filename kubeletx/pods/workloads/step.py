@@ -11,7 +11,7 @@ from kubeletx.runtimes.handles.handle import RuntimeHandle
 
 from ..model.facts import DesiredPod, Now, PodFacts
 from ..model.results import Result
-from .requests import Orders
+from .overrides import PodOverrides
 
 
 class WorkloadStep(Protocol):
@@ -45,8 +45,8 @@ class WorkloadStep(Protocol):
         """Record a Warning event."""
         ...
 
-    async def amend(self, change: Callable[[Orders], Orders]) -> None:
-        """Change the pod's orders: on the disk first. Raises Unavailable when they cannot be written."""
+    async def amend(self, change: Callable[[PodOverrides], PodOverrides]) -> None:
+        """Change the pod's overrides: on the disk first. Raises Unavailable when they cannot be written."""
         ...
 
     def count(self, pod: Pod) -> None:

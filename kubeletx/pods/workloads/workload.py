@@ -49,7 +49,7 @@ class Workload:
     # --- plan ---
 
     def plan_first(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-        """Plan what comes before a sandbox: reading the written orders."""
+        """Plan what comes before a sandbox: reading the written overrides."""
 
     def plan_pod(self, desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settled: bool) -> None:
         """Plan for the pod as a whole while its sandbox is ready. `is_settled`: no unit is due to start, now or later."""
@@ -102,7 +102,7 @@ class Workload:
         """The container or machine with the resources that are wanted for it."""
         return unit
 
-    def with_orders(self, spec: UnitSpec, pod: Pod, facts: PodFacts) -> UnitSpec:
+    def with_overrides(self, spec: UnitSpec, pod: Pod, facts: PodFacts) -> UnitSpec:
         """The specification of a unit with what is wanted beside the pod's spec."""
         return spec
 

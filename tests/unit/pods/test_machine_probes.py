@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kubeletx.api import Endpoint, Host, UnitId, UnitState, names
 from kubeletx.kube.types.core import Container, ExecAction, Pod, Probe
 from kubeletx.pods.worker import PodWorker
-from kubeletx.pods.workloads.requests import with_power
+from kubeletx.pods.workloads.overrides import with_power
 from kubeletx.testing import FakeRuntime
 from kubeletx.testing.fake_runtime import ExecHandler
 from tests.unit.pods.manager_model import Node, a_pod

@@ -14,7 +14,7 @@ from kubeletx.pods.workloads.machine import results
 from kubeletx.pods.workloads.machine.facts import machine_unit
 from kubeletx.pods.workloads.machine.hardware import FIRST_NIC, nics_key, wanted_nics
 from kubeletx.pods.workloads.machine.power import MACHINE_WORDS
-from kubeletx.pods.workloads.requests import Orders
+from kubeletx.pods.workloads.overrides import PodOverrides
 from kubeletx.server.machine.views import NicRequest, NicView
 from kubeletx.server.views import PodTarget
 
@@ -110,16 +110,16 @@ class MachineNics:
         key = nics_key(worker.desired)
         in_spec = key.split(",")
 
-        def change(orders: Orders) -> Orders:
-            if orders.nics_spec != key:
-                orders = replace(orders, nics_added=(), nics_removed=(), nics_spec=key)
-            extra = tuple(one for one in orders.nics_added if one.name != removed)
-            gone = tuple(one for one in orders.nics_removed if added is None or one != added.name)
+        def change(overrides: PodOverrides) -> PodOverrides:
+            if overrides.nics_spec != key:
+                overrides = replace(overrides, nics_added=(), nics_removed=(), nics_spec=key)
+            extra = tuple(one for one in overrides.nics_added if one.name != removed)
+            gone = tuple(one for one in overrides.nics_removed if added is None or one != added.name)
             if removed in in_spec and removed:
                 gone = (*gone, removed)
             if added is not None:
                 extra = (*extra, added)
-            return replace(orders, nics_added=extra, nics_removed=gone)
+            return replace(overrides, nics_added=extra, nics_removed=gone)
 
         name = self._access.name(worker)
         if added is not None:

@@ -48,8 +48,8 @@ from kubeletx.pods.workloads.machine.power import (
     wanted_power,
     was_switched_off,
 )
+from kubeletx.pods.workloads.overrides import Outcome, PodOverrides, begun, ended, overrides_of, with_power
 from kubeletx.pods.workloads.power import Power
-from kubeletx.pods.workloads.requests import Orders, Outcome, begun, ended, orders_of, with_power
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.server.machine.views import (
     MachineOperation,
@@ -103,7 +103,7 @@ class MachineBackend:
         """State of the machine and the pending requests for it."""
         return self._view(await self._access.find(target))
 
-    # --- orders -------------------------------------------------------------------------------------
+    # --- commands -------------------------------------------------------------------------------------
 
     async def machine_power(self, target: PodTarget, verb: str, timeout_seconds: float) -> MachineView:
         """Request a power state, which overrides powerSpec, and wait until the machine has it."""
@@ -119,7 +119,9 @@ class MachineBackend:
         desired = worker.desired
         await self._services.overrides.amend(
             worker,
-            lambda orders: with_power(orders, wanted.value, spec_power(desired).value, power_of(desired.pod)),
+            lambda overrides: with_power(
+                overrides, wanted.value, spec_power(desired).value, power_of(desired.pod)
+            ),
         )
         await self._wake(worker, machine, wanted)
         await self._wait_power(worker, verb, wanted, timeout_seconds)
@@ -288,10 +290,10 @@ class MachineBackend:
         machine = machine_of(worker.desired.pod, on_vm_runtime=True)
         spec = sizes_of(machine.resources.limits) if machine is not None else {}
         kept = sizes_of(wanted_limits(worker.desired, worker.facts))
-        before = orders_of(worker.facts) or Orders()
+        before = overrides_of(worker.facts) or PodOverrides()
         await self._services.overrides.amend(
             worker,
-            lambda orders: replace(orders, resources={**kept, **asked}, resources_spec=spec),
+            lambda overrides: replace(overrides, resources={**kept, **asked}, resources_spec=spec),
         )
         # Not before the order: the plan would try the old size, whose failure then holds up the new one.
         worker.apply(results.Resized(self._access.name(worker)))
@@ -303,7 +305,9 @@ class MachineBackend:
             raise Conflict(f"{text}; it is still wanted and tried again", reason=failure.reason)
         await self._services.overrides.amend(
             worker,
-            lambda orders: replace(orders, resources=before.resources, resources_spec=before.resources_spec),
+            lambda overrides: replace(
+                overrides, resources=before.resources, resources_spec=before.resources_spec
+            ),
         )
         worker.apply(results.Resized(self._access.name(worker)))
         raise Conflict(text, reason=failure.reason)
@@ -380,14 +384,14 @@ class MachineBackend:
 
         A lost answer is an outcome of its own (unknown).
         """
-        orders = orders_of(worker.facts) or Orders()
-        if any(one.verb == verb and one.outcome is Outcome.BEGUN for one in orders.operations):
+        overrides = overrides_of(worker.facts) or PodOverrides()
+        if any(one.verb == verb and one.outcome is Outcome.BEGUN for one in overrides.operations):
             hint = "; 'kubeletx vm reboot --cancel' cancels one that waits" if verb == "reboot" else ""
             raise Conflict(f"a {verb} of machine {worker.desired.ref} is under way already{hint}")
         numbers: list[int] = []
 
-        def begin(orders: Orders) -> Orders:
-            after, made = begun(orders, verb, detail, self._services.clock.now())
+        def begin(overrides: PodOverrides) -> PodOverrides:
+            after, made = begun(overrides, verb, detail, self._services.clock.now())
             numbers.append(made.id)
             return after
 
@@ -415,7 +419,7 @@ class MachineBackend:
         now = self._services.clock.now()
         if not worker.is_done:
             await self._services.overrides.amend(
-                worker, lambda orders: ended(orders, number, outcome, now, message)
+                worker, lambda overrides: ended(overrides, number, outcome, now, message)
             )
 
     def _view(self, worker: PodWorker) -> MachineView:
@@ -426,7 +430,7 @@ class MachineBackend:
         state = shown.power_state or "" if shown is not None else ""
         if was_switched_off(facts, unit):
             state = "shutdown"
-        orders = orders_of(facts) or Orders()
+        overrides = overrides_of(facts) or PodOverrides()
         return MachineView(
             namespace=pod.namespace,
             name=pod.name,
@@ -447,7 +451,7 @@ class MachineBackend:
                     outcome=one.outcome.value,
                     message=one.message,
                 )
-                for one in orders.operations
+                for one in overrides.operations
             ),
         )
 

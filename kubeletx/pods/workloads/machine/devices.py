@@ -65,7 +65,9 @@ async def resize_unit(step: WorkloadStep, action: ResizeUnit) -> Result:
         step.count(sized_pod(step.desired, step.facts))
         resources = step.resources(action.name)
         await handle.change("update_resources", lambda: able.update_resources(action.unit_id, resources))
-        await step.amend(lambda orders: replace(orders, size_asked=action.size, size_unit=action.unit_id))
+        await step.amend(
+            lambda overrides: replace(overrides, size_asked=action.size, size_unit=action.unit_id)
+        )
         handle.note_unit(await handle.unit_status(action.unit_id))
     except KubeletxError as error:
         never = isinstance(error, (Unsupported, InvalidPod))

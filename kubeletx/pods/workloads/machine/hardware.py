@@ -22,7 +22,7 @@ from ...model.actions import StopUnit
 from ...model.draft import Draft
 from ...model.facts import DesiredPod, PodFacts
 from ...model.sizes import RESIZED
-from ..requests import orders_of
+from ..overrides import overrides_of
 from .actions import AttachNic, DetachNic, ListNics, ResizeUnit
 from .facts import MachineFacts, MachineUnit, machine_of_facts, machine_unit
 
@@ -37,10 +37,10 @@ def wanted_nics(desired: DesiredPod, facts: PodFacts) -> dict[str, Nic]:
         found = {nic.name or "": nic for nic in nics_of(desired.pod)}
     except ValueError:
         return {}
-    orders = orders_of(facts)
-    if orders is not None and orders.nics_spec == nics_key(desired):
-        found = {name: nic for name, nic in found.items() if name not in orders.nics_removed}
-        found.update({nic.name or "": nic for nic in orders.nics_added})
+    overrides = overrides_of(facts)
+    if overrides is not None and overrides.nics_spec == nics_key(desired):
+        found = {name: nic for name, nic in found.items() if name not in overrides.nics_removed}
+        found.update({nic.name or "": nic for nic in overrides.nics_added})
     return found
 
 
@@ -61,9 +61,9 @@ def wanted_limits(desired: DesiredPod, facts: PodFacts) -> dict[str, str]:
     """Wanted CPU and memory limits: a command's until the spec's limits change, else the spec's."""
     machine = machine_of(desired.pod, on_vm_runtime=facts.of(MachineFacts) is not None)
     limits = dict(machine.resources.limits) if machine is not None else {}
-    orders = orders_of(facts)
-    if orders is not None and orders.resources and orders.resources_spec == sizes_of(limits):
-        limits.update(orders.resources)
+    overrides = overrides_of(facts)
+    if overrides is not None and overrides.resources and overrides.resources_spec == sizes_of(limits):
+        limits.update(overrides.resources)
     return limits
 
 
@@ -105,11 +105,11 @@ def size_key(limits: dict[str, str]) -> str:
 
 
 def asked_size(unit: UnitSummary, facts: PodFacts) -> str | None:
-    """Last requested size of the machine, or that of its creation; None until the orders are read."""
-    orders = orders_of(facts)
-    if orders is None:
+    """Last requested size of the machine, or that of its creation; None until the overrides are read."""
+    overrides = overrides_of(facts)
+    if overrides is None:
         return None
-    return orders.size_asked if orders.size_unit == unit.id else unit.annotations.get(MADE_WITH_SIZE)
+    return overrides.size_asked if overrides.size_unit == unit.id else unit.annotations.get(MADE_WITH_SIZE)
 
 
 def with_size(resources: ResourceRequirements, size: str) -> ResourceRequirements:
@@ -148,9 +148,9 @@ def plan_devices(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft:
 
 
 def _plan_size(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-    orders = orders_of(facts)
+    overrides = overrides_of(facts)
     made = unit.annotations.get(MADE_WITH_SIZE)
-    if orders is None or made is None:
+    if overrides is None or made is None:
         return
     wanted = size_key(wanted_limits(desired, facts))
     asked = asked_size(unit, facts) or made

@@ -20,7 +20,7 @@ def sized_machine(machine: VirtualMachine, pod: Pod, facts: PodFacts) -> Virtual
     return replace(machine, resources=sized(machine.resources, limits))
 
 
-def with_orders(spec: UnitSpec, machine: Machine, pod: Pod, facts: PodFacts) -> UnitSpec:
+def with_overrides(spec: UnitSpec, machine: Machine, pod: Pod, facts: PodFacts) -> UnitSpec:
     """Set the wanted power and interfaces, and the annotation of what the machine is made with."""
     desired = _desired(pod)
     notes = {

@@ -24,8 +24,8 @@ from kubeletx.kube.manifests.machine_form import power_of
 
 from ...model.draft import Draft
 from ...model.facts import DesiredPod, PodFacts
+from ..overrides import overrides_of
 from ..power import Power
-from ..requests import orders_of
 from .actions import SetPower
 from .facts import MachineFacts, machine_of_facts, machine_unit
 
@@ -80,15 +80,15 @@ def spec_power(desired: DesiredPod) -> Power:
 
 def is_overridden(desired: DesiredPod, facts: PodFacts) -> bool:
     """Return True if a command overrides the spec's power."""
-    orders = orders_of(facts)
-    return orders is not None and bool(orders.power) and orders.power_spec == power_of(desired.pod)
+    overrides = overrides_of(facts)
+    return overrides is not None and bool(overrides.power) and overrides.power_spec == power_of(desired.pod)
 
 
 def wanted_power(desired: DesiredPod, facts: PodFacts) -> Power:
     """Power wanted now: a command's until the spec's power changes, else the spec's."""
-    orders = orders_of(facts)
-    if orders is not None and is_overridden(desired, facts):
-        return Power(orders.power)
+    overrides = overrides_of(facts)
+    if overrides is not None and is_overridden(desired, facts):
+        return Power(overrides.power)
     return spec_power(desired)
 
 
@@ -99,17 +99,17 @@ def is_wanted_off(desired: DesiredPod, facts: PodFacts) -> bool:
 
 def was_switched_off(facts: PodFacts, unit: UnitSummary | None) -> bool:
     """Return True if the unit ended by a requested switch-off."""
-    orders = orders_of(facts)
-    if unit is None or orders is None or unit.state is not UnitState.EXITED:
+    overrides = overrides_of(facts)
+    if unit is None or overrides is None or unit.state is not UnitState.EXITED:
         return False
-    return orders.off_unit == unit.id
+    return overrides.off_unit == unit.id
 
 
 def is_kept(desired: DesiredPod, facts: PodFacts, unit: UnitSummary | None) -> bool:
     """Return True if a machine that does not run has not ended: it is off on request, or requests are not read yet."""
     if facts.of(MachineFacts) is None:
         return False
-    return facts.orders is None or is_wanted_off(desired, facts) or was_switched_off(facts, unit)
+    return facts.overrides is None or is_wanted_off(desired, facts) or was_switched_off(facts, unit)
 
 
 def plan_power(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:

@@ -32,11 +32,11 @@ async def set_power(step: WorkloadStep, action: SetPower) -> Result:
     began = step.now().mono
     try:
         if wanted is PowerStep.POWER_OFF:
-            await step.amend(lambda orders: replace(orders, off_unit=action.unit_id))
+            await step.amend(lambda overrides: replace(overrides, off_unit=action.unit_id))
         await _call(step, action, wanted)
         handle.note_unit(await handle.unit_status(action.unit_id))
         if wanted is PowerStep.START:
-            await step.amend(lambda orders: replace(orders, off_unit=""))
+            await step.amend(lambda overrides: replace(overrides, off_unit=""))
     except NotFound:
         return LookWanted()
     except KubeletxError as error:

@@ -28,16 +28,16 @@ from kubeletx.kube.types.core import (
     VirtualMachine,
 )
 
-from ...model.actions import DropOverride, ReadOrders
+from ...model.actions import DropOverride, ReadOverrides
 from ...model.draft import Draft
 from ...model.facts import DesiredPod, PodFacts
 from ...model.roles import regular_units
-from ..requests import orders_of
+from ..overrides import overrides_of
 from ..workload import RuntimeTraits, Workload
 from . import power
 from .facts import MachineFacts, machine_of_facts
 from .hardware import asked_size, plan_devices, sized, sized_pod, wanted_limits, with_size
-from .made import sized_machine, with_orders
+from .made import sized_machine, with_overrides
 from .status import machine_ready, machine_status
 
 
@@ -58,16 +58,16 @@ class MachineWorkload(Workload):
     # --- plan ---
 
     def plan_first(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-        """Plan reading the orders once; drop a power command if the spec's power changed since."""
-        orders = orders_of(facts)
-        if orders is None:
-            draft.do(ReadOrders())
-        elif orders.power and not power.is_overridden(desired, facts):
+        """Plan reading the overrides once; drop a power command if the spec's power changed since."""
+        overrides = overrides_of(facts)
+        if overrides is None:
+            draft.do(ReadOverrides())
+        elif overrides.power and not power.is_overridden(desired, facts):
             draft.do(DropOverride())
 
     def plan_unit(self, unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
         """Bring the machine to the wanted power, size and interfaces."""
-        if facts.orders is not None:
+        if facts.overrides is not None:
             power.plan_power(unit, desired, facts, draft)
             plan_devices(unit, desired, facts, draft)
 
@@ -77,8 +77,8 @@ class MachineWorkload(Workload):
         return True
 
     def may_start(self, desired: DesiredPod, facts: PodFacts) -> bool:
-        """Return False until the orders are read, and while the machine is to be off."""
-        return facts.orders is not None and not power.is_wanted_off(desired, facts)
+        """Return False until the overrides are read, and while the machine is to be off."""
+        return facts.overrides is not None and not power.is_wanted_off(desired, facts)
 
     def is_wanted_off(self, desired: DesiredPod, facts: PodFacts) -> bool:
         """Return True if the machine is to be off."""
@@ -121,9 +121,9 @@ class MachineWorkload(Workload):
         """The machine with the wanted limits, from the spec or a verb."""
         return sized_machine(unit, pod, facts) if isinstance(unit, VirtualMachine) else unit
 
-    def with_orders(self, spec: UnitSpec, pod: Pod, facts: PodFacts) -> UnitSpec:
+    def with_overrides(self, spec: UnitSpec, pod: Pod, facts: PodFacts) -> UnitSpec:
         """The machine with the power and the interfaces that are wanted."""
-        return with_orders(spec, spec.detail, pod, facts) if isinstance(spec.detail, Machine) else spec
+        return with_overrides(spec, spec.detail, pod, facts) if isinstance(spec.detail, Machine) else spec
 
     def counted_pod(self, desired: DesiredPod, facts: PodFacts) -> Pod:
         """The pod with the size of the spec or of a command."""

@@ -24,13 +24,13 @@ from typing import Final
 from kubeletx.api import UnitState, UnitSummary
 from kubeletx.kube.types.core import Container
 
-from ...model.actions import ReadOrders
+from ...model.actions import ReadOverrides
 from ...model.draft import Draft
 from ...model.exits import exit_code_of
 from ...model.facts import DesiredPod, PodFacts
 from ...model.roles import init_units, is_sidecar, regular_units
+from ..overrides import overrides_of
 from ..power import Power, strongest
-from ..requests import orders_of
 from .actions import SetStandby, StandbyStep
 from .facts import standby_of
 
@@ -55,20 +55,20 @@ _STEPS: Final = {
 
 def wanted_power(facts: PodFacts) -> Power:
     """The strongest of the written order and the requests in memory; running if there is none."""
-    orders = orders_of(facts)
-    words = [*facts.asked.values(), *([orders.power] if orders is not None else [])]
+    overrides = overrides_of(facts)
+    words = [*facts.asked.values(), *([overrides.power] if overrides is not None else [])]
     return strongest(_WORDS[word] for word in words if word in _WORDS)
 
 
-def plan_orders(facts: PodFacts, draft: Draft) -> None:
-    """Read the written orders of a pod that an earlier process may have put to rest."""
-    if facts.orders is None and facts.recovered:
-        draft.do(ReadOrders())
+def plan_overrides(facts: PodFacts, draft: Draft) -> None:
+    """Read the written overrides of a pod that an earlier process may have put to rest."""
+    if facts.overrides is None and facts.recovered:
+        draft.do(ReadOverrides())
 
 
 def plan_standby(desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settled: bool) -> None:
     """Plan the next calls. `is_settled`: no unit of the pod is due to start, now or later."""
-    if facts.orders is None and facts.recovered:
+    if facts.overrides is None and facts.recovered:
         return
     wanted = wanted_power(facts)
     if wanted is not Power.RUNNING and not (is_settled and _may_rest(desired, facts, draft)):

@@ -9,7 +9,7 @@ from ...model.draft import Draft
 from ...model.facts import DesiredPod, PodFacts
 from ..workload import RuntimeTraits, Workload
 from .facts import StandbyFacts, standby_of
-from .plan import plan_orders, plan_standby
+from .plan import plan_overrides, plan_standby
 
 
 class StandbyWorkload(Workload):
@@ -20,8 +20,8 @@ class StandbyWorkload(Workload):
         return standby_of(facts) if runtime.capability(SupportsStandby) is not None else None
 
     def plan_first(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-        """Read the orders of a pod that was found again."""
-        plan_orders(facts, draft)
+        """Read the overrides of a pod that was found again."""
+        plan_overrides(facts, draft)
 
     def plan_pod(self, desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settled: bool) -> None:
         """Bring the units to the wanted power, all or none."""

@@ -215,7 +215,7 @@ class ApiServerDouble:
     def _order(self, order: Cut | End | Bookmark, plural: str = "") -> None:
         for watch in self._handler.watches:
             if not plural or watch.asked.resource.plural == plural:
-                watch.orders.put_nowait(order)
+                watch.overrides.put_nowait(order)
 
     async def _start(self) -> None:
         if self._runner is not None:

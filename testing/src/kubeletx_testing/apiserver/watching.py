@@ -52,7 +52,7 @@ class Watch:
 
     def __init__(self, asked: Asked, store: Store, settings: Settings) -> None:
         self.asked = asked
-        self.orders: asyncio.Queue[Order] = asyncio.Queue()
+        self.overrides: asyncio.Queue[Order] = asyncio.Queue()
         self._matches = matcher_of(asked) or (lambda _obj: True)
         self._store = store
         self._settings = settings
@@ -82,7 +82,7 @@ class Watch:
         wait = min(left, self._settings.bookmark_seconds) if self._bookmarks else left
         try:
             async with asyncio.timeout(max(wait, 0)):
-                return await self.orders.get()
+                return await self.overrides.get()
         except TimeoutError:
             return End() if time.monotonic() >= self._ends_at else Bookmark()
 
@@ -106,7 +106,7 @@ class Watch:
 
     def _hear(self, change: Change) -> None:
         if change.revision > self._version:
-            self.orders.put_nowait(change)
+            self.overrides.put_nowait(change)
 
     def _sees(self, stored: Stored | None) -> bool:
         if stored is None:
@@ -129,7 +129,7 @@ class Watch:
         changes = store.since(self.asked.resource, self._version)
         if changes is None:
             yield _line(b"ERROR", msgspec.json.encode(expired(self._version, store.forgotten).status))
-            self.orders.put_nowait(End())
+            self.overrides.put_nowait(End())
             return
         for change in changes:
             line = self.line(change)

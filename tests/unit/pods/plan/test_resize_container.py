@@ -20,7 +20,7 @@ from kubeletx.kube.types.core import (
 )
 from kubeletx.pods.model.grants import Granted
 from kubeletx.pods.model.sizes import is_same, resources_text
-from kubeletx.pods.workloads.requests import Orders, decode, encode
+from kubeletx.pods.workloads.overrides import PodOverrides, decode, encode
 from tests.unit.pods.manager_model import Node, a_pod
 
 UID = PodUid("uid-web")
@@ -228,8 +228,8 @@ def test_amounts_are_compared_and_not_their_words(cpu: int, memory: int) -> None
 
 def test_what_was_granted_is_read_as_it_was_written() -> None:
     resources = ResourceRequirements(limits={"memory": "1Gi"}, requests={"cpu": "1"})
-    orders = Orders(granted={"c0": Granted(unit_id="u", resources=resources, restart=True)})  # type: ignore[arg-type]
-    assert decode(encode(orders)) == orders
+    overrides = PodOverrides(granted={"c0": Granted(unit_id="u", resources=resources, restart=True)})  # type: ignore[arg-type]
+    assert decode(encode(overrides)) == overrides
     assert (
         resources_text(replace(resources, limits={"memory": "1Gi", "x/y": "1"}))
         == '{"limits":{"memory":"1Gi"},"requests":{"cpu":"1"}}'

@@ -167,7 +167,7 @@ async def test_a_reboot_that_is_to_come_ends_with_its_pod(agent: AgentModel) -> 
         await agent.apply(a_machine())
         worker = worker_of(agent)
         call = asyncio.ensure_future(backend.machines.reboot_machine(VM, 86_400))
-        await agent.until(lambda: worker.facts.orders is not None and worker.facts.orders.operations)
+        await agent.until(lambda: worker.facts.overrides is not None and worker.facts.overrides.operations)
         waiting = [one.get_name() for one in asyncio.all_tasks() if one.get_name().startswith("reboot-")]
         assert sorted(waiting) == [f"reboot-{worker.uid}-delay", f"reboot-{worker.uid}-pod"]
         began = agent.clock.monotonic()
@@ -206,7 +206,7 @@ async def test_a_reboot_that_the_agent_did_not_see_end_is_unknown_and_not_done_a
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
     async with agent.running() as backend:
-        await agent.until(lambda: worker_of(agent).facts.orders is not None)
+        await agent.until(lambda: worker_of(agent).facts.overrides is not None)
         await agent.clock.run_for(20)
         (one,) = (await backend.machines.find_machine(VM)).operations
         assert (one.verb, one.outcome) == ("reboot", "unknown")
@@ -276,7 +276,7 @@ async def test_interfaces_come_and_go_by_verb_and_eth0_stays(agent: AgentModel) 
             await verbs.detach_nic(VM, "eth0")
     async with agent.running() as backend:
         verbs = backend.machines
-        await agent.until(lambda: worker_of(agent).facts.orders is not None)
+        await agent.until(lambda: worker_of(agent).facts.overrides is not None)
         await agent.clock.run_for(10)
         assert [one.name for one in await verbs.list_nics(VM)] == ["eth0", "data"]
         found = await agent.done(verbs.detach_nic(VM, "data"))
@@ -320,7 +320,7 @@ async def test_a_machine_is_resized_while_it_runs_and_what_was_granted_is_shown_
         with pytest.raises(InvalidConfig, match="not more than 0"):
             await backend.machines.resize_machine(VM, MachineSize(cpu="0"))
     async with agent.running() as backend:
-        await agent.until(lambda: worker_of(agent).facts.orders is not None)
+        await agent.until(lambda: worker_of(agent).facts.overrides is not None)
         await agent.clock.run_for(20)
         assert agent.runtimes["kvm"].counts["update_resources"] == 0, "it was asked for already"
         view = await backend.machines.find_machine(VM)
@@ -397,8 +397,8 @@ def sized_machine(memory: str) -> Pod:
 
 
 def wanted_memory(agent: AgentModel) -> str | None:
-    orders = worker_of(agent).facts.orders
-    return orders.resources.get("memory") if orders is not None else None
+    overrides = worker_of(agent).facts.overrides
+    return overrides.resources.get("memory") if overrides is not None else None
 
 
 async def test_a_screenshot_and_the_definition_come_from_the_runtime(agent: AgentModel) -> None:

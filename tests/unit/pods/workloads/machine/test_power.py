@@ -12,7 +12,7 @@ from msgspec.structs import replace as changed
 from kubeletx.api import Conflict, SupportsMachine, UnitState, names
 from kubeletx.kube.types.core import Pod, VirtualMachine
 from kubeletx.pods.worker import PodWorker
-from kubeletx.pods.workloads.requests import with_power
+from kubeletx.pods.workloads.overrides import with_power
 from tests.unit.pods.manager_model import Node, a_pod
 
 

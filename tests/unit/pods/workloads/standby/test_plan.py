@@ -13,8 +13,8 @@ from kubeletx.pods.model import results
 from kubeletx.pods.model.draft import Plan
 from kubeletx.pods.model.facts import HookState, ProbeFacts
 from kubeletx.pods.model.results import Nothing, Result
+from kubeletx.pods.workloads.overrides import PodOverrides
 from kubeletx.pods.workloads.power import Power, strongest
-from kubeletx.pods.workloads.requests import Orders
 from kubeletx.pods.workloads.standby.actions import SetStandby, StandbyStep
 from kubeletx.pods.workloads.standby.facts import StandbyFacts
 from kubeletx.pods.workloads.standby.plan import wanted_power
@@ -45,7 +45,7 @@ class StandbyModel(PodModel):
 
     def write(self, power: str) -> None:
         self.written = power
-        self.facts = replace(self.facts, orders=Orders(power=power))
+        self.facts = replace(self.facts, overrides=PodOverrides(power=power))
 
     def states(self) -> dict[str, UnitState]:
         return {u.summary.name: u.summary.state for u in reversed(self.units) if u.summary.state.is_alive}
@@ -66,8 +66,8 @@ class StandbyModel(PodModel):
         match action:
             case act.Look():
                 self.facts = replace(self.facts, look_wanted_at=None)
-            case act.ReadOrders():
-                self.facts = replace(self.facts, orders=Orders(power=self.written))
+            case act.ReadOverrides():
+                self.facts = replace(self.facts, overrides=PodOverrides(power=self.written))
                 return Nothing()
             case SetStandby(name=name, unit_id=unit_id, step=step):
                 if name in self.refuses and step != StandbyStep.THAW.value:

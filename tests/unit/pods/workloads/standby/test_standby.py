@@ -1,4 +1,4 @@
-"""Standby end to end on the fake runtime: requests in memory, written orders, restarts, stops, own events."""
+"""Standby end to end on the fake runtime: requests in memory, written overrides, restarts, stops, own events."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def is_ready(node: Node, worker: PodWorker) -> bool:
 
 
 async def write(node: Node, worker: PodWorker, power: str) -> None:
-    await node.services.overrides.amend(worker, lambda orders: replace(orders, power=power))
+    await node.services.overrides.amend(worker, lambda overrides: replace(overrides, power=power))
 
 
 async def test_a_pod_is_frozen_and_woken_by_requests_in_memory_without_a_write_or_a_look(node: Node) -> None:

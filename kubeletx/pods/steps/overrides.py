@@ -6,11 +6,11 @@ from msgspec.structs import replace
 
 from ..model import results
 from ..model.results import Result
-from ..workloads.requests import Orders
+from ..workloads.overrides import PodOverrides
 from .context import StepContext
 
 
-async def read_orders(step: StepContext) -> Result:
+async def read_overrides(step: StepContext) -> Result:
     """Read what an earlier agent process stored."""
     await step.overrides.ensure_read(step.worker)
     return results.Nothing()
@@ -22,5 +22,5 @@ async def drop_override(step: StepContext) -> Result:
     return results.Nothing()
 
 
-def _without_power(orders: Orders) -> Orders:
-    return replace(orders, power="", power_spec="")
+def _without_power(overrides: PodOverrides) -> PodOverrides:
+    return replace(overrides, power="", power_spec="")

@@ -19,7 +19,7 @@ from ..model.priority import is_critical
 MEMORY_PRESSURE_TAINT = "node.kubernetes.io/memory-pressure"
 
 
-class Door:
+class AdmissionGate:
     """Present pressure and shutdown of the node. The evictor and the shutdown watch write it, admission reads it."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ def conditions(pressure: Pressure) -> Sequence[str]:
     return [name for name, is_true in named if is_true]
 
 
-def check_shutdown(door: Door) -> Rejection | None:
+def check_shutdown(door: AdmissionGate) -> Rejection | None:
     """Reject every pod during the node's shutdown."""
     if not door.is_shutting_down:
         return None

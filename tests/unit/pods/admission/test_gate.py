@@ -7,7 +7,12 @@ import pytest
 from kubeletx.api import PodUid
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements, Toleration
 from kubeletx.node.readiness import Pressure
-from kubeletx.pods.admission.door import Door, check_pressure, check_shutdown, tolerates_memory_pressure
+from kubeletx.pods.admission.gate import (
+    AdmissionGate,
+    check_pressure,
+    check_shutdown,
+    tolerates_memory_pressure,
+)
 from kubeletx.pods.model.facts import DesiredPod, Rejection
 
 MEMORY, DISK, PIDS = Pressure(memory=True), Pressure(disk=True), Pressure(pids=True)
@@ -42,7 +47,7 @@ def test_other_pressure_refuses_everything_but_critical_pods(pressure: Pressure)
 
 
 def test_a_node_that_goes_down_takes_nothing() -> None:
-    door = Door()
+    door = AdmissionGate()
     assert check_shutdown(door) is None
     door.is_shutting_down = True
     assert check_shutdown(door) == Rejection(

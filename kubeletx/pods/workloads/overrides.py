@@ -54,7 +54,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str = ""
 
 
-class Orders(Grants, frozen=True, kw_only=True, omit_defaults=True):
+class PodOverrides(Grants, frozen=True, kw_only=True, omit_defaults=True):
     """Requests, grants and operations of one pod. Each request is stored with the part of the spec that it overrides."""
 
     power: str = ""
@@ -77,31 +77,31 @@ class Orders(Grants, frozen=True, kw_only=True, omit_defaults=True):
         return self == _NOTHING
 
 
-_NOTHING = Orders()
+_NOTHING = PodOverrides()
 
-_decoder = msgspec.json.Decoder(Orders)
-
-
-def orders_of(facts: PodFacts) -> Orders | None:
-    """The pod's orders; None if they are not read yet."""
-    return facts.orders if isinstance(facts.orders, Orders) else None
+_decoder = msgspec.json.Decoder(PodOverrides)
 
 
-def encode(orders: Orders) -> bytes:
-    """Encode for the pod's orders file."""
-    return msgspec.json.encode(orders)
+def overrides_of(facts: PodFacts) -> PodOverrides | None:
+    """The pod's overrides; None if they are not read yet."""
+    return facts.overrides if isinstance(facts.overrides, PodOverrides) else None
 
 
-def decode(data: bytes) -> Orders:
-    """Decode the orders file. Raises ValueError for what this version cannot read."""
+def encode(overrides: PodOverrides) -> bytes:
+    """Encode for the pod's overrides file."""
+    return msgspec.json.encode(overrides)
+
+
+def decode(data: bytes) -> PodOverrides:
+    """Decode the overrides file. Raises ValueError for what this version cannot read."""
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ValueError(str(error)) from error
 
 
-def after_restart(orders: Orders, now: datetime) -> tuple[Orders, tuple[Operation, ...]]:
-    """Return the orders for a new process, and the operations whose end is unknown."""
+def after_restart(overrides: PodOverrides, now: datetime) -> tuple[PodOverrides, tuple[Operation, ...]]:
+    """Return the overrides for a new process, and the operations whose end is unknown."""
     lost = tuple(
         replace(
             one,
@@ -109,37 +109,39 @@ def after_restart(orders: Orders, now: datetime) -> tuple[Orders, tuple[Operatio
             ended_at=now,
             message="the agent ended before it did; look at the machine, it is not done again",
         )
-        for one in orders.operations
+        for one in overrides.operations
         if one.outcome is Outcome.BEGUN
     )
     by_id = {one.id: one for one in lost}
-    operations = tuple(by_id.get(one.id, one) for one in orders.operations)
-    return replace(orders, operations=operations), lost
+    operations = tuple(by_id.get(one.id, one) for one in overrides.operations)
+    return replace(overrides, operations=operations), lost
 
 
-def begun(orders: Orders, verb: str, detail: str, now: datetime) -> tuple[Orders, Operation]:
-    """Add an operation that begins now; returns the orders and the operation."""
-    number = max((one.id for one in orders.operations), default=0) + 1
+def begun(overrides: PodOverrides, verb: str, detail: str, now: datetime) -> tuple[PodOverrides, Operation]:
+    """Add an operation that begins now; returns the overrides and the operation."""
+    number = max((one.id for one in overrides.operations), default=0) + 1
     made = Operation(id=number, verb=verb, detail=detail, begun_at=now)
-    return replace(orders, operations=(*orders.operations, made)[-KEPT_OPERATIONS:]), made
+    return replace(overrides, operations=(*overrides.operations, made)[-KEPT_OPERATIONS:]), made
 
 
-def ended(orders: Orders, number: int, outcome: Outcome, now: datetime, message: str = "") -> Orders:
+def ended(
+    overrides: PodOverrides, number: int, outcome: Outcome, now: datetime, message: str = ""
+) -> PodOverrides:
     """Set the outcome of operation `number`."""
     return replace(
-        orders,
+        overrides,
         operations=tuple(
             replace(one, outcome=outcome, ended_at=now, message=message) if one.id == number else one
-            for one in orders.operations
+            for one in overrides.operations
         ),
     )
 
 
-def with_power(orders: Orders, power: str, spec_power: str, power_spec: str) -> Orders:
+def with_power(overrides: PodOverrides, power: str, spec_power: str, power_spec: str) -> PodOverrides:
     """Record a power command; one equal to the spec clears the override.
 
     `power`, `spec_power`: running, paused, suspended or off. `power_spec`: the field as the spec has it.
     """
     if power == spec_power:
-        return replace(orders, power="", power_spec="")
-    return replace(orders, power=power, power_spec=power_spec)
+        return replace(overrides, power="", power_spec="")
+    return replace(overrides, power=power, power_spec=power_spec)
