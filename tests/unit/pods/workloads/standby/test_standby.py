@@ -53,6 +53,7 @@ async def test_a_pod_is_frozen_and_woken_by_requests_in_memory_without_a_write_o
     async with node.running() as manager:
         worker = await node.start(a_pod(containers=2))
         await node.until(lambda: is_ready(node, worker))
+        await node.clock.run_for(3)  # the look that the events of the start ask for
         looks, files = count(node, "list_units"), sorted(node.root.glob("pods/**/*"))
         manager.ask_power(worker.uid, Power.STANDBY, "sessions")
         await node.until(partial(is_in, node, UnitState.PAUSED))
