@@ -3,7 +3,7 @@
     root, event loop ─► node ─► link to the cluster ─► runtimes ─► volumes ─► images ─► plugins ─► pods ─► sources
     ─► views ─► plugin feeds ─► clean-up ─► eviction ─► cluster ─► shutdown ─► admin ─► servers ─► state database opened, parts loaded
 
-A new room is one factory in `parts/` and one line here.
+A new part of the agent is one factory in `parts/` and one line here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,11 @@ from .plugins import Plugins
 async def assemble(
     config: AgentConfig, *, plugins: Plugins, clock: Clock, host: HostReadings | None = None
 ) -> AsyncIterator[Assembly]:
-    """Build the agent from its configuration. `host` replaces what is read from this machine; None reads it."""
+    """Build the agent's parts, connect them, and yield the agent, which runs nothing yet.
+
+    Leaving the context closes the parts. `host`: used in place of what is read from this machine; None reads
+    this machine.
+    """
     async with Composition() as made:
         ctx = made.add(make_root(config, plugins, clock, host)).ctx
         made.add(make_event_loop())

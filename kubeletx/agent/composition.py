@@ -20,11 +20,11 @@ from .parts.part import Close, Part
 
 
 class Room(Protocol):
-    """A room as its factory returns it: anything with a `part`."""
+    """Return type of the factories in `parts/`: any object with a `part`."""
 
     @property
     def part(self) -> Part:
-        """The room's part of the agent."""
+        """The part of the agent that the factory made."""
         ...
 
 
@@ -32,7 +32,7 @@ R = TypeVar("R", bound=Room)
 
 
 class Composition:
-    """The agent's parts in the order of `add`. Leaving the context closes them in reverse order."""
+    """Collects the agent's parts in the order of `add`. Leaving the context closes them in reverse order."""
 
     def __init__(self) -> None:
         self._parts: list[Part] = []
@@ -55,12 +55,12 @@ class Composition:
 
     @property
     def objects(self) -> Mapping[str, ClusterObjects]:
-        """Name of a pod's source → its cluster objects; a live view."""
+        """Name of a pod's source → access to the API objects that its pods name; a live view."""
         return MappingProxyType(self._objects)
 
     @property
     def extras(self) -> Mapping[str, ExtrasProvider]:
-        """Providers of extras for units, by name; a live view."""
+        """Providers of mounts, variables and annotations for units, by name; a live view."""
         return MappingProxyType(self._extras)
 
     def sources(self) -> frozenset[str]:
@@ -72,7 +72,10 @@ class Composition:
         return tuple(found for part in self._parts for check in part.health for found in check())
 
     def add(self, room: R) -> R:
-        """Take the room's part; returns the room. Raises AlreadyExists for a second provider of one name."""
+        """Add the part of `room`; returns `room`.
+
+        Raises AlreadyExists if another part has a provider of extras with the same name.
+        """
         part = room.part
         if taken := sorted(self._extras.keys() & part.extras.keys()):
             raise AlreadyExists(f"{part.name}: another part has providers of extras {taken}")
@@ -84,7 +87,9 @@ class Composition:
         return room
 
     async def open(self, store: Store, board: StatusBoard) -> None:
-        """Open the store with the tables of all parts, load each part, and connect the status listeners."""
+        """Connect the status listeners, open the state database with the tables of all parts, then load each part
+        in order.
+        """
         for part in self._parts:
             for listener in part.status_listeners:
                 board.subscribe(listener)

@@ -1,7 +1,7 @@
 """`Assembly.run`: the order in which the agent's parts start and stop.
 
 start  runtimes connect ─► cgroups ─► pods found again ─► pod workers ─► tasks of all parts ─► servers ─► feeds
-stop   servers first; then all tasks are cancelled together; what runs goes on running
+stop   servers first; then all tasks are cancelled together; containers and machines run on
 """
 
 from __future__ import annotations
@@ -59,11 +59,15 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def backend(self) -> AdminBackend:
-        """The agent's side of the servers."""
+        """Object that answers the requests to the admin socket."""
         return self.admin.backend
 
     async def run(self, began: float | None = None) -> None:
-        """Run until cancelled. `began`: monotonic time at which the process began to build the agent."""
+        """Start the agent and run it until cancelled.
+
+        `began`: monotonic time at which the process began to build the agent; None: now. It is used to log the
+        duration of the start.
+        """
         began = time.monotonic() if began is None else began
         async with asyncio.TaskGroup() as group:
             group.create_task(self.registry.run(), name="runtimes")
@@ -112,7 +116,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
             await self.pods.cgroups.prepare(limit)
 
     async def _resume_cgroups(self) -> None:
-        """Set the cgroups of recovered pods again, so that they keep their CPU share."""
+        """Set the cgroup limits of recovered pods again, so that they keep their CPU shares."""
         if self.pods.cgroups is None:
             return
         try:
@@ -121,7 +125,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
             log.warning("Failed to set the shares of running pods", err=str(error))
 
     async def _wait_listed(self) -> None:
-        """Wait, at most `CONNECT_SECONDS`, for every runtime's first list.
+        """Wait, at most `CONNECT_SECONDS`, for every runtime's first list of pods.
 
         Most pods are then recovered with their state.
         """

@@ -29,9 +29,10 @@ log = structlog.get_logger(__name__)
 
 
 async def run_agent(config: AgentConfig, *, plugins: Plugins | None = None) -> int:
-    """Run until SIGTERM or SIGINT; returns the exit code. Raises InvalidConfig for settings to correct.
+    """Run the agent until SIGTERM or SIGINT; returns the exit code.
 
-    `plugins` replaces the installed ones; None loads those.
+    Raises InvalidConfig for a configuration that must be corrected. `plugins`: used in place of the installed
+    plugins; None loads the installed ones.
     """
     begin_small()
     set_up_logging(config.logs.format, config.logs.verbosity)
@@ -74,6 +75,6 @@ async def _built(stack: AsyncExitStack, config: AgentConfig, plugins: Plugins) -
 
 
 def _first(group: BaseExceptionGroup[KubeletxError]) -> KubeletxError:
-    """The first error in a tree of exception groups."""
+    """Return the first error in a tree of exception groups."""
     first = group.exceptions[0]
     return _first(first) if isinstance(first, BaseExceptionGroup) else first

@@ -1,4 +1,4 @@
-"""Public: what plugins and the host share. Imports nothing else of kubeletx.
+"""Public: the contract between plugins and the host. Imports nothing else of kubeletx.
 
 A plugin author needs this one import; `docs/plugin-authors.md` goes through it step by step.
 """
@@ -341,7 +341,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import `records` when one of its names is first used: most agents and commands use none."""
+    """Import `records` when one of its names is first used, since most agents and commands use none of them."""
     if name.startswith("Record") and name in __all__:
         from . import records
 

@@ -2,8 +2,8 @@
 
 The host calls `AdmissionCheck.review` once for each new pod, before the pod is bound to a runtime and before anything
 of it is made, in a task of its own and under the deadline ``kubeletx.pluginAdmissionCheckTimeout``. The first refusal
-is final: the pod becomes Failed with the check's reason and message. A pod that runs already, from before a restart
-of the agent too, is not asked again.
+of any check is final: the pod becomes Failed with the check's reason and message. A pod that runs already is not
+reviewed again, not even after a restart of the agent.
 
 A check that raises or misses its deadline decides nothing: the pod waits with reason ``AdmissionCheckFailed`` and is
 reviewed again, unless the check was registered with ``fails_open=True``.
@@ -20,24 +20,27 @@ from .plugin_host import PluginHost
 
 
 class Allow(msgspec.Struct, frozen=True):
-    """The check permits the pod."""
+    """Result of a review: the check permits the pod."""
 
 
 class Refuse(msgspec.Struct, frozen=True, kw_only=True):
-    """The pod never runs here. `reason`: one CamelCase word; `message`: one line with what to change."""
+    """Result of a review: the pod never runs on this node.
+
+    `reason`: one CamelCase word. `message`: one line that says what to change.
+    """
 
     reason: str
     message: str
 
 
 class AdmissionCheck(Protocol):
-    """Reviews pods."""
+    """Check that a plugin registers, to decide which new pods may run on this node."""
 
     async def review(self, pod: Mapping[str, Any]) -> Allow | Refuse:
-        """Decide about one pod. Several pods may be reviewed at once.
+        """Decide about one pod. Several pods may be reviewed at the same time.
 
-        `pod`: a v1 Pod as JSON has it, with its defaults, UID and namespace; a copy of its own for each call, so a
-        change of it has no effect. Environment values may be secret. Runs on the event loop: use
+        `pod`: a v1 Pod as JSON values, with its defaults, UID and namespace. Each call gets its own copy, so
+        changing it has no effect. Environment values may be secret. Runs on the event loop: use
         `PluginHost.blocking` for calls that block.
         """
         ...

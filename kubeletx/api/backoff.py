@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 
 class Backoff:
-    """Delays in seconds: `first`, then twice as long each time up to `cap`.
+    """Growing delays between tries, in seconds: `first`, then twice as long each time, up to `cap`.
 
-    `forget`: after a quiet time of this length the delays begin again. `jitter`: up to this share of the delay is added.
-    `draw`: returns the share, 0 to 1.
+    `forget`: after this many seconds without a failure, the delays begin with `first` again. `jitter`: up to
+    this share of a delay is added to it. `draw`: returns the random part of that share, 0 to 1.
     """
 
     def __init__(
@@ -29,9 +29,10 @@ class Backoff:
         self._draw = draw
 
     def next(self, now: float = 0.0, *, at_least: float = 0.0) -> float:
-        """Return the delay after a failure at the monotonic time `now`, which only a Backoff with `forget` needs.
+        """Return the seconds to wait after a failure. `now`: monotonic time, needed only with `forget`.
 
-        `at_least`: the delay that the server asked for; jitter comes on top, since it asks others for the same.
+        `at_least`: wait that the server asked for. Jitter is added to that too, since other clients got the
+        same wait.
         """
         if now - self._due_at > self._forget:
             self._delay = 0.0
@@ -41,5 +42,5 @@ class Backoff:
         return seconds
 
     def reset(self) -> None:
-        """Begin again with the first delay, after a success."""
+        """Begin with the first delay again. Call it after a success."""
         self._delay = 0.0

@@ -18,9 +18,9 @@ S = TypeVar("S", SandboxSummary, UnitSummary)
 
 
 class BaseRuntime:
-    """Base class with the declarations and connection methods of a `Runtime`; the author adds the rest.
+    """Optional base class of a `Runtime`: `traits`, `capability`, `open`, `close` and `health` for most backends.
 
-    Inheriting is optional: any class with the methods of `Runtime` will do.
+    The author adds the other methods. Any class with the methods of `Runtime` will do as well.
     """
 
     declared: ClassVar[Traits] = Traits()
@@ -29,32 +29,32 @@ class BaseRuntime:
     """The capability protocols that this object itself implements."""
 
     def __init__(self, endpoint: Endpoint, settings: Any, host: Host) -> None:
-        """Store the arguments, as every factory gets them; no I/O."""
+        """Store the arguments that every `RuntimeFactory` gets. No I/O."""
         self.endpoint = endpoint
         self.settings = settings
         self.host = host
 
     async def open(self) -> None:
-        """Do nothing: there is nothing to connect to."""
+        """Do nothing: there is no backend to connect to. Override it if there is one."""
 
     async def close(self) -> None:
-        """Do nothing: there is nothing to disconnect from."""
+        """Do nothing: there is no backend to disconnect from."""
 
     def traits(self) -> Traits:
-        """Return `declared`."""
+        """Return `declared`, the traits that the class declares."""
         return self.declared
 
     def capability(self, protocol: type[T]) -> T | None:
-        """This object for the protocols of `capabilities`, None for all others."""
+        """Return this object for a protocol in `capabilities`, None for all others."""
         return self if protocol in self.capabilities and isinstance(self, protocol) else None
 
     async def health(self) -> RuntimeHealth:
-        """Ready, always: the backend is the node itself."""
+        """Report that the runtime is ready, always: without a backend nothing can be down."""
         return RuntimeHealth(runtime_ready=True, network_ready=True)
 
 
 def matching(summaries: Iterable[S], match: Mapping[str, str]) -> list[S]:
-    """Filter by labels that contain every pair of `match`, in order; an empty `match` keeps all."""
+    """Return the summaries whose labels contain every pair of `match`, in order. An empty `match` keeps all."""
     return [one for one in summaries if match.items() <= one.labels.items()]
 
 
@@ -65,10 +65,11 @@ async def stop_with_grace(
     wait: Callable[[], Awaitable[object]],
     grace_seconds: float,
 ) -> None:
-    """End something as `Runtime.stop_unit` must: ask, wait `grace_seconds` (0: do not ask), kill, wait.
+    """Stop something as `Runtime.stop_unit` must: `ask`, wait `grace_seconds` (0: do not ask), `kill`, wait.
 
-    `wait` returns once it has ended, immediately if it has; it is cancelled when the grace period is over and called
-    again after the kill, then without a limit: the host sets deadlines. Errors of all three are passed on.
+    `wait` returns once the thing has ended, immediately if it has ended already. It is cancelled when the
+    grace period is over, and called again after `kill`, then without a limit, since the host sets deadlines.
+    Errors of all three functions are passed on.
     """
     import asyncio  # here: the command line imports this package and must start quickly
 

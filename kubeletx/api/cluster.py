@@ -14,9 +14,9 @@ from .identity import PodUid
 
 
 class ObjectData(msgspec.Struct, frozen=True, kw_only=True):
-    """Content of one config map or secret. Secrets have `binary` only; never printed.
+    """Content of one config map or secret. The repr shows only the keys. A secret has `binary` only.
 
-    `uid`: of the object; empty if its source has none.
+    `uid`: of the object; empty if the source of the pod has no such objects.
     """
 
     text: dict[str, str] = {}
@@ -27,15 +27,15 @@ class ObjectData(msgspec.Struct, frozen=True, kw_only=True):
         return f"ObjectData(keys={sorted(self.as_bytes())})"
 
     def as_bytes(self) -> dict[str, bytes]:
-        """Every key with its content; text is UTF-8."""
+        """Return every key with its content; text is encoded as UTF-8."""
         return {key: value.encode() for key, value in self.text.items()} | self.binary
 
 
 class ObjectUser(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod, and the names of all config maps and secrets of its namespace that it refers to.
+    """A pod, and the names of all objects of its namespace that it refers to.
 
-    `own_claims`: claims that the cluster makes for this pod; an existing claim of that name made otherwise is not the
-    pod's.
+    `own_claims`: claims that the cluster makes for this pod alone. If a claim of such a name was made
+    otherwise, the pod must not use it.
     """
 
     uid: PodUid
@@ -48,14 +48,14 @@ class ObjectUser(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenParameters(msgspec.Struct, frozen=True, kw_only=True):
-    """A token of a pod's service account. `audience` empty: the API server's own."""
+    """Parameters of a token for a pod's service account. `audience` empty: the API server's own audience."""
 
     audience: str = ""
     expiration_seconds: int = 3600
 
 
 class ClusterService(msgspec.Struct, frozen=True, kw_only=True):
-    """A service with an address of its own. `ports`: (name, number, protocol), in spec order."""
+    """Service with an address of its own. `ports`: (name, number, protocol), in spec order."""
 
     name: str
     namespace: str
@@ -64,17 +64,17 @@ class ClusterService(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterServiceAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """A service account, without its tokens."""
+    """Service account of the cluster, without its tokens."""
 
     uid: str
     annotations: dict[str, str] = {}
 
 
 class ClusterVolume(msgspec.Struct, frozen=True, kw_only=True):
-    """The persistent volume that a claim is bound to. `kind`: local, hostPath or nfs.
+    """Persistent volume that a claim is bound to. `kind`: local, hostPath or nfs.
 
-    `is_block`: a raw device rather than a file system. `check`: the type of a hostPath. `is_here` False: the volume's
-    node affinity excludes this node.
+    `is_block`: the volume is a raw device, not a file system. `check`: the type of a hostPath. `is_here`
+    False: the volume's node affinity excludes this node.
     """
 
     name: str
@@ -89,17 +89,18 @@ class ClusterVolume(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterObjects(Protocol):
-    """Cluster objects for the pods of one source. Follow a pod first: only objects it refers to may be read.
+    """Reads objects of the cluster for the pods of one source. Only objects that a followed pod refers to can be read.
 
-    Raises Unavailable if an object cannot be read; objects read before are returned as last seen.
+    Methods raise Unavailable if an object cannot be read. An object that was read before is returned as last
+    seen.
     """
 
     def follow(self, pod: ObjectUser) -> None:
-        """Announce a pod and the objects it refers to; call again when they change."""
+        """Start to read the objects that a pod refers to. Call it again when the pod refers to others."""
         ...
 
     def leave(self, uid: PodUid) -> None:
-        """Note that the pod needs nothing any more; unknown UIDs are ignored."""
+        """Stop to read objects for this pod. Unknown UIDs are ignored."""
         ...
 
     async def find_config_map(self, namespace: str, name: str) -> ObjectData | None:
@@ -111,7 +112,7 @@ class ClusterObjects(Protocol):
         ...
 
     async def token(self, uid: PodUid, wanted: TokenParameters) -> bytes:
-        """A token of the followed pod's service account, bound to the pod, with most of its life left."""
+        """Return a token of the followed pod's service account, bound to the pod, with most of its lifetime left."""
         ...
 
     async def find_service_account(self, namespace: str, name: str) -> ClusterServiceAccount | None:
@@ -119,12 +120,12 @@ class ClusterObjects(Protocol):
         ...
 
     async def list_services(self, namespace: str) -> tuple[ClusterService, ...]:
-        """Services of the namespace that have an address."""
+        """List the services of the namespace that have an address of their own."""
         ...
 
     async def find_volume(self, uid: PodUid, claim: str) -> ClusterVolume | None:
-        """The volume of a followed pod's claim; None if the claim does not exist.
+        """Return the volume that a followed pod's claim is bound to; None if the claim does not exist.
 
-        Raises Unavailable while it is not bound; the pod is notified when it is.
+        Raises Unavailable while the claim is not bound; the host is notified once it is.
         """
         ...

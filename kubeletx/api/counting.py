@@ -1,7 +1,7 @@
-"""Histograms of durations, for every room that counts: plain numbers, read when metrics are scraped.
+"""Histograms of durations: plain numbers that metrics read when they are scraped.
 
-To count one value costs well under a microsecond: a bisection and an addition. All methods belong to the event loop's
-thread.
+Counting one value costs well under a microsecond: a bisection and an addition. All methods belong to the
+event loop's thread.
 """
 
 from __future__ import annotations
@@ -14,34 +14,40 @@ DEFAULT_BOUNDS: tuple[float, ...] = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1
 
 
 class Durations:
-    """A histogram. `counts[i]`: values up to `bounds[i]` (not cumulative); the last is above all bounds."""
+    """Histogram of durations. `counts[i]`: number of values up to `bounds[i]` and above the bound before it.
+
+    The last count is that of the values above all bounds.
+    """
 
     __slots__ = ("bounds", "counts", "sum_seconds")
 
     def __init__(self, bounds: tuple[float, ...] = DEFAULT_BOUNDS) -> None:
-        """`bounds`: increasing upper bounds in seconds; those of the kubelet's metric of the same name."""
+        """`bounds`: increasing upper bounds of the buckets, in seconds.
+
+        Use those of the kubelet's metric of the same name.
+        """
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.sum_seconds = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count one value."""
+        """Count one duration."""
         self.counts[bisect_left(self.bounds, seconds)] += 1
         self.sum_seconds += seconds
 
 
 class LabelledDurations:
-    """Histograms by label values; each is made at its first value."""
+    """Histograms of durations, one for each combination of label values, made at its first value."""
 
     __slots__ = ("_by_labels", "bounds")
 
     def __init__(self, bounds: tuple[float, ...] = DEFAULT_BOUNDS) -> None:
-        """`bounds`: upper bounds of all histograms."""
+        """`bounds`: upper bounds of the buckets of all histograms."""
         self.bounds = bounds
         self._by_labels: dict[tuple[str, ...], Durations] = {}
 
     def add(self, seconds: float, *labels: str) -> None:
-        """Count one value."""
+        """Count one duration in the histogram of these label values."""
         found = self._by_labels.get(labels)
         if found is None:
             found = self._by_labels[labels] = Durations(self.bounds)
@@ -49,9 +55,9 @@ class LabelledDurations:
 
     @property
     def counts(self) -> list[int]:
-        """Values in each bucket, over all labels."""
+        """Number of values in each bucket, added up over all histograms."""
         return [sum(column) for column in zip(*(one.counts for one in self._by_labels.values()), strict=True)]
 
     def items(self) -> Iterator[tuple[tuple[str, ...], Durations]]:
-        """Values of the labels and their histogram, sorted."""
+        """Yield the label values and the histogram of each combination, sorted by the label values."""
         yield from sorted(self._by_labels.items(), key=lambda item: item[0])

@@ -9,12 +9,12 @@ Classes say what the caller may do next, not where the error came from:
     ├── InvalidPod        the pod's author must change the manifest (the pod is refused)
     ├── Unsupported       this runtime cannot do it, ever; do not retry
     ├── Unavailable       no answer for now; retry with back-off, keep what was known
-    ├── TimedOut          the deadline expired: it may still happen; look before acting again
+    ├── TimedOut          the deadline expired: it may still happen; read the state before acting again
     ├── PermissionDenied  credentials or rights are missing
     ├── Conflict          the object changed meanwhile, or its state forbids the call
     └── Internal          a bug, or an answer that breaks the protocol
 
-Foreign errors (gRPC, libvirt, OSError) are translated once, in the room or plugin that talks to the
+Foreign errors (gRPC, libvirt, OSError) are translated once, in the package or plugin that talks to the
 foreign side, with ``raise ... from``. `TABLE` maps each class to its gRPC code, to the reason used in
 pod events, and says whether a retry may help.
 """
@@ -30,7 +30,10 @@ class KubeletxError(Exception):
     """Base of all errors that a user may see as one line."""
 
     def __init__(self, message: str, *, reason: str | None = None) -> None:
-        """`message`: one line for users. `reason`: CamelCase word for events and status, if one applies."""
+        """`message`: one line for users. `reason`: CamelCase word for events and status.
+
+        None: the code that reports the error chooses the word.
+        """
         self.message = printable(message)
         super().__init__(self.message)
         self.reason = reason
@@ -44,16 +47,19 @@ class NotFound(KubeletxError):
 
 
 class AlreadyExists(KubeletxError):
-    """The name or key is taken by another object."""
+    """Another object has the name or key."""
 
 
 class FieldError(KubeletxError):
-    """An error in one field: what object, which field, what was found, what to do."""
+    """Base of errors in one field: which object and field, what was found there, and what to do."""
 
     def __init__(
         self, *, field: str, problem: str, fix: str = "", obj: str = "", reason: str | None = None
     ) -> None:
-        """`obj`: the object or file, if known. `field`: path such as ``spec.containers[0].image``."""
+        """`obj`: object or file with the field, empty if unknown. `field`: path such as ``spec.containers[0].image``.
+
+        `problem`: what was found. `fix`: what to do.
+        """
         self.obj, self.field = printable(obj), printable(field)
         self.problem, self.fix = printable(problem), printable(fix)
         where = f"{obj}: {field}" if obj and field else (obj or field)
@@ -62,11 +68,11 @@ class FieldError(KubeletxError):
 
 
 class InvalidConfig(FieldError):
-    """A flag, configuration file or plugin setting that the operator must correct."""
+    """The operator must correct a flag, a configuration file or a plugin's setting."""
 
 
 class InvalidPod(FieldError):
-    """A manifest that its author must correct."""
+    """The pod's author must correct the manifest."""
 
 
 class Unsupported(KubeletxError):
@@ -74,11 +80,11 @@ class Unsupported(KubeletxError):
 
 
 class Unavailable(KubeletxError):
-    """No answer now: the caller keeps what it knows and retries with back-off."""
+    """The other side gives no answer now: keep what is known, and retry with back-off."""
 
 
 class TimedOut(KubeletxError):
-    """The deadline expired. The action may still happen: look before the next attempt."""
+    """The deadline expired. The action may still happen: read the present state before the next try."""
 
 
 class PermissionDenied(KubeletxError):
@@ -90,11 +96,11 @@ class Conflict(KubeletxError):
 
 
 class Internal(KubeletxError):
-    """A bug, here or on the other side."""
+    """A bug, in this program or on the other side."""
 
 
 class ErrorRow(NamedTuple):
-    """Mapping of one error class: gRPC code, event reason, and whether a retry may help."""
+    """Row of `TABLE`: the gRPC code and event reason of an error class, and whether a retry may help."""
 
     grpc_code: str
     event_reason: str
@@ -116,7 +122,7 @@ TABLE: dict[type[KubeletxError], ErrorRow] = {
 
 
 def row_of(error: KubeletxError) -> ErrorRow:
-    """The row of the error's class, or of the nearest base class that has one; Internal otherwise."""
+    """Return the row of `TABLE` for the error's class or its nearest base class; that of Internal if there is none."""
     for cls in type(error).__mro__:
         if cls in TABLE:
             return TABLE[cls]

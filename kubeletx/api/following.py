@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class UnitFollower:
-    """Turns "this unit has ended", awaited once for each unit, into what `SupportsEvents.events` yields."""
+    """Implements `SupportsEvents.events` for backends where the end of each unit can be awaited."""
 
     def __init__(self) -> None:
-        """A follower without units."""
+        """Make a follower that follows no unit yet."""
         import asyncio
 
         self._tasks: dict[UnitId, asyncio.Task[object]] = {}
@@ -29,10 +29,10 @@ class UnitFollower:
         uid: PodUid,
         ended: Callable[[], Coroutine[Any, Any, object]],
     ) -> None:
-        """Emit an event that the unit has started and, once `ended` returns, that it has stopped.
+        """Emit a STARTED event for the unit now, and a STOPPED event once `ended` returns or raises.
 
-        Does nothing if the unit is followed already. An error of `ended` counts as an end: the host looks at the unit
-        anyway.
+        Does nothing if the unit is followed already. `ended` waits for the unit's end; an error counts as an
+        end, since the host reads the unit's status after every event.
         """
         import asyncio
 
@@ -52,12 +52,12 @@ class UnitFollower:
         self._tasks[unit_id].add_done_callback(tell_end)
 
     async def events(self) -> AsyncIterator[RuntimeEvent]:
-        """Yield starts and ends as they happen; never ends by itself. For one reader."""
+        """Yield starts and ends as they happen, without end. At most one reader at a time."""
         while True:
             yield await self._events.get()
 
     async def close(self) -> None:
-        """Stop following all units; returns once every task has ended. Idempotent."""
+        """Stop following all units; returns once every task has ended. May be called again."""
         import asyncio
 
         tasks, self._tasks = list(self._tasks.values()), {}

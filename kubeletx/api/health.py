@@ -17,7 +17,7 @@ from .plugin_host import PluginHost
 
 
 class Severity(enum.Enum):
-    """Severity of a failed check."""
+    """Severity of a failed check: whether the node still works."""
 
     WARNING = "warning"
     """The node works; ``/healthz`` stays ok and shows the message."""
@@ -26,7 +26,7 @@ class Severity(enum.Enum):
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of one check. `message`: one line for users; required when `ok` is False."""
+    """Result of one check. `message`: one line for users; required when `ok` is False."""
 
     ok: bool
     severity: Severity = Severity.WARNING
@@ -35,13 +35,14 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HealthCheck(Protocol):
-    """Checks one thing."""
+    """Check that a plugin registers, of one thing on the node."""
 
     async def check(self) -> CheckResult:
-        """Look now. Never called again before it has returned.
+        """Check now. The host does not call it again before it has returned.
 
-        Runs on the event loop: use `PluginHost.blocking` for calls that block. An exception or an expired deadline
-        means "unknown": the node condition becomes Unknown and the next check is made as usual.
+        Runs on the event loop: use `PluginHost.blocking` for calls that block. After an exception or an
+        expired deadline the result is unknown: the node condition becomes Unknown, and the next check is made
+        as usual.
         """
         ...
 

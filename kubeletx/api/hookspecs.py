@@ -31,7 +31,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 class RegisterRuntime(Protocol):
-    """The function handed to `kubeletx_register_runtimes`."""
+    """Function that `kubeletx_register_runtimes` gets; it registers one runtime kind."""
 
     def __call__(
         self,
@@ -44,18 +44,19 @@ class RegisterRuntime(Protocol):
         settings: type[Any] | None = None,
         parameters: tuple[str, ...] = (),
     ) -> None:
-        """Declare a runtime kind.
+        """Register a runtime kind.
 
-        `kind`: unique word. `workload_types`: container, vm, or a new type that this plugin declares. `schemes`: URL
-        schemes it can serve. `default_claim`: serve matching endpoints without ``plugin=KIND``. `settings`: a msgspec
-        Struct for ``kubeletx.plugins.<kind>`` of the configuration file. `parameters`: URL query parameters it accepts;
-        others are refused at start.
+        `kind`: unique word. `workload_types`: container, vm, or a new type that this plugin declares.
+        `schemes`: URL schemes it can serve. `default_claim`: serve matching endpoints that do not name
+        ``plugin=KIND``. `settings`: a msgspec Struct for the section ``kubeletx.plugins.<kind>`` of the
+        configuration file. `parameters`: URL query parameters it accepts; an endpoint with others is refused
+        at start.
         """
         ...
 
 
 class RegisterHealthCheck(Protocol):
-    """The function handed to `kubeletx_register_health_checks`."""
+    """Function that `kubeletx_register_health_checks` gets; it registers one health check."""
 
     def __call__(
         self,
@@ -65,17 +66,17 @@ class RegisterHealthCheck(Protocol):
         period_seconds: float = 60.0,
         settings: type[Any] | None = None,
     ) -> None:
-        """Declare a health check.
+        """Register a health check.
 
         `name`: lower-case letters, digits and dashes, unique among everything that plugins register.
         `period_seconds`: from the end of one check to the next, 1 or more. `settings`: a msgspec Struct for
-        ``kubeletx.plugins.<name>`` of the configuration file.
+        the section ``kubeletx.plugins.<name>`` of the configuration file.
         """
         ...
 
 
 class RegisterAdmissionCheck(Protocol):
-    """The function handed to `kubeletx_register_admission_checks`."""
+    """Function that `kubeletx_register_admission_checks` gets; it registers one admission check."""
 
     def __call__(
         self,
@@ -85,38 +86,41 @@ class RegisterAdmissionCheck(Protocol):
         fails_open: bool = False,
         settings: type[Any] | None = None,
     ) -> None:
-        """Declare an admission check.
+        """Register an admission check.
 
-        `name`, `settings`: as for `RegisterHealthCheck`. `fails_open`: a pod is admitted although this check could
-        not decide; otherwise the pod waits until it can.
+        `name`, `settings`: as for `RegisterHealthCheck`. `fails_open`: True: a pod is admitted if this check
+        raises or misses its deadline; False: the pod waits until the check can decide.
         """
         ...
 
 
 class RegisterPodSource(Protocol):
-    """The function handed to `kubeletx_register_pod_sources`."""
+    """Function that `kubeletx_register_pod_sources` gets; it registers one pod source."""
 
     def __call__(self, name: str, factory: PodSourceFactory, *, settings: type[Any] | None = None) -> None:
-        """Declare a pod source.
+        """Register a pod source.
 
-        `name`, `settings`: as for `RegisterHealthCheck`; not the name of a built-in source. The name
-        is the value of annotation ``kubernetes.io/config.source`` of its pods.
+        `name`, `settings`: as for `RegisterHealthCheck`; not the name of a built-in source. The pods of the
+        source get the name as the value of annotation ``kubernetes.io/config.source``.
         """
         ...
 
 
 class RegisterPanel(Protocol):
-    """The function handed to `kubeletx_register_panels`."""
+    """Function that `kubeletx_register_panels` gets; it registers one panel."""
 
     def __call__(
         self, name: str, factory: PanelFactory, *, title: str = "", settings: type[Any] | None = None
     ) -> None:
-        """Declare a panel. `name`, `settings`: as for `RegisterHealthCheck`. `title`: for lists; empty: the name."""
+        """Register a panel. `name`, `settings`: as for `RegisterHealthCheck`.
+
+        `title`: heading in lists of panels; empty: the name.
+        """
         ...
 
 
 class RegisterVolumeDriver(Protocol):
-    """The function handed to `kubeletx_register_volume_drivers`."""
+    """Function that `kubeletx_register_volume_drivers` gets; it refuses every driver."""
 
     def __call__(self, name: str, factory: VolumeDriverFactory, *, settings: type[Any] | None = None) -> None:
         """Always raises Unsupported: this agent does not support volume drivers yet."""
@@ -124,7 +128,7 @@ class RegisterVolumeDriver(Protocol):
 
 
 class RegisterRemedy(Protocol):
-    """The function handed to `kubeletx_register_remedies`."""
+    """Function that `kubeletx_register_remedies` gets; it refuses every remedy."""
 
     def __call__(self, name: str, factory: RemedyFactory, *, settings: type[Any] | None = None) -> None:
         """Always raises Unsupported: this agent does not support remedies yet."""

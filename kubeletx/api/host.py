@@ -17,10 +17,10 @@ R = TypeVar("R")
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of ``--container-runtime-endpoint``.
+    """Runtime that an operator has configured: one entry of ``--container-runtime-endpoint``.
 
-    `url`: without the host's own parameters (``plugin=``, ``isolation=``); `image_url`: None if the runtime endpoint
-    itself keeps images.
+    `url`: without the parameters that the host reads itself (``plugin=``, ``isolation=``). `image_url`: None
+    if the runtime endpoint keeps the images too.
     """
 
     name: RuntimeName
@@ -34,7 +34,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectRef(msgspec.Struct, frozen=True, kw_only=True):
-    """Object of an event. `kind`: Pod, Node or Runtime; `field`: such as spec.containers{web}."""
+    """Object that an event is about. `kind`: Pod, Node or Runtime; `field`: such as spec.containers{web}."""
 
     kind: str
     name: str
@@ -44,43 +44,53 @@ class ObjectRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventSink(Protocol):
-    """Receiver of events for users; bounded, aggregated, never blocking."""
+    """Receiver of events that users see. It never blocks; it aggregates events and limits their number."""
 
     def record(self, ref: ObjectRef, *, type: str, reason: str, message: str) -> None:
-        """Record an event and return at once. `type`: Normal or Warning. `reason`: a word of `names.Event`."""
+        """Record an event and return immediately. `type`: Normal or Warning. `reason`: a word of `names.Event`."""
         ...
 
 
 class Clock(Protocol):
-    """Time, injected so that tests do not wait."""
+    """Source of time and timers, replaced in tests so that they do not wait."""
 
     def now(self) -> datetime:
-        """Wall-clock time, aware UTC; may jump."""
+        """Return the wall-clock time, as an aware datetime in UTC. It may jump."""
         ...
 
     def monotonic(self) -> float:
-        """Monotonic seconds; for measuring and waking."""
+        """Return monotonic seconds, for measuring durations and setting timers."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait on the monotonic clock."""
+        """Wait for this time on the monotonic clock."""
         ...
 
     def call_at(self, when: float, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call back once at a monotonic time; the returned function cancels it (any number of times)."""
+        """Call `callback` once, at the monotonic time `when`. The returned function cancels that.
+
+        The returned function may be called any number of times.
+        """
         ...
 
 
 class Blocking(Protocol):
-    """Runs a blocking function on a thread. Raises Unavailable when all threads hang."""
+    """Function that runs blocking functions on threads, such as `Host.blocking`.
+
+    Raises Unavailable when all threads hang.
+    """
 
     def __call__(self, function: Callable[..., R], /, *args: Any) -> Awaitable[R]:
-        """Run the function; returns its result."""
+        """Run the function on a thread and return its result."""
         ...
 
 
 class PodAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """CNI's result for a pod. `ips`: in CIDR form; `netns` and `interface`: as attached."""
+    """Network attachment of a pod, from the result of its CNI plugins. `ips`: in CIDR form.
+
+    `netns`, `interface`: the network namespace and interface that were attached. `result`: CNI's result as
+    JSON values.
+    """
 
     ips: tuple[str, ...]
     gateways: tuple[str, ...] = ()
@@ -91,36 +101,40 @@ class PodAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodNetwork(Protocol):
-    """The node's CNI network, for runtimes that do not call CNI themselves (DECISIONS 22)."""
+    """The node's CNI network, for runtimes that do not call CNI plugins themselves (DECISIONS 22)."""
 
     async def add(
         self, uid: PodUid, name: str, namespace: str, netns: str, ports: list[dict[str, Any]]
     ) -> PodAddress:
-        """Attach `netns` to the network; the result is journaled and the same call returns it again.
+        """Attach the network namespace `netns` of a pod to the network.
 
-        The namespace's own ``lo`` is not changed: the creator of the namespace brings it up.
+        The result is stored, so that the same call returns it again. The namespace's ``lo`` is not changed:
+        the creator of the namespace brings it up.
         """
         ...
 
     async def problem(self) -> str:
-        """Reason no pod can be attached now, such as a missing configuration; empty if none is known."""
+        """Return the reason for which no pod can be attached now; empty if none is known.
+
+        For example, there is no valid configuration of the network.
+        """
         ...
 
     async def check(self, uid: PodUid) -> bool:
-        """Return True if the attachment is still in place."""
+        """Return True if the pod is attached and its CNI plugins find the attachment in order."""
         ...
 
     async def delete(self, uid: PodUid) -> None:
-        """Detach and free the addresses; succeeds if it was never attached."""
+        """Detach the pod and free its addresses; succeeds if it was never attached."""
         ...
 
 
 class Host(Protocol):
-    """The host as a runtime sees it; one object per runtime."""
+    """Services that the host offers to one runtime; each runtime gets an object of its own."""
 
     @property
     def agent_id(self) -> str:
-        """Identity of this agent (label ``kubeletx.io/agent-id``)."""
+        """Identity of this agent, the value of label ``kubeletx.io/agent-id``."""
         ...
 
     @property
@@ -130,17 +144,17 @@ class Host(Protocol):
 
     @property
     def state_directory(self) -> Path:
-        """A directory for this runtime alone (0700); survives restarts."""
+        """Directory for this runtime alone, with mode 0700; it survives restarts."""
         ...
 
     @property
     def clock(self) -> Clock:
-        """The injected clock."""
+        """Clock for all waits and times of the runtime."""
         ...
 
     @property
     def events(self) -> EventSink:
-        """Receiver of events for users."""
+        """Receiver of events that users see."""
         ...
 
     @property
@@ -149,9 +163,10 @@ class Host(Protocol):
         ...
 
     async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a blocking call on this runtime's own few daemon threads.
+        """Run a blocking call on one of this runtime's few daemon threads, and return its result.
 
-        Raises Unavailable at once when all of them hang; a hung call keeps its thread.
+        Raises Unavailable immediately when all of them hang in earlier calls. A call that hangs keeps its
+        thread.
         """
         ...
 

@@ -33,9 +33,9 @@ _FIX: Final = "write [REGISTRY/]NAME[:TAG][@DIGEST]"
 
 
 class ImageReference(NamedTuple):
-    """A reference with everything filled in that was left out. `tag` and `digest` are empty if there are none.
+    """Image reference in which left-out parts are filled in. `tag` and `digest` are empty if there are none.
 
-    `registry`: ``HOST[:PORT]`` as written. `path`: below it, as in library/busybox.
+    `registry`: ``HOST[:PORT]`` as written. `path`: the part below it, as in library/busybox.
     """
 
     registry: str
@@ -50,7 +50,7 @@ class ImageReference(NamedTuple):
 
     @property
     def canonical(self) -> ImageReference:
-        """The reference without its tag if it has a digest: what containerd pulls and lists (its ParseDockerRef)."""
+        """The reference that containerd pulls and lists: without the tag if it has a digest (its ParseDockerRef)."""
         return self._replace(tag="") if self.digest else self
 
     def __str__(self) -> str:
@@ -59,9 +59,10 @@ class ImageReference(NamedTuple):
 
 
 def parse_image_reference(image: str, field: str = "image") -> ImageReference:
-    """The reference with the registry ``docker.io``, ``library/`` and the tag ``latest`` filled in.
+    """Parse a reference, and fill in the parts that are left out.
 
-    Raises InvalidPod with reason InvalidImageName, which says what is wrong and shows no credentials.
+    They are the registry ``docker.io``, ``library/`` before a name without a path, and the tag ``latest``.
+    Raises InvalidPod with reason InvalidImageName. The message says what is wrong and shows no credentials.
     """
     found = _read(image)
     if isinstance(found, ImageReference):
@@ -77,13 +78,13 @@ def parse_image_reference(image: str, field: str = "image") -> ImageReference:
 
 
 def find_image_reference(text: str) -> ImageReference | None:
-    """The reference, or None for a text that is none, such as a URL or an image id."""
+    """Parse a reference; None for a text that is no reference, such as a URL or an image id."""
     found = _read(text)
     return found if isinstance(found, ImageReference) else None
 
 
 def is_same_image(one: str, other: str) -> bool:
-    """Return True if both name the same image; texts that are not references are compared as text."""
+    """Return True if both texts name the same image. Texts that are not references are compared as text."""
     if one == other:
         return True
     first, second = find_image_reference(one), find_image_reference(other)
@@ -91,7 +92,7 @@ def is_same_image(one: str, other: str) -> bool:
 
 
 def without_credentials(image: str) -> str:
-    """The name without user name, password and query of a URL, which may hold a secret; for events and logs."""
+    """Remove user name, password and query of a URL, which may be secret; for events and logs."""
     base, mark, rest = image.partition("?")
     fragment = rest.partition("#")[2] if mark else ""
     head, at, tail = base.rpartition("@")
@@ -103,7 +104,7 @@ def without_credentials(image: str) -> str:
 
 
 def _read(text: str) -> ImageReference | tuple[str, str]:
-    """The reference, or what is wrong, without a part of the text, and what to do."""
+    """Parse a reference. If the text is none, return (what is wrong, what to do), without quoting the text."""
     name, at, digest = text.partition("@")
     registry, slash, path = name.partition("/")
     if not (slash and _is_host(registry)):
@@ -129,7 +130,7 @@ def _is_host(first: str) -> bool:
 
 
 def _text_problem(text: str) -> tuple[str, str] | None:
-    """Problem of the text as a whole; None if only a part of it is wrong."""
+    """Return (problem, fix) of the text as a whole; None if only a part of it is wrong."""
     if not text:
         return "it is empty", _FIX
     if any(char.isspace() or not char.isprintable() for char in text):

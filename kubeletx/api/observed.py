@@ -14,18 +14,18 @@ from .identity import PodUid, SandboxId, StoreId, UnitId
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of all observed values: frozen, keyword-only, serialisable."""
+    """Base of all values that a runtime reports: frozen, keyword-only, serialisable."""
 
 
 class SandboxState(enum.Enum):
-    """Source: CRI v1 PodSandboxState."""
+    """State of a sandbox. Source: CRI v1 PodSandboxState."""
 
     READY = "ready"
     NOT_READY = "not-ready"
 
 
 class UnitState(enum.Enum):
-    """The states of a unit (DECISIONS 15). PAUSED and SUSPENDED count as alive everywhere in the host."""
+    """State of a unit (DECISIONS 15). The host treats PAUSED and SUSPENDED units as alive."""
 
     CREATED = "created"
     RUNNING = "running"
@@ -46,7 +46,7 @@ _ALIVE = frozenset({UnitState.RUNNING, UnitState.PAUSED, UnitState.SUSPENDED})
 
 
 class SandboxSummary(Seen, frozen=True, kw_only=True):
-    """One sandbox of a list."""
+    """One sandbox as `Runtime.list_sandboxes` returns it."""
 
     id: SandboxId
     uid: PodUid
@@ -61,7 +61,7 @@ class SandboxSummary(Seen, frozen=True, kw_only=True):
 
 
 class SandboxStatus(Seen, frozen=True, kw_only=True):
-    """Everything about one sandbox. `ips`: primary first; empty for host network or no network."""
+    """Full status of one sandbox. `ips`: primary address first; empty for host network or no network."""
 
     summary: SandboxSummary
     ips: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class SandboxStatus(Seen, frozen=True, kw_only=True):
 
 
 class UnitSummary(Seen, frozen=True, kw_only=True):
-    """One unit of a list."""
+    """One unit as `Runtime.list_units` returns it."""
 
     id: UnitId
     sandbox_id: SandboxId
@@ -86,13 +86,14 @@ class UnitSummary(Seen, frozen=True, kw_only=True):
 
 
 class UnitStatus(Seen, frozen=True, kw_only=True):
-    """Everything about one unit.
+    """Full status of one unit.
 
-    `since_ns`: begin of the present state, if the runtime reports it. `exit_code`, `reason` (Completed, Error,
-    OOMKilled, ...) and `message`: valid once the unit exited; reason `names.START_CUT_OFF` means that the unit never
-    ran. Of a PAUSED machine `reason` is empty or Paused if a call paused it, else the reason it paused itself, and
-    `message` says what an operator has to do. `resources`: what was granted, by the names of `Resources`, or `vcpus`
-    and `memory_bytes` of a machine. `restarts`: number of restarts of the guest inside the same unit (a VM's reboots).
+    `since_ns`: begin of the present state; 0 if the runtime does not report it. `exit_code`, `reason`
+    (Completed, Error, OOMKilled, ...) and `message`: valid once the unit has exited; reason
+    `names.START_CUT_OFF` means that the unit never ran. For a PAUSED machine, `reason` is empty or Paused if
+    a call paused it, else the reason for which it paused itself; `message` then says what an operator has to
+    do. `resources`: granted amounts, by the names of `Resources`, or `vcpus` and `memory_bytes` of a machine.
+    `restarts`: number of restarts of the guest inside the same unit (a machine's reboots).
     """
 
     summary: UnitSummary
@@ -110,7 +111,7 @@ class UnitStatus(Seen, frozen=True, kw_only=True):
 
 
 class RuntimeVersion(Seen, frozen=True, kw_only=True):
-    """Version of a runtime. `name`: the word before ``://`` in containerID, such as containerd or libvirt."""
+    """Name and version of a backend. `name`: the word before ``://`` in containerID, such as containerd or libvirt."""
 
     name: str
     version: str
@@ -127,7 +128,7 @@ class RuntimeCondition(Seen, frozen=True, kw_only=True):
 
 
 class RuntimeHealth(Seen, frozen=True, kw_only=True):
-    """The answer of one health call. `handlers`: runtime handlers that a pod may name."""
+    """Result of one health check. `handlers`: runtime handlers that a pod may name."""
 
     runtime_ready: bool
     network_ready: bool
@@ -136,14 +137,14 @@ class RuntimeHealth(Seen, frozen=True, kw_only=True):
 
     @property
     def message(self) -> str:
-        """One line naming every condition that is not true; empty when all are."""
+        """One line that names every false condition; empty if all are true."""
         return "; ".join(
             f"{c.type} is false: {c.reason}: {c.message}".rstrip(": ") for c in self.conditions if not c.ok
         )
 
 
 class EventKind(enum.Enum):
-    """Kind of an event. An event only makes the next look come sooner."""
+    """Kind of an event. An event only makes the host read the runtime's state sooner."""
 
     CREATED = "created"
     STARTED = "started"
@@ -156,7 +157,7 @@ class EventKind(enum.Enum):
 
 
 class RuntimeEvent(Seen, frozen=True, kw_only=True):
-    """A hint that something changed. `uid` empty: the runtime does not report the pod."""
+    """Hint that something changed in a runtime. None: the runtime does not report that field."""
 
     kind: EventKind
     uid: PodUid | None = None
@@ -166,7 +167,10 @@ class RuntimeEvent(Seen, frozen=True, kw_only=True):
 
 
 class ImageStatus(Seen, frozen=True, kw_only=True):
-    """One image in one store. `ref`: the value for `ImageSpec.ref`; `user`: the image's numeric user."""
+    """One image in one store. `ref`: the store's own reference, for `ImageSpec.ref`.
+
+    `user`: numeric user of the image's configuration; None if it has none.
+    """
 
     id: str
     ref: str
@@ -179,7 +183,7 @@ class ImageStatus(Seen, frozen=True, kw_only=True):
 
 
 class ImageFilesystem(Seen, frozen=True, kw_only=True):
-    """Usage of one filesystem that a store writes to. `mountpoint`: on this node."""
+    """Usage of one file system that an image store writes to. `mountpoint`: path on this node."""
 
     mountpoint: str
     used_bytes: int
@@ -188,14 +192,14 @@ class ImageFilesystem(Seen, frozen=True, kw_only=True):
 
 
 class StoreInfo(Seen, frozen=True, kw_only=True):
-    """Identity and filesystems of an image store."""
+    """Id of an image store, and the usage of its file systems."""
 
     id: StoreId
     filesystems: tuple[ImageFilesystem, ...] = ()
 
 
 class PullProgress(Seen, frozen=True, kw_only=True):
-    """Progress of one pull, for users. `total_bytes` None: unknown."""
+    """Progress of one pull, for users. `total_bytes` None: not known yet."""
 
     done_bytes: int = 0
     total_bytes: int | None = None
@@ -203,7 +207,7 @@ class PullProgress(Seen, frozen=True, kw_only=True):
 
 
 class ImageAuth(msgspec.Struct, frozen=True, kw_only=True):
-    """Registry credentials; never printed."""
+    """Credentials for a registry. The repr hides them."""
 
     username: str = ""
     password: str = ""
@@ -217,7 +221,7 @@ class ImageAuth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InterfaceStats(Seen, frozen=True, kw_only=True):
-    """Counters of a network interface since its creation, from the view of the pod."""
+    """Counters of one network interface since it was made; rx is what the pod received."""
 
     name: str
     rx_bytes: int
@@ -231,7 +235,7 @@ class InterfaceStats(Seen, frozen=True, kw_only=True):
 
 
 class UnitStats(Seen, frozen=True, kw_only=True):
-    """Usage of one unit. None: the runtime does not measure it (never 0)."""
+    """Usage of one unit. None: the runtime does not measure that value; it never reports 0 instead."""
 
     id: UnitId
     uid: PodUid
@@ -253,7 +257,7 @@ class UnitStats(Seen, frozen=True, kw_only=True):
 class SnapshotStatus(Seen, frozen=True, kw_only=True):
     """One snapshot of a machine. `with_memory`: restoring it also restores the running guest.
 
-    `parent`: name of the snapshot before it; empty for the first. `size_bytes` None: unknown.
+    `parent`: name of the snapshot on which it is based; empty for the first. `size_bytes` None: not known.
     """
 
     name: str
@@ -287,7 +291,7 @@ class NicStatus(Seen, frozen=True, kw_only=True):
 
 
 class ExecResult(Seen, frozen=True, kw_only=True):
-    """Result of a command that ran to its end."""
+    """Output and exit code of a command that ran to its end."""
 
     stdout: bytes
     stderr: bytes
@@ -295,7 +299,7 @@ class ExecResult(Seen, frozen=True, kw_only=True):
 
 
 class LogMode(enum.Enum):
-    """Writer of a unit's log (DECISIONS 18)."""
+    """Defines who writes a unit's log file, and in which format (DECISIONS 18)."""
 
     FILE = "file"
     """The runtime writes CRI format to the given path and reopens it on request."""
@@ -306,7 +310,10 @@ class LogMode(enum.Enum):
 
 
 class Traits(Seen, frozen=True, kw_only=True):
-    """Properties that a runtime declares about itself, once per connection. The contract suite checks them."""
+    """Properties that a runtime declares about itself, once for each connection.
+
+    The contract suite checks them.
+    """
 
     details: tuple[str, ...] = ("process",)
     """Kinds of `UnitSpec.detail` it accepts: process, machine, or the kind of a Custom."""
@@ -371,7 +378,10 @@ FEATURES: frozenset[str] = frozenset(
 
 
 def every_feature_but(*can: str) -> tuple[str, ...]:
-    """Return all of `FEATURES` except those named, sorted, for `Traits.refuses`. Raises ValueError for an unknown word."""
+    """Return all words of `FEATURES` except those named, sorted, as the value of `Traits.refuses`.
+
+    Raises ValueError for an unknown word.
+    """
     if unknown := set(can) - FEATURES:
         raise ValueError(f"unknown feature {min(unknown)!r}: use one of {', '.join(sorted(FEATURES))}")
     return tuple(sorted(FEATURES.difference(can)))

@@ -16,30 +16,36 @@ from .plugin_host import PluginHost
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, tag="table", tag_field="type"):
-    """Rows under headings; every row has as many cells as there are columns. At most 10,000 cells."""
+    """Panel content: rows under headings. At most 10,000 cells.
+
+    Every row has as many cells as there are columns.
+    """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...] = ()
 
 
 class Text(msgspec.Struct, frozen=True, kw_only=True, tag="text", tag_field="type"):
-    """Plain text of one or more lines, at most a million characters."""
+    """Panel content: plain text of one or more lines, at most a million characters."""
 
     text: str
 
 
 class Png(msgspec.Struct, frozen=True, kw_only=True, tag="png", tag_field="type"):
-    """A picture in PNG format, at most 8 MiB. `text`: its description, for users who cannot see it."""
+    """Panel content: a picture in PNG format, at most 8 MiB.
+
+    `text`: description of the picture, for users who cannot see it.
+    """
 
     data: bytes
     text: str = ""
 
 
 class Panel(Protocol):
-    """Shows one thing."""
+    """Panel that a plugin registers; it shows one thing about the node."""
 
     async def show(self) -> Table | Text | Png:
-        """Return the present content. Never called again before it has returned.
+        """Return the present content. The host does not call it again before it has returned.
 
         Runs on the event loop: use `PluginHost.blocking` for calls that block.
         """

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class PluginHost(Protocol):
-    """The host as a registration sees it; one object each."""
+    """Services that the host offers to one registration of a plugin; each gets an object of its own."""
 
     @property
     def name(self) -> str:
-        """The name that the plugin registered."""
+        """Name under which the plugin registered it."""
         ...
 
     @property
@@ -31,22 +31,22 @@ class PluginHost(Protocol):
 
     @property
     def state_directory(self) -> Path:
-        """A directory for this registration alone (0700); survives restarts."""
+        """Directory for this registration alone, with mode 0700; it survives restarts."""
         ...
 
     @property
     def clock(self) -> Clock:
-        """The injected clock."""
+        """Clock for all waits and times of the plugin."""
         ...
 
     @property
     def events(self) -> EventSink:
-        """Receiver of events for users."""
+        """Receiver of events that users see."""
         ...
 
     @property
     def records(self) -> Records:
-        """Records of this registration alone, in the node's database."""
+        """Records of this registration alone, kept in the node's database."""
         ...
 
     @property
@@ -55,8 +55,9 @@ class PluginHost(Protocol):
         ...
 
     async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a blocking call on a few daemon threads of this registration.
+        """Run a blocking call on one of this registration's few daemon threads, and return its result.
 
-        Raises Unavailable at once when all of them hang; a hung call keeps its thread.
+        Raises Unavailable immediately when all of them hang in earlier calls. A call that hangs keeps its
+        thread.
         """
         ...

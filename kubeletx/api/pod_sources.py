@@ -21,7 +21,7 @@ from .plugin_host import PluginHost
 
 
 class PodAnswer(enum.Enum):
-    """Answer to a source about a pod it has set."""
+    """The three answers that a source can get when it sets a pod."""
 
     ACCEPTED = "accepted"
     """The node runs it as soon as possible; admission may still refuse it, which its status shows."""
@@ -32,10 +32,10 @@ class PodAnswer(enum.Enum):
 
 
 class PodOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The host's answer. `uid`: of the pod; empty if it was refused.
+    """The host's answer to `PodSourceSink.set`. `uid`: UID of the pod; empty if it was refused.
 
-    `waits_for`: the source whose pod has the name; `field`, `message`: the invalid field, what is wrong and how to
-    correct it.
+    `waits_for`: source whose pod has the same namespace and name, if this one waits. `field`, `message`: the
+    invalid field, and what is wrong with it and how to correct it.
     """
 
     answer: PodAnswer
@@ -46,33 +46,37 @@ class PodOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodSourceSink(Protocol):
-    """Receiver of a source's pods. All calls are quick and made from the event loop."""
+    """Receiver of a source's pods. All calls return quickly; call them from the event loop."""
 
     def set(self, pod: Mapping[str, Any]) -> PodOutcome:
-        """Run this v1 Pod, given with JSON's values; call again with another spec when it changes.
+        """Run this v1 Pod, given as JSON values. Call it again with another spec when the pod changes.
 
-        A UID in the manifest is ignored: it is computed from the manifest, the node and the source, so a changed
-        manifest is another pod, and the earlier one ends first. Setting an unchanged pod again has no effect.
+        A UID in the manifest is ignored: the host computes it from the manifest, the node and the source. So
+        a changed manifest is another pod, and the earlier pod ends before it starts. Setting an unchanged pod
+        again has no effect.
         """
         ...
 
     def remove(self, namespace: str, name: str, *, grace_seconds: int | None = None) -> bool:
-        """Stop running this pod. `grace_seconds` None: the pod's own. False: this source has no such pod."""
+        """End this pod. Returns False if this source has no such pod.
+
+        `grace_seconds` None: the pod's own grace period.
+        """
         ...
 
     def synced(self) -> None:
-        """Report that everything that the source has at present was set.
+        """Report that every pod that the source has at present was set.
 
-        Pods of an earlier run of the source that were not set again are ended now.
+        Pods that an earlier run of the source had set, and this one has not, are ended now.
         """
         ...
 
 
 class PodSource(Protocol):
-    """Feeds pods to the node."""
+    """Source of pods that a plugin registers."""
 
     async def run(self, sink: PodSourceSink) -> None:
-        """Feed the sink until cancelled: set everything, report `synced`, then follow changes.
+        """Pass pods to the sink until cancelled: set all pods, call `synced`, then follow changes.
 
         Runs on the event loop: use `PluginHost.blocking` for calls that block.
         """

@@ -20,23 +20,24 @@ OnProgress = Callable[[PullProgress], None]
 
 
 class SharedPulls(Generic[T]):
-    """The running pulls by a key of the caller's choice; each returns a `T`."""
+    """Running image pulls, each shared by all callers with the same key. The result of a pull is a `T`."""
 
     def __init__(self) -> None:
-        """No pull is running."""
+        """Begin without running pulls."""
         self._pulls: dict[str, _Pull[T]] = {}
 
     @property
     def keys(self) -> Collection[str]:
-        """Keys of running pulls; a live, read-only view."""
+        """Keys of the running pulls; the view changes as pulls begin and end."""
         return self._pulls.keys()
 
     async def join(
         self, key: str, pull: Callable[[OnProgress], Awaitable[T]], on_progress: OnProgress | None = None
     ) -> T:
-        """Join the running pull or start one, and return its result; `pull` gets a function for progress reports.
+        """Wait for the running pull of this key, or start one, and return its result.
 
-        Raises the pull's error, and Unavailable when it was cancelled by `close`.
+        `pull`: does the work; it gets a function for progress reports. `on_progress`: gets the present
+        progress, then each report. Raises the pull's error, and Unavailable if `close` cancelled it.
         """
         import asyncio
 
@@ -66,7 +67,7 @@ class SharedPulls(Generic[T]):
                 one.task.cancel()
 
     async def close(self) -> None:
-        """Cancel all pulls and wait for their end."""
+        """Cancel all pulls and wait until they have ended. Their callers get Unavailable."""
         import asyncio
 
         tasks = [one.task for one in self._pulls.values()]
@@ -75,7 +76,7 @@ class SharedPulls(Generic[T]):
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _ended(self, key: str, task: asyncio.Task[T]) -> None:
-        """Remove an ended pull, including one that was cancelled before it began."""
+        """Forget a pull that has ended or was cancelled, even before it began."""
         del self._pulls[key]
         if not task.cancelled():
             task.exception()  # seen, even when everybody who waited was cancelled

@@ -32,84 +32,90 @@ _DEEPEST: Final = 32
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One record as it was read. `version`: opaque; compared for equality only, and given to `replace` and `delete`."""
+    """One record as it was read.
+
+    `version`: opaque text, to compare for equality and to give to `replace` and `delete`.
+    """
 
     name: str
     version: str
     value: dict[str, Any]
 
     def as_type(self, type_: type[T]) -> T:
-        """The value as a Struct. Raises msgspec.ValidationError."""
+        """Convert the value to a Struct. Raises msgspec.ValidationError."""
         return msgspec.convert(self.value, type_)
 
 
 class RecordPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of a list, in order of names. `next_token`: for the next page; empty: there is none."""
+    """One page of a list, ordered by name. `next_token`: token of the next page; empty on the last one."""
 
     records: tuple[Record, ...]
     next_token: str = ""
 
 
 class RecordPut(msgspec.Struct, frozen=True):
-    """The record exists in this form."""
+    """Event of a watch: the record exists, with this version and value."""
 
     record: Record
 
 
 class RecordGone(msgspec.Struct, frozen=True):
-    """The record of this name does not exist any more."""
+    """Event of a watch: the record of this name does not exist any more."""
 
     name: str
 
 
 class RecordsSynced(msgspec.Struct, frozen=True):
-    """Everything that existed when the watch began has been reported."""
+    """Event of a watch: all records that existed when the watch began have been reported."""
 
 
 RecordEvent = RecordPut | RecordGone | RecordsSynced
 
 
 class Records(Protocol):
-    """The records of one kind.
+    """Store of small JSON objects of one kind, each with a name and a version.
 
-    Names are DNS subdomains (RFC 1123) of at most 253 characters. Values are JSON objects of at most `MAX_VALUE_BYTES`:
-    texts, finite numbers, integers of 64 bits, booleans, lists and objects. None is not allowed in a value: leave the
-    field out. Every method raises InvalidConfig for other names and values, Unavailable when the store does not answer,
-    TimedOut when it is unknown whether a write was done, and PermissionDenied.
+    Names are DNS subdomains (RFC 1123) of at most 253 characters. Values are JSON objects of at most
+    `MAX_VALUE_BYTES`: texts, finite numbers, integers of 64 bits, booleans, lists and objects. None is not
+    allowed in a value: leave the field out. Every method may raise InvalidConfig for an invalid name or
+    value, Unavailable when the store does not answer, TimedOut when it is unknown whether a write was done,
+    and PermissionDenied.
     """
 
     async def create(self, name: str, value: Mapping[str, Any]) -> Record:
-        """Write a new record. Raises AlreadyExists if there is one of this name."""
+        """Write a new record. Raises AlreadyExists if the name is taken."""
         ...
 
     async def get(self, name: str) -> Record:
-        """The record as it is now. Raises NotFound."""
+        """Read the record. Raises NotFound."""
         ...
 
     async def list_page(self, *, token: str = "", limit: int = PAGE_RECORDS) -> RecordPage:
-        """At most `limit` records from `token` on; an empty token: from the first.
+        """Return the page of at most `limit` records that `token` leads to; an empty token: the first page.
 
-        A record that exists all the time is in exactly one page. Raises Conflict for a token that is too old: begin
-        again.
+        A record that exists all the time is in exactly one page. Raises Conflict for a token that is too old;
+        start with the first page again.
         """
         ...
 
     async def replace(self, name: str, value: Mapping[str, Any], *, expected_version: str) -> Record:
-        """Write another value. Raises NotFound, or Conflict if the record has another version than `expected_version`.
+        """Replace the value if the record has the expected version; returns the record as it is now.
 
-        A value that equals the present one changes nothing, the version included.
+        Raises NotFound, or Conflict if it has another version. A value that equals the present one changes
+        nothing, not even the version.
         """
         ...
 
     async def delete(self, name: str, *, expected_version: str) -> None:
-        """Delete the record. Raises NotFound, or Conflict if it has another version than `expected_version`."""
+        """Delete the record if it has the expected version. Raises NotFound, or Conflict if it has another version."""
         ...
 
     def watch(self) -> AsyncGenerator[RecordEvent, None]:
-        """Yield a RecordPut for each existing record, RecordsSynced, then changes; never ends by itself.
+        """Yield a RecordPut for each existing record, then RecordsSynced, then changes, without end.
 
-        Intermediate states may be left out: the last event of a name is its present state. May raise Unavailable; then
-        watch again. Use it with `contextlib.aclosing`, so that leaving the loop ends it.
+        Intermediate states may be left out; the last event of a name is its present state. May raise
+        Unavailable: then start a new watch. Use it with `contextlib.aclosing`, so that the watch ends when
+        the loop is left.
         """
         ...
 
@@ -119,7 +125,7 @@ RecordKinds = Callable[[str], Records]
 
 
 def check_record_name(name: str, what: str = "record") -> None:
-    """Raise InvalidConfig for an invalid name of a record."""
+    """Raise InvalidConfig if the name of a record is invalid. `what`: word for the record in the message."""
     if isinstance(name, str) and len(name) <= MAX_NAME_CHARS and _NAME.fullmatch(name):
         return
     raise InvalidConfig(
@@ -131,7 +137,7 @@ def check_record_name(name: str, what: str = "record") -> None:
 
 
 def record_json(name: str, value: Mapping[str, Any]) -> bytes:
-    """The JSON text of a value. Raises InvalidConfig for an invalid name or value."""
+    """Encode a value as JSON. Raises InvalidConfig for an invalid name or value."""
     check_record_name(name)
     if not isinstance(value, Mapping):
         raise _bad(name, "", f"is {type(value).__name__}", "give an object")

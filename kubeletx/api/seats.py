@@ -17,7 +17,7 @@ from .plugin_host import PluginHost
 
 
 class VolumeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One volume of one pod. `options`: the fields of the volume's source, as JSON values."""
+    """One volume of one pod, for a driver. `options`: fields of the volume's source, as JSON values."""
 
     uid: PodUid
     name: str
@@ -26,7 +26,7 @@ class VolumeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VolumeDriver(Protocol):
-    """Makes volumes of one driver available on this node. Every call may be repeated."""
+    """Driver that makes volumes available on this node. Every call may be repeated."""
 
     async def prepare(self, request: VolumeRequest, target: Path) -> None:
         """Make the volume available at `target`; succeeds if it is there already. A failure leaves nothing behind."""
@@ -38,17 +38,17 @@ class VolumeDriver(Protocol):
 
 
 class RemedyResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of one remedy. `done` False: the next remedy is tried. `message`: one line for users."""
+    """Result of one remedy. `done` False: the next remedy is tried. `message`: one line for users."""
 
     done: bool
     message: str = ""
 
 
 class Remedy(Protocol):
-    """Brings a node that does not answer into a known state."""
+    """Remedy that brings a node that does not answer into a known state, such as switching its power off."""
 
     async def remedy(self, node: str) -> RemedyResult:
-        """Act on the node of this name. May be called twice for one outage."""
+        """Apply the remedy to the node of this name. May be called twice for one outage."""
         ...
 
 

@@ -33,7 +33,10 @@ Spec = TypeVar("Spec", SandboxSpec, UnitSpec)
 
 
 class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored sandbox. `path`: its directory; `stopped`: `SpecFiles.stop_sandbox` was called."""
+    """Sandbox that `SpecFiles` has stored. `path`: its directory.
+
+    `stopped`: `SpecFiles.stop_sandbox` was called for it.
+    """
 
     id: SandboxId
     spec: SandboxSpec
@@ -42,7 +45,7 @@ class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
     stopped: bool
 
     def status(self, ips: tuple[str, ...] = ()) -> SandboxStatus:
-        """Status of the sandbox: READY until it was stopped. `ips`: its own addresses, primary first."""
+        """Build the sandbox's status: READY until it was stopped. `ips`: its own addresses, primary first."""
         summary = SandboxSummary(
             id=self.id,
             uid=self.spec.uid,
@@ -60,7 +63,7 @@ class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored unit. `path`: its directory, which may hold any files of the plugin besides spec.json."""
+    """Unit that `SpecFiles` has stored. `path`: its directory, where the plugin may keep files beside spec.json."""
 
     id: UnitId
     spec: UnitSpec
@@ -70,7 +73,7 @@ class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def log_file(self) -> Path | None:
-        """Path of the unit's log; None without one."""
+        """Path of the unit's log file; None if the unit has no log."""
         if not self.spec.log_path:
             return None
         return Path(self.sandbox.spec.log_directory) / self.spec.log_path
@@ -83,9 +86,10 @@ class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
         exit_code: int | None = None,
         state: UnitState | None = None,
     ) -> UnitStatus:
-        """Status of the unit: EXITED with an exit code, else RUNNING with a start time, else CREATED.
+        """Build the unit's status from what the plugin knows of its run.
 
-        `state` overrides that. Reason is Completed for exit code 0, Error for every other, empty without one.
+        The state is EXITED if there is an exit code, else RUNNING if there is a start time, else CREATED;
+        `state` replaces it. The reason is Completed for exit code 0, Error for any other, empty without one.
         """
         if state is None:
             begun = UnitState.RUNNING if started_at_ns else UnitState.CREATED
@@ -115,15 +119,15 @@ class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpecFiles:
-    """Sandboxes and units of one runtime, below `Host.state_directory`."""
+    """Store of the sandboxes and units of one runtime, as files below `Host.state_directory`."""
 
     def __init__(self, host: Host) -> None:
-        """Does no I/O; `open` does."""
+        """`host`: gives the directory. No I/O is done before `open`."""
         self._host = host
         self._live, self._spare = host.state_directory / "live", host.state_directory / "spare"
 
     def open(self) -> None:
-        """Make the directories and remove what a crash left half made or half removed."""
+        """Make the directories, and remove objects that a crash left half made or half removed."""
         import shutil
 
         shutil.rmtree(self._spare, ignore_errors=True)
@@ -131,19 +135,22 @@ class SpecFiles:
             path.mkdir(parents=True, exist_ok=True)
 
     async def add_sandbox(self, spec: SandboxSpec) -> SandboxId:
-        """Store a sandbox; returns its id. The same (uid, attempt) again changes nothing and returns the first id."""
+        """Store a sandbox and return its id. If the same (uid, attempt) is stored already, return that one's id."""
         sandbox_id = SandboxId(f"{hashlib.sha256(spec.uid.encode()).hexdigest()[:24]}-{spec.attempt}")
         await self._add(self._live / sandbox_id, spec)
         return sandbox_id
 
     async def add_unit(self, sandbox_id: SandboxId, spec: UnitSpec) -> UnitId:
-        """Store a unit; returns its id. The same (sandbox, name, attempt) again returns the first id. Raises NotFound."""
+        """Store a unit and return its id. If the same (sandbox, name, attempt) is stored already, return that one's id.
+
+        Raises NotFound if the sandbox does not exist.
+        """
         path = self.sandbox(sandbox_id).path / f"{spec.name}.{spec.attempt}"
         await self._add(path, spec)
         return UnitId(f"{sandbox_id}.{path.name}")
 
     def sandbox(self, sandbox_id: SandboxId) -> SandboxRecord:
-        """The stored sandbox. Raises NotFound."""
+        """Return the stored sandbox. Raises NotFound."""
         path = self._live / sandbox_id
         spec, created_at_ns = _read(path, SandboxSpec, f"sandbox {sandbox_id}")
         stopped = (path / "stopped").exists()
@@ -152,7 +159,7 @@ class SpecFiles:
         )
 
     def unit(self, unit_id: UnitId) -> UnitRecord:
-        """The stored unit. Raises NotFound."""
+        """Return the stored unit. Raises NotFound."""
         sandbox_id, _, name = unit_id.partition(".")
         path = self._live / sandbox_id / (name or "-")
         spec, created_at_ns = _read(path, UnitSpec, f"unit {unit_id}")
@@ -160,25 +167,28 @@ class SpecFiles:
         return UnitRecord(id=unit_id, spec=spec, path=path, created_at_ns=created_at_ns, sandbox=sandbox)
 
     def sandboxes(self) -> list[SandboxRecord]:
-        """Every sandbox, in no particular order."""
+        """List all stored sandboxes, in no particular order."""
         return [self.sandbox(SandboxId(path.name)) for path in self._live.glob("*/")]
 
     def units(self, sandbox_id: SandboxId | None = None) -> list[UnitRecord]:
-        """Every unit, or those of one sandbox, in no particular order; none if the sandbox is gone."""
+        """List all stored units, or those of one sandbox, in no particular order.
+
+        Empty if that sandbox does not exist.
+        """
         paths = self._live.glob(f"{sandbox_id or '*'}/*/")
         return [self.unit(UnitId(f"{path.parent.name}.{path.name}")) for path in paths]
 
     def stop_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Mark the sandbox as stopped; does nothing if it is gone."""
+        """Mark the sandbox as stopped; does nothing if it does not exist."""
         with suppress(FileNotFoundError):
             (self._live / sandbox_id / "stopped").touch()
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Remove the sandbox with all its units; does nothing if it is gone."""
+        """Remove the sandbox with all its units; does nothing if it does not exist."""
         await self._remove(self._live / sandbox_id)
 
     async def remove_unit(self, unit_id: UnitId) -> None:
-        """Remove the unit with everything in its directory; does nothing if it is gone."""
+        """Remove the unit with everything in its directory; does nothing if it does not exist."""
         with suppress(NotFound):  # removed before: the call is idempotent
             await self._remove(self.unit(unit_id).path)
 

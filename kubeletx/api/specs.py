@@ -16,11 +16,11 @@ from .identity import PodUid, UnitId
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of all contract values: frozen, keyword-only, serialisable with msgspec."""
+    """Base of all values that the host gives to a runtime: frozen, keyword-only, serialisable with msgspec."""
 
 
 class NamespaceMode(enum.Enum):
-    """Owner of the Linux namespace a unit joins. Source: CRI v1 NamespaceMode."""
+    """Owner of the Linux namespace that a unit joins. Source: CRI v1 NamespaceMode."""
 
     POD = "pod"
     CONTAINER = "container"
@@ -29,7 +29,7 @@ class NamespaceMode(enum.Enum):
 
 
 class MountPropagation(enum.Enum):
-    """Source: CRI v1 MountPropagation."""
+    """Direction in which later mounts below a mount become visible. Source: CRI v1 MountPropagation."""
 
     PRIVATE = "private"
     HOST_TO_CONTAINER = "host-to-container"
@@ -37,7 +37,7 @@ class MountPropagation(enum.Enum):
 
 
 class SourceKind(enum.Enum):
-    """Kind of a mount's source on the node. The host prepares the source; the runtime mounts it in its guest."""
+    """Kind of a mount's source on the node. The host prepares the source; the runtime mounts it in the unit."""
 
     DIRECTORY = "directory"
     """A directory or a regular file."""
@@ -54,7 +54,7 @@ class ProfileType(enum.Enum):
 
 
 class SecurityProfile(Spec, frozen=True, kw_only=True):
-    """A security profile.
+    """seccomp or AppArmor profile of a unit or sandbox.
 
     `localhost_ref`: path of the seccomp file or name of the AppArmor profile, for LOCALHOST only.
     """
@@ -64,7 +64,7 @@ class SecurityProfile(Spec, frozen=True, kw_only=True):
 
 
 class SELinuxOptions(Spec, frozen=True, kw_only=True):
-    """SELinux label parts; empty means the runtime's choice."""
+    """Parts of an SELinux label. An empty part is chosen by the runtime."""
 
     user: str = ""
     role: str = ""
@@ -73,7 +73,7 @@ class SELinuxOptions(Spec, frozen=True, kw_only=True):
 
 
 class PortMapping(Spec, frozen=True, kw_only=True):
-    """A container port, published on the node if `host_port` is not 0. `protocol`: TCP, UDP or SCTP."""
+    """Container port, published on the node if `host_port` is not 0. `protocol`: TCP, UDP or SCTP."""
 
     container_port: int
     host_port: int = 0
@@ -82,7 +82,7 @@ class PortMapping(Spec, frozen=True, kw_only=True):
 
 
 class Dns(Spec, frozen=True, kw_only=True):
-    """resolv.conf of the pod: nameserver, search and options lines, in order."""
+    """Content of the pod's resolv.conf: nameserver, search and options lines, in order."""
 
     servers: tuple[str, ...] = ()
     searches: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ class HostEntry(Spec, frozen=True, kw_only=True):
 
 
 class IdMapping(Spec, frozen=True, kw_only=True):
-    """One range of a user namespace mapping."""
+    """One range of ids in a user namespace: `length` ids from `container_id` on are those from `host_id` on."""
 
     host_id: int
     container_id: int
@@ -105,7 +105,10 @@ class IdMapping(Spec, frozen=True, kw_only=True):
 
 
 class Namespaces(Spec, frozen=True, kw_only=True):
-    """Namespaces of a sandbox or unit. `user`: mappings of the pod's user namespace; None: the node's."""
+    """Linux namespaces that a sandbox or unit joins.
+
+    `user`: id mappings of the pod's user namespace; None: the node's user namespace.
+    """
 
     network: NamespaceMode = NamespaceMode.POD
     pid: NamespaceMode = NamespaceMode.CONTAINER
@@ -116,7 +119,7 @@ class Namespaces(Spec, frozen=True, kw_only=True):
 
 
 class Resources(Spec, frozen=True, kw_only=True):
-    """Limits and shares of a unit, or of a whole sandbox. None means unlimited or the runtime's default.
+    """Limits and shares of a unit, or of a whole sandbox. None: unlimited, or the runtime's default.
 
     Source of the conversions: kubelet, pkg/kubelet/cm/helpers_linux.go and qos/policy.go.
     """
@@ -155,7 +158,7 @@ class SandboxSecurity(Spec, frozen=True, kw_only=True):
 
 
 class SandboxSpec(Spec, frozen=True, kw_only=True):
-    """A pod's identity and sandbox settings.
+    """Specification of a sandbox: the pod's identity and all settings that its units share.
 
     (`uid`, `attempt`) is the key: creating the same key again returns the first sandbox.
     """
@@ -184,7 +187,7 @@ class SandboxSpec(Spec, frozen=True, kw_only=True):
 
 
 class EnvVar(Spec, frozen=True, kw_only=True):
-    """One environment variable, already expanded; its value is never printed."""
+    """One environment variable, with references expanded. The repr hides the value."""
 
     name: str
     value: str = ""
@@ -217,7 +220,7 @@ class Mount(Spec, frozen=True, kw_only=True):
 
 
 class ImageSpec(Spec, frozen=True, kw_only=True):
-    """An image, as the pod names it and as its store names it."""
+    """Image of a unit, by its name in the manifest and by its store's reference."""
 
     requested: str
     """The reference in the manifest, unchanged."""
@@ -228,7 +231,7 @@ class ImageSpec(Spec, frozen=True, kw_only=True):
 
 
 class Device(Spec, frozen=True, kw_only=True):
-    """A device node. `permissions`: any of r, w, m."""
+    """Device node of the host in a container. `permissions`: any of r, w, m."""
 
     container_path: str
     host_path: str
@@ -243,7 +246,7 @@ class Capabilities(Spec, frozen=True, kw_only=True):
 
 
 class ProcessSecurity(Spec, frozen=True, kw_only=True):
-    """Security of one process unit. Source: CRI v1 LinuxContainerSecurityContext."""
+    """Security settings of one process unit. Source: CRI v1 LinuxContainerSecurityContext."""
 
     run_as_user: int | None = None
     run_as_username: str = ""
@@ -263,10 +266,9 @@ class ProcessSecurity(Spec, frozen=True, kw_only=True):
 
 
 class Process(Spec, frozen=True, kw_only=True, tag="process"):
-    """A unit that is a process: a container, or a plain process of the node.
+    """Detail of a unit that is a process: a container, or a plain process of the node.
 
-    `command` and `args` empty mean the image's own. `stop_signal` is a name such as SIGTERM; empty is
-    the image's.
+    Empty `command`, `args` or `stop_signal`: the image's own. `stop_signal`: a name such as SIGTERM.
     """
 
     command: tuple[str, ...] = ()
@@ -293,7 +295,7 @@ class Nic(Spec, frozen=True, kw_only=True):
 
 
 class CloudInit(Spec, frozen=True, kw_only=True):
-    """NoCloud data, already decoded. None: not given."""
+    """cloud-init data for a machine (NoCloud), decoded. None: the pod gives none. The repr hides all."""
 
     user_data: bytes | None = None
     meta_data: dict[str, Any] | None = None
@@ -305,10 +307,11 @@ class CloudInit(Spec, frozen=True, kw_only=True):
 
 
 class Machine(Spec, frozen=True, kw_only=True, tag="machine"):
-    """A unit that is a whole machine; its sizes are in `UnitSpec.resources`.
+    """Detail of a unit that is a whole virtual machine. Its sizes are in `UnitSpec.resources`.
 
-    Disks are the unit's mounts with kind BLOCK_DEVICE or DISK_IMAGE; `boot_volume` names the one to boot from, None
-    means a temporary overlay of the image. `power`: running, paused, suspended or off, the state after its start.
+    Its disks are the unit's mounts of kind BLOCK_DEVICE or DISK_IMAGE. `boot_volume`: name of the one to boot
+    from; None: a temporary overlay of the image. `power`: state after the start: running, paused, suspended
+    or off.
     """
 
     hostname: str = ""
@@ -327,14 +330,17 @@ class Machine(Spec, frozen=True, kw_only=True, tag="machine"):
 
 
 class Custom(Spec, frozen=True, kw_only=True, tag="custom"):
-    """A detail that a plugin declares for its own workload type. `value`: JSON-like data."""
+    """Detail of a unit of a workload type that a plugin declares. `kind`: as in `Traits.details`.
+
+    `value`: JSON values that the plugin defines.
+    """
 
     kind: str
     value: dict[str, Any] = {}
 
 
 class UnitSpec(Spec, frozen=True, kw_only=True):
-    """Specification of one unit in a sandbox: a container, or the machine.
+    """Specification of one unit in a sandbox: a container, or the virtual machine of the pod.
 
     (sandbox, `name`, `attempt`) is the key: creating the same key again returns the first unit.
     """

@@ -14,13 +14,13 @@ import msgspec
 
 
 class StreamUrl(msgspec.Struct, frozen=True):
-    """An http(s) URL of a server for the Kubernetes remote-command or port-forward protocol."""
+    """URL of a server for the remote-command or port-forward protocol of Kubernetes, http or https."""
 
     url: str
 
 
 class Channel(enum.IntEnum):
-    """Channels of a remote command. Source: Kubernetes v4.channel.k8s.io."""
+    """Channels of a remote command and their numbers. Source: Kubernetes v4.channel.k8s.io."""
 
     STDIN = 0
     STDOUT = 1
@@ -31,38 +31,38 @@ class Channel(enum.IntEnum):
 
 @runtime_checkable
 class Session(Protocol):
-    """A running remote command, or one forwarded connection (which uses STDIN and STDOUT only).
+    """Running remote command, or one forwarded connection, which uses STDIN and STDOUT only.
 
-    It has one reader and one writer at a time. Closing twice is allowed.
+    At most one task reads it and one writes it at a time. It may be closed twice.
     """
 
     def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
-        """Yield (STDOUT or STDERR, bytes) until the far end closed both."""
+        """Yield (STDOUT or STDERR, bytes) until the far end has closed both."""
         ...
 
     async def write(self, data: bytes) -> None:
-        """Send bytes to stdin; returns when the next may be sent (back-pressure)."""
+        """Send bytes to stdin. Returns once more may be sent (back-pressure)."""
         ...
 
     async def close_stdin(self) -> None:
-        """Half-close: the far end sees end of file, output continues."""
+        """Send the end of stdin. The far end reads end of file; output continues."""
         ...
 
     async def resize(self, width: int, height: int) -> None:
-        """Send a new terminal size in character cells; ignored without a terminal."""
+        """Send the terminal's new size in character cells; ignored without a terminal."""
         ...
 
     async def wait(self) -> int:
-        """The exit code, once output has ended; 0 for a forwarded connection that closed normally."""
+        """Return the exit code, once output has ended; 0 for a forwarded connection that closed normally."""
         ...
 
     async def close(self) -> None:
-        """Abandon the session and free its resources."""
+        """End the session, whatever its state, and free its resources."""
         ...
 
 
 class StreamRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Request of exec or attach. `command` is empty for attach."""
+    """Streams that a client of exec or attach wants. `command` is empty for attach."""
 
     command: tuple[str, ...] = ()
     stdin: bool = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def is_printable(text: str) -> bool:
-    """Return True if the text can be encoded as UTF-8, for a file, a database or a socket."""
+    """Return True if the text can be encoded as UTF-8, as a file, a database or a socket requires."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -17,5 +17,5 @@ def is_printable(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    r"""The text with unencodable code points written as an escape, such as ``\udcff``; other text is unchanged."""
+    r"""Replace code points that UTF-8 cannot encode by escapes such as ``\udcff``; other text is unchanged."""
     return text if is_printable(text) else text.encode("utf-8", "backslashreplace").decode()

@@ -30,7 +30,7 @@ DEFAULT_THREADS = 4
 
 
 class WhenFull(enum.Enum):
-    """Policy for a call that comes while every thread is busy."""
+    """Policy of a pool for a call that comes while all of its threads are busy."""
 
     REFUSE = "refuse"
     """Raise Unavailable at once; also after `close`."""
@@ -39,7 +39,10 @@ class WhenFull(enum.Enum):
 
 
 class BoundedThreadPool:
-    """Daemon threads for one event loop. `name`: for thread names and messages, after `owner` in the latter."""
+    """A few daemon threads that run blocking calls for one event loop. `name`: for thread names and messages.
+
+    `owner`: word before the name in messages.
+    """
 
     def __init__(
         self,
@@ -49,7 +52,7 @@ class BoundedThreadPool:
         when_full: WhenFull = WhenFull.REFUSE,
         owner: str = "runtime",
     ) -> None:
-        """`threads`: maximum of concurrent calls."""
+        """`threads`: maximum number of calls that run at the same time."""
         import queue
         import threading
 
@@ -65,7 +68,10 @@ class BoundedThreadPool:
 
     @property
     def busy(self) -> int:
-        """Number of calls that have not returned, including abandoned and waiting ones."""
+        """Number of calls that have not returned.
+
+        This includes calls that wait for a thread, and calls whose caller was cancelled.
+        """
         return self._busy
 
     async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -92,7 +98,10 @@ class BoundedThreadPool:
         return await future
 
     async def finish(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run like `run`; a cancelled caller waits until the call has ended, so that files can be removed."""
+        """Run the call as `run` does, but a cancelled caller waits until the call has ended.
+
+        Use it if the caller removes files afterwards that the call uses.
+        """
         import threading
 
         return await self.finish_or_stop(threading.Event(), function, *args, **kwargs)
@@ -100,7 +109,7 @@ class BoundedThreadPool:
     async def finish_or_stop(
         self, stop: threading.Event, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Run like `finish`; a cancelled caller sets `stop`, which `function` checks."""
+        """Run the call as `finish` does, but a cancelled caller first sets `stop`, so that `function` can end early."""
         import asyncio
 
         task = asyncio.create_task(self.run(function, *args, **kwargs), name=f"{self._name}-call")
@@ -114,7 +123,7 @@ class BoundedThreadPool:
             raise
 
     def close(self) -> None:
-        """End idle threads; busy ones end when their calls return."""
+        """End the idle threads. Busy threads end when their calls return."""
         with self._lock:
             self._closed = True
             for _ in range(self._threads):

@@ -55,7 +55,10 @@ class _Waiting(msgspec.Struct):
 
 
 class EventReporter:
-    """Sends events; `run` is its only task. `dropped`: number of events that were never sent."""
+    """Sends the events of this node to the API server; `run` is its only task.
+
+    `dropped`: number of events that were never sent.
+    """
 
     def __init__(
         self,
@@ -85,11 +88,11 @@ class EventReporter:
 
     @property
     def is_idle(self) -> bool:
-        """True if every event was sent."""
+        """True if no event waits to be sent."""
         return not self._warnings and not self._others and self._current is None
 
     async def run(self) -> None:
-        """Report until cancelled."""
+        """Collect events and send them, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._collect(), name="api-events-collect")
             group.create_task(self._report(), name="api-events-report")
@@ -121,7 +124,7 @@ class EventReporter:
             self._current = None
 
     async def _next(self) -> Event:
-        """Wait for the next event that is due."""
+        """Wait until an event is due; returns it."""
         while True:
             self._news.clear()
             now = self._clock.monotonic()
@@ -131,7 +134,7 @@ class EventReporter:
             await self._wait_news(due_at)
 
     def _due_at(self) -> float:
-        """Monotonic time to send the next event; infinite without one."""
+        """Monotonic time at which to send the next event; infinite without one."""
         if self._warnings:
             return float("-inf")
         if not self._others:

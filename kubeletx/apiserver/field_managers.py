@@ -29,7 +29,7 @@ Path = tuple[str, ...]
 
 
 class ManagedFieldsEntry(ApiStruct, frozen=True, kw_only=True):
-    """Fields of one manager. `fields`: nested sets of ``f:<field>`` and ``k:<key of a list item>``."""
+    """Fields that one manager wrote last. `fields`: nested sets of ``f:<field>`` and ``k:<key of a list item>``."""
 
     manager: str = ""
     time: str = ""
@@ -48,7 +48,10 @@ class _Managed(ApiStruct, frozen=True, kw_only=True):
 async def tell_foreign_write(
     client: KubeClient, path: str, what: str, patch: Mapping[str, Any], *, next_wait: float
 ) -> None:
-    """Log the writer of the fields that `patch` will correct; called before the patch is sent."""
+    """Log who wrote the fields that `patch` will correct; called before the patch is sent.
+
+    `what`: name of the object in the log. `next_wait`: seconds that the next correction would wait.
+    """
     paths = list(paths_of(patch))
     try:
         entries = (await client.get(path, _Managed)).metadata.managed_fields
@@ -65,7 +68,10 @@ async def tell_foreign_write(
 
 
 def last_writer(entries: Iterable[ManagedFieldsEntry], paths: Iterable[Path]) -> str:
-    """The manager that wrote one of these fields last; for removed fields, the last manager of the object."""
+    """Return the manager that wrote one of these fields last; for removed fields, the last manager of the object.
+
+    ``unknown`` if there is none.
+    """
     paths = list(paths)
     known = list(entries)
     owners = [one for one in known if any(_owns(one.fields, path) for path in paths)]
@@ -78,9 +84,8 @@ def last_writer(entries: Iterable[ManagedFieldsEntry], paths: Iterable[Path]) ->
 
 
 def paths_of(patch: Mapping[str, Any]) -> Iterator[Path]:
-    """Paths that the patch changes, in the form of managedFields.
-
-    Such as ``f:status``, ``f:conditions``, ``k:{"type":"Ready"}``.
+    """Yield the paths that the patch changes, in the form of managedFields: ``f:status``, ``f:conditions``,
+    ``k:{"type":"Ready"}``.
     """
     for part, fields in patch.items():
         for field, value in fields.items():

@@ -26,7 +26,10 @@ _MANY = 1000
 
 
 class _Contest(msgspec.Struct):
-    """Foreign writes to one object. `due_at`: time at which the present one may be corrected; None: there is none."""
+    """Foreign writes to one object, and their corrections.
+
+    `due_at`: time at which the present one may be corrected; None: there is none now.
+    """
 
     delay: float = 0.0
     due_at: float | None = None
@@ -34,14 +37,17 @@ class _Contest(msgspec.Struct):
     cancel: Callable[[], None] | None = None
 
     def stop_timer(self) -> None:
-        """Cancel all waits."""
+        """Cancel the call that is scheduled for the time of the correction."""
         if self.cancel is not None:
             self.cancel()
             self.cancel = None
 
 
 class ForeignWrites:
-    """Delays for a group of objects; the caller chooses the keys."""
+    """Decides when this node may correct foreign writes to its objects.
+
+    The caller chooses a key for each object.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -52,7 +58,8 @@ class ForeignWrites:
     def may_answer(self, key: Hashable, again: Callable[[], object]) -> bool:
         """Return True if the present foreign write may be corrected; if not, `again` is called once it may.
 
-        May be called at any time: only `settle` begins the next wait.
+        More calls for the same foreign write do not lengthen the wait; after `settle`, the next one is a new
+        foreign write.
         """
         now = self._clock.monotonic()
         contest = self._contest(key, now)
@@ -70,7 +77,11 @@ class ForeignWrites:
         return False
 
     def settle(self, key: Hashable, *, is_answer: bool = True) -> None:
-        """Note that the API server's state equals this node's. `is_answer` False: nothing had to be written for it."""
+        """Record that the API server's state equals this node's again.
+
+        `is_answer`: the foreign write was corrected, which counts for the common limit; False: nothing had to
+        be written.
+        """
         contest = self._contests.get(key)
         if contest is None or contest.due_at is None:
             return
@@ -79,12 +90,12 @@ class ForeignWrites:
         self._answers_left -= is_answer
 
     def next_wait(self, key: Hashable) -> float:
-        """Seconds for which the next foreign write of this object will wait."""
+        """Seconds for which the correction of the next foreign write to this object will wait."""
         contest = self._contests.get(key)
         return min(CAP_SECONDS, contest.delay * 2 or FIRST_SECONDS) if contest is not None else 0.0
 
     def forget(self, key: Hashable) -> None:
-        """Drop an object that is gone."""
+        """Drop the record of an object that is gone, and its timer."""
         if (contest := self._contests.pop(key, None)) is not None:
             contest.stop_timer()
 

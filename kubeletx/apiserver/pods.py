@@ -31,11 +31,11 @@ from kubeletx.pods.model.sources import API, PodSink, Refused
 log = structlog.get_logger(__name__)
 
 Listener = Callable[[Pod, bool], None]
-"""(pod as in the API server, whether it still exists there)."""
+"""Called with a pod as in the API server, and True if it still exists there."""
 
 
 class ApiPods:
-    """Passes pods to the manager; a `ReflectorSink` of pods."""
+    """Passes the pods of the API server to the pod manager. Implements `ReflectorSink` of pods."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class ApiPods:
         is_here: Callable[[PodUid], bool],
         may_begin: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`is_here`: returns whether the manager has the pod, running or waiting.
+        """`is_here`: returns True if the manager has the pod, running or waiting.
 
-        `may_begin`: returns whether pods that the manager does not have may start now.
+        `may_begin`: returns True if pods that the manager does not have may start now.
         """
         self._sink = sink
         self._is_here = is_here
@@ -76,26 +76,29 @@ class ApiPods:
         return self._mirrors
 
     def subscribe(self, listener: Listener) -> None:
-        """Call the listener on every change, including mirrors."""
+        """Call the listener on every change of a pod or mirror pod."""
         self._listeners.append(listener)
 
     def end(self, uid: PodUid) -> None:
-        """Note that the node ended the pod (DECISIONS 11): later updates do not start it again."""
+        """Record that the node ended the pod by force (DECISIONS 11): later updates of it do not start it again."""
         self._ended.add(uid)
 
     def begin(self, uid: PodUid) -> None:
-        """Note that the pod is present, regardless of earlier notes."""
+        """Record that the pod runs here, which cancels an earlier `end`."""
         self._ended.discard(uid)
 
     def begin_all(self) -> None:
-        """Pass on the pods that could not begin before and now may."""
+        """Pass all known pods to the manager again, since `may_begin` has changed."""
         for pod in list(self._pods.values()):
             self._hand_over(pod)
 
     # --- ReflectorSink ---
 
     def replace(self, items: Sequence[Pod], unreadable: Sequence[ObjectMeta]) -> None:
-        """Replace the whole set; missing pods are gone."""
+        """Take all pods from a list; known pods that it lacks are removed.
+
+        Reports the source as synced unless pods that run here cannot be decoded.
+        """
         there = {pod.uid for pod in items} | {PodUid(meta.uid) for meta in unreadable}
         for pod in [*self._pods.values(), *self._mirrors.values()]:
             if pod.uid not in there:
@@ -115,7 +118,7 @@ class ApiPods:
             self._sink.synced(API)
 
     def put(self, item: Pod) -> None:
-        """Add or change a pod."""
+        """Store the pod and pass it to the manager; a mirror pod is only stored."""
         if is_mirror(item):
             key = (item.namespace, item.name)
             if (known := self._mirrors.get(key)) is not None and is_older(item.metadata, known.metadata):
@@ -128,7 +131,7 @@ class ApiPods:
         self._tell(item, True)
 
     def drop(self, item: Pod) -> None:
-        """Remove a pod."""
+        """Remove a pod that the API server no longer has, here too."""
         key = (item.namespace, item.name)
         if is_mirror(item):
             if (known := self._mirrors.get(key)) is not None and known.uid == item.uid:
@@ -173,7 +176,10 @@ def is_mirror(pod: Pod) -> bool:
 
 
 def prepared(pod: Pod) -> Pod:
-    """The pod with this agent's defaults; its status has only what others wrote, so that own reports change nothing."""
+    """Return the pod with this agent's defaults.
+
+    Its status keeps only what others wrote, so that the agent's own reports are no change.
+    """
     status = pod.status
     return set_defaults(
         replace(

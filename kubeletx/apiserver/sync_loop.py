@@ -24,7 +24,7 @@ async def run_sync_loop(
     what: str,
     backoff: Backoff,
 ) -> None:
-    """Call `sync` after each `news`, and again after each failure, until cancelled.
+    """Call `sync` each time `news` is set, and again with back-off after each failure, until cancelled.
 
     `what`: log line of the first failure in a row; the client logs an outage of the whole server itself.
     """

@@ -51,15 +51,15 @@ COMMANDS = {
 
 
 class MainGroup(ErrorGroup):
-    """The outermost command: the agent's flags, then an optional subcommand."""
+    """The outermost command: takes the agent's flags, then an optional subcommand."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List commands first: the agent has many flags."""
+        """Write the commands before the options in the help, since the agent has many flags."""
         self.format_commands(ctx, formatter)
         click.Command.format_options(self, ctx, formatter)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Print help if there are no arguments; explain unknown flags."""
+        """Parse the arguments. Without any, print the help; explain a flag that is unknown."""
         if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
             ctx.exit(ExitCode.OK)
@@ -76,7 +76,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 
 
 def _version(*, as_kubelet: bool) -> str:
-    """The version line: as a kubelet prints it, which kubeadm parses, or with kubeletx's name."""
+    """Return the version line: as a kubelet prints it, since kubeadm parses that, or with kubeletx's name."""
     from kubeletx import __version__
 
     if not as_kubelet:
@@ -173,6 +173,6 @@ def cli(
 
 
 def main() -> None:
-    """The entry point. A program called by the kubelet's name runs as the kubelet."""
+    """Entry point of the program. If it is called by the kubelet's name, it runs as the kubelet."""
     is_kubelet = Path(sys.argv[0]).name == KUBELET
     cli.main(args=["--as-kubelet", *sys.argv[1:]] if is_kubelet else sys.argv[1:], prog_name="kubeletx")

@@ -37,7 +37,7 @@ _EXIT_CODES = {
 
 
 def render() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return "\n".join([*_pages()]).rstrip() + "\n"
 
 
@@ -168,7 +168,7 @@ def _command(command: click.Command, context: click.Context) -> Iterator[str]:
 
 
 def _paragraphs(text: str) -> str:
-    """Help text without click's marks; an unwrapped block becomes a code block."""
+    """Convert a command's help text to Markdown: without click's marks, an unwrapped block as a code block."""
     parts = []
     for block in text.strip().split("\n\n"):
         is_code = block.startswith("\b")

@@ -1,4 +1,4 @@
-"""Public: everything that speaks the Container Runtime Interface, v1.
+"""Public: client side of the Container Runtime Interface (CRI), v1.
 
 `CriRuntime` is a complete runtime over any CRI server, `ContainerdRuntime` uses containerd's own services as well;
 plugins build on them. `ContainerdTasks` pauses, resumes and kills containers of containerd. `CriClient` makes single
@@ -50,7 +50,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: gRPC is not loaded by a command line that makes no call."""
+    """Import an exported class when its name is first used: a command that makes no call then loads no gRPC."""
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -21,9 +21,10 @@ STOP_SIGNAL_SINCE = {"containerd": (2, 3)}
 
 
 class Backend(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts about a server. `handlers`: runtime handlers that a pod may name; empty if the server does not report them.
+    """Facts that one CRI server has reported about itself. `handlers`: runtime handlers that a pod may name.
 
-    `cgroup_driver`: systemd, cgroupfs, or empty if the server does not report it.
+    Values that the server does not report are empty. `cgroup_driver`: systemd or cgroupfs. `refuses`:
+    features that the server lacks with the endpoint's handler; `handler_refuses`: the same for each handler.
     """
 
     version: RuntimeVersion
@@ -41,9 +42,10 @@ def read_backend(
     config: pb.RuntimeConfigResponse | None,
     handler: str,
 ) -> Backend:
-    """Read the facts. `status`: the verbose answer. `config`: None if the server lacks the call.
+    """Collect the facts from the server's answers. `status`: the verbose answer, which contains its configuration.
 
-    `handler`: the endpoint's own, empty for the server's default.
+    `config`: None if the server lacks the call RuntimeConfig. `handler`: the endpoint's own runtime handler;
+    empty for the server's default.
     """
     settings = _settings(status)
     handlers = _handlers(status, settings)
@@ -58,19 +60,17 @@ def read_backend(
 
 
 def version_from_cri(answer: pb.VersionResponse) -> RuntimeVersion:
-    """Convert the version; its name is the part of containerID before ``:
-
-    ``.
-    """
+    """Convert the version. Its name is the part of containerID before ``://``."""
     return RuntimeVersion(
         name=answer.runtime_name, version=answer.runtime_version, api_version=answer.runtime_api_version
     )
 
 
 def health_from_cri(answer: pb.StatusResponse, handlers: tuple[str, ...], wanted: str) -> RuntimeHealth:
-    """Convert the health. `handlers`: those of the server.
+    """Convert the answer to a health check. `handlers`: those that the server has.
 
-    `wanted`: the endpoint's own handler; if it is missing, a condition is False.
+    `wanted`: the endpoint's own handler, or empty. If the server lacks it, the runtime is not ready, and the
+    condition HandlerReady is False.
     """
     conditions = tuple(
         RuntimeCondition(type=c.type, ok=c.status, reason=c.reason, message=c.message)
@@ -96,7 +96,7 @@ def health_from_cri(answer: pb.StatusResponse, handlers: tuple[str, ...], wanted
 
 
 def traits_of(backend: Backend, *, remote: bool) -> Traits:
-    """Traits of a CRI server, with the features that this one lacks as `refuses`."""
+    """Return the traits of a CRI server. `remote`: it may be on another machine, so its cgroup driver is left out."""
     return Traits(
         details=("process",),
         log_mode=LogMode.FILE,
@@ -108,7 +108,10 @@ def traits_of(backend: Backend, *, remote: bool) -> Traits:
 
 
 def cgroup_parent(path: str, driver: str) -> str:
-    """The pod's cgroup in the driver's form: ``/kubepods/pod1-2`` is kubepods-pod1_2.slice for systemd."""
+    """Convert a cgroup path to the form that the driver takes.
+
+    For systemd ``/kubepods/pod1-2`` is kubepods-pod1_2.slice; for other drivers the path is unchanged.
+    """
     if driver != SYSTEMD or not path or path.endswith(".slice"):
         return path
     parts = [part.replace("-", "_") for part in path.split("/") if part]
@@ -129,7 +132,7 @@ def _runtimes(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _handlers(status: pb.StatusResponse, settings: dict[str, Any]) -> tuple[str, ...]:
-    """Names of the handlers, without the empty name of the default one."""
+    """Return the names of the server's runtime handlers, without the empty name of the default handler."""
     if status.runtime_handlers:
         return tuple(sorted(handler.name for handler in status.runtime_handlers if handler.name))
     return tuple(sorted(_runtimes(settings)))
@@ -147,7 +150,10 @@ def _cgroup_driver(config: pb.RuntimeConfigResponse | None, settings: dict[str, 
 
 
 def _refuses(version: RuntimeVersion, status: pb.StatusResponse, handler: str) -> tuple[str, ...]:
-    """Features to refuse: an older server ignores unknown fields, so a pod that needs them must not run there."""
+    """Return the features that pods must not use with this handler, since the server does not support them.
+
+    An older server ignores fields that it does not know, so such a pod would run without the feature.
+    """
     features = {h.name: h.features for h in status.runtime_handlers}.get(handler)
     refused = set()
     if features is None or not features.user_namespaces:
@@ -165,7 +171,10 @@ def _refuses(version: RuntimeVersion, status: pb.StatusResponse, handler: str) -
 
 
 def _number(version: str) -> tuple[int, int]:
-    """Version as numbers: (1, 6) for ``1.6.20~ds1`` or ``v1.6``; a version without numbers counts as the newest."""
+    """Return the first two numbers of a version: (1, 6) for ``1.6.20~ds1`` or ``v1.6``.
+
+    A version without numbers counts as newer than all others.
+    """
     parts = version.lstrip("v").split(".")
     digits = ["".join(c for c in part if c.isdecimal()) for part in parts[:2]]
     if len(digits) < 2 or not all(digits):

@@ -31,15 +31,16 @@ OwnUnits = Callable[[Mapping[str, str]], Awaitable[Callable[[str], bool]]]
 
 
 class CriExec:
-    """Commands inside a container."""
+    """Implements `SupportsExec`: runs commands inside a container."""
 
     def __init__(self, client: CriClient) -> None:
         self._client = client
 
     async def exec_sync(self, unit_id: UnitId, command: Sequence[str], timeout_seconds: float) -> ExecResult:
-        """Run a command to its end; the timeout is rounded up to CRI's whole seconds.
+        """Run a command to its end. CRI counts whole seconds, so the timeout is rounded up; 0: no limit.
 
-        A command that cannot be started raises Internal with the runtime's message, since CRI has no code for it.
+        A command that cannot be started raises Internal with the runtime's message, since CRI has no error
+        code for it.
         """
         answer = await self._client.call(
             methods.EXEC_SYNC,
@@ -49,7 +50,10 @@ class CriExec:
         return ExecResult(stdout=answer.stdout, stderr=answer.stderr, exit_code=answer.exit_code)
 
     async def exec(self, unit_id: UnitId, request: StreamRequest) -> StreamUrl:
-        """Return a URL of the runtime's own streaming server, valid for one connection within a minute."""
+        """Return a URL of the runtime's own streaming server, where the command runs once a client connects.
+
+        It is valid for one connection within a minute.
+        """
         answer = await self._client.call(
             methods.EXEC,
             pb.ExecRequest(
@@ -66,13 +70,13 @@ class CriExec:
 
 
 class CriAttach:
-    """Streams of a container's main process."""
+    """Implements `SupportsAttach`: joins the streams of a container's main process."""
 
     def __init__(self, client: CriClient) -> None:
         self._client = client
 
     async def attach(self, unit_id: UnitId, request: StreamRequest) -> StreamUrl:
-        """Return a URL of the runtime's own streaming server."""
+        """Return a URL of the runtime's own streaming server, which joins a client to the process's streams."""
         answer = await self._client.call(
             methods.ATTACH,
             pb.AttachRequest(
@@ -88,13 +92,13 @@ class CriAttach:
 
 
 class CriPortForward:
-    """Connections into a sandbox's network."""
+    """Implements `SupportsPortForward`: connects to ports inside a sandbox's network."""
 
     def __init__(self, client: CriClient) -> None:
         self._client = client
 
     async def port_forward(self, sandbox_id: SandboxId, port: int) -> StreamUrl:
-        """Return a URL of the runtime's own streaming server."""
+        """Return a URL of the runtime's own streaming server, which connects a client to the port."""
         answer = await self._client.call(
             methods.PORT_FORWARD,
             pb.PortForwardRequest(pod_sandbox_id=sandbox_id, port=[port]),
@@ -104,14 +108,14 @@ class CriPortForward:
 
 
 class CriStats:
-    """Usage of containers."""
+    """Implements `SupportsStats`: reports the usage of containers."""
 
     def __init__(self, client: CriClient, own_units: OwnUnits) -> None:
         self._client = client
         self._own_units = own_units
 
     async def list_unit_stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
-        """One entry for each running container that the server could measure."""
+        """Return one entry for each running container of this runtime that the server could measure."""
         answer = await self._client.call(
             methods.LIST_CONTAINER_STATS,
             pb.ListContainerStatsRequest(filter=pb.ContainerStatsFilter(label_selector=match)),
@@ -122,13 +126,13 @@ class CriStats:
 
 
 class CriLogs:
-    """Rotation of container logs."""
+    """Implements `SupportsLogReopen`: makes the server reopen a container's log after its rotation."""
 
     def __init__(self, client: CriClient) -> None:
         self._client = client
 
     async def reopen_log(self, unit_id: UnitId) -> None:
-        """Reopen the log file. Raises Conflict if the container does not run."""
+        """Make the server open the log's path again. Raises Conflict if the container does not run."""
         await self._client.call(
             methods.REOPEN_CONTAINER_LOG,
             pb.ReopenContainerLogRequest(container_id=unit_id),
@@ -143,7 +147,7 @@ class CriResize:
         self._client = client
 
     async def update_resources(self, unit_id: UnitId, resources: Resources) -> None:
-        """Change limits; those that are None stay unchanged."""
+        """Change the limits that are set in `resources`; the others stay unchanged."""
         await self._client.call(
             methods.UPDATE_CONTAINER_RESOURCES,
             pb.UpdateContainerResourcesRequest(container_id=unit_id, linux=resources_to_cri(resources)),
@@ -158,7 +162,7 @@ class CriCheckpoint:
         self._client = client
 
     async def checkpoint(self, unit_id: UnitId, path: str, timeout_seconds: float) -> None:
-        """Write the archive; the timeout is rounded up to CRI's whole seconds."""
+        """Write the container's state to an archive at `path`. The timeout is rounded up to CRI's whole seconds."""
         await self._client.call(
             methods.CHECKPOINT_CONTAINER,
             pb.CheckpointContainerRequest(
@@ -169,9 +173,10 @@ class CriCheckpoint:
 
 
 async def knows_checkpoints(client: CriClient) -> bool:
-    """Return True if the server has CheckpointContainer.
+    """Return True if the server has the call CheckpointContainer.
 
-    The probe names a container that does not exist: a server with the method answers NotFound, others Unimplemented.
+    It is called for a container that does not exist: a server with the call answers NotFound, another
+    Unimplemented.
     """
     request = pb.CheckpointContainerRequest(container_id=NO_SUCH_ID)
     try:
@@ -186,18 +191,21 @@ async def knows_checkpoints(client: CriClient) -> bool:
 
 
 class CriPassthrough:
-    """Forwards calls as bytes, without decoding them."""
+    """Implements `SupportsCriPassthrough`: forwards calls as bytes, without decoding them."""
 
     def __init__(self, runtime: CriClient, images: CriClient) -> None:
         self._runtime = runtime
         self._images = images
 
     async def cri_unary(self, method: str, request: bytes, deadline_seconds: float | None) -> bytes:
-        """Forward a unary call. `method`: a name such as RunPodSandbox, or a full path."""
+        """Forward a unary call to the runtime or the image endpoint.
+
+        `method`: such as RunPodSandbox, or a full path.
+        """
         return await self._client_of(method).call_bytes(method, request, timeout_seconds=deadline_seconds)
 
     def cri_stream(self, method: str, request: bytes) -> AsyncIterator[bytes]:
-        """Forward a streaming call. `method`: a name such as GetContainerEvents, or a full path."""
+        """Forward a streaming call. `method`: such as GetContainerEvents, or a full path."""
         return self._client_of(method).stream_bytes(method, request)
 
     def _client_of(self, method: str) -> CriClient:

@@ -62,10 +62,10 @@ TCP_OPTIONS: tuple[tuple[str, int | str], ...] = (
 
 
 class CriClient:
-    """Calls to one endpoint; usable by any task of one event loop."""
+    """gRPC connection to one CRI or containerd endpoint; usable by any task of one event loop."""
 
     def __init__(self, url: str) -> None:
-        """`url`: unix or tcp; parameters are ignored. Does not connect yet."""
+        """`url`: unix or tcp; its parameters are ignored. Connects at the first call, not here."""
         self.target: Target = parse_url(url)
         self._channel: grpc.aio.Channel | None = None
         self._calls: dict[str, Callable[..., Any]] = {}
@@ -77,7 +77,7 @@ class CriClient:
         return self.target.location
 
     def open(self) -> None:
-        """Allow calls, also after `close`."""
+        """Allow calls again after `close`. Does not connect."""
         self._closed = False
 
     async def close(self) -> None:
@@ -96,14 +96,17 @@ class CriClient:
         timeout_seconds: float | None = None,
         metadata: Metadata | None = None,
     ) -> A:
-        """Make a unary call; returns its answer. `metadata`: headers, such as containerd's."""
+        """Make a unary call and return the decoded answer. `metadata`: gRPC headers, such as containerd's namespace."""
         answer: A = await self._unary(
             method.path, method, request, timeout_seconds, self._translated, metadata
         )
         return answer
 
     async def call_bytes(self, method: str, request: bytes, *, timeout_seconds: float | None = None) -> bytes:
-        """Forward a unary call as bytes. `method`: a CRI name or a full path. Raises CriStatusError."""
+        """Make a unary call with an encoded request, and return the encoded answer. Raises CriStatusError.
+
+        `method`: a name of CRI such as RunPodSandbox, or a full path.
+        """
         path = path_of(method)
         answer: bytes = await self._unary(f"bytes:{path}", None, request, timeout_seconds, _raw)
         return answer
@@ -116,13 +119,16 @@ class CriClient:
         timeout_seconds: float | None = None,
         metadata: Metadata | None = None,
     ) -> AsyncIterator[A]:
-        """Yield the answers to a server-streaming call."""
+        """Make a server-streaming call and yield its decoded answers."""
         return self._stream(method.path, method, request, timeout_seconds, self._translated, metadata)
 
     def stream_bytes(
         self, method: str, request: bytes, *, timeout_seconds: float | None = None
     ) -> AsyncIterator[bytes]:
-        """Forward a server-streaming call as bytes. Raises CriStatusError."""
+        """Make a server-streaming call with an encoded request, and yield the encoded answers.
+
+        Raises CriStatusError.
+        """
         path = path_of(method)
         return self._stream(f"bytes:{path}", None, request, timeout_seconds, _raw)
 
@@ -175,7 +181,11 @@ class CriClient:
                 call.cancel()
 
     def _prepare(self, key: str, method: Method[Any, Any] | None, *, streaming: bool) -> Callable[..., Any]:
-        """Make and cache the callable of one method; the first one makes the channel."""
+        """Make and cache the function that calls one method. The connection is made with the first of them.
+
+        `key`: path of the method, with ``bytes:`` before it for calls without decoding; `method` is then
+        None.
+        """
         if self._closed:
             raise self._gone(key)
         if self._channel is None:
@@ -204,7 +214,7 @@ class CriClient:
 
 
 def path_of(method: str) -> str:
-    """Path of a CRI method by its name; a path is returned unchanged."""
+    """Return the gRPC path of a CRI method by its name; a path is returned unchanged. Raises Internal if unknown."""
     if method.startswith("/"):
         return method
     found = METHODS.get(method)

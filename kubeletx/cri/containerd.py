@@ -4,7 +4,7 @@ Its event stream has every task of every client, in all namespaces and without e
 topics that affect pods are requested. Exits of execs (probes!) come on the same topic as those of containers and are
 dropped here.
 
-An exit event can come before containerd's CRI has noted the exit itself: looks repeat until they agree.
+An exit event can come before containerd's CRI shows the exit: the host reads the status again until both agree.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SUBSCRIBE = streaming(
 
 
 class Topic(NamedTuple):
-    """One topic and the function that decodes its events."""
+    """Type of a topic's messages, the field with the container's id, and the kind of event they become."""
 
     message: type[Any]
     field: str
@@ -57,7 +57,7 @@ TOPICS: dict[str, Topic] = {
 
 
 async def server_uuid(client: CriClient) -> str:
-    """Identity of a containerd's root directory; empty for another server."""
+    """Return the UUID that containerd keeps in its root directory; empty if the server is not containerd."""
     try:
         answer = await client.call(SERVER, Empty(), timeout_seconds=DEADLINE_SECONDS)
     except Unsupported:
@@ -66,19 +66,19 @@ async def server_uuid(client: CriClient) -> str:
 
 
 class ContainerdEvents:
-    """Events of the containers in one namespace."""
+    """Events of the containers in one containerd namespace. Implements `SupportsEvents`."""
 
     def __init__(
         self, client: CriClient, known: KnownIds, *, namespace: str, sleep: Sleep = asyncio.sleep
     ) -> None:
-        """`known`: maps the bare ids of events to sandbox, unit and pod UID where it can."""
+        """`known`: finds the sandbox, the unit and the pod's UID for the id in an event, if that id was seen before."""
         self._client = client
         self._known = known
         self._namespace = namespace
         self._sleep = sleep
 
     async def events(self) -> AsyncIterator[RuntimeEvent]:
-        """Yield events. Raises Unavailable when the connection breaks."""
+        """Yield events from now on. Raises Unavailable when the connection breaks."""
         request = events_pb.SubscribeRequest(filters=filters(self._namespace))
         header = ((NAMESPACE_HEADER, self._namespace),)
         stream = self._client.stream(SUBSCRIBE, request, metadata=header)
@@ -89,12 +89,15 @@ class ContainerdEvents:
 
 
 def filters(namespace: str) -> list[str]:
-    """Filters of the subscription; an event that matches any of them is sent."""
+    """Return the filters of the subscription; containerd sends events that match any of them."""
     return [f'topic=="{topic}",namespace=="{namespace}"' for topic in TOPICS]
 
 
 def read_event(envelope: Envelope, known: KnownIds) -> RuntimeEvent | None:
-    """Decode an event; None if it changes nothing in a pod. An unknown id is treated as a unit's."""
+    """Decode an event; None if it changes nothing in a pod, such as the exit of an exec.
+
+    An id that `known` does not have is treated as a unit's. An event that cannot be decoded becomes RESYNC.
+    """
     topic = TOPICS.get(envelope.topic)
     if topic is None:
         return None

@@ -24,13 +24,16 @@ DEADLINE_SECONDS = 5.0
 
 
 class Fetched:
-    """Bytes fetched so far; a part that is no longer listed counts as complete."""
+    """Adds up the bytes that pulls have fetched. A part that containerd no longer lists counts as complete."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, int]] = {}
 
     def see(self, statuses: Iterable[pb.Status]) -> PullProgress | None:
-        """Compute the progress; None until a part is fetched. `total_bytes` is None while a part's size is unknown."""
+        """Return the progress as of a new list of parts; None until the first part is listed.
+
+        `total_bytes` is None while the size of a part is unknown.
+        """
         now = {status.ref: (status.offset, status.total) for status in statuses}
         arrived = {ref: (total or done, total or done) for ref, (done, total) in self._seen.items()}
         self._seen = {**arrived, **now}
@@ -44,9 +47,9 @@ class Fetched:
 async def follow_pulls(
     report: Callable[[PullProgress], None], *, client: CriClient, namespace: str, sleep: Sleep
 ) -> None:
-    """Report the progress until cancelled: the sum of all pulls of the store, which cannot be separated.
+    """Report progress until cancelled. It covers all pulls of the store together, which cannot be separated.
 
-    Ends by itself if the server does not answer: the pull continues without progress.
+    Returns if the server does not answer; the pull itself continues without progress.
     """
     fetched = Fetched()
     header = ((NAMESPACE_HEADER, namespace),)

@@ -21,10 +21,13 @@ log = structlog.get_logger(__name__)
 
 
 class ContainerdRuntime(CriRuntime):
-    """Any CRI v1 server, with more capabilities if it is containerd."""
+    """Runtime over any CRI v1 server; if that is containerd, it uses containerd's other services as well."""
 
     async def find_events(self) -> SupportsEvents | None:
-        """Use containerd's own stream if the runtime endpoint is a containerd, else what the CRI offers."""
+        """Return containerd's own event stream, or CRI's if the runtime endpoint is not containerd.
+
+        None if the server has neither.
+        """
         if await server_uuid(self.client):
             return ContainerdEvents(
                 self.client, self.known, namespace=CRI_NAMESPACE, sleep=self.host.clock.sleep
@@ -32,7 +35,7 @@ class ContainerdRuntime(CriRuntime):
         return await super().find_events()
 
     async def find_pull_progress(self) -> FollowPull | None:
-        """Read containerd's content store if the image endpoint is a containerd."""
+        """Return a follower that reads containerd's content store; None if the image endpoint is not containerd."""
         if not await server_uuid(self.image_client):
             return None
         return partial(
@@ -40,7 +43,7 @@ class ContainerdRuntime(CriRuntime):
         )
 
     async def end_task(self, task_id: str) -> bool:
-        """Kill and delete the task by containerd's tasks service; True on success."""
+        """Kill and delete the task through containerd's tasks service. Returns True on success."""
         from .containerd_tasks import ContainerdTasks  # rarely needed, and its messages take memory
 
         if not await server_uuid(self.client):

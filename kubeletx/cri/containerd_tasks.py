@@ -67,7 +67,10 @@ _STATES = {
 
 
 class ContainerdTask(msgspec.Struct, frozen=True, kw_only=True):
-    """One task. `pid`: of its first process, in containerd's pid namespace; `exit_code`: None until it has stopped."""
+    """One task as containerd reports it. `exit_code`: None until the task has stopped.
+
+    `pid`: of its first process, in containerd's pid namespace.
+    """
 
     id: str
     state: TaskState
@@ -76,7 +79,7 @@ class ContainerdTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContainerdTasks:
-    """Tasks of one containerd namespace. Every call raises Unsupported if the server is not containerd."""
+    """Client of containerd's tasks service for one namespace. Raises Unsupported if the server is not containerd."""
 
     def __init__(
         self,
@@ -91,28 +94,28 @@ class ContainerdTasks:
         self._timeout_seconds = timeout_seconds
 
     async def get(self, task_id: str) -> ContainerdTask:
-        """Return the task. Raises NotFound."""
+        """Return the task. Raises NotFound if there is none with this id."""
         process = (await self._call(GET, pb.GetRequest(container_id=task_id))).process
         state = _STATES.get(process.status, TaskState.UNKNOWN)
         exit_code = process.exit_status if state is TaskState.STOPPED else None
         return ContainerdTask(id=task_id, state=state, pid=process.pid, exit_code=exit_code)
 
     async def pause(self, task_id: str) -> None:
-        """Freeze all processes of the task; succeeds if they are frozen.
+        """Freeze all processes of the task; succeeds if they are frozen already.
 
         Raises NotFound if there is no such task, and Conflict if it does not run.
         """
         await self._change(PAUSE, pb.PauseTaskRequest(container_id=task_id), task_id, TaskState.PAUSED)
 
     async def resume(self, task_id: str) -> None:
-        """Thaw all processes of the task; succeeds if they run.
+        """Thaw all processes of the task; succeeds if they run already.
 
         Raises NotFound if there is no such task, and Conflict if it has stopped.
         """
         await self._change(RESUME, pb.ResumeTaskRequest(container_id=task_id), task_id, TaskState.RUNNING)
 
     async def kill(self, task_id: str, number: int = signal.SIGKILL, *, all_processes: bool = False) -> None:
-        """Send signal `number` to the first process, or to all; succeeds if the task is gone or has stopped."""
+        """Send signal `number` to the first process, or to all. Succeeds if the task has stopped or does not exist."""
         request = pb.KillRequest(container_id=task_id, signal=number, all=all_processes)
         try:
             await self._call(KILL, request)
@@ -123,7 +126,7 @@ class ContainerdTasks:
                 raise
 
     async def delete(self, task_id: str) -> None:
-        """Kill the task, wait for its end and delete it; succeeds if it is gone."""
+        """Kill the task, wait for its end and delete it; succeeds if it does not exist."""
         kill = pb.KillRequest(container_id=task_id, signal=signal.SIGKILL, all=True)
         with suppress(NotFound, Conflict, Internal):  # runc: there is no process to kill, or it has ended
             await self._call(KILL, kill)

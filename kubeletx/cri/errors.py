@@ -57,7 +57,7 @@ BY_DETAILS: tuple[tuple[grpc.StatusCode, str, type[KubeletxError]], ...] = (
 
 
 class CriStatusError(KubeletxError):
-    """A CRI server's own answer, unchanged: `code` is the name of the gRPC code."""
+    """Status with which a CRI server refused a forwarded call, unchanged. `code`: name of the gRPC code."""
 
     def __init__(self, code: str, details: str, trailers: tuple[tuple[str, str | bytes], ...] = ()) -> None:
         """`trailers`: the trailing metadata, such as ``grpc-status-details-bin``."""
@@ -66,7 +66,7 @@ class CriStatusError(KubeletxError):
 
 
 def translate(error: grpc.aio.AioRpcError, *, method: str, endpoint: str) -> KubeletxError:
-    """The error for a failed call, to be raised ``from`` the original one."""
+    """Return the error for a failed call. Raise it ``from`` the original one, so that `status_of` finds that."""
     code, details = error.code(), error.details() or ""
     kind = class_of(code, details)
     name = method.rsplit("/", 1)[-1]
@@ -80,7 +80,7 @@ def translate(error: grpc.aio.AioRpcError, *, method: str, endpoint: str) -> Kub
 
 
 def class_of(code: grpc.StatusCode, details: str) -> type[KubeletxError]:
-    """Error class for a gRPC status."""
+    """Return the error class for a gRPC status. Some servers distinguish errors only in `details`."""
     for row_code, part, kind in BY_DETAILS:
         if code is row_code and part in details:
             return kind
@@ -88,16 +88,16 @@ def class_of(code: grpc.StatusCode, details: str) -> type[KubeletxError]:
 
 
 def raw(error: grpc.aio.AioRpcError) -> CriStatusError:
-    """The server's status as an error, unchanged, for callers that forward it."""
+    """Return the server's status as an error, unchanged, for callers that forward it."""
     metadata = cast(Iterable[tuple[str, str | bytes]], error.trailing_metadata() or ())
     trailers = tuple((key, value) for key, value in metadata)
     return CriStatusError(error.code().name, error.details() or "", trailers)
 
 
 def is_name_taken(error: KubeletxError) -> bool:
-    """Return True if a create failed because its name is taken, by an earlier or a concurrent create.
+    """Return True if a create failed because an earlier or concurrent create has reserved the same name.
 
-    containerd and CRI-O report it only in the message (``name "x" is reserved for "ID"``).
+    containerd and CRI-O report that only in the message (``name "x" is reserved for "ID"``).
     """
     status = status_of(error)
     if status is None:
@@ -112,7 +112,7 @@ NAME_TAKEN = ("is reserved", "already exists", "already in use")
 
 
 def status_of(error: BaseException) -> tuple[grpc.StatusCode, str] | None:
-    """Code and details of the gRPC error that `error` was translated from; None if there is none."""
+    """Return code and details of the gRPC error from which `error` was translated; None if it has none."""
     cause = error.__cause__
     if isinstance(cause, grpc.aio.AioRpcError):
         return cause.code(), cause.details() or ""
@@ -124,14 +124,14 @@ _LEFT_TASK = re.compile(r"cannot delete running task ([A-Za-z0-9][A-Za-z0-9_.-]*
 
 
 def left_task(error: KubeletxError) -> str | None:
-    """Id of the task because of which a removal was refused; None if the reason is another."""
+    """Return the id of the containerd task that prevented a removal; None if the removal failed for another reason."""
     status = status_of(error)
     found = _LEFT_TASK.search(status[1]) if status is not None else None
     return found[1].rstrip(".") if found is not None else None
 
 
 def what_to_do(task_id: str, namespace: str) -> str:
-    """Advice for the operator if a task could not be ended."""
+    """Return advice for an operator on how to end a task that the agent could not end."""
     return (
         f"the runtime has a task of container {task_id} that it does not know to be its own, left by a start that "
         f"was cut off; end it with 'ctr -n {namespace} tasks delete --force {task_id}', or restart the runtime"

@@ -1,6 +1,7 @@
 """Events of the CRI itself (GetContainerEvents), for servers that have them.
 
-The stream does not show when it is subscribed, so a RESYNC follows a moment after its start: it covers earlier changes.
+The stream does not show when the server has subscribed it. So a RESYNC is sent a moment after its start: the host then
+lists everything, and finds changes from before the subscription.
 """
 
 from __future__ import annotations
@@ -35,21 +36,21 @@ _KINDS = {
 
 
 class CriEvents:
-    """Events of the CRI server."""
+    """Events from CRI's call GetContainerEvents. Implements `SupportsEvents`."""
 
     def __init__(self, client: CriClient, *, sleep: Sleep = asyncio.sleep) -> None:
         self._client = client
         self._sleep = sleep
 
     async def events(self) -> AsyncIterator[RuntimeEvent]:
-        """Yield events. Raises Unavailable when the connection breaks."""
+        """Yield events from now on. Raises Unavailable when the connection breaks."""
         answers = self._client.stream(methods.GET_CONTAINER_EVENTS, pb.GetEventsRequest())
         async for answer in with_gap(answers, self._sleep):
             yield RESYNC if answer is None else event_from_cri(answer)
 
 
 def event_from_cri(answer: pb.ContainerEventResponse) -> RuntimeEvent:
-    """Convert an event; one about the sandbox's own container has no unit."""
+    """Convert an event. One about the sandbox's own (pause) container has no unit id."""
     sandbox = answer.pod_sandbox_status
     is_sandbox = answer.container_id == sandbox.id
     return RuntimeEvent(
@@ -62,7 +63,10 @@ def event_from_cri(answer: pb.ContainerEventResponse) -> RuntimeEvent:
 
 
 async def with_gap(items: AsyncIterator[T], sleep: Sleep) -> AsyncIterator[T | None]:
-    """Yield the items, and one None among them once the stream has settled."""
+    """Yield the items of a stream, and once None, `SETTLE_SECONDS` after the start.
+
+    By then the server has subscribed the stream, so a list that is read after the None misses no change.
+    """
     settled: asyncio.Future[Any] = asyncio.create_task(_wait(sleep), name="events-settle")
     following: asyncio.Future[Any] = asyncio.create_task(_next(items), name="events-next")
     waiting = {settled, following}
@@ -87,10 +91,10 @@ async def with_gap(items: AsyncIterator[T], sleep: Sleep) -> AsyncIterator[T | N
 
 
 async def knows_events(client: CriClient) -> bool:
-    """Return True if the server has GetContainerEvents.
+    """Return True if the server has the call GetContainerEvents.
 
-    A server that has it sends nothing until an event. One without it refuses immediately: before it answers another
-    call on the same connection, plus a short grace time.
+    A server that has it sends nothing until an event. A server without it refuses the call before it answers
+    another call on the same connection, or at most `PROBE_SECONDS` later.
     """
     stream = client.stream(methods.GET_CONTAINER_EVENTS, pb.GetEventsRequest())
     probe = asyncio.create_task(_next(stream), name="events-probe")

@@ -1,4 +1,4 @@
-"""Finds the object of an earlier create by its key, after the server refused its name as taken.
+"""Finds the sandbox or container that an earlier create made, after the server refused its name as taken.
 
 A name is reserved before its object is listed, so an object that is not found is still being created.
 """
@@ -24,9 +24,9 @@ from .stubs import runtime_v1_pb2 as pb
 
 
 async def first_sandbox(client: CriClient, spec: SandboxSpec, refused: KubeletxError) -> SandboxId:
-    """The sandbox with the key of `spec`.
+    """Find the sandbox with the UID and attempt of `spec`, after `refused` said that its name is taken.
 
-    Raises Unavailable while it is being created, AlreadyExists if it is another agent's.
+    Raises Unavailable while the sandbox is still being created, and AlreadyExists if another agent made it.
     """
     answer = await client.call(
         methods.LIST_POD_SANDBOX, pb.ListPodSandboxRequest(), timeout_seconds=DEADLINE_SECONDS
@@ -41,7 +41,7 @@ async def first_sandbox(client: CriClient, spec: SandboxSpec, refused: KubeletxE
 async def first_unit(
     client: CriClient, sandbox_id: SandboxId, spec: UnitSpec, refused: KubeletxError
 ) -> UnitId:
-    """The container with the key of `spec`; raises the same errors as `first_sandbox`."""
+    """Find the container with the name and attempt of `spec` in the sandbox. Raises the errors of `first_sandbox`."""
     wanted = pb.ContainerFilter(pod_sandbox_id=sandbox_id)
     answer = await client.call(
         methods.LIST_CONTAINERS, pb.ListContainersRequest(filter=wanted), timeout_seconds=DEADLINE_SECONDS
@@ -54,7 +54,7 @@ async def first_unit(
 
 
 def _check_owner(wanted: Mapping[str, str], found: Mapping[str, str], refused: KubeletxError) -> None:
-    """Raise `refused` if the found object is another agent's, and so no earlier result of this one."""
+    """Raise AlreadyExists if another agent made the found object, so that it is no earlier result of this one."""
     if wanted.get(names.AGENT_ID, "") != found.get(names.AGENT_ID, ""):
         raise AlreadyExists(f"{refused}; it belongs to another agent") from refused
 

@@ -1,4 +1,4 @@
-"""Known ids: their owners, and whether they are sandboxes or units.
+"""Table of the ids that a server has returned: to which pod and sandbox each belongs, and which are units.
 
 A container's status does not name its sandbox, and containerd's events have only an id. Lists and creates fill the
 table. It may drop entries, since callers can always list: it holds at most `LIMIT` ids and starts empty beyond that,
@@ -17,7 +17,7 @@ LIMIT = 50_000
 
 
 class Owner(NamedTuple):
-    """Owner of an id; `unit_id` is None for a sandbox."""
+    """Pod and sandbox that a sandbox's or container's id belongs to. `unit_id`: None if the id is a sandbox's."""
 
     uid: PodUid
     sandbox_id: SandboxId
@@ -25,23 +25,23 @@ class Owner(NamedTuple):
 
 
 class KnownIds:
-    """Known ids of one runtime."""
+    """Table from the ids of one runtime's sandboxes and containers to their owners."""
 
     def __init__(self) -> None:
         self._owners: dict[str, Owner] = {}
         self._units: dict[SandboxId, set[UnitId]] = {}
 
     def find(self, some_id: str) -> Owner | None:
-        """The owner of a sandbox's or unit's id; None if the id was not seen."""
+        """Return the owner of a sandbox's or unit's id; None if the table does not have it."""
         return self._owners.get(some_id)
 
     def add_sandbox(self, sandbox_id: SandboxId, uid: PodUid) -> None:
-        """Add a sandbox after a create or from a list."""
+        """Add a sandbox that was created or listed."""
         self._make_room()
         self._owners[sandbox_id] = Owner(uid, sandbox_id, None)
 
     def add_unit(self, unit_id: UnitId, sandbox_id: SandboxId, uid: PodUid) -> None:
-        """Add a unit after a create or from a list. Without a UID, its sandbox's is used if known."""
+        """Add a unit that was created or listed. If `uid` is empty, its sandbox's is used if that is known."""
         self._make_room()
         sandbox = self._owners.get(sandbox_id)
         self._owners[unit_id] = Owner(uid or (sandbox.uid if sandbox else uid), sandbox_id, unit_id)
@@ -58,19 +58,19 @@ class KnownIds:
             self.add_unit(item.id, item.sandbox_id, item.uid)
 
     def remove_unit(self, unit_id: UnitId) -> None:
-        """Drop a unit after its removal."""
+        """Drop a unit that was removed."""
         owner = self._owners.pop(unit_id, None)
         if owner is not None:
             self._units.get(owner.sandbox_id, set()).discard(unit_id)
 
     def remove_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Drop a sandbox and its units after its removal."""
+        """Drop a sandbox that was removed, and its units."""
         self._owners.pop(sandbox_id, None)
         for unit_id in self._units.pop(sandbox_id, ()):
             self._owners.pop(unit_id, None)
 
     def forget(self, some_id: str) -> None:
-        """Drop the id after the event of its removal."""
+        """Drop a sandbox or unit whose removal an event has reported."""
         owner = self._owners.get(some_id)
         if owner is not None and owner.unit_id is not None:
             self.remove_unit(owner.unit_id)
@@ -78,7 +78,7 @@ class KnownIds:
             self.remove_sandbox(SandboxId(some_id))
 
     def clear(self) -> None:
-        """Drop everything, before a full list."""
+        """Drop all ids; the next full list adds them again."""
         self._owners.clear()
         self._units.clear()
 

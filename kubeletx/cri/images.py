@@ -39,7 +39,7 @@ CRI_NAMESPACE = "k8s.io"
 
 
 async def find_store_id(client: CriClient) -> StoreId:
-    """Store id: containerd's instance and namespace; for another server the endpoint's address."""
+    """Return the id of the image store: containerd's UUID and namespace; for another server a hash of its address."""
     uuid = await server_uuid(client)
     if uuid:
         return StoreId(f"{uuid}/{CRI_NAMESPACE}")
@@ -47,7 +47,7 @@ async def find_store_id(client: CriClient) -> StoreId:
 
 
 class CriImages:
-    """Images of one store."""
+    """Image store behind one CRI image service. Implements `SupportsImages`."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class CriImages:
         sandbox_image: str = "",
         follow: FollowPull | None = None,
     ) -> None:
-        """`sandbox_image`: treated as pinned, for servers that need it and do not pin it.
+        """`sandbox_image`: image that sandboxes need, reported as pinned even if the server does not pin it.
 
-        `follow`: reports the progress of a pull until it is cancelled; None: no progress.
+        `follow`: reports the progress of a pull until it is cancelled; None: no progress is reported.
         """
         self._client = client
         self._store_id = store_id
@@ -67,7 +67,7 @@ class CriImages:
         self._follow = follow
 
     async def store_info(self) -> StoreInfo:
-        """Usage; one entry for each file system that the server names."""
+        """Return the store's id, and the usage of each file system that the server names."""
         answer = await self._client.call(
             methods.IMAGE_FS_INFO, pb.ImageFsInfoRequest(), timeout_seconds=DEADLINE_SECONDS
         )
@@ -77,14 +77,17 @@ class CriImages:
         )
 
     async def list_images(self) -> Sequence[ImageStatus]:
-        """List all images of the store, including those other clients pulled."""
+        """List all images of the store, including those that other clients pulled."""
         answer = await self._client.call(
             methods.LIST_IMAGES, pb.ListImagesRequest(), timeout_seconds=DEADLINE_SECONDS
         )
         return [self._pin(image_from_cri(image)) for image in answer.images]
 
     async def find_image(self, image: ImageSpec) -> ImageStatus | None:
-        """Find an image by its name in the manifest; None if the server's answer has no image."""
+        """Find an image by its name in the manifest; None if the store does not have it.
+
+        An image without such a name is found by its reference.
+        """
         answer = await self._client.call(
             methods.IMAGE_STATUS,
             pb.ImageStatusRequest(image=_by_name(image)),
@@ -104,7 +107,10 @@ class CriImages:
         sandbox: SandboxSpec | None,
         progress: Callable[[PullProgress], None] | None = None,
     ) -> str:
-        """Pull an image. `progress`: gets reports if the server has them outside CRI. Cancelling ends the pull."""
+        """Pull an image and return the server's reference to it. Cancelling the call ends the pull.
+
+        `progress`: called with reports, if the server offers them outside CRI.
+        """
         request = pb.PullImageRequest(
             image=_by_name(image),
             auth=auth_to_cri(auth),
@@ -120,7 +126,7 @@ class CriImages:
             await asyncio.gather(following, return_exceptions=True)
 
     async def remove_image(self, image: ImageSpec) -> None:
-        """Remove an image by the store's reference if known, which removes all of its names."""
+        """Remove an image. By the store's reference, if that is known, all names of the image are removed too."""
         request = pb.RemoveImageRequest(image=_by_name(image))
         if image.ref:
             request.image.image = image.ref

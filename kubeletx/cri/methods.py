@@ -22,7 +22,7 @@ IMAGE_SERVICE = "runtime.v1.ImageService"
 
 
 class Method(NamedTuple, Generic[Q, A]):
-    """One call: its path, request and answer types. `stream`: the server sends many answers."""
+    """One gRPC call: its path, and the types of its request and answer. `stream`: it has many answers."""
 
     path: str
     request: type[Q]
@@ -36,17 +36,17 @@ class Method(NamedTuple, Generic[Q, A]):
 
     @property
     def service(self) -> str:
-        """The full name of the service."""
+        """Full name of the gRPC service, without the method."""
         return self.path[1:].rsplit("/", 1)[0]
 
 
 def method(service: str, name: str, request: type[Q], answer: type[A]) -> Method[Q, A]:
-    """A method with one answer."""
+    """Describe a call with one answer."""
     return Method(f"/{service}/{name}", request, answer)
 
 
 def streaming(service: str, name: str, request: type[Q], answer: type[A]) -> Method[Q, A]:
-    """A method with a stream of answers."""
+    """Describe a call with a stream of answers."""
     return Method(f"/{service}/{name}", request, answer, True)
 
 

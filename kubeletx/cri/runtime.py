@@ -83,10 +83,13 @@ T = TypeVar("T")
 
 
 class CriRuntime:
-    """One CRI endpoint; usable by any task of one event loop."""
+    """Runtime over one CRI endpoint. Implements `kubeletx.api.Runtime`; usable by any task of one event loop."""
 
     def __init__(self, endpoint: Endpoint, settings: Any, host: Host) -> None:
-        """Check the URLs (InvalidConfig) without connecting. Parameter: ``handler``."""
+        """Check the URLs without connecting. Raises InvalidConfig for an invalid one.
+
+        The URL may have the parameter ``handler``, a runtime handler.
+        """
         self.endpoint = endpoint
         self.host = host
         self.client = CriClient(endpoint.url)
@@ -97,7 +100,7 @@ class CriRuntime:
         self._capabilities: dict[type, object] = {}
 
     async def open(self) -> None:
-        """Connect, and read the server's version and features."""
+        """Connect, read the server's version and features, and find out which capabilities it has."""
         self.client.open()
         self.image_client.open()
         version = await self._call(methods.VERSION, pb.VersionRequest())
@@ -113,33 +116,36 @@ class CriRuntime:
         await self.image_client.close()
 
     def traits(self) -> Traits:
-        """Traits of a process runtime that writes its own logs; the refused features depend on the server's version."""
+        """Return the traits of a runtime for processes that writes their log files itself.
+
+        The features that it refuses depend on the server's version.
+        """
         return traits_of(self.backend, remote=self.client.target.is_remote)
 
     def capability(self, protocol: type[T]) -> T | None:
-        """Return the capability if the server had it at the last `open`."""
+        """Return the object for the capability; None if the server did not have it at the last `open`."""
         return cast("T | None", self._capabilities.get(protocol))
 
     @property
     def backend(self) -> Backend:
-        """Facts about the server. Raises Unavailable before the first `open`."""
+        """Facts that the server reported at the last `open`. Raises Unavailable before the first."""
         if self._backend is None:
             raise Unavailable(f"{self.client.endpoint} was not reached yet")
         return self._backend
 
     def cgroup_driver(self) -> str:
-        """``systemd`` or ``cgroupfs``; empty if the server does not report it. Valid after `open`.
+        """Return ``systemd`` or ``cgroupfs``; empty if the server does not report it. Valid after `open`.
 
-        Callers need not act on it: cgroup parents are given as paths and converted to slices here.
+        Callers need not act on it: they give cgroup parents as paths, which this class converts to slices.
         """
         return self.backend.cgroup_driver
 
     async def version(self) -> RuntimeVersion:
-        """Ask the server for its version, each time."""
+        """Ask the server for its version; the answer is not cached."""
         return version_from_cri(await self._call(methods.VERSION, pb.VersionRequest()))
 
     async def health(self) -> RuntimeHealth:
-        """The server's own conditions, and one more if it lacks the endpoint's handler."""
+        """Return the server's own conditions, and one more if it lacks the endpoint's handler."""
         answer = await self._call(methods.STATUS, pb.StatusRequest())
         handlers = self._backend.handlers if self._backend else ()
         return health_from_cri(answer, handlers, self.handler)
@@ -147,7 +153,7 @@ class CriRuntime:
     # --- sandboxes ---
 
     async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
-        """Call RunPodSandbox; the sandbox is ready and its network set up on return."""
+        """Call RunPodSandbox. On return the sandbox is ready and its network is set up."""
         request = pb.RunPodSandboxRequest(
             config=self._sandbox_config(spec), runtime_handler=self._handler_of(spec)
         )
@@ -175,7 +181,7 @@ class CriRuntime:
         self.known.remove_sandbox(sandbox_id)
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
-        """List the sandboxes; with a handler in the endpoint, only those of the handler."""
+        """List the sandboxes; if the endpoint's URL names a handler, only the sandboxes of that handler."""
         answer = await self._call(
             methods.LIST_POD_SANDBOX,
             pb.ListPodSandboxRequest(filter=pb.PodSandboxFilter(label_selector=match)),
@@ -189,7 +195,7 @@ class CriRuntime:
         return listed
 
     async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
-        """Call PodSandboxStatus."""
+        """Call PodSandboxStatus. Raises NotFound."""
         answer = await self._call(
             methods.POD_SANDBOX_STATUS, pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
         )
@@ -198,9 +204,9 @@ class CriRuntime:
     # --- units ---
 
     async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
-        """Call CreateContainer. Raises Unsupported for a detail that is not a process.
+        """Call CreateContainer. Raises Unsupported for a unit that is not a process.
 
-        The pod's UID is always a label: nothing else of a container names its pod.
+        The container always gets the pod's UID as a label, since nothing else in it names its pod.
         """
         config = unit_to_cri(spec)
         config.labels[names.POD_UID] = sandbox.uid
@@ -219,7 +225,7 @@ class CriRuntime:
         return unit_id
 
     async def start_unit(self, unit_id: UnitId) -> None:
-        """Call StartContainer; succeeds if the container runs. Raises Conflict if it ran and ended."""
+        """Call StartContainer. Succeeds if the container runs already; raises Conflict if it has exited."""
         try:
             await self._call(methods.START_CONTAINER, pb.StartContainerRequest(container_id=unit_id))
         except Conflict:
@@ -242,7 +248,7 @@ class CriRuntime:
         self.known.remove_unit(unit_id)
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
-        """List the units; with a handler in the endpoint, only those in sandboxes of the handler."""
+        """List the units; if the endpoint's URL names a handler, only units in sandboxes of that handler."""
         answer = await self._call(
             methods.LIST_CONTAINERS,
             pb.ListContainersRequest(filter=pb.ContainerFilter(label_selector=match)),
@@ -255,24 +261,30 @@ class CriRuntime:
         return listed
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:
-        """Call ContainerStatus."""
+        """Call ContainerStatus. Raises NotFound."""
         answer = await self._call(methods.CONTAINER_STATUS, pb.ContainerStatusRequest(container_id=unit_id))
         return unit_status_from_cri(answer, await self._sandbox_of(unit_id))
 
     # --- for runtimes built on this one ---
 
     async def find_events(self) -> SupportsEvents | None:
-        """The best event stream of the server; called at each `open`. None if it has none."""
+        """Return the server's event stream; None if it has none.
+
+        Called at each `open`; subclasses may use a better one.
+        """
         return (
             CriEvents(self.client, sleep=self.host.clock.sleep) if await knows_events(self.client) else None
         )
 
     async def find_pull_progress(self) -> FollowPull | None:
-        """Follower of pull progress; None here, since CRI reports none."""
+        """Return a function that reports the progress of pulls; None here, since CRI reports none."""
         return None
 
     async def end_task(self, task_id: str) -> bool:
-        """End a task that the server left behind; False if this runtime cannot, so that an operator has to."""
+        """End a containerd task that an interrupted start left behind. Returns True on success.
+
+        False, as always here: this runtime cannot end it, so an operator has to.
+        """
         return False
 
     async def _ask_capabilities(self) -> dict[type, object]:
@@ -327,7 +339,10 @@ class CriRuntime:
         raise NotFound(f"container {unit_id} is gone")
 
     def _must_sort_out(self, match: Mapping[str, str]) -> bool:
-        """Return True if a list may hold units of other handlers. Our name in `match` rules that out."""
+        """Return True if a list may contain units of other handlers, which must be left out.
+
+        If `match` names this runtime, it cannot: only this runtime's units have that label.
+        """
         return bool(self.handler) and match.get(names.RUNTIME_NAME) != self.endpoint.name
 
     async def _own_sandboxes(self) -> set[SandboxId]:
@@ -357,7 +372,7 @@ class CriRuntime:
             return
 
     async def _remove(self, method: Method[Q, A], request: Q, target: str) -> None:
-        """Remove a sandbox or a container, with the tasks that an interrupted start left behind."""
+        """Remove a sandbox or a container, and end the tasks that an interrupted start left in it."""
         ended: set[str] = set()
         while True:
             try:

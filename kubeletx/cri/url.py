@@ -14,7 +14,10 @@ LONGEST_SOCKET_PATH = 107
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """Target of a connection. `address`: in gRPC's form; `location`: the URL without parameters."""
+    """Target of a connection, as an endpoint URL names it.
+
+    `address`: in gRPC's form. `location`: the URL without parameters, for messages.
+    """
 
     scheme: str
     address: str
@@ -23,7 +26,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_remote(self) -> bool:
-        """True if the server may be on another machine."""
+        """True unless the address is a unix socket or a loopback address."""
         if self.scheme == "unix":
             return False
         host = self.address.rsplit(":", 1)[0].strip("[]")
@@ -36,7 +39,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_url(url: str) -> Target:
-    """Split an endpoint URL. Raises InvalidConfig that names the URL and the fix."""
+    """Parse an endpoint URL. Raises InvalidConfig that names the URL and how to correct it."""
     if url.startswith("/"):
         url = f"unix://{url}"
     parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""Default of imagePullPolicy."""
+"""The default of imagePullPolicy, which depends on the image's tag."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from kubeletx.api import find_image_reference
 
 
 def pull_policy(image: str) -> str:
-    """Always for the tag ``latest``, given or implied, and for what is no reference; IfNotPresent otherwise.
+    """Return the default imagePullPolicy: Always for the tag ``latest``, written or implied, else IfNotPresent.
 
-    A machine's image may be a URL, or a reference with the prefix ``oci:``.
+    Text that is no image reference, such as the URL of a machine's image, gets Always. A prefix ``oci:`` is
+    ignored.
     """
     found = find_image_reference(image.removeprefix("oci:"))
     return "Always" if found is None or found.tag == "latest" else "IfNotPresent"

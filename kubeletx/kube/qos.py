@@ -20,7 +20,7 @@ _COUNTED: Final = ("cpu", "memory")
 
 
 def qos_class(spec: PodSpec) -> str:
-    """The class of a pod whose defaults are set (requests follow limits)."""
+    """Return the QoS class of a pod whose defaults are set: missing requests then equal the limits."""
     pod_level = spec.resources
     if pod_level.limits or pod_level.requests:
         given = [pod_level]

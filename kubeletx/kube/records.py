@@ -34,12 +34,15 @@ from .types.meta import ObjectMeta
 
 
 class CustomResourceRecords:
-    """Implements `Records` for the objects of one resource in one namespace."""
+    """Implements `kubeletx.api.Records` by the objects of one custom resource in one namespace."""
 
     def __init__(
         self, client: KubeClient, resource: Resource, *, kind: str, clock: Clock, namespace: str = ""
     ) -> None:
-        """`kind`: of the objects, such as ``VolumeAttachment``. `namespace`: empty for resources of the whole cluster."""
+        """`kind`: kind of the objects, such as ``VolumeAttachment``.
+
+        `namespace`: empty for a cluster-scoped resource.
+        """
         self._client = client
         self._resource = resource
         self._kind = kind
@@ -47,7 +50,7 @@ class CustomResourceRecords:
         self._namespace = namespace
 
     async def create(self, name: str, value: Mapping[str, Any]) -> Record:
-        """Create the object, with the value as its spec."""
+        """Create an object with `value` as its spec."""
         made = {
             "apiVersion": f"{self._resource.group}/{self._resource.version}",
             "kind": self._kind,
@@ -57,18 +60,18 @@ class CustomResourceRecords:
         return _record(await self._client.create(self._path(), made, CustomObject))
 
     async def get(self, name: str) -> Record:
-        """Read the object."""
+        """Read the object of this name."""
         check_record_name(name)
         return _record(await self._client.get(self._path(name), CustomObject))
 
     async def list_page(self, *, token: str = "", limit: int = PAGE_RECORDS) -> RecordPage:
-        """List a page; all pages show the records of one moment. Tokens are good for a few minutes."""
+        """List one page. All pages show the records at one moment; a token is valid for a few minutes."""
         params = {"limit": str(limit), **({"continue": token} if token else {})}
         page = await self._client.get(self._path(), CustomObjectList, params=params)
         return RecordPage(records=tuple(map(_record, page.items)), next_token=page.metadata.continue_)
 
     async def replace(self, name: str, value: Mapping[str, Any], *, expected_version: str) -> Record:
-        """Patch the spec on the condition that the object has the version; other fields stay."""
+        """Replace the object's spec if the object has the expected version; its other fields stay unchanged."""
         spec = msgspec.Raw(record_json(name, value))
         self._check_version(name, expected_version)
         patch = [
@@ -78,13 +81,16 @@ class CustomResourceRecords:
         return _record(await self._client.patch(self._path(name), patch, CustomObject, kind=Patch.JSON))
 
     async def delete(self, name: str, *, expected_version: str) -> None:
-        """Delete the object on the condition that it has the version. With finalizers it exists until the last is removed."""
+        """Delete the object if it has the expected version.
+
+        An object with finalizers exists until the last is removed.
+        """
         check_record_name(name)
         self._check_version(name, expected_version)
         await self._client.delete(self._path(name), resource_version=expected_version)
 
     async def watch(self) -> AsyncGenerator[RecordEvent, None]:
-        """List and follow. Failures are logged and retried, never raised."""
+        """List the objects, then watch them. Failures are logged and retried, never raised."""
         news = _News()
         reflector = Reflector(
             self._client, self._resource, CustomObject, news, clock=self._clock, namespace=self._namespace
@@ -105,13 +111,13 @@ class CustomResourceRecords:
         return self._resource.path(self._namespace, name)
 
     def _check_version(self, name: str, version: str) -> None:
-        """Raise for a version that no API server gives: it would answer 400."""
+        """Raise Conflict for a text that cannot be an API server's version: the server would answer 400."""
         if not version.isascii() or not version.isdecimal():
             raise Conflict(f"{self._resource.plural} {name!r}: {version!r} is no version of it")
 
 
 class _News:
-    """Pending changes of a watch, one per name. Implements `ReflectorSink`."""
+    """Changes that a watch has not yielded yet, at most one for each name. Implements `ReflectorSink`."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Record | None] = {}
@@ -143,14 +149,14 @@ class _News:
         self._gone(item.metadata.name)
 
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:
-        """Keep the last readable form, as the reflector has logged the problem."""
+        """Keep the last record that could be decoded. The reflector has already logged the problem."""
 
     def end(self, task: asyncio.Future[None]) -> None:
-        """Wake the watch when the reflector has ended."""
+        """Wake `take` when the reflector's task has ended."""
         self._came.set()
 
     async def take(self) -> list[RecordEvent]:
-        """Wait for changes and return them."""
+        """Wait until there are changes, then return and forget them."""
         await self._came.wait()
         self._came.clear()
         waiting, self._waiting = self._waiting, {}
@@ -176,7 +182,7 @@ class _News:
 def definition(
     resource: Resource, *, kind: str, description: str, short_names: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """A CustomResourceDefinition for records whose values the API server does not check."""
+    """Return a CustomResourceDefinition for records; the API server does not check their values."""
     value = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"type": "object", "description": description, "properties": {"spec": value}}
     version = {

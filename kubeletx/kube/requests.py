@@ -19,30 +19,30 @@ _Side: TypeAlias = Callable[[ResourceRequirements], Mapping[str, str]]
 
 
 def workloads(spec: PodSpec) -> tuple[Container | VirtualMachine, ...]:
-    """Units that run together: the regular containers, or the one machine."""
+    """Return the regular containers, or the one machine: the units that run at the same time."""
     return spec.containers if spec.virtual_machine is None else (spec.virtual_machine,)
 
 
 def is_sidecar(container: Container) -> bool:
-    """Return True if an init container keeps running with the regular ones."""
+    """Return True if an init container continues to run beside the regular ones (restartPolicy Always)."""
     return container.restart_policy == "Always"
 
 
 def effective_requests(spec: PodSpec) -> Amounts:
-    """Requests of the whole pod by resource name, only of requested resources."""
+    """Return the requests of the whole pod by resource name; resources without a request are absent."""
     total = _total(spec, lambda resources: resources.requests)
     return _sum(total, _parsed(spec.overhead))
 
 
 def container_requests(spec: PodSpec) -> Amounts:
-    """Requests of the containers together, without the pod's own requests and overhead."""
+    """Return what the containers request together, without pod-level requests and overhead."""
     return _of_containers(spec, lambda resources: resources.requests)
 
 
 def effective_limits(spec: PodSpec) -> Amounts:
-    """Limits of the whole pod. A resource that some container does not limit is included too.
+    """Return the limits of the whole pod, including resources that only some of its containers limit.
 
-    See `enforceable_limits` for limits of a cgroup.
+    See `enforceable_limits` for limits that a cgroup can enforce.
     """
     total = _total(spec, lambda resources: resources.limits)
     overhead = _parsed(spec.overhead)
@@ -50,9 +50,9 @@ def effective_limits(spec: PodSpec) -> Amounts:
 
 
 def enforceable_limits(spec: PodSpec) -> Amounts:
-    """Limits that hold for the pod as a whole: those that each of its containers has.
+    """Return the limits that hold for the whole pod: of the pod itself, or of resources that every container limits.
 
-    If one container has no memory limit, the pod has none.
+    If one container has no memory limit and the pod sets none itself, the pod has no memory limit.
     """
     limits = effective_limits(spec)
     everyone = [item.resources.limits for item in (*spec.init_containers, *workloads(spec))]

@@ -18,12 +18,12 @@ READ_BYTES: Final = 20 * 1024
 
 
 def begin_small() -> None:
-    """Make new TLS connections of this process begin with small buffers. For programs, at their start."""
+    """Make every new TLS connection of this process start with a small read buffer. Programs call it at their start."""
     sslproto.SSLProtocol.max_size = READ_BYTES
 
 
 def shrink(transport: asyncio.BaseTransport | None) -> bool:
-    """Shrink the connection's read buffer; False if the transport's buffer is of an unknown type.
+    """Shrink the read buffer of a TLS connection, and return True; False if its buffer is of an unknown type.
 
     Call it between reads: from a task, never from the transport's own callbacks.
     """

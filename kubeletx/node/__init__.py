@@ -1,5 +1,4 @@
 """The node itself: identity, capacity, readiness, events, usage, and the cgroups of pods.
 
-Modules are imported one by one: `identity`, `capacity`, `info`, `readiness`, `status`, `events`, `totals`,
-`cgroups`.
+Import from its modules: `identity`, `capacity`, `info`, `readiness`, `status`, `events`, `totals`, `cgroups`.
 """

@@ -20,7 +20,10 @@ from .thresholds import amount_of, is_off
 
 
 class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
-    """Amounts of a node. `hugepages_bytes`: page size as Kubernetes writes it (2Mi, 1Gi) → bytes."""
+    """Amounts of each resource of a node.
+
+    `hugepages_bytes`: page size as Kubernetes writes it (2Mi, 1Gi) → bytes in pages of this size.
+    """
 
     cpu_millicores: int = 0
     memory_bytes: int = 0
@@ -37,9 +40,10 @@ def read_capacity(
     proc: Path = Path("/proc"),
     sys: Path = Path("/sys"),
 ) -> NodeResources:
-    """Read the capacity from the kernel. `root_dir`: its file system is the ephemeral storage.
+    """Read the node's capacity from the kernel.
 
-    `pods_per_core` 0: no such limit.
+    `root_dir`: the agent's root directory, whose file system is the ephemeral storage. The number of pods is
+    `max_pods`, or `pods_per_core` for each processor if that is less; `pods_per_core` 0: no such limit.
     """
     cores = os.cpu_count() or 1
     disk = os.statvfs(root_dir)
@@ -59,9 +63,10 @@ def allocatable(
     system_reserved: Mapping[str, str] | None = None,
     hard_eviction: Mapping[str, str] | None = None,
 ) -> NodeResources:
-    """Return the resources pods may use. The reserved maps hold quantities by resource name, `hard_eviction` by signal.
+    """Return the resources that pods may use: the capacity without what is reserved.
 
-    A threshold may be a percentage of the capacity.
+    The reserved maps hold quantities by resource name. `hard_eviction`: threshold by signal, a quantity or a
+    percentage of the capacity. Raises InvalidConfig.
     """
     cpu, memory, disk = capacity.cpu_millicores, capacity.memory_bytes, capacity.ephemeral_storage_bytes
     for field, reserved in (("kubeReserved", kube_reserved), ("systemReserved", system_reserved)):
@@ -88,7 +93,7 @@ def allocatable(
 
 
 def resource_list(resources: NodeResources) -> dict[str, str]:
-    """Return the quantities as a Node's capacity and allocatable write them."""
+    """Return the resources as quantities by name, as a Node's `capacity` and `allocatable` contain them."""
     cpu, rest = divmod(resources.cpu_millicores, 1000)
     return {
         "cpu": f"{resources.cpu_millicores}m" if rest else str(cpu),
@@ -103,7 +108,7 @@ def resource_list(resources: NodeResources) -> dict[str, str]:
 
 
 def missing_resources(capacity: NodeResources) -> tuple[str, ...]:
-    """Names of the basic resources that are zero; the node cannot be ready without them."""
+    """Return the names of the basic resources whose capacity is zero; the node cannot be ready without them."""
     amounts = {
         "cpu": capacity.cpu_millicores,
         "memory": capacity.memory_bytes,

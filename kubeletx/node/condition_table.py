@@ -1,7 +1,7 @@
-"""`ConditionTimes`: time of each node condition's last transition, kept over restarts of the agent.
+"""Keeps the time of each node condition's last transition in the database, over restarts of the agent.
 
-A kubelet reads these times from the Node in the API server (pkg/kubelet/nodestatus); a node without a cluster has them
-here.
+A kubelet reads these times from the Node in the API server (pkg/kubelet/nodestatus); a node without a cluster
+has no such Node.
 """
 
 from __future__ import annotations
@@ -33,16 +33,18 @@ Times = Mapping[str, tuple[str, datetime]]
 
 
 class ConditionTimes:
-    """Transition times of the node's conditions in the database, written when they change."""
+    """Stores the last transition times of the node's conditions in the database, and reads those of an
+    earlier agent process.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[str, tuple[str, datetime]] = {}
 
     async def load(self) -> Times:
-        """Load the times of an earlier agent process.
+        """Read the stored times.
 
-        Empty if the database is unreadable, so that the node starts anyway.
+        If the database cannot be read the result is empty, so that the node starts anyway.
         """
         try:
             self._known = await self._store.read(_read)
@@ -51,7 +53,7 @@ class ConditionTimes:
         return dict(self._known)
 
     def note(self, conditions: Sequence[NodeCondition]) -> None:
-        """Store the transition times of the current conditions."""
+        """Store the transition times of the current conditions, if they differ from the stored ones."""
         times = {
             one.type: (one.status, one.last_transition_time)
             for one in conditions

@@ -1,4 +1,6 @@
-"""The table of events and its rows: the event history, kept over restarts."""
+"""Database table of the event history, which survives restarts of the agent, and the functions that read and
+write its rows.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ _UPSERT = upsert(EVENTS)
 
 
 class EventRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One event with its repetitions. `id`: unique on this node and never reused."""
+    """One row of the history: an event with the number of its repetitions.
+
+    `id`: unique on this node, never reused.
+    """
 
     id: str
     ref: ObjectRef
@@ -46,7 +51,7 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def select_newest(connection: Connection, limit: int) -> list[EventRow]:
-    """The newest rows, oldest of them first."""
+    """Return the newest `limit` rows, in order of age with the oldest of them first."""
     query = select(EVENTS).order_by(EVENTS.c.last_at.desc(), EVENTS.c.id.desc()).limit(limit)
     return read_rows(connection, query, _from_row)[::-1]
 
@@ -72,12 +77,12 @@ def _from_row(row: RowMapping) -> EventRow:
 
 
 def delete_before(connection: Connection, at: datetime) -> None:
-    """Delete rows that are older than all that is kept."""
+    """Delete the rows whose last repetition was before `at`."""
     connection.execute(delete(EVENTS).where(EVENTS.c.last_at < at.isoformat()))
 
 
 def write(connection: Connection, rows: Sequence[EventRow], gone: Iterable[str]) -> None:
-    """Insert or replace `rows`, and delete the ids in `gone`."""
+    """Insert or replace `rows`, and delete the rows whose ids are in `gone`."""
     if rows:
         connection.execute(
             _UPSERT,

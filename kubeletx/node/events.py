@@ -1,14 +1,14 @@
 """`EventRecorder`: the events that users see, aggregated, bounded, and kept in the state database.
 
-    record ──▶ rows in memory (the truth) ──▶ watchers
+    record ──▶ rows in memory (authoritative) ──▶ watchers
                        └── once a second at most: changed rows ──▶ store.write_later
 
-Equal events (same object, type, reason, message) are one row with a count. When an object has had ten different
-messages of one reason within ten minutes, further ones share a row, as the API server's clients do it. Rows are
-bounded in all and for each object; the oldest go first. So a burst of ten thousand events costs memory for a
-thousand rows and one write, and never delays who records.
+Equal events (same object, type, reason, message) are one row with a count. When an object has had ten
+different messages of one reason within ten minutes, further ones share a row, as in the API server's clients.
+The number of rows is limited in total and for each object; the oldest are dropped. A burst of ten thousand
+events therefore costs memory for a thousand rows and one write, and the caller of `record` never waits.
 
-All methods belong to the event loop's thread. Lists and watches give core/v1 Events.
+All methods belong to the event loop's thread. Lists and watches return core/v1 Events.
 """
 
 from __future__ import annotations
@@ -41,7 +41,12 @@ _DEFAULT_NAMESPACE = "default"
 
 
 class EventLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of the event history. `similar`: number of different messages of one reason after which they share a row."""
+    """Limits of the event history.
+
+    `similar`: number of different messages of one reason and object within `similar_seconds`; further ones
+    share a row. `flush_seconds`: longest delay of a write to the database. `watcher_queue`: events kept for a
+    slow watcher.
+    """
 
     rows: int = 1000
     rows_per_object: int = 50
@@ -59,19 +64,22 @@ class _Key(NamedTuple):
 
 
 class _Similar(msgspec.Struct):
-    """Messages of one object and reason since `since`."""
+    """Different messages of one object, type and reason since the time `since`."""
 
     since: datetime
     messages: set[str]
 
 
 class EventRecorder:
-    """Implements `kubeletx.api.EventSink`."""
+    """Records events of pods and other objects, keeps the newest of them, and lists and watches them.
+
+    Implements `kubeletx.api.EventSink`.
+    """
 
     def __init__(
         self, *, clock: Clock, node_name: str, store: Store | None = None, limits: EventLimits | None = None
     ) -> None:
-        """`store` None: events are kept in memory only."""
+        """`store`: database that keeps the events over restarts; None: they are in memory only."""
         self._clock = clock
         self._node_name = node_name
         self._store = store
@@ -87,7 +95,7 @@ class EventRecorder:
         self._prefix = ""
 
     async def load(self) -> None:
-        """Load the events that earlier runs stored; none if the database is unreadable."""
+        """Load the events that earlier agent processes stored; if the database cannot be read there are none."""
         if self._store is None:
             return
         limit = self._limits.rows
@@ -109,7 +117,7 @@ class EventRecorder:
             self._store.write_later(lambda connection: delete_before(connection, oldest))
 
     def record(self, ref: ObjectRef, *, type: str, reason: str, message: str) -> None:
-        """Count the event; returns at once."""
+        """Add the event, or count it as a repetition of an equal one. Returns without waiting."""
         now = self._clock.now()
         ref, message = _writable(ref), shortened(printable(message))
         identity = _identity(ref)
@@ -143,9 +151,10 @@ class EventRecorder:
         return [self.to_event(row) for row in sorted(rows, key=lambda row: row.last_at)]
 
     async def watch_events(self, *, since: datetime | None = None) -> AsyncGenerator[Event, None]:
-        """Yield events from now on; a repetition comes again with a higher count. A slow reader loses repetitions.
+        """Yield events as they are recorded; a repetition is yielded again with a higher count.
 
-        `since`: first yield those recorded from this time on.
+        A slow reader misses some. `since`: first yield the kept events recorded at or after this time. None:
+        only later ones.
         """
         watcher = _Watcher(self._limits.watcher_queue)
         self._watchers.append(watcher)
@@ -159,7 +168,7 @@ class EventRecorder:
             self._watchers.remove(watcher)
 
     def to_event(self, row: EventRow) -> Event:
-        """The row as core/v1 Event."""
+        """Convert a row to a core/v1 Event."""
         namespace = row.ref.namespace or _DEFAULT_NAMESPACE
         return Event(
             metadata=ObjectMeta(
@@ -188,7 +197,10 @@ class EventRecorder:
         )
 
     def flush(self) -> None:
-        """Pass changed rows to the store; called regularly, and once before the store is closed."""
+        """Give the changed rows to the store, which writes them later.
+
+        Runs by a timer after changes; call it before the store is closed.
+        """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -199,7 +211,7 @@ class EventRecorder:
             self._store.write_later(lambda connection: write(connection, rows, gone))
 
     def _merged(self, identity: tuple[str, ...], type: str, reason: str, message: str, now: datetime) -> str:
-        """The message to count under: itself, or COMBINED after too many different ones."""
+        """Return the message to count the event under: its own, or COMBINED after too many different ones."""
         group = (identity, type, reason)
         similar = self._similar.get(group)
         window = timedelta(seconds=self._limits.similar_seconds)
@@ -251,7 +263,7 @@ class EventRecorder:
 
 
 class _Watcher:
-    """A bounded queue in which a newer repetition replaces the older one."""
+    """Queue of one watcher's events, of limited length; a repetition replaces the event that it repeats."""
 
     def __init__(self, limit: int) -> None:
         self._rows: OrderedDict[str, EventRow] = OrderedDict()
@@ -272,7 +284,7 @@ class _Watcher:
 
 
 def _writable(ref: ObjectRef) -> ObjectRef:
-    """The reference without characters that the database and the API cannot store."""
+    """Return the reference without the characters that the database and the API cannot store."""
     if all(is_printable(text) for text in _identity(ref)):
         return ref
     kind, namespace, name, uid, field = map(printable, _identity(ref))
@@ -280,7 +292,7 @@ def _writable(ref: ObjectRef) -> ObjectRef:
 
 
 def shortened(message: str) -> str:
-    """The message, cut to `MAX_MESSAGE`."""
+    """Return the message, cut to `MAX_MESSAGE` characters."""
     return message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 3]}..."
 
 

@@ -1,7 +1,7 @@
-"""Usage of the whole machine, from the kernel's files. Each read blocks for well under a millisecond.
+"""Reads the usage of the whole machine from the kernel's files.
 
-Memory is defined as cAdvisor does for the root cgroup: usage is what is not free, the working set leaves out the
-inactive file cache.
+Each read blocks for well under a millisecond. Memory is defined as cAdvisor defines it for the root cgroup:
+usage is the total minus free memory; the working set is that without the inactive file cache.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from .cgroups.psi import Pressures, read_pressures
 from .cgroups.usage import parse_net_dev
 
 _USED = (0, 1, 2, 5, 6, 7)
-"""Columns of /proc/stat: user, nice, system, irq, softirq, steal."""
+"""Columns of /proc/stat that count as use: user, nice, system, irq, softirq, steal."""
 
 
 class FsUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """One filesystem."""
+    """Usage of one file system, in bytes and inodes."""
 
     capacity_bytes: int
     available_bytes: int
@@ -32,7 +32,10 @@ class FsUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Usage of the machine. `at_ns` and `booted_at`: since the epoch."""
+    """Usage of the whole machine.
+
+    `at_ns`: time of the measurement, nanoseconds since the epoch; `booted_at`: seconds since the epoch.
+    """
 
     at_ns: int
     booted_at: float
@@ -52,7 +55,10 @@ class HostUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_host(root_dir: Path, *, proc: Path = Path("/proc")) -> HostUsage:
-    """Read the usage. `root_dir`: its file system is the node's (nodefs)."""
+    """Read the machine's usage.
+
+    `root_dir`: the agent's root directory, whose file system is reported as the node's (nodefs).
+    """
     stat = (proc / "stat").read_text()
     first, *rest = stat.split("\n")
     ticks = [int(word) for word in first.split()[1:]]
@@ -83,7 +89,9 @@ def read_host(root_dir: Path, *, proc: Path = Path("/proc")) -> HostUsage:
 
 
 def device_of(path: Path) -> str:
-    """The block device of the file system as numbers (``8:1``); empty if stat fails."""
+    """Return the block device of the file system as numbers, such as ``8:1``; empty if the path cannot be
+    read.
+    """
     try:
         device = path.stat().st_dev
     except OSError:
@@ -92,7 +100,7 @@ def device_of(path: Path) -> str:
 
 
 def read_fs(path: Path) -> FsUsage | None:
-    """Read a file system's usage; None if statvfs fails."""
+    """Return the usage of the file system that contains `path`; None if it cannot be read."""
     try:
         found = os.statvfs(path)
     except OSError:

@@ -1,8 +1,9 @@
 """The node's name and addresses.
 
-The name is the override or the host's name, in lower case, as in the kubelet. Addresses are those the operator gave.
-Else it is one, as in a kubelet, whose cluster may have one family only: the source address of the default route of
-IPv4, else of IPv6, else an address that is not loopback. Nothing here sends a packet or queries a name server.
+The name is the override or the host's name, in lower case, as in the kubelet. Addresses are those that the
+operator configured. If there are none, the node has one address, as in a kubelet, since the cluster may use
+only one address family: the source address of the default route of IPv4, else of IPv6, else an address that
+is not loopback. Nothing here sends a packet or queries a name server.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ _ROUTE_PROBES = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")
 
 
 def node_name(override: str | None = None, *, hostname: str | None = None) -> str:
-    """The node's name. Raises InvalidConfig if it is not a DNS name.
+    """Return the node's name. Raises InvalidConfig if it is not a DNS name.
 
-    `hostname`: the host's name; None: from the kernel.
+    `override`: value of ``--hostname-override``; None or blank: not set. `hostname`: the host's name; None:
+    ask the kernel.
     """
     chosen = override if override and override.strip() else (hostname or socket.gethostname())
     name = chosen.strip().lower()
@@ -37,7 +39,10 @@ def node_name(override: str | None = None, *, hostname: str | None = None) -> st
 
 
 def check_node_ips(given: Sequence[str]) -> tuple[str, ...]:
-    """Check the addresses of ``--node-ip``: one address, or one of each family."""
+    """Return the addresses of ``--node-ip`` in normal form.
+
+    Raises InvalidConfig unless they are at most one of each family.
+    """
     addresses = []
     for text in given:
         try:
@@ -55,10 +60,11 @@ def check_node_ips(given: Sequence[str]) -> tuple[str, ...]:
 def detect_node_ips(
     given: Sequence[str] = (), find: Callable[[socket.AddressFamily, str], str | None] | None = None
 ) -> tuple[str, ...]:
-    """The given addresses, primary first, else the one found; 127.0.0.1 if the node has no network.
+    """Return the configured addresses, primary first, or else the one that was found; 127.0.0.1 if the node
+    has no network.
 
-    ``0.0.0.0`` or ``::`` alone only selects the family of the found address. `find`: returns the source address of
-    packets to a target; None: from the kernel.
+    ``0.0.0.0`` or ``::`` alone selects only the family of the address to find. `find`: returns the source
+    address of packets to a target; None: ask the kernel.
     """
     if not names_no_address(given):
         return check_node_ips(given)
@@ -68,12 +74,16 @@ def detect_node_ips(
 
 
 def names_no_address(given: Sequence[str]) -> bool:
-    """Return True if the agent must find the node's address: nothing was given, or only an address family."""
+    """Return True if the agent must find the node's address, since `given` is empty or only selects an
+    address family.
+    """
     return not given or tuple(given) in (("0.0.0.0",), ("::",))
 
 
 def local_addresses(table: Path = Path("/proc/net/fib_trie")) -> tuple[str, ...]:
-    """IPv4 addresses of this host except loopback, in the kernel's order."""
+    """Return the IPv4 addresses of this host except loopback, in the kernel's order; empty if `table` cannot
+    be read.
+    """
     previous, found = "", []
     try:
         lines = table.read_text().split("\n")
@@ -89,13 +99,16 @@ def local_addresses(table: Path = Path("/proc/net/fib_trie")) -> tuple[str, ...]
 
 
 def node_addresses(name: str, ips: Sequence[str]) -> tuple[NodeAddress, ...]:
-    """The addresses of the node's status: InternalIPs, then Hostname."""
+    """Return the addresses for the node's status: each of `ips` as InternalIP, then the name as Hostname."""
     internal = (NodeAddress(type="InternalIP", address=ip) for ip in ips)
     return (*internal, NodeAddress(type="Hostname", address=name))
 
 
 def _source_address(family: socket.AddressFamily, target: str) -> str | None:
-    """The source address of packets to `target`; connecting a UDP socket sends nothing."""
+    """Return the source address of packets to `target`; None without a route.
+
+    Connecting a UDP socket sends nothing.
+    """
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((target, 9))

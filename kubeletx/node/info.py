@@ -1,7 +1,7 @@
-"""The node's ``nodeInfo``: identity of the machine, kernel, distribution, versions.
+"""The node's ``nodeInfo``: machine id, kernel, distribution, versions.
 
-The container runtime version names the default container runtime only (DECISIONS 25); the others are in the
-node's conditions and in ``kubeletx get runtimes``.
+The container runtime version is that of the default container runtime only (DECISIONS 25); the other runtimes
+are shown by the node's conditions and ``kubeletx get runtimes``.
 """
 
 from __future__ import annotations
@@ -30,15 +30,20 @@ KUBERNETES_VERSION = "v1.36.0"
 
 
 def kubelet_version(agent_version: str) -> str:
-    """Version for the Node object, in a form that tools such as kubeadm's upgrade can parse.
+    """Return the kubelet version for the Node object, in a form that tools such as kubeadm's upgrade can
+    parse.
 
-    A semantic version with the agent's own as build metadata, which holds letters, digits, dots and dashes.
+    It is `KUBERNETES_VERSION`, with the agent's version as build metadata, which may hold letters, digits,
+    dots and dashes.
     """
     return f"{KUBERNETES_VERSION}+kubeletx-{agent_version.replace('+', '.')}"
 
 
 def architecture(machine: str | None = None) -> str:
-    """The machine as Kubernetes names it, such as amd64."""
+    """Return Kubernetes' name of the architecture, such as amd64.
+
+    `machine`: the kernel's name; None: this machine's.
+    """
     machine = machine or os.uname().machine
     return ARCHITECTURES.get(machine, machine)
 
@@ -46,7 +51,10 @@ def architecture(machine: str | None = None) -> str:
 def read_system_info(
     *, kubelet_version: str, runtime: RuntimeVersion | None, root: Path = Path("/")
 ) -> NodeSystemInfo:
-    """Read the system info below `root`. `runtime`: the default container runtime's version; None: it never answered."""
+    """Read ``nodeInfo`` from the files below `root`.
+
+    `runtime`: version of the default container runtime; None: it has not answered yet.
+    """
     machine_id = _first(root / "etc/machine-id", root / "var/lib/dbus/machine-id")
     return NodeSystemInfo(
         machine_id=machine_id,

@@ -1,9 +1,9 @@
-"""Linux inotify for asyncio: the names that change in a directory.
+"""Linux inotify for asyncio: reports the names that change in a directory.
 
-Python's standard library has no binding, so the system calls are made through ctypes; docs/decisions/0007 says why no
-library is used. One `Inotify` holds one kernel queue; events are read when the event loop finds it readable and passed
-to a callback. When the kernel's queue overflows, an event with `is_overflow` says that anything may have changed.
-Source: inotify(7).
+Python's standard library has no binding, so the system calls are made through ctypes; docs/decisions/0007
+tells why no library is used. One `Inotify` holds one kernel queue. Whenever the queue is readable, the event
+loop reads its events and passes them to a callback. If the queue overflows, an event with `is_overflow`
+reports that anything may have changed. Source: inotify(7).
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ _READ_BYTES: Final = 64 * 1024
 
 
 class InotifyEvent(NamedTuple):
-    """One change. `name`: the entry of the watched directory; empty when it is about the directory."""
+    """One change. `watch`: number from `watch_directory`. `mask`: bits ``IN_...``.
+
+    `name`: the changed entry; empty if the event is about the directory itself.
+    """
 
     watch: int
     mask: int
@@ -47,17 +50,20 @@ class InotifyEvent(NamedTuple):
 
     @property
     def is_overflow(self) -> bool:
-        """True if events were lost; everything has to be checked."""
+        """True if events were lost, so that everything must be checked."""
         return bool(self.mask & IN_Q_OVERFLOW)
 
 
 class Inotify:
-    """A queue of file system events. Belongs to the event loop it was opened in; close it."""
+    """A kernel queue of file system events.
+
+    Belongs to the event loop in which it was made; call `close` at the end.
+    """
 
     def __init__(self, on_events: Callable[[list[InotifyEvent]], None]) -> None:
         """`on_events`: called from the event loop with each batch of events.
 
-        Raises OSError if the kernel gives no more queues.
+        Raises OSError if the kernel's limit of queues is reached.
         """
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._on_events = on_events
@@ -66,18 +72,18 @@ class Inotify:
         self._loop.add_reader(self._fd, self._read)
 
     def watch_directory(self, path: str, mask: int = ENTRIES) -> int:
-        """Watch a directory and its entries, but not below them; returns the watch's number.
+        """Watch a directory and its entries, but nothing deeper; returns the number of the watch.
 
-        Raises OSError: FileNotFoundError or NotADirectoryError if it is not there.
+        Raises OSError: FileNotFoundError or NotADirectoryError if there is no such directory.
         """
         return self._checked(self._libc.inotify_add_watch(self._fd, os.fsencode(path), mask), path)
 
     def unwatch(self, watch: int) -> None:
-        """Stop watching; succeeds if the watch is gone."""
+        """End the watch of this number; succeeds if it has ended already."""
         self._libc.inotify_rm_watch(self._fd, watch)
 
     def close(self) -> None:
-        """Close the queue; idempotent."""
+        """Close the queue and end all its watches; idempotent."""
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)

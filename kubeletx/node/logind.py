@@ -1,11 +1,12 @@
-"""systemd-logind over D-Bus: delay a shutdown of the host, and receive the signal that one begins.
+"""systemd-logind over D-Bus: delays a shutdown of the host, and waits for the signal that one begins.
 
-    open ─► a delay lock is held ─► next(): True when the host begins to shut down, False when that was called off
-            release() lets the host go on
+    open ─► a delay lock is held ─► next(): True when the host begins to shut down, False when that was cancelled
+            release(): the shutdown goes on
 
-logind limits the delay of a lock (InhibitDelayMaxSec). If that is less than wanted, the agent writes a drop-in file
-and logind reloads its configuration. Calls block and run on the caller's threads; signals are
-waited for on the event loop. Source: the man page org.freedesktop.login1(5); kubelet, pkg/kubelet/nodeshutdown/systemd.
+logind limits the delay of a lock (InhibitDelayMaxSec). If that is less than wanted, the agent writes a
+drop-in file and makes logind reload its configuration. Calls block and run on the caller's threads; the event
+loop waits for signals. Source: the man page org.freedesktop.login1(5); kubelet,
+pkg/kubelet/nodeshutdown/systemd.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ _SIGHUP = 1
 
 
 class Logind:
-    """Connection to logind; at most one bus connection at a time."""
+    """Client of systemd-logind that holds a delay lock and receives shutdown signals; it has at most one bus
+    connection.
+    """
 
     def __init__(self, blocking: Blocking, *, conf_dir: Path = CONF_DIR) -> None:
         """`conf_dir`: directory of logind's drop-in files."""
@@ -44,9 +47,10 @@ class Logind:
         self._signals: deque[Any] = deque()
 
     async def open(self, delay_seconds: int) -> bool:
-        """Connect and hold a lock for this long. Returns whether the host is shutting down already.
+        """Connect and take a delay lock of `delay_seconds`.
 
-        Raises Unavailable without a system bus, logind, or the library.
+        Returns True if the host is shutting down already. A shorter delay that logind insists on is logged.
+        Raises Unavailable without a system bus, logind, or the D-Bus library.
         """
         self.close()
         await self._ask(self._connect)
@@ -61,18 +65,22 @@ class Logind:
         return bool(await self._ask(self._get, "PreparingForShutdown"))
 
     async def hold(self) -> None:
-        """Take the delay lock, unless it is held."""
+        """Take the delay lock, unless this object holds it already."""
         if self._lock is None:
             self._lock = await self._ask(self._inhibit)
 
     def release(self) -> None:
-        """Release the lock, so that the host goes on; does nothing without a lock."""
+        """Release the delay lock, so that the host's shutdown goes on; does nothing without a lock."""
         lock, self._lock = self._lock, None
         if lock is not None:
             os.close(lock)
 
     async def next(self) -> bool:
-        """Wait for the next PrepareForShutdown signal. Raises Unavailable when the bus is gone."""
+        """Wait for the next PrepareForShutdown signal.
+
+        Returns True if a shutdown begins, False if it was cancelled. Raises Unavailable if the connection to
+        the bus is lost.
+        """
         while not self._signals:
             await _readable(self._connection.sock)
             try:
@@ -85,7 +93,7 @@ class Logind:
         return bool(self._signals.popleft().body[0])
 
     def close(self) -> None:
-        """Release the lock and disconnect."""
+        """Release the lock and disconnect from the bus; idempotent."""
         self.release()
         connection, self._connection = self._connection, None
         self._signals.clear()
@@ -112,7 +120,7 @@ class Logind:
         self._send(message_bus.AddMatch(rule))
 
     def _allow(self, seconds: int) -> int:
-        """Raise logind's maximum delay; returns the delay that it allows."""
+        """Raise logind's maximum delay to `seconds` if it is less; returns the maximum delay that then holds."""
         has = self._delay_seconds()
         if has >= seconds:
             return has

@@ -1,4 +1,7 @@
-"""Hardware of the machine for the metrics ``machine_*``: cores, sockets, identity. Read once at start."""
+"""Reads the machine's hardware for the metrics ``machine_*``: cores, sockets, ids.
+
+Read once at the agent's start.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from .info import read_system_info
 
 
 class MachineInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Hardware of the machine. `physical_cores` and `sockets` 0: unknown."""
+    """Hardware and operating system of the machine. `physical_cores` and `sockets`: 0 if unknown."""
 
     machine_id: str = ""
     system_uuid: str = ""
@@ -23,7 +26,7 @@ class MachineInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_machine(root: Path = Path("/")) -> MachineInfo:
-    """Read the hardware below `root`; blocks for a few milliseconds."""
+    """Read the machine's hardware from the files below `root`; blocks for a few milliseconds."""
     system = read_system_info(kubelet_version="", runtime=None, root=root)
     cores = _cores(root / "sys/devices/system/cpu")
     return MachineInfo(
@@ -38,7 +41,7 @@ def read_machine(root: Path = Path("/")) -> MachineInfo:
 
 
 def _cores(directory: Path) -> set[tuple[str, str]]:
-    """(socket, core) of every processor."""
+    """Return (socket, core) of every physical core."""
     found = set()
     for topology in directory.glob("cpu[0-9]*/topology"):
         socket = text_of(topology / "physical_package_id").strip()

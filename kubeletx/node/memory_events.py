@@ -1,10 +1,10 @@
-"""Wakes waiters when tasks begin to stall for memory, by the kernel's pressure file (PSI).
+"""Ends a wait early when tasks begin to stall for memory, by the kernel's pressure file (PSI).
 
     echo "some 150000 2000000" > /proc/pressure/memory; poll for POLLPRI
                                                         → 150 ms of stalls within 2 s
 
-Without PSI, or without write permission, only the timeout wakes them. The trigger costs nothing while memory is free.
-Source: the kernel's Documentation/accounting/psi.rst.
+Without PSI, or without permission to write the file, only the timeout ends a wait. The trigger costs nothing
+while memory is free. Source: the kernel's Documentation/accounting/psi.rst.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from kubeletx.api import Clock
 _TRIGGER: Final = b"some 150000 2000000\0"
 _PRESSURE: Final = Path("/proc/pressure/memory")
 _SHORTEST_SECONDS: Final = 1.0
-"""Minimum time between looks during a continuing stall."""
+"""Minimum duration of a wait, so that a continuing stall does not end each one at once."""
 
 
 class MemoryEvents:
-    """A sleep that may end early; close it when done."""
+    """Waits that end early when tasks begin to stall for memory; call `close` at the end."""
 
     def __init__(self, clock: Clock, *, path: Path = _PRESSURE) -> None:
         """`path`: the kernel's pressure file."""
@@ -43,11 +43,11 @@ class MemoryEvents:
 
     @property
     def is_watching(self) -> bool:
-        """Return True if the kernel accepted the trigger."""
+        """True if the kernel accepted the trigger; otherwise waits last their full time."""
         return self._poll is not None
 
     async def wait(self, seconds: float) -> None:
-        """Return after the time, or soon after tasks begin to stall."""
+        """Return after `seconds`, or earlier when tasks stall for memory, but not within the first second."""
         if self._poll is None:
             await self._clock.sleep(seconds)
             return
@@ -63,7 +63,7 @@ class MemoryEvents:
             loop.remove_reader(self._poll.fileno())
 
     def close(self) -> None:
-        """Remove the trigger from the kernel."""
+        """Remove the trigger from the kernel; waits then last their full time. Idempotent."""
         poll, self._poll = self._poll, None
         file, self._file = self._file, None
         if poll is not None:

@@ -1,8 +1,9 @@
-"""Reads the signals of node pressure from the kernel; what follows from them is in `thresholds`.
+"""Measures the eviction signals (memory, processes, disks) from the kernel's files; `thresholds` evaluates
+them.
 
-Memory counts as available when the kernel says so (MemAvailable). Image file systems are told apart by device, so
-that two stores on one disk are one place; stores on the node's own file system share its place. A look takes some
-ten microseconds. Source: kubelet, pkg/kubelet/eviction.
+Available memory is the kernel's MemAvailable. Image file systems are distinguished by device: two stores on
+one disk are one place, and a store on the node's own file system has the place `NODE`. A measurement takes
+some ten microseconds. Source: kubelet, pkg/kubelet/eviction.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ _PROC = Path("/proc")
 
 
 class ImageDisk(msgspec.Struct, frozen=True, kw_only=True):
-    """A file system of image stores. `place`: `NODE` when it is the node's own."""
+    """A file system that contains image stores. `place`: `NODE` if it is the node's own file system.
+
+    `runtimes`: those with a store on it.
+    """
 
     place: str
     path: str
@@ -29,9 +33,9 @@ class ImageDisk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_image_disks(root_dir: Path, mounts: Mapping[RuntimeName, tuple[str, ...]]) -> tuple[ImageDisk, ...]:
-    """The file systems behind the stores of local runtimes; what is not there is left out.
+    """Return the file systems of the local runtimes' image stores, one for each device.
 
-    `mounts`: where each runtime's store keeps its data.
+    Missing paths are left out. `mounts`: by runtime, the paths where its store keeps data.
     """
     found: dict[int, ImageDisk] = {}
     own = _device(str(root_dir))
@@ -50,7 +54,10 @@ def find_image_disks(root_dir: Path, mounts: Mapping[RuntimeName, tuple[str, ...
 def read_signals(
     root_dir: Path, disks: tuple[ImageDisk, ...] = (), *, mono: float, proc: Path = _PROC
 ) -> tuple[Observation, ...]:
-    """Measure the eviction signals. `mono`: the current monotonic time."""
+    """Measure the eviction signals; one that cannot be measured is left out.
+
+    `mono`: the current monotonic time in seconds.
+    """
     return tuple(_read(root_dir, disks, mono, proc))
 
 
@@ -102,7 +109,7 @@ def _meminfo(path: Path) -> dict[str, int]:
 
 
 def _pids(proc: Path) -> tuple[int, int] | None:
-    """(number of further processes that the kernel allows, its limit); None if unknown."""
+    """Return (number of further processes that the kernel allows, its limit); None if unknown."""
     try:
         limits = [int((proc / "sys/kernel" / name).read_text()) for name in ("pid_max", "threads-max")]
         running = int((proc / "loadavg").read_text().split()[3].partition("/")[2])

@@ -1,14 +1,15 @@
-"""The node's conditions from the states of its runtimes. Pure.
+"""Computes the node's conditions from the states of its runtimes. Pure.
 
     MemoryPressure, DiskPressure, PIDPressure    the kubelet's reasons
     RuntimesReady                                True only when every runtime is ready
     kubeletx.io/RuntimeReady-<name>              one for each runtime, in their order
     kubeletx.io/Healthy-<name>                   one for each health check of a plugin
-    Ready                                        by policy; always last, as the kubelet has it
+    Ready                                        by policy; always the last in the list, as in the kubelet
 
-Policies (DECISIONS 6): partial, at least one runtime is ready; all, every uncordoned one; primary, the first
-listed. A runtime counts as ready when it reports runtime and network ready. With no runtime the node is not
-ready. Workload types without a ready runtime are named in the message of Ready, whatever its status.
+Policies for Ready (DECISIONS 6): `partial`: at least one runtime is ready; `all`: every uncordoned one;
+`primary`: the one that is listed first. A runtime is ready when it reports both RuntimeReady and
+NetworkReady. A node without runtimes is not ready. The message of Ready names the workload types that have no
+ready runtime, whether Ready is True or False.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ NEVER_ASKED = "NotConnected"
 
 
 class Policy(enum.Enum):
-    """Value of ``--node-readiness-policy``."""
+    """Rule for when the node is Ready: the value of ``--node-readiness-policy``."""
 
     PARTIAL = "partial"
     ALL = "all"
@@ -38,7 +39,7 @@ class Policy(enum.Enum):
 
 
 class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One runtime, as the readiness rule sees it."""
+    """Name, workload type and state of one runtime, as input of the readiness rule."""
 
     name: str
     workload_type: str
@@ -46,18 +47,18 @@ class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_ready(self) -> bool:
-        """True if it answers and reports both runtime and network ready."""
+        """True if the runtime answers and reports both runtime and network ready."""
         return self.state.is_ready
 
     @property
     def trouble(self) -> str:
-        """Reason it is not ready, in one line."""
+        """Reason why the runtime is not ready, as one line that begins with its name."""
         why = ": ".join(text for text in (self.state.reason, self.state.message) if text)
         return f"{self.name}: {why or 'not ready'}"
 
 
 class CheckFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One health check of a plugin. `status`, `reason`, `message`: of its condition."""
+    """Result of one plugin's health check, as fields of its condition: `status`, `reason`, `message`."""
 
     name: str
     status: str
@@ -66,7 +67,7 @@ class CheckFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pressure(msgspec.Struct, frozen=True, kw_only=True):
-    """Resources under pressure, as the node's pressure conditions report them."""
+    """Resources under pressure: True for each whose pressure condition is True."""
 
     memory: bool = False
     disk: bool = False
@@ -74,9 +75,10 @@ class Pressure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs of the readiness rule. `runtimes`: in the configured order, the primary first.
+    """Inputs of the readiness rule. `runtimes`: in the configured order, the first is the primary one.
 
-    `missing_resources`: see `capacity.missing_resources`. `problems`: further reasons against Ready.
+    `missing_resources`: see `capacity.missing_resources`. `problems`: further reasons why Ready is False, one
+    text each.
     """
 
     runtimes: tuple[RuntimeFacts, ...] = ()
@@ -88,7 +90,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_enough(runtimes: Sequence[RuntimeFacts], policy: Policy) -> bool:
-    """Return True if enough runtimes are ready under the policy."""
+    """Return True if as many runtimes are ready as the policy requires."""
     match policy:
         case Policy.PRIMARY:
             return bool(runtimes) and runtimes[0].is_ready
@@ -99,7 +101,7 @@ def is_enough(runtimes: Sequence[RuntimeFacts], policy: Policy) -> bool:
 
 
 def types_without_runtime(runtimes: Iterable[RuntimeFacts]) -> tuple[str, ...]:
-    """Workload types that have runtimes, none of them ready; in the order listed."""
+    """Return the workload types whose runtimes are all not ready, in the order of `runtimes`."""
     runtimes = tuple(runtimes)
     types = dict.fromkeys(runtime.workload_type for runtime in runtimes)
     served = {runtime.workload_type for runtime in runtimes if runtime.is_ready}
@@ -109,7 +111,10 @@ def types_without_runtime(runtimes: Iterable[RuntimeFacts]) -> tuple[str, ...]:
 def node_conditions(
     facts: NodeFacts, *, previous: Sequence[NodeCondition] = (), now: datetime
 ) -> tuple[NodeCondition, ...]:
-    """The present conditions; transition times are kept where the status is unchanged."""
+    """Return the present conditions.
+
+    A condition whose status is that of `previous` keeps its transition time; others get `now`.
+    """
     conditions = (
         *_pressures(facts.pressure),
         _runtimes_ready(facts.runtimes),
@@ -124,7 +129,9 @@ def node_conditions(
 def with_times(
     conditions: Sequence[NodeCondition], known: Mapping[str, tuple[str, datetime]]
 ) -> tuple[NodeCondition, ...]:
-    """The conditions, with the transition times of `known` (status and time by type) where the status is the same."""
+    """Return the conditions with the transition times of `known` (type → status and time), for each whose
+    status is the same there.
+    """
     return tuple(
         msgspec.structs.replace(one, last_transition_time=known[one.type][1])
         if one.type in known and known[one.type][0] == one.status
@@ -134,7 +141,7 @@ def with_times(
 
 
 def runtime_condition_type(name: str) -> str:
-    """The condition type of one runtime."""
+    """Return the type of the condition about the runtime called `name`."""
     return RUNTIME_CONDITION_PREFIX + name
 
 

@@ -1,4 +1,4 @@
-"""Groups of pods in a shutdown of the host: their order and their time. Pure.
+"""Groups of pods in a shutdown of the host: in which order they end, and how long each group may take. Pure.
 
 Source: kubelet, pkg/kubelet/nodeshutdown.
 """
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class ShutdownGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Pods with at least this priority and less than that of the next group."""
+    """A group of pods that end together: those with at least this priority, and less than the next group's."""
 
     priority: int
     shutdown_grace_period_seconds: int
@@ -25,7 +25,11 @@ class ShutdownGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 def groups_of(
     grace_seconds: float, critical_grace_seconds: float, by_priority: Sequence[ShutdownGroup] = ()
 ) -> tuple[ShutdownGroup, ...]:
-    """The groups in the order in which they end; empty: a shutdown ends no pods."""
+    """Return the groups in the order in which they end; empty if a shutdown of the host ends no pods.
+
+    `by_priority`: configured groups; if empty there are two, of regular and of critical pods, which share
+    `grace_seconds`.
+    """
     if by_priority:
         return tuple(sorted(by_priority, key=lambda group: group.priority))
     if grace_seconds <= 0:
@@ -40,14 +44,17 @@ def groups_of(
 
 
 def total_seconds(groups: Sequence[ShutdownGroup]) -> int:
-    """Longest time for which the host has to wait, in seconds."""
+    """Return how long the host must wait at most, in seconds: the time of all groups together."""
     return sum(group.shutdown_grace_period_seconds for group in groups)
 
 
 def in_order(
     groups: Sequence[ShutdownGroup], priorities: Mapping[T, int]
 ) -> tuple[tuple[ShutdownGroup, tuple[T, ...]], ...]:
-    """Each group with its members, in the order in which they end; the first also has pods below all priorities."""
+    """Return each group with its pods, in the order in which the groups end.
+
+    `priorities`: priority by pod. Pods with a priority below every group's are in the first group.
+    """
     ordered = sorted(groups, key=lambda group: group.priority)
     members: dict[int, list[T]] = {index: [] for index in range(len(ordered))}
     for one, priority in priorities.items():

@@ -1,7 +1,8 @@
-"""`NodeReporter`: builds the current Node object from the other modules of this room.
+"""`NodeReporter`: builds the current Node object from the other modules of this package.
 
-`load` reads once what does not change while the agent runs (addresses, capacity, system info). Each `build` computes
-the conditions and compares them with the previous ones to keep transition times.
+`load` reads once what does not change while the agent runs (addresses, capacity). Each `update` computes the
+conditions and compares them with the previous ones to keep transition times; `build` makes the Node with
+them.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ MAX_IMAGE_NAMES = 5
 
 
 class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the node. Quantities are texts, as in the configuration."""
+    """The operator's settings of the node. Quantities are texts, as in the configuration."""
 
     root_dir: Path
     version: str
@@ -71,13 +72,18 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     max_images: int = 50
     """Number of images in the status; negative means all."""
     external_cloud: bool = False
-    """True: a cloud controller sets the addresses; until then the node has those of `node_ips`."""
+    """True if a cloud controller sets the node's addresses; until it has, the node reports those of
+    `node_ips`.
+    """
     declared_features: tuple[str, ...] = ()
-    """Optional features this node declares, sorted."""
+    """Names of the optional features that the node declares, sorted."""
 
 
 class RuntimeReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One runtime as the node reports it. `version`, `traits`: None until it first answered."""
+    """One runtime, as input of the Node object.
+
+    `version` and `traits`: None until the runtime first answered.
+    """
 
     facts: RuntimeFacts
     version: RuntimeVersion | None = None
@@ -85,7 +91,7 @@ class RuntimeReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeReporter:
-    """Builds the Node; call `load` first."""
+    """Computes the node's conditions and builds the Node object; call `load` before the other methods."""
 
     def __init__(self, plan: NodePlan, *, clock: Clock) -> None:
         """`plan`: the operator's settings."""
@@ -96,16 +102,19 @@ class NodeReporter:
         self.capacity = NodeResources()
         self.allocatable = NodeResources()
         self.pods_limit = NodeResources()
-        """The kernel's limit of all pods together; it includes the amounts that eviction keeps free."""
+        """Limit of all pods together, for the kernel; unlike `allocatable` it includes what eviction keeps
+        free.
+        """
         self._created_at = clock.now()
         self._conditions: tuple[NodeCondition, ...] = ()
         self._times: ConditionTimes | None = None
         self._before: Times = {}
-        """Transition times stored by the previous agent process, used for `SETTLE_SECONDS`."""
+        """Transition times that an earlier agent process stored; used for `SETTLE_SECONDS` after the start.
+        """
         self._settled_at = clock.monotonic()
 
     def load(self) -> None:
-        """Read addresses and capacity. Raises InvalidConfig for contradictory settings."""
+        """Read addresses and capacity of the machine. Raises InvalidConfig for invalid settings."""
         plan = self.plan
         self.ips = detect_node_ips(plan.node_ips)
         self.capacity = read_capacity(plan.root_dir, max_pods=plan.max_pods, pods_per_core=plan.pods_per_core)
@@ -114,13 +123,15 @@ class NodeReporter:
         self.allocatable = allocatable(self.capacity, **reserved, hard_eviction=plan.hard_eviction)
 
     async def remember(self, times: ConditionTimes) -> None:
-        """Store transition times in `times`, and continue those of an earlier agent process."""
+        """Keep transition times in `times` from now on, and use those that an earlier agent process stored
+        there.
+        """
         self._before, self._times = await times.load(), times
         self._settled_at = self._clock.monotonic() + SETTLE_SECONDS
 
     @property
     def conditions(self) -> tuple[NodeCondition, ...]:
-        """Conditions of the last `update`."""
+        """Conditions computed by the last `update`; empty before."""
         return self._conditions
 
     def update(
@@ -131,7 +142,10 @@ class NodeReporter:
         problems: Sequence[str] = (),
         checks: Sequence[CheckFacts] = (),
     ) -> bool:
-        """Compute the conditions; True if a status changed. `problems`: further reasons against Ready."""
+        """Compute the conditions. Returns True if the status of one changed.
+
+        `problems`: further reasons why Ready is False.
+        """
         before = {condition.type: condition.status for condition in self._conditions}
         facts = NodeFacts(
             runtimes=tuple(runtime.facts for runtime in runtimes),
@@ -150,7 +164,7 @@ class NodeReporter:
         return before != {condition.type: condition.status for condition in self._conditions}
 
     def build(self, runtimes: Sequence[RuntimeReport], *, images: Sequence[ContainerImage] = ()) -> Node:
-        """The node now, with the conditions of the last `update`."""
+        """Return the Node object, with the conditions of the last `update`."""
         plan = self.plan
         port = DaemonEndpoint(port=plan.port) if plan.port else None
         return Node(
@@ -184,31 +198,39 @@ class NodeReporter:
         )
 
     def _own_ips(self) -> tuple[str, ...]:
-        """The addresses to report; empty if a cloud controller sets them and the operator gave none."""
+        """Return the addresses to report; none if a cloud controller sets them and the operator gave none."""
         return () if self.plan.external_cloud and not self.plan.node_ips else self.ips
 
     def _provided_ips(self) -> dict[str, str]:
-        """Annotation with which a cloud controller compares its addresses."""
+        """Return the annotation that a cloud controller compares with its addresses; empty if there is
+        nothing to compare.
+        """
         if not self.plan.external_cloud or names_no_address(self.plan.node_ips):
             return {}
         return {PROVIDED_NODE_IP: ",".join(self.ips)}
 
 
 def default_runtime(runtimes: Sequence[RuntimeReport]) -> RuntimeReport | None:
-    """The first uncordoned container runtime, else the first one (DECISIONS 25)."""
+    """Return the first uncordoned container runtime, or else the first container runtime (DECISIONS 25).
+
+    Runtimes of other types are considered only if there is no container runtime. None: there is no runtime at
+    all.
+    """
     containers = [r for r in runtimes if r.facts.workload_type == "container"] or list(runtimes)
     chosen = [r for r in containers if not r.facts.state.cordoned] or containers
     return chosen[0] if chosen else None
 
 
 def default_version(runtimes: Sequence[RuntimeReport]) -> RuntimeVersion | None:
-    """The version that nodeInfo names."""
+    """Return the version that nodeInfo shows: that of the default runtime; None if it has not answered yet."""
     default = default_runtime(runtimes)
     return default.version if default is not None else None
 
 
 def runtime_handlers(runtimes: Sequence[RuntimeReport]) -> Iterator[NodeRuntimeHandler]:
-    """Handlers a RuntimeClass may name here: the empty one, each runtime, and each of its handlers (DECISIONS 4)."""
+    """Yield the handlers that a RuntimeClass may name: the empty one, each runtime's name, and each runtime's
+    own handlers (DECISIONS 4).
+    """
     default = default_runtime(runtimes)
     if default is not None:
         yield _handler("", default)
@@ -220,7 +242,7 @@ def runtime_handlers(runtimes: Sequence[RuntimeReport]) -> Iterator[NodeRuntimeH
 
 
 def node_features(runtimes: Sequence[RuntimeReport]) -> NodeFeatures | None:
-    """Features that every runtime has; None until all have answered."""
+    """Return the features that every runtime has; None until all runtimes have answered."""
     traits = [runtime.traits for runtime in runtimes if runtime.traits is not None]
     if not traits or len(traits) < len(runtimes):
         return None
@@ -242,7 +264,7 @@ def _handler(name: str, runtime: RuntimeReport, handler: str = "") -> NodeRuntim
 
 
 def node_labels(name: str, extra: Mapping[str, str]) -> dict[str, str]:
-    """The default labels of every node, and the operator's."""
+    """Return the default labels of every node, with the operator's labels `extra`, which replace equal keys."""
     arch = architecture()
     return {
         "kubernetes.io/hostname": name,
@@ -255,9 +277,9 @@ def node_labels(name: str, extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def runtime_labels(runtimes: Sequence[RuntimeReport]) -> dict[str, str]:
-    """Label ``runtime.kubeletx.io/NAME`` of each runtime: ready, notready or cordoned.
+    """Return the label ``runtime.kubeletx.io/NAME`` of each runtime: ready, notready or cordoned.
 
-    RuntimeClasses select nodes by it.
+    RuntimeClasses select nodes by these labels.
     """
     labels = {}
     for runtime in runtimes:
@@ -269,12 +291,14 @@ def runtime_labels(runtimes: Sequence[RuntimeReport]) -> dict[str, str]:
 
 
 def runtime_types(runtimes: Sequence[RuntimeReport]) -> dict[str, str]:
-    """``workload-type.kubeletx.io/NAME`` of every runtime, including one that never answered."""
+    """Return the annotation ``workload-type.kubeletx.io/NAME`` of every runtime, including those that never
+    answered.
+    """
     return {RUNTIME_TYPE_PREFIX + runtime.facts.name: runtime.facts.workload_type for runtime in runtimes}
 
 
 def runtime_versions(runtimes: Sequence[RuntimeReport]) -> dict[str, str]:
-    """``version.kubeletx.io/NAME`` of every runtime that ever answered."""
+    """Return the annotation ``version.kubeletx.io/NAME`` of every runtime that has answered at least once."""
     return {
         RUNTIME_VERSION_PREFIX + runtime.facts.name: f"{runtime.version.name} {runtime.version.version}"
         for runtime in runtimes
@@ -283,12 +307,12 @@ def runtime_versions(runtimes: Sequence[RuntimeReport]) -> dict[str, str]:
 
 
 def top_images(images: Sequence[ContainerImage], limit: int = 50) -> tuple[ContainerImage, ...]:
-    """The largest images, with at most five names each. `limit` negative: all."""
+    """Return the `limit` largest images, with at most five names each. `limit` negative: all images."""
     largest = sorted(images, key=lambda image: (-(image.size_bytes or 0), image.names))
     largest = largest[:limit] if limit >= 0 else largest
     return tuple(msgspec.structs.replace(image, names=image.names[:MAX_IMAGE_NAMES]) for image in largest)
 
 
 def is_ready(conditions: Sequence[NodeCondition]) -> bool:
-    """Return True if the condition Ready, always the last, is True."""
+    """Return True if the condition Ready, which is always the last, is True."""
     return bool(conditions) and conditions[-1].type == "Ready" and conditions[-1].status == "True"

@@ -3,12 +3,13 @@
     settings ─► parse_thresholds ─► thresholds        signals read ─► observations
     step(state, thresholds, observations) ─► state, pressure (the node's conditions), acting (to be relieved now)
 
-- A hard threshold acts as soon as it is met, a soft one after its grace period without a break.
+- A hard threshold acts (demands an eviction) as soon as it is met, a soft one after its whole grace period.
 - A threshold that acted stays met until the signal exceeds it by the minimum reclaim.
 - A pressure is reported from its first observation until `hold_seconds` after the last.
-- An observation no newer than the previous one shows in the conditions and starts no eviction.
+- An observation no newer than the previous one changes the conditions but starts no eviction.
 
-A signal is observed in places: `NODE`, or the file system of some image stores. Source: kubelet, pkg/kubelet/eviction.
+A signal is observed in places: `NODE`, or the file system of some image stores. Source: kubelet,
+pkg/kubelet/eviction.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from kubeletx.kube.text import quantity
 from .readiness import Pressure
 
 TRANSITION_SECONDS: Final = 300.0
-"""Time a pressure is still reported after it was last seen (evictionPressureTransitionPeriod)."""
+"""Time for which a pressure is still reported after its last observation (evictionPressureTransitionPeriod).
+"""
 NODE: Final = ""
-"""The place of every signal that is not about a separate image file system."""
+"""Place of every signal that is not about a separate image file system."""
 
 MEMORY: Final = "memory.available"
 PIDS: Final = "pid.available"
@@ -38,7 +40,11 @@ SIGNALS: Final = frozenset({MEMORY, PIDS}) | _DISK
 
 
 class Threshold(msgspec.Struct, frozen=True, kw_only=True):
-    """One threshold. `amount` and `minimum_reclaim`: a quantity, or a percentage of the capacity."""
+    """One eviction threshold: it is met while less than `amount` is available.
+
+    `amount` and `minimum_reclaim`: a quantity, or a percentage of the capacity. `grace_seconds`: how long a
+    soft threshold must be met before it acts.
+    """
 
     signal: str
     amount: str
@@ -47,12 +53,15 @@ class Threshold(msgspec.Struct, frozen=True, kw_only=True):
     minimum_reclaim: str = ""
 
     def value(self, capacity: int) -> int:
-        """The minimum that must be available."""
+        """Return the amount below which the threshold is met, given the capacity."""
         return amount_of(self.amount, capacity)
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """One measurement: the available amount and the capacity. `at`: monotonic."""
+    """One measurement of a signal: available amount and capacity.
+
+    `at`: monotonic time of the measurement, in seconds.
+    """
 
     signal: str
     available: int
@@ -62,7 +71,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ThresholdKey(msgspec.Struct, frozen=True, order=True):
-    """One threshold in one place."""
+    """Identifies one threshold in one place."""
 
     signal: str
     is_hard: bool
@@ -70,22 +79,23 @@ class ThresholdKey(msgspec.Struct, frozen=True, order=True):
 
 
 class Met(msgspec.Struct, frozen=True, kw_only=True):
-    """A threshold whose signal is too low in this observation."""
+    """A threshold together with an observation that meets it: less than the threshold is available."""
 
     threshold: Threshold
     observation: Observation
 
     @property
     def key(self) -> ThresholdKey:
-        """The threshold and its place."""
+        """Identifies the threshold and the place of the observation."""
         return ThresholdKey(self.threshold.signal, self.threshold.is_hard, self.observation.place)
 
 
 class ThresholdState(msgspec.Struct, frozen=True, kw_only=True):
-    """State kept between two observations. Times are monotonic.
+    """State that `step` keeps from one round of observations to the next. Times are monotonic, in seconds.
 
-    `acting`: met for their grace period at the last look. `since`: when each was first met. `pressed_at`: when each
-    signal's pressure was last seen. `seen_at`: when each signal was last observed, by signal and place.
+    `acting`: thresholds that in the last round had been met for their grace period. `since`: when each was
+    first met. `pressed_at`: when the pressure of each signal was last observed. `seen_at`: time of the last
+    observation, by signal and place.
     """
 
     acting: frozenset[ThresholdKey] = frozenset()
@@ -97,7 +107,7 @@ class ThresholdState(msgspec.Struct, frozen=True, kw_only=True):
 class ThresholdReading(msgspec.Struct, frozen=True, kw_only=True):
     """Result of one round of observations.
 
-    `acting`: what is to be relieved, the first one first.
+    `acting`: thresholds for which pods or images must be removed now, the most urgent first.
     """
 
     state: ThresholdState
@@ -113,7 +123,10 @@ def step(
     mono: float,
     hold_seconds: float = TRANSITION_SECONDS,
 ) -> ThresholdReading:
-    """Evaluate one round of observations."""
+    """Evaluate one round of observations. `mono`: the current monotonic time.
+
+    `hold_seconds`: see `TRANSITION_SECONDS`.
+    """
     observed = tuple(observations)
     met = tuple(_met(thresholds, observed, state.acting))
     since = {one.key: state.since.get(one.key, mono) for one in met}
@@ -133,7 +146,10 @@ def step(
 
 
 def pressure_of(pressed_at: Mapping[str, float], *, mono: float, hold_seconds: float) -> Pressure:
-    """The conditions to report. `pressed_at`: signal → time at which its pressure was last seen."""
+    """Return the pressures to report.
+
+    `pressed_at`: signal → monotonic time at which its pressure was last observed.
+    """
     held = {name for name, at in pressed_at.items() if at == mono or mono - at < hold_seconds}
     return Pressure(memory=MEMORY in held, disk=bool(held & _DISK), pids=PIDS in held)
 
@@ -144,7 +160,10 @@ def parse_thresholds(
     soft_grace_seconds: Mapping[str, float] | None = None,
     minimum_reclaim: Mapping[str, str] | None = None,
 ) -> tuple[Threshold, ...]:
-    """The thresholds of a configuration. Raises InvalidConfig for invalid ones."""
+    """Return the thresholds of a configuration, each map by signal; thresholds that are off are left out.
+
+    Raises InvalidConfig.
+    """
     graces, reclaims = soft_grace_seconds or {}, minimum_reclaim or {}
     _check("evictionHard", hard)
     _check("evictionSoft", soft or {})
@@ -173,12 +192,15 @@ def parse_thresholds(
 
 
 def is_off(text: str) -> bool:
-    """Return True for a threshold that is off: zero, or 100 %, which can never be met."""
+    """Return True if the amount switches the threshold off: zero, or 100 %."""
     return amount_of(text, _WHOLE) in (0, _WHOLE) if text.endswith("%") else amount_of(text, _WHOLE) <= 0
 
 
 def amount_of(text: str, capacity: int) -> int:
-    """A quantity, or a percentage of `capacity`, in units; an empty text is 0. Raises ValueError."""
+    """Return a quantity, or a percentage of `capacity`, as a number of units; 0 for an empty text.
+
+    Raises ValueError.
+    """
     if not text:
         return 0
     if not text.endswith("%"):
@@ -229,7 +251,9 @@ def _is_news(state: ThresholdState, observation: Observation) -> bool:
 
 
 def _urgency(met: Met) -> tuple[bool, bool, str, str]:
-    """Sort key: memory first, as it fills fastest; then hard thresholds before soft ones."""
+    """Sort key of urgency: memory before other signals, since it fills fastest; then hard thresholds before
+    soft ones.
+    """
     threshold = met.threshold
     return (
         threshold.signal != MEMORY,

@@ -1,7 +1,8 @@
-"""Usage of the node's pods: per unit, per pod, per runtime and in total, with the runtimes that did not answer. Pure.
+"""Usage of the node's pods: per unit, per runtime and in total, with the runtimes that did not answer. Pure.
 
-`missing` names every runtime whose figures are not in the total (rule 7). A figure that a runtime does not measure is
-None and left out of sums. Remote runtimes are reported but not part of the node's total (DECISIONS 19).
+`missing` names every runtime whose figures are not in the total (rule 7 of docs/architecture.md). A figure
+that a runtime does not measure is None and left out of sums. Remote runtimes are reported but not part of the
+node's total (DECISIONS 19).
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from kubeletx.runtimes.usage import RuntimeUsage
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Measured usage; None, never 0, for what was not measured.
+    """Measured usage of a unit, or of several together; a figure that was not measured is None, never 0.
 
-    `memory_bytes`: the working set if the runtime reports it.
+    `memory_bytes`: the working set if the runtime reports it, else all memory in use.
     """
 
     cpu_millicores: int | None = None
@@ -26,27 +27,30 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Usage by runtime. Figures of a runtime that does not answer are old and in no sum."""
+    """Usage of all runtimes at one time.
+
+    A runtime that does not answer has old figures, which are in no sum.
+    """
 
     runtimes: tuple[RuntimeUsage, ...] = ()
 
     @property
     def answered(self) -> tuple[RuntimeUsage, ...]:
-        """The runtimes whose figures are current."""
+        """Runtimes whose figures are current."""
         return tuple(runtime for runtime in self.runtimes if runtime.answered)
 
     @property
     def missing(self) -> tuple[RuntimeName, ...]:
-        """The runtimes that did not answer, or cannot measure."""
+        """Names of the runtimes that did not answer, or cannot measure usage."""
         return tuple(runtime.name for runtime in self.runtimes if not runtime.answered)
 
     @property
     def total(self) -> Usage:
-        """The sum over local runtimes that answered; see `missing` for what is not in it."""
+        """Sum over the local runtimes that answered; `missing` names those that are not in it."""
         return add_up(usage_of_runtime(runtime) for runtime in self.answered if not runtime.remote)
 
     def units_by_pod(self) -> Mapping[PodUid, tuple[UnitStats, ...]]:
-        """The units of each pod that could be measured now."""
+        """Return the measured units of each pod, from the runtimes that answered."""
         units: dict[PodUid, tuple[UnitStats, ...]] = {}
         for runtime in self.answered:
             for unit in runtime.units:
@@ -55,7 +59,7 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def usage_of(stats: UnitStats) -> Usage:
-    """One unit's figures as users see them."""
+    """Convert one unit's figures to `Usage`."""
     nano_cores, memory = stats.cpu_usage_nano_cores, stats.memory_working_set_bytes
     return Usage(
         cpu_millicores=None if nano_cores is None else round(nano_cores / 1_000_000),
@@ -65,12 +69,12 @@ def usage_of(stats: UnitStats) -> Usage:
 
 
 def usage_of_runtime(runtime: RuntimeUsage) -> Usage:
-    """The sum over all units of this agent on the runtime."""
+    """Return the sum over the runtime's units; only units of this agent's pods are among them."""
     return add_up(usage_of(unit) for unit in runtime.units)
 
 
 def add_up(usages: Iterable[Usage]) -> Usage:
-    """The sum of the measured values; None if none was measured."""
+    """Return the sum of each figure; None for a figure that is None in all of `usages`."""
     sums: dict[str, int] = {}
     for usage in usages:
         for name in Usage.__struct_fields__:

@@ -1,7 +1,7 @@
-"""The face of the room: other rooms import these names from here.
+"""Public names of this package: the other packages directly below `kubeletx` import them from here.
 
-Submodules load on first use: a command line or a source that needs one name does not load the whole room.
-Machines (`workloads`), admission, probes and `model.sources` have faces of their own.
+Submodules load on first use: a command line or a source that needs one name does not load the whole package.
+Names of machines (`workloads`), admission, probes and `model.sources` are imported from these modules.
 """
 
 from typing import TYPE_CHECKING, Any

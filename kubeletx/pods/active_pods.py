@@ -1,4 +1,4 @@
-"""`ActivePods`: the workers of this node's pods by UID, and what ends them for reasons of the node."""
+"""`ActivePods`: the workers of this node's pods by UID, and methods that end pods for reasons of the node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 class ActivePods:
     """The workers of this node's pods by UID (`workers`, filled by the manager).
 
-    Preemption, eviction and the host's shutdown read it and end pods.
+    Preemption, eviction and the host's shutdown find pods here and end them.
     """
 
     def __init__(self, registry: RuntimeRegistry, clock: Clock) -> None:
@@ -50,7 +50,7 @@ class ActivePods:
         return worker.desired.deletion is not None or has_ended(worker.desired, worker.facts)
 
     def has_stopped(self, uid: PodUid) -> bool:
-        """Return True if nothing of the pod runs any more."""
+        """Return True if the pod has ended or is not on this node."""
         worker = self.workers.get(uid)
         return worker is None or has_ended(worker.desired, worker.facts)
 
@@ -77,7 +77,10 @@ class ActivePods:
         return True
 
     def hasten(self, uid: PodUid, *, grace_seconds: int) -> None:
-        """Shorten the grace period of a pod that is ending already; others are ignored."""
+        """Set a new grace period, from now, for a pod that is ending; it only shortens.
+
+        Other pods are unchanged.
+        """
         worker = self.workers.get(uid)
         if worker is None or worker.desired.deletion is None or has_ended(worker.desired, worker.facts):
             return

@@ -13,17 +13,23 @@ from .model.results import Result, Together, Unsettled
 
 
 def after_error(error: KubeletxError, now: Now, result: Result) -> Result:
-    """`result`; after a timeout also a look that begins when the call can no longer take effect."""
+    """Return `result` or, after a timeout, `result` with `Unsettled`.
+
+    Nothing is changed then before a look that begins later.
+    """
     if isinstance(error, TimedOut):
         return Together((result, Unsettled(now.mono)))
     return result
 
 
 def is_silence(error: KubeletxError) -> bool:
-    """Return True if the error is a missing answer, not a refusal: an outage records no event for each failed call."""
+    """Return True if the runtime did not answer: an outage records no event for each call that fails."""
     return isinstance(error, Unavailable)
 
 
 def level_of(error: KubeletxError, log: FilteringBoundLogger) -> Callable[..., object]:
-    """The log level of a failed call: an outage of the runtime has its own log line."""
+    """Log method for a failed call: debug if the runtime did not answer, else warning.
+
+    An outage of the runtime has a log line of its own.
+    """
     return log.debug if is_silence(error) else log.warning

@@ -59,19 +59,22 @@ class Counters:
     _waiting: set[PodUid] = field(default_factory=set)
 
     def first_seen(self, uid: PodUid, now: float) -> None:
-        """Note a new pod. `now`: monotonic seconds, here and below."""
+        """Begin to measure the start of a new pod. `now`: monotonic seconds, here and below."""
         self._seen.setdefault(uid, now)
         self._waiting.add(uid)
 
     def worker_turned(self, uid: PodUid, seconds: float, now: float, operation: str = "sync") -> None:
-        """Count one round of a worker that took `seconds`. `operation`: as in `pod_worker`."""
+        """Count one round of a worker (observe, plan, publish), which took `seconds`.
+
+        `operation`: as in `pod_worker`.
+        """
         self.pod_worker.add(seconds, operation)
         if uid in self._waiting:
             self._waiting.discard(uid)
             self.pod_worker_start.add(max(now - self._seen.get(uid, now), 0.0))
 
     def phase_changed(self, uid: PodUid, phase: str, now: float) -> None:
-        """Note the phase of a published status."""
+        """Measure the time of the pod's start when the first status with phase Running is published."""
         if phase == "Running" and (seen := self._seen.pop(uid, None)) is not None:
             self.pod_start.add(now - seen)
 
@@ -94,7 +97,7 @@ class Counters:
                     self.terminated_containers[kind, end.exit_code, end.reason or ""] += 1
 
     def gone(self, uid: PodUid) -> None:
-        """Drop the counts of a removed pod."""
+        """Drop the times kept for a removed pod; the counters keep their values."""
         self._seen.pop(uid, None)
         self._waiting.discard(uid)
         self.starts.gone(uid)
@@ -105,7 +108,7 @@ def _last_end(status: ContainerStatus) -> ContainerStateTerminated | None:
 
 
 def container_type(pod: Pod, name: str) -> str:
-    """The kubelet's label: container, init_container or ephemeral_container."""
+    """Value of the kubelet's label container_type: container, init_container or ephemeral_container."""
     if any(unit.name == name for unit in init_units(pod)):
         return "init_container"
     if any(unit.name == name for unit in ephemeral_units(pod)):
@@ -114,5 +117,5 @@ def container_type(pod: Pod, name: str) -> str:
 
 
 def static_label(source: SourceTraits) -> str:
-    """The kubelet's label: true unless the pod is from the API server."""
+    """Value of the kubelet's label static: ``true``, or empty for pods of the API server."""
     return "" if source.is_cluster else "true"

@@ -1,9 +1,9 @@
-"""`PodExecutor`: observes, acts and publishes for all workers.
+"""`PodExecutor`: reads runtimes, carries out actions and publishes statuses for all workers.
 
     worker ──act──► steps/*.py ──► RuntimeHandle, volumes, images, hooks, cgroups
            ──observe──► registry (state, snapshot)      ──publish──► StatusBoard, PodRecords
 
-Composition only; decisions are in the plan, I/O is in the steps and the rooms below.
+Composition only; decisions are in the plan, I/O is in the steps and in lower packages.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ from .workloads.table import observed
 
 
 class PodExecutor:
-    """Implements `WorkerContext` for all workers; makes the facts of new and recovered pods for the manager."""
+    """Environment of all workers (`WorkerContext`).
+
+    For the manager it makes the facts of new and recovered pods.
+    """
 
     def __init__(self, deps: PodDependencies) -> None:
         self._deps = deps
@@ -107,7 +110,7 @@ class PodExecutor:
         )
 
     async def act(self, action: Action, worker: PodWorker) -> Result:
-        """Carry out one action."""
+        """Carry out one action for the worker's pod and return its result."""
         step = StepContext(
             deps=self._deps,
             specs=self.specs,
@@ -119,11 +122,11 @@ class PodExecutor:
         return await carry_out(step, action)
 
     def failed(self, action: Action, reason: str, message: str) -> Result:
-        """Result of an action that a bug ended."""
+        """Result of an action whose step raised an unexpected error."""
         return failed(action, reason, message)
 
     def publish(self, desired: DesiredPod, facts: PodFacts, plan: Plan) -> PodStatus:
-        """Build the status; give it to the board and the records if it changed."""
+        """Build and return the status; give it to the board and the records if it changed."""
         status = build_status(desired, facts, self.now(), self._identity)
         before = self.board.statuses.get(desired.uid)
         if self.board.put(desired, facts, status):
@@ -138,27 +141,27 @@ class PodExecutor:
         return status
 
     def status_changes_at(self, facts: PodFacts) -> float | None:
-        """Monotonic time at which the status changes by time only; None if never."""
+        """Monotonic time at which the status changes without any input; None if it does not."""
         return status_changes_at(facts, self.now())
 
     def sync_probes(self, worker: PodWorker, goal: Goal) -> None:
-        """Start and stop probes."""
+        """Start and stop probes to match the pod's units and the plan's goal."""
         self._deps.probes.sync(worker.desired, worker.facts, goal, worker.probed)
 
     def turned(self, worker: PodWorker, seconds: float) -> None:
-        """Count one round of a worker."""
+        """Count one round of a worker, which took `seconds`."""
         self.counters.worker_turned(worker.uid, seconds, self.clock.monotonic(), self._operation(worker))
 
     # --- for the manager ----------------------------------------------------------------------------
 
     def fresh_facts(self, desired: DesiredPod) -> PodFacts:
-        """Facts of a pod that is new on this node."""
+        """First facts of a pod that is new on this node."""
         return PodFacts(
             grace_seconds=grace_seconds(desired.pod), crash_cap_seconds=self._deps.crash_cap_seconds
         )
 
     def recovered_facts(self, found: RecoveredPod) -> PodFacts:
-        """Facts of a pod that an earlier process bound."""
+        """First facts of a pod that existed before this process, with its runtime and its stored status."""
         started = found.status.start_time if found.status is not None else None
         if started is None and found.binding is not None:
             started = found.binding.bound_at
@@ -191,7 +194,7 @@ class PodExecutor:
         self._identity = replace(self._identity, backends=backends)
 
     def notify(self, desired: DesiredPod, notice: Notice) -> None:
-        """Record an event that says why the pod does not go on."""
+        """Record the notice as an event about the pod."""
         pod = desired.pod
         ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(pod.uid))
         self.events.record(ref, type=notice.type, reason=notice.reason, message=notice.message)

@@ -1,13 +1,13 @@
-"""The pod manager: one worker per pod UID, fed by the sources, found again after a restart.
+"""The pod manager: one worker per pod UID, fed by the sources, and recovered after a restart.
 
     sources ─► PodSink ─► desired pods ─► workers ─► status board ─► reporters, admin, store
     bindings, records, runtimes' lists ─► recovery ─► workers
 
 - One worker per UID; a new UID with the name of a living pod waits until that one is gone (W2).
 - A source changes and removes its own pods only; `update` answers with an `Outcome`.
-- Nothing is cleaned up before its source is synced (DECISIONS 10): another, silent source
-  does not delay this. After the loss of the database, unclaimed pods are shown as orphaned and left running
-  until an operator deletes them (DECISIONS 8).
+- No pod is cleaned up before its source is synced (DECISIONS 10 in docs/decisions/answers.md). Another source
+  that is silent does not delay this. After the loss of the database, unclaimed pods are shown as orphaned and
+  left running until an operator deletes them (DECISIONS 8).
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ restart.
 
 
 class PodManager:
-    """Implements `PodSink` and the runtimes' listener. All methods but `run` are synchronous and quick."""
+    """Owner of the pod workers.
+
+    Implements `PodSink` and the runtimes' listener, by synchronous and quick methods.
+    """
 
     def __init__(self, services: PodExecutor, *, has_lost_history: Callable[[], bool]) -> None:
         """`has_lost_history`: whether the database was lost; pods that no source claims are then kept."""
@@ -103,7 +106,7 @@ class PodManager:
         yield from self.queued()
 
     def find(self, namespace: str, name: str) -> PodWorker | None:
-        """The worker of the living pod with this name."""
+        """The worker of the pod that has this name now; None if there is none."""
         uid = self._names.get((namespace, name))
         return self._workers.get(uid) if uid is not None else None
 
@@ -149,7 +152,10 @@ class PodManager:
     # --- PodSink ------------------------------------------------------------------------------------
 
     def update(self, source: str, pod: Pod) -> Outcome:
-        """See `PodSink.update`. A pod that has a worker already keeps its creation time."""
+        """Add or change a pod, see `PodSink.update`.
+
+        A pod that has a worker already keeps its creation time.
+        """
         worker = self._workers.get(pod.uid)
         if worker is not None and not self._may_have(source, worker):
             return self._refused(source, pod, worker)
@@ -213,7 +219,7 @@ class PodManager:
     def _wait_for_name(self, key: tuple[str, str], desired: DesiredPod) -> WaitsFor:
         """Queue the pod until the other one of its name is gone.
 
-        An event is recorded once if that is of another source.
+        If the other pod is of another source, an event is recorded once.
         """
         first = self._workers[self._names[key]]
         waits = WaitsFor(first.desired.ref, first.uid, first.desired.source)
@@ -262,14 +268,17 @@ class PodManager:
             self._delete(worker, grace_seconds, force=force)
 
     def ask_power(self, uid: PodUid, power: Power | None, owner: str) -> None:
-        """Ask for a power state of a pod in memory alone (`PodWorker.ask_power`). Raises NotFound if it is not here."""
+        """Request a power state of a pod, see `PodWorker.ask_power`.
+
+        Raises NotFound if the pod is not on this node.
+        """
         worker = self._workers.get(uid)
         if worker is None:
             raise NotFound(f"pod {uid} is not on this node")
         worker.ask_power(power, owner)
 
     def synced(self, source: str) -> None:
-        """See `PodSink.synced`: pods that the source no longer has are stopped."""
+        """See `PodSink.synced`: stop recovered pods that are not in the source's first complete set."""
         if source in self._synced:
             return
         self._synced.add(source)
@@ -286,7 +295,7 @@ class PodManager:
             self._stop_unclaimed(worker)
 
     def invalid(self, source: str, origin: str, error: InvalidPod, uid: PodUid | None = None) -> None:
-        """See `PodSink.invalid`: one warning and one event for each text; running pods show the error."""
+        """Record a manifest's error, see `PodSink.invalid`: one warning and one event for each text."""
         key = (source, origin)
         is_news = str(self._problems.get(key, "")) != str(error)
         self._problems[key] = error
@@ -325,13 +334,16 @@ class PodManager:
         self.adopt(name)
 
     def classes_changed(self) -> None:
-        """Choose again for pods without a runtime: the runtime classes changed."""
+        """Choose a runtime again for pods that have none: the runtime classes changed."""
         for worker in self._workers.values():
             if worker.facts.runtime is None:
                 worker.runtime_changed()
 
     def pod_changed(self, name: str, uid: PodUid, event: RuntimeEvent | None) -> None:
-        """Pass a runtime's event about this pod to its worker; `event` None: something changed."""
+        """Pass a runtime's event about this pod to its worker; `event` None: its snapshot changed.
+
+        A pod without a worker and without a binding gets a worker.
+        """
         worker = self._workers.get(uid)
         if worker is not None:
             worker.look_again(event) if event is not None else worker.refresh()
@@ -366,7 +378,7 @@ class PodManager:
         return len(found)
 
     def adopt(self, name: str) -> None:
-        """Make workers for pods found on a runtime that joined late, or that have no binding."""
+        """Make a worker for each pod that the runtime lists and that has neither a worker nor a binding."""
         for uid, (handle, snapshot) in self._services.registry.orphans().items():
             if uid not in self._workers and handle.name == name:
                 self._adopt(uid, handle, snapshot)
@@ -488,10 +500,11 @@ class PodManager:
             self._services.records.flush()
 
     def end_on(self, runtime: str, *, force: bool = False) -> dict[PodUid, str]:
-        """Begin to end every pod on the runtime; returns UID → namespace/name. `force`: do not wait for the runtime.
+        """Delete every pod on the runtime and return UID → namespace/name.
 
-        Pods that their source still wants are created again: those that name the runtime wait, others are bound again.
-        Pods that ended already, are being deleted, or are claimed by no source do not come back.
+        `force`: do not wait for the runtime. Pods that their source still wants are created again: those that
+        name the runtime wait, others are bound again. Pods that ended already, are being deleted, or are
+        claimed by no source are not created again.
         """
         ended = {}
         for uid, worker in list(self._workers.items()):
@@ -504,11 +517,11 @@ class PodManager:
         return ended
 
     async def wait_change(self) -> None:
-        """Wait until the next pod is gone."""
+        """Wait until some pod is gone from the node."""
         await self._gone.wait()
 
     async def wait_synced(self) -> None:
-        """Wait until the next source is synced."""
+        """Wait until another source has delivered its first complete set."""
         await self._synced_news.wait()
 
 

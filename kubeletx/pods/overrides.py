@@ -1,6 +1,6 @@
-"""`OverrideFiles`: reads and writes operators' requests and granted resources of pods.
+"""`OverrideFiles`: reads and writes the files with operators' requests and granted resources of pods.
 
-The file is written first; the worker's facts follow. One lock per pod keeps changes in order.
+A change is written to the file before the worker's facts get it. One lock per pod keeps changes in order.
 """
 
 from __future__ import annotations
@@ -24,19 +24,25 @@ log = structlog.get_logger(__name__)
 
 
 class OverrideFiles:
-    """The overrides files of all pods."""
+    """Reader and writer of the overrides files of all pods."""
 
     def __init__(self, deps: PodDependencies) -> None:
         self._deps = deps
         self._locks: dict[PodUid, asyncio.Lock] = {}
 
     async def ensure_read(self, worker: PodWorker) -> PodOverrides:
-        """The pod's overrides; reads the file now if the worker has not: a command may come before the plan's own read."""
+        """Return the pod's overrides.
+
+        Read the file if that was not done, as a command may come before the plan's read.
+        """
         async with self._lock(worker.uid):
             return await self._read_once(worker)
 
     async def amend(self, worker: PodWorker, change: Callable[[PodOverrides], PodOverrides]) -> PodOverrides:
-        """Change the overrides on disk, then in the worker's facts. Raises Unavailable if they cannot be written."""
+        """Change the overrides on disk, then in the worker's facts, and return them.
+
+        Raises Unavailable if they cannot be written.
+        """
         async with self._lock(worker.uid):
             after = change(await self._read_once(worker))
             if after != worker.facts.overrides:

@@ -11,7 +11,7 @@ from .model.roles import all_units, field_of
 
 
 class PodEvents(msgspec.Struct, frozen=True):
-    """Events of one pod. `container` in the methods: the event is about that container."""
+    """Recorder of events about one pod. `container` in the methods: the event is about that container."""
 
     sink: EventSink
     pod: Pod

@@ -1,10 +1,10 @@
-"""Preemption: critical pods that wait for room, and the pods that end for them (S8, A7).
+"""Preemption: critical pods wait while other pods end for them (S8, A7 in docs/kubelet-parity.md).
 
     bind ─► no room ─► make_room: victims end, the room is reserved, the pod waits
       ▲                                        │
       └──── some pod has left its room ◄───────┘
 
-Nothing of this is stored: after a restart of the agent the pod asks for room again.
+Nothing of this is stored: after a restart of the agent the pod is refused and makes room again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 
 class Preemption:
-    """Makes room for the critical pods of the node."""
+    """Ends pods to make room for critical ones, and keeps which critical pods wait for room."""
 
     def __init__(
         self, pods: ActivePods, admission: NodeAdmission, events: EventSink, counters: Counters
@@ -49,9 +49,10 @@ class Preemption:
         refusal: Rejection,
         on_room: Callable[[], None],
     ) -> Waiting | Rejection:
-        """End other pods for a critical one, or reject it. `refusal`: the reason it was not admitted.
+        """End other pods for a critical one, and return what it waits for; or return its rejection.
 
-        `on_room`: called once some pod has left.
+        `refusal`: the reason the pod was not admitted, returned if the end of other pods cannot change it.
+        `on_room`: called once any pod has left the node.
         """
         room = self._admission.make_room(
             desired, handle, handler, leaves=self._pods.is_ending, may_leave=self._pods.can_end

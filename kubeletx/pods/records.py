@@ -47,7 +47,10 @@ _status_decoder = msgspec.json.Decoder(PodStatus)
 
 
 class PodRecords:
-    """Collects changes and writes them to the store in batches; the manager calls `flush`."""
+    """Stored specs and statuses of pods.
+
+    Changes are collected and written in batches; the manager calls `flush`.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -75,18 +78,18 @@ class PodRecords:
         self._dirty.set()
 
     def prune(self, known: Container[PodUid]) -> None:
-        """Delete the rows of all pods but these: an agent that was killed while a pod ended left its row.
+        """Delete the rows of all pods but these: an agent killed while a pod ended may have left its row.
 
         `known`: every pod that exists here or is still wanted. Rows noted later are written later.
         """
         self._store.write_later(lambda connection: _prune(connection, known))
 
     async def wait_dirty(self) -> None:
-        """Wait until there is something to `flush`."""
+        """Wait until there are changes to `flush`."""
         await self._dirty.wait()
 
     def flush(self) -> None:
-        """Queue all changes since the last call as one history write."""
+        """Hand all changes since the last call to the store as one write, which it does later."""
         self._dirty.clear()
         if not (self._pods or self._statuses or self._gone):
             return

@@ -2,7 +2,7 @@
 
 A binding with a record resumes with the full spec. A binding without one (the history was lost), and a pod on a runtime
 without a binding (the database was lost), resume from the sandbox's own labels and annotations: enough to show it, to
-keep it, and to stop it with its own grace period (DECISIONS 7).
+keep it, and to stop it with its own grace period (DECISIONS 7 in docs/decisions/answers.md).
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ FOUND_WITHOUT_HISTORY = "found again on its runtime after the database was lost"
 
 
 class RecoveredPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that was here before. `status`: the last one that was stored."""
+    """A pod that existed before this process. `status`: the last one that was stored; None: none.
+
+    `has_record`: the database had its spec.
+    """
 
     desired: DesiredPod
     runtime: RuntimeName
@@ -52,7 +55,7 @@ class RecoveredPod(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_without_history(self) -> bool:
-        """True if only its runtime has data about it, because the database was lost."""
+        """True if only its runtime has data about the pod, because the database was lost."""
         return not self.has_record and self.binding is not None and self.binding.why == FOUND_WITHOUT_HISTORY
 
 

@@ -30,7 +30,7 @@ Span = tuple[datetime, datetime]
 
 
 class _Start(msgspec.Struct):
-    """Start of one pod: the times known so far."""
+    """Start of one pod: the times known so far. `has_network`: it does not use the host network."""
 
     created_at: datetime
     has_network: bool
@@ -38,7 +38,10 @@ class _Start(msgspec.Struct):
 
 
 class StartTimes:
-    """All times are wall clock times in UTC, as a pod's creation time is."""
+    """Measures the time from each pod's creation until its containers run.
+
+    All times are wall clock times in UTC.
+    """
 
     def __init__(self) -> None:
         self.sli = LabelledDurations(START)
@@ -54,13 +57,13 @@ class StartTimes:
         )
 
     def pulled(self, uid: PodUid, began_at: datetime, ended_at: datetime) -> None:
-        """Note a pull of an image for the pod."""
+        """Add the time span of an image pull for the pod."""
         start = self._starting.get(uid)
         if start is not None:
             start.pulls = [*start.pulls, (began_at, ended_at)]
 
     def published(self, uid: PodUid, status: PodStatus, now: datetime) -> None:
-        """Note a published status; measures the pod once all its containers run."""
+        """Measure the pod at the first published status with which all its containers run."""
         start = self._starting.get(uid)
         if start is None:
             return
@@ -71,7 +74,7 @@ class StartTimes:
             self._measure(start, status, now)
 
     def gone(self, uid: PodUid) -> None:
-        """Drop a pod that is gone."""
+        """Stop measuring a pod that is gone."""
         self._starting.pop(uid, None)
 
     def _measure(self, start: _Start, status: PodStatus, now: datetime) -> None:

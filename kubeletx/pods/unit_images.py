@@ -1,4 +1,5 @@
-"""Images of units: pull policy and events here, stores and pulls in `runtimes.images` (I1, B3).
+"""Images of units: pull policy and events here, stores and pulls in `runtimes.images` (I1, B3 in
+docs/kubelet-parity.md).
 
 | policy        | image there, open to the pod | image there, not open to it | image missing     |
 |---------------|------------------------------|-----------------------------|-------------------|
@@ -8,7 +9,7 @@
 
 Whether an image is open to a pod: `runtimes.images.verification`.
 
-A pull brings the pod's own pull secrets before the node's credentials, and says whose pod asks: credential providers
+A pull tries the pod's own pull secrets before the node's credentials, and names the pod: credential providers
 may want its service account, and a machine's image may be a file of the node, which not every source may read.
 """
 
@@ -112,7 +113,7 @@ class ImageResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnitImages:
-    """Images of all pods, in the stores of all runtimes."""
+    """Provides the images of all pods' containers in their runtimes' stores, by their pull policies."""
 
     def __init__(
         self,
@@ -147,7 +148,10 @@ class UnitImages:
         *,
         is_volume: bool = False,
     ) -> ImageResult:
-        """Make sure of one image. A missing image of a volume is left to the runtime."""
+        """Make sure that one image is in the store and the pod may use it.
+
+        A volume's missing image is left to the runtime.
+        """
         handle, name, policy = user.handle, user.name, policy or "IfNotPresent"
         spec = ImageSpec(requested=image)
         try:

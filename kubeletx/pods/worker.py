@@ -47,7 +47,7 @@ SHUTDOWN_GRACE_SECONDS = 3.0
 
 
 class WorkerContext(Protocol):
-    """Environment of a worker: steps, the runtime's state, the status, time.
+    """Interface of what a worker uses: steps, the runtime's state, the status, time.
 
     A protocol because the steps, which `PodExecutor` carries out, use the worker: imports go one way only.
     """
@@ -65,11 +65,11 @@ class WorkerContext(Protocol):
         ...
 
     async def act(self, action: Action, worker: PodWorker) -> Result:
-        """Carry out one action. Raises only on bugs."""
+        """Carry out one action for the worker's pod and return its result. Raises only on bugs."""
         ...
 
     def failed(self, action: Action, reason: str, message: str) -> Result:
-        """Result of an action that a bug ended."""
+        """Result of an action whose step raised an unexpected error."""
         ...
 
     def publish(self, desired: DesiredPod, facts: PodFacts, plan: Plan) -> PodStatus:
@@ -77,11 +77,11 @@ class WorkerContext(Protocol):
         ...
 
     def notify(self, desired: DesiredPod, notice: Notice) -> None:
-        """Record an event that says why the pod does not go on."""
+        """Record the notice as an event about the pod."""
         ...
 
     def status_changes_at(self, facts: PodFacts) -> float | None:
-        """Monotonic time at which the status changes by time only; None if never."""
+        """Monotonic time at which the status changes without any input; None if it does not."""
         ...
 
     def sync_probes(self, worker: PodWorker, goal: Goal) -> None:
@@ -110,7 +110,7 @@ class PodWorker:
         self._tasks: dict[str, asyncio.Task[Result]] = {}
         self._actions: dict[str, Action] = {}
         self._stop_ends_at: dict[str, tuple[str, float]] = {}
-        """Unit and end of the grace period (monotonic) by key of the action that ends it."""
+        """Unit name and end of the grace period (monotonic), by key of the action that ends the unit."""
         self._began_at: dict[str, float] = {}
         self.history = History()
         """The last actions with their results."""
@@ -126,7 +126,10 @@ class PodWorker:
     # --- inputs -------------------------------------------------------------------------------------
 
     def set_desired(self, desired: DesiredPod) -> None:
-        """Set the newest spec; a requested deletion stays, and its grace period only shrinks (T4)."""
+        """Set the pod's newest desired state.
+
+        A requested deletion stays, and its grace period only shrinks (T4).
+        """
         before = self.desired.deletion
         after = desired.deletion
         if before is not None:
@@ -152,7 +155,10 @@ class PodWorker:
         self.set_desired(replace(self.desired, deletion=deletion))
 
     def look_again(self, event: RuntimeEvent | None = None) -> None:
-        """Plan a look: something may have changed on the runtime."""
+        """Plan a look, since something may have changed on the runtime.
+
+        `event`: looks repeat until one shows it.
+        """
         now = self._context.now().mono
         if event is not None:
             self._pending = self._pending.add(event, now)
@@ -161,7 +167,7 @@ class PodWorker:
         self._woken.set()
 
     def runtime_changed(self) -> None:
-        """Plan again: a runtime's readiness, cordon or existence changed, or there is room on the node."""
+        """Plan again: a runtime's readiness, cordon or existence changed, or a pod has left the node."""
         if self.facts.runtime is None and self.facts.rejection is None:
             self.facts = replace(self.facts, bind_wanted=True)
         self._woken.set()
@@ -172,12 +178,12 @@ class PodWorker:
         self._woken.set()
 
     def probed(self, name: str, probes: ProbeFacts) -> None:
-        """Set the probe values of a container."""
+        """Set the latest probe outcomes of a container, and plan again."""
         self._apply(results.Probed(name, probes))
         self._woken.set()
 
     def apply(self, result: Result) -> None:
-        """Apply a command's result to the facts."""
+        """Apply a command's result to the facts, and plan again."""
         self._apply(result)
         self._woken.set()
 
@@ -185,17 +191,17 @@ class PodWorker:
         self.facts = results.apply(self.facts, result, self._context.now())
 
     def set_overrides(self, overrides: Grants) -> None:
-        """Set the grants and the operators' requests; they are stored already."""
+        """Set the grants and the operators' requests, which are stored already, and plan again."""
         self.facts = replace(self.facts, overrides=overrides)
         self._woken.set()
 
     @contextlib.contextmanager
     def holding(self, key: str, name: str) -> Iterator[None]:
-        """Context in which a command changes the unit and the plan does not.
+        """Context in which a command changes unit `name`: the plan starts no action with this key meanwhile.
 
-        A deletion with a grace period overtakes it.
+        If the pod ends, a stop with a key of its own may still stop the unit.
 
-        Raises Conflict while something else changes the unit.
+        Raises Conflict while another action or command changes the unit.
         """
         if key in self._tasks or key in self._held:
             raise Conflict(f"{name} of pod {self.desired.ref} is just being changed; try again")
@@ -209,10 +215,10 @@ class PodWorker:
             self._woken.set()
 
     def ask_power(self, power: Power | None, owner: str) -> None:
-        """Ask for a power state without a write to the disk; None withdraws what the owner asked for.
+        """Request a power state without a write to the disk; None withdraws the owner's request.
 
-        The strongest request counts, the written order among them (`workloads.power`): a pod that one owner needs awake is
-        awake. Requests end with this process: their owner repeats them after a restart.
+        The strongest request counts, the stored one among them (`workloads.power`): a pod that one owner
+        needs running is running. Requests end with this process: their owner repeats them after a restart.
         """
         self._apply(results.PowerAsked(owner, power.value if power is not None else ""))
         self._woken.set()
@@ -224,7 +230,7 @@ class PodWorker:
     # --- the loop -----------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Run until the pod is gone. Cancelling leaves everything running as it is."""
+        """Run until the pod is gone. Cancelling leaves its units running as they are."""
         cancel_timer: Callable[[], None] | None = None
         self._woken.set()
         try:
@@ -246,7 +252,7 @@ class PodWorker:
             await self._end_tasks()
 
     def _turn(self) -> Plan:
-        """One round: observe, plan, start actions, publish."""
+        """Do one round: observe the runtime's state, plan, start actions, publish the status."""
         now = self._context.now()
         self.facts = self._context.observe(self.facts, self.desired)
         self.facts = without_old_boots(_note_exits(self.facts, now))
@@ -358,7 +364,7 @@ class PodWorker:
                 self._tasks[key].cancel()
 
     async def _end_tasks(self) -> None:
-        """Wait a moment for changing calls in flight, so that fewer results have to be found again."""
+        """Wait up to `SHUTDOWN_GRACE_SECONDS` for changing calls in flight, then cancel them."""
         self._cancel_cancellable()
         tasks = list(self._tasks.values())
         if not tasks:
@@ -395,13 +401,13 @@ def _shorter(before: Deletion, after: Deletion) -> Deletion:
 
 
 def _is_edited(before: Pod, after: Pod) -> bool:
-    """Return True if the change is more than this node's own writes."""
+    """Return True if the spec, labels or annotations differ, which this node does not write itself."""
     one, other = before.metadata, after.metadata
     return (before.spec, one.labels, one.annotations) != (after.spec, other.labels, other.annotations)
 
 
 def _note_exits(facts: PodFacts, now: Now) -> PodFacts:
-    """Remember when each newest unit was first seen ended, on the monotonic clock."""
+    """Add to the facts when each container's newest unit ended, on the monotonic clock."""
     if facts.snapshot is None:
         return facts
     for name in {u.name for u in facts.snapshot.units}:

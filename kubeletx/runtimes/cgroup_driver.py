@@ -25,7 +25,7 @@ MISMATCH = "CgroupDriverMismatch"
 class NodeCgroupDriver:
     """The node's cgroup driver. `configured`: empty if not set; None if pods get no cgroups, so any driver fits.
 
-    `told`: driver of each connected runtime, in the order listed; empty for those that report none.
+    `told`: returns the driver of each connected runtime, in the order listed; empty for those that report none.
     """
 
     def __init__(self, configured: str | None, told: Callable[[], Iterable[str]]) -> None:
@@ -34,7 +34,7 @@ class NodeCgroupDriver:
         self._in_use: str | None = None
 
     def use(self) -> str:
-        """Return the driver and fix the choice."""
+        """Return the driver; the first call makes the choice, which then stays until the agent restarts."""
         if self._in_use is None:
             self._in_use = choose(self._configured or "", self._told())
             if self._configured and self._configured != self._in_use:
@@ -65,7 +65,7 @@ class NodeCgroupDriver:
 
 
 def choose(configured: str, told: Iterable[str]) -> str:
-    """The driver that the runtimes agree on, else the configured one, else the first told, else cgroupfs."""
+    """The driver that all runtimes report, else the configured one, else the first reported one, else cgroupfs."""
     drivers = list(dict.fromkeys(driver for driver in told if driver))
     if len(drivers) == 1:
         return drivers[0]

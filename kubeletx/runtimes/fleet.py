@@ -33,7 +33,10 @@ _STEADY_SECONDS = 300.0
 
 
 class FleetConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Configuration of the runtimes. `settings`: by kind, decoded. `class_map`: runtime class to NAME or NAME--HANDLER."""
+    """Configuration of the runtimes.
+
+    `settings`: plugin kind → decoded settings. `class_map`: runtime class → NAME or NAME--HANDLER.
+    """
 
     endpoints: tuple[Endpoint, ...] = ()
     settings: dict[str, Any] = {}
@@ -44,7 +47,10 @@ class FleetConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fleet:
-    """Made by the registry, whose TaskGroup it uses; calls come from the same event loop."""
+    """Holds the node's runtimes: makes, runs, adds, cordons and removes them.
+
+    Made by the registry, whose TaskGroup it uses; call it on the same event loop.
+    """
 
     def __init__(
         self,
@@ -56,9 +62,9 @@ class Fleet:
         is_used: Callable[[RuntimeName], bool],
         beside: Callable[[RuntimeHandle], Coroutine[Any, Any, None]],
     ) -> None:
-        """`is_used`: returns whether pods are on the runtime.
+        """`is_used`: returns whether pods are bound to the runtime.
 
-        `beside`: makes a coroutine that runs along with each runtime.
+        `beside`: returns a coroutine that runs in parallel to a runtime, for as long as the runtime's task.
         """
         self._kinds = kinds
         self._plan = plan
@@ -100,13 +106,13 @@ class Fleet:
         return tuple(errors)
 
     def begin(self, group: asyncio.TaskGroup) -> None:
-        """Run every runtime in `group`, later ones too."""
+        """Start the task of every runtime in `group`; runtimes that are added later run there too."""
         self._group = group
         for handle in self._handles.values():
             self._launch(handle)
 
     def end(self) -> None:
-        """Note that the tasks have ended."""
+        """Forget the tasks, which have ended, and let the runtimes' idle threads end."""
         self._group = None
         self._tasks.clear()
         for host in self._hosts.values():
@@ -120,7 +126,7 @@ class Fleet:
 
     @contextlib.contextmanager
     def leaving(self, handle: RuntimeHandle) -> Iterator[None]:
-        """Mark the runtime as leaving inside the context."""
+        """Context in which the runtime counts as being removed, so that no pod is bound to it."""
         self._leaving.add(handle.name)
         try:
             yield
@@ -128,7 +134,10 @@ class Fleet:
             self._leaving.discard(handle.name)
 
     def add(self, endpoint: Endpoint) -> RuntimeHandle:
-        """Add a runtime and save it, so that it survives a restart. Raises InvalidConfig, and Unavailable if it cannot be saved."""
+        """Add a runtime and save it, so that it survives a restart of the agent.
+
+        Raises InvalidConfig, and Unavailable if it cannot be saved.
+        """
         name = endpoint.name
         check_name(name, "runtime name", taken=self._handles)
         handle = self._make(endpoint, cordoned=False)
@@ -144,7 +153,10 @@ class Fleet:
         return handle
 
     async def remove(self, handle: RuntimeHandle, before_drop: Callable[[], Awaitable[None]]) -> None:
-        """Remove a runtime permanently. `before_drop`: awaited when it has stopped and is still listed."""
+        """Stop and remove a runtime; it stays removed after a restart of the agent.
+
+        `before_drop`: awaited when the runtime's task has stopped and the runtime is still listed.
+        """
         self._dropins.remove(handle.endpoint)
         self._dropins.cordon(handle.name, False)
         await self._stop(handle)
@@ -154,7 +166,7 @@ class Fleet:
         self._listener.runtime_changed(handle.name)
 
     def cordon(self, handle: RuntimeHandle, cordoned: bool) -> None:
-        """Cordon or uncordon a runtime permanently."""
+        """Cordon or uncordon a runtime; this also holds after a restart of the agent."""
         self._dropins.cordon(handle.name, cordoned)
         if handle.state.cordoned != cordoned:
             log.info("Cordoned runtime" if cordoned else "Uncordoned runtime", runtime=handle.name)

@@ -62,7 +62,10 @@ log = structlog.get_logger(__name__)
 
 
 class RuntimeRegistry:
-    """Made once by the agent. `run` owns every task; calls come from the same event loop."""
+    """The node's runtimes, and the binding of each pod to one of them.
+
+    Made once by the agent. `run` owns every task; call the methods on the same event loop.
+    """
 
     def __init__(
         self,
@@ -125,7 +128,7 @@ class RuntimeRegistry:
         return tuple(self._handles.values())
 
     def get(self, name: str) -> RuntimeHandle:
-        """The runtime. Raises NotFound that lists the known names."""
+        """The runtime named `name`. Raises NotFound that lists the known names."""
         try:
             return self._handles[RuntimeName(name)]
         except KeyError:
@@ -133,18 +136,18 @@ class RuntimeRegistry:
             raise NotFound(f"no runtime {name!r} on this node; runtimes: {known}") from None
 
     def find(self, name: str) -> RuntimeHandle | None:
-        """The runtime; None if there is none of this name."""
+        """The runtime named `name`; None if there is none."""
         return self._handles.get(RuntimeName(name))
 
     def default_for(self, workload_type: str) -> RuntimeHandle | None:
-        """The first listed runtime of the type that is not cordoned, ready or not."""
+        """The first listed runtime of the type that is not cordoned, whether ready or not; None if there is none."""
         for handle in self._handles.values():
             if handle.workload_type == workload_type and not handle.state.cordoned:
                 return handle
         return None
 
     def view(self) -> tuple[RuntimeCandidate, ...]:
-        """All runtimes as `choose` sees them."""
+        """Data about all runtimes for `choose`, in the order listed."""
         return tuple(
             RuntimeCandidate(
                 name=handle.name,
@@ -159,14 +162,14 @@ class RuntimeRegistry:
         )
 
     def choose(self, pod: Pod) -> Choice:
-        """The runtime for a pod that is not bound yet; see `choose_for`."""
+        """Choose the runtime for a pod that is not bound yet; see `choose_for`."""
         request = requested_runtime(pod, self._class_map)
         return self.choose_for(request, pod.uid, lambda traits, handler: missing(pod, traits, handler))
 
     def choose_for(self, request: Requested, uid: PodUid, lacking: Lacking) -> Choice:
         """Choose the runtime for a request of pod `uid`; the pod waits while earlier remains of it are removed there.
 
-        A pod that a runtime lists already (its binding was lost) belongs there.
+        If a runtime lists the pod already (its binding was lost), that runtime is chosen.
         """
         for handle in self._handles.values():
             if self.find_orphan(handle.name, uid) is not None:
@@ -227,13 +230,13 @@ class RuntimeRegistry:
         return (await handle.version()).version
 
     async def typed_version(self, handle: RuntimeHandle) -> RuntimeVersion:
-        """Query name, version and API version."""
+        """Query the runtime's name, version and API version."""
         return await handle.version()
 
     # --- bindings ---
 
     async def bind(self, binding: Binding) -> RuntimeHandle:
-        """Write the pod's binding; on disk when this returns (rule 1)."""
+        """Write the pod's binding and return its runtime; on disk on return (rule 1 of docs/architecture.md)."""
         handle = self.get(binding.runtime)
         if self._fleet.is_leaving(handle.name):
             raise NotFound(f"runtime {handle.name!r} is being removed", reason=names.RUNTIME_NOT_FOUND)
@@ -241,7 +244,7 @@ class RuntimeRegistry:
         return handle
 
     async def unbind(self, uid: PodUid) -> None:
-        """Delete the pod's binding, its last write."""
+        """Delete the pod's binding, which is the last write for a pod; its runtime's snapshot is dropped too."""
         binding = self._bindings.find(uid)
         handle = self._handles.get(binding.runtime) if binding is not None else None
         await self._bindings.unbind(uid)
@@ -291,18 +294,18 @@ class RuntimeRegistry:
     async def add(
         self, *, name: str, workload_type: str, url: str, image_url: str | None = None
     ) -> RuntimeHandle:
-        """Add a runtime permanently. Raises InvalidConfig for what the flag would refuse too."""
+        """Add a runtime, which is kept across restarts. Raises InvalidConfig for values that the flag refuses too."""
         endpoint = make_endpoint(EndpointItem("runtime url", workload_type, name, url), self._kinds, "added")
         if image_url is not None:
             endpoint = msgspec.structs.replace(endpoint, image_url=normal(image_url, "image url"))
         return await self.add_endpoint(endpoint)
 
     async def add_endpoint(self, endpoint: Endpoint) -> RuntimeHandle:
-        """Add a runtime permanently, from a parsed endpoint."""
+        """Add a runtime from a parsed endpoint, which is kept across restarts."""
         return self._fleet.add(endpoint)
 
     async def remove(self, name: str, *, force: bool = False) -> None:
-        """Remove a runtime permanently. Raises Conflict while pods are bound to it, unless `force`d.
+        """Remove a runtime, also for later starts of the agent. Raises Conflict while pods are bound, without `force`.
 
         With `force` the pods end here and each leaves a tombstone; their remains are stopped when a runtime of this
         name is added again.
@@ -324,7 +327,7 @@ class RuntimeRegistry:
             await self._fleet.remove(handle, bury_all)
 
     def cordon(self, name: str, cordoned: bool = True) -> None:
-        """Cordon or uncordon a runtime permanently."""
+        """Cordon or uncordon a runtime; this is kept across restarts."""
         self._fleet.cordon(self.get(name), cordoned)
 
     def put_settings(self, kind: str, settings: object) -> None:
@@ -341,12 +344,15 @@ class RuntimeRegistry:
     # --- RuntimeListener: handles report here ---
 
     def runtime_changed(self, name: RuntimeName) -> None:
-        """Call every listener."""
+        """Report the runtime's change to every listener."""
         for listener in self._listeners:
             listener.runtime_changed(name)
 
     def pod_changed(self, name: RuntimeName, uid: PodUid, event: RuntimeEvent | None) -> None:
-        """Notify every subscriber, except about leftovers, which the registry clears itself."""
+        """Report the pod's change to every listener, except for pods that the registry removes there itself.
+
+        Those are pods with a tombstone, and pods that a list shows on another runtime than the one they are bound to.
+        """
         if (uid, name) in self._tombstones.all:
             return
         if event is None and self._is_second_life(name, uid):

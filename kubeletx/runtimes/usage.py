@@ -1,8 +1,8 @@
 """Last known usage of this agent's units by runtime; `kubeletx.node.totals` sums over runtimes.
 
 All runtimes are queried in parallel with a deadline of seconds; one that does not answer keeps its last figures and is
-marked (rule 7). A figure that a runtime does not measure is None, never 0. CPU rates that a runtime does not give are
-computed from two readings of its counter.
+marked (rule 7 of docs/architecture.md). A figure that a runtime does not measure is None, never 0. CPU rates that a
+runtime does not give are computed from two readings of its counter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .registry import RuntimeRegistry
 log = structlog.get_logger(__name__)
 
 DEADLINE_SECONDS = 5.0
-"""Deadline; a runtime that takes longer counts as not answering."""
+"""Deadline of the query to each runtime; one that takes longer counts as not answering."""
 FRESH_SECONDS = 5.0
 """Figures up to this age are reused."""
 
@@ -62,7 +62,7 @@ class UsageBoard:
         self._asking: asyncio.Task[tuple[RuntimeUsage, ...]] | None = None
 
     async def read(self) -> tuple[RuntimeUsage, ...]:
-        """Read all runtimes, in the order listed; concurrent callers share one query."""
+        """Query the usage of all runtimes; return it in their listed order. Concurrent callers share one query."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._read(), name="usage")
         return await asyncio.shield(self._asking)

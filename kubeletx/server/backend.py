@@ -1,10 +1,10 @@
-"""`AdminBackend`: one protocol for each subject that the servers of this room ask the agent about.
+"""`AdminBackend`: what the servers of this package need from the agent, one protocol for each subject.
 
 The agent implements them; `admin`, `healthz` and `metrics` only translate them to HTTP. Routes take the protocol that
 they need. Rules for every method:
 
 - Errors are those of `kubeletx.api.errors`; the server turns them into v1 Status objects.
-- Lists show the last known state and do not wait for a runtime that hangs; what did not answer is named.
+- Lists show the last known state and do not wait for a runtime that hangs; runtimes that did not answer are named.
 - Pods carry their status, and the annotation ``kubeletx.io/bound-runtime`` once they are bound. Pods without
   an owner are listed too, with annotation `views.ORPHANED`.
 - Async iterators end when the caller closes them (`aclose`), which the server does when its client leaves.
@@ -49,14 +49,14 @@ from .views import (
 
 
 class AboutVerbs(Protocol):
-    """The agent itself."""
+    """Questions about the agent itself."""
 
     async def version(self) -> VersionView:
         """Version of this agent."""
         ...
 
     async def health(self) -> HealthView:
-        """Health of the parts (``syncloop`` and others); quick, asks no runtime."""
+        """Health of each part of the agent, such as ``syncloop``; quick, calls no runtime."""
         ...
 
     async def metrics(self) -> MetricsView:
@@ -76,19 +76,22 @@ class AboutVerbs(Protocol):
         ...
 
     async def config_view(self) -> Sequence[ConfigValue]:
-        """Effective settings and their origins (`agent.config_view.effective_values`)."""
+        """Effective settings and their origins, as `agent.config.view.effective_values` returns them."""
         ...
 
 
 class PodVerbs(Protocol):
-    """Pods of all sources."""
+    """Commands on the pods of all sources."""
 
     async def list_pods(self) -> Sequence[Pod]:
         """All pods of all sources, and orphans, by namespace and name."""
         ...
 
     def watch_pods(self) -> AsyncIterator[PodChange]:
-        """Yield ADDED for each existing pod, then each change. Slow readers lose intermediate states only."""
+        """Yield ADDED for each existing pod, then each change.
+
+        A slow reader gets the newest state of each pod and misses only states in between.
+        """
         ...
 
     async def pod_history(self, target: PodTarget) -> Sequence[ActionView]:
@@ -103,14 +106,17 @@ class PodVerbs(Protocol):
         ...
 
     async def replace_pod(self, pod: Pod, force: bool, *, dry_run: bool = False) -> ApplyResult:
-        """Like `apply_pod`, but the pod must exist (NotFound). `force`: delete it and create it again."""
+        """Do as `apply_pod` for an existing pod; raises NotFound for another.
+
+        `force`: delete the pod and create it again.
+        """
         ...
 
     async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
-        """Begin to delete the pod, and return it as it is then.
+        """Begin to delete the pod; returns its state then.
 
-        Pods of other sources than `apply` are refused with Conflict, naming the source, unless forced without grace;
-        orphans may always be deleted.
+        Refuses a pod of another source than `apply` with Conflict, naming the source, unless it is forced
+        without grace period. Orphans may always be deleted.
         """
         ...
 
@@ -119,27 +125,36 @@ class PodVerbs(Protocol):
         ...
 
     async def exec(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
-        """Run a command; `container` empty is the pod's first one."""
+        """Run a command in a container; an empty `container` means the default one.
+
+        Returns the session, or the URL at which the runtime serves it.
+        """
         ...
 
     async def attach(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
-        """Join the streams of the main process; `container` empty is the pod's first one."""
+        """Join the streams of a container's main process; an empty `container` means the default one.
+
+        Returns the session, or the URL at which the runtime serves it.
+        """
         ...
 
     async def port_forward(self, target: PodTarget, port: int) -> Session | StreamUrl:
-        """Open one connection to `port` on the pod's loopback."""
+        """Open one connection to `port` on the pod's loopback.
+
+        Returns the session, or the URL at which the runtime serves it.
+        """
         ...
 
 
 class NodeVerbs(Protocol):
-    """The node, its events and its usage."""
+    """Questions about the node, its events and its usage."""
 
     async def get_node(self) -> Node:
-        """The node as it would be reported."""
+        """The Node object as it would be reported now."""
         ...
 
     def watch_node(self) -> AsyncIterator[Node]:
-        """Yield the node now, and again after each change."""
+        """Yield the Node object now, and again after each change of a condition."""
         ...
 
     async def list_events(self) -> Sequence[Event]:
@@ -147,19 +162,19 @@ class NodeVerbs(Protocol):
         ...
 
     def watch_events(self) -> AsyncIterator[Event]:
-        """Yield events from now on; a repetition comes again with a higher count."""
+        """Yield events from now on; a repeated event is yielded again with a higher count."""
         ...
 
     async def usage(self) -> UsageView:
-        """Usage; figures are at most a few seconds old."""
+        """Usage of the node, its runtimes and pods; at most a few seconds old."""
         ...
 
 
 class RuntimeVerbs(Protocol):
-    """Runtimes and the plugins that serve them."""
+    """Commands on runtimes and the plugins that serve them."""
 
     async def list_runtimes(self) -> Sequence[RuntimeView]:
-        """All runtimes in their order: the first of a type is its default."""
+        """All runtimes in configured order: the first uncordoned one of a workload type is its default."""
         ...
 
     def watch_runtimes(self) -> AsyncIterator[Sequence[RuntimeView]]:
@@ -167,11 +182,14 @@ class RuntimeVerbs(Protocol):
         ...
 
     async def describe_runtime(self, name: str) -> RuntimeDetail:
-        """Everything about one runtime."""
+        """Details of one runtime. Raises NotFound."""
         ...
 
     async def add_runtime(self, text: str, image_endpoint: str | None = None) -> RuntimeView:
-        """Add one endpoint (``type:name:url``) permanently. Raises InvalidConfig and AlreadyExists."""
+        """Add a runtime by its endpoint (``type:name:url``), also for later starts of the agent.
+
+        Raises InvalidConfig and AlreadyExists.
+        """
         ...
 
     def remove_runtime(
@@ -184,7 +202,7 @@ class RuntimeVerbs(Protocol):
         ...
 
     async def cordon(self, name: str) -> RuntimeView:
-        """Cordon the runtime permanently: it gets no new pods."""
+        """Cordon the runtime, also for later starts of the agent: it gets no new pods."""
         ...
 
     async def uncordon(self, name: str) -> RuntimeView:
@@ -192,15 +210,18 @@ class RuntimeVerbs(Protocol):
         ...
 
     async def reload_plugins(self) -> PluginReload:
-        """Load the plugins of new distributions; loaded code is never replaced. Plugins that fail are named."""
+        """Load the plugins of new distributions; loaded code is never replaced.
+
+        The result names plugins that fail.
+        """
         ...
 
 
 class ImageVerbs(Protocol):
-    """Images of all stores."""
+    """Commands on the images of all stores."""
 
     async def list_images(self) -> ImageListing:
-        """Images of all stores, each once."""
+        """Images of all stores; an image is listed once per store."""
         ...
 
     def watch_images(self) -> AsyncIterator[ImageListing]:
@@ -208,23 +229,26 @@ class ImageVerbs(Protocol):
         ...
 
     def pull_image(self, image: str, runtime: str | None) -> AsyncIterator[PullUpdate]:
-        """Pull into the store of `runtime` (None: the default container runtime's)."""
+        """Pull the image into the store of `runtime` (None: the default container runtime); yields progress."""
         ...
 
     async def remove_image(self, image: str, runtime: str | None) -> Sequence[str]:
-        """Remove the image from the runtime's store, or from all; returns the stores' names.
+        """Remove the image from the store of `runtime` (None: from all stores); returns the stores' ids.
 
-        Raises Conflict while in use.
+        Raises Conflict while it is in use or pinned.
         """
         ...
 
     async def prune_images(self, runtime: str | None, all_unused: bool) -> PruneResult:
-        """Remove unused images this agent pulled; `all_unused`: also those of other clients."""
+        """Remove unused images that this agent pulled; with `all_unused`, also those of other clients.
+
+        `runtime` None: in all stores.
+        """
         ...
 
 
 class AdminBackend(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent as its servers see it, one object per subject."""
+    """The agent as its servers see it: one object per subject, which the agent implements."""
 
     about: AboutVerbs
     pods: PodVerbs

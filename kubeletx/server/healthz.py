@@ -25,7 +25,7 @@ IDLE_SECONDS = 90.0
 
 
 def health_routes(backend: AboutVerbs) -> Iterable[web.RouteDef]:
-    """The routes, for every server that offers health."""
+    """The health routes, for every server that offers them."""
 
     async def ping(_request: web.Request) -> web.StreamResponse:
         return web.Response(text="ok")
@@ -70,7 +70,7 @@ class HttpServer:
         routes: Iterable[web.RouteDef],
         middlewares: Iterable[Middleware] = (),
     ) -> None:
-        """`name`: the flag that sets the port, for messages. `port` 0: any free one (see `port`)."""
+        """`name`: the flag that sets the port, for messages. `port` 0: any free port; see property `port`."""
         self._name = name
         self._address = address
         self._port = port
@@ -81,11 +81,11 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port it listens on, once started."""
+        """The port: once started, the one on which the server listens."""
         return self._port
 
     async def start(self) -> None:
-        """Listen. Raises InvalidConfig naming the flag if the address is not available."""
+        """Listen on the address. Raises InvalidConfig naming the flag if it is not available."""
         runner = web.AppRunner(
             self._app,
             handle_signals=False,
@@ -108,12 +108,12 @@ class HttpServer:
         log.info("Opened port", purpose=self._name, address=self._address, port=self._port)
 
     async def stop(self) -> None:
-        """Close all connections."""
+        """Stop listening and close all connections."""
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
 
 
 def health_server(backend: AboutVerbs, address: str, port: int) -> HttpServer:
-    """The server of ``--healthz-port``."""
+    """Make the server of ``--healthz-port``; it does not listen yet."""
     return HttpServer(name="healthz-port", address=address, port=port, routes=health_routes(backend))

@@ -1,4 +1,4 @@
-"""Shared code of this room's handlers: JSON bodies, errors as Status, streams of JSON lines.
+"""Shared code of the servers' handlers: JSON bodies, errors as Status, streams of JSON lines.
 
 A stream is a chunked body of lines ``{"type": ..., "object": ...}``. An error after its start is the line
 ``{"type": "ERROR", "object": <Status>}``, as in a Kubernetes watch.
@@ -54,18 +54,18 @@ def _printable(value: Any) -> Any:
 
 
 def json_response(value: Any, code: int = 200) -> web.Response:
-    """A JSON response."""
+    """Make a JSON response with the HTTP status `code`."""
     return web.Response(body=encode(value), status=code, content_type="application/json")
 
 
 def error_response(error: KubeletxError) -> web.Response:
-    """The Status object of an error, with its code."""
+    """Make a response with the Status object of an error, and its HTTP code."""
     status = to_status(error)
     return json_response(status, status.code)
 
 
 def failure_of(error: BaseException) -> Status:
-    """The Status of any error; an unexpected one is a bug and logged with its traceback."""
+    """Return the Status of any error. An unexpected error is a bug and is logged with its traceback."""
     if isinstance(error, KubeletxError):
         return to_status(error)
     log.error("Failed to answer a request", exc_info=error)
@@ -73,7 +73,7 @@ def failure_of(error: BaseException) -> Status:
 
 
 async def note_start(request: web.Request, _response: web.StreamResponse) -> None:
-    """Note that the answer has begun, so that no other can be given (see `cut_if_started`).
+    """Record that the answer to the request has begun, so that no other can be sent (see `cut_if_started`).
 
     A signal handler of the application.
     """
@@ -81,7 +81,9 @@ async def note_start(request: web.Request, _response: web.StreamResponse) -> Non
 
 
 def cut_if_started(request: web.Request, error: BaseException) -> None:
-    """Cut the connection if a failure comes in the middle of an answer: another one would be read as part of it."""
+    """If the answer has begun already, cut the connection and raise ConnectionResetError: a second answer would be
+    read as part of the first.
+    """
     if request.get(_STARTED, False):
         status = failure_of(error)
         log.debug("Cut an answer", path=request.path, err=status.message)
@@ -92,7 +94,10 @@ def cut_if_started(request: web.Request, error: BaseException) -> None:
 
 @web.middleware
 async def errors_as_status(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn errors of handlers into Status objects. Disconnects and aiohttp's own answers pass."""
+    """Middleware that turns errors of handlers into Status objects.
+
+    Disconnects and aiohttp's own answers pass unchanged.
+    """
     try:
         return await handler(request)
     except KubeletxError as error:
@@ -152,7 +157,7 @@ def _line(item: Any, kind: Callable[[Any], str] | str | None) -> Any:
 
 
 async def finish(request: web.Request, response: web.StreamResponse) -> None:
-    """End a long body; the connection counts as idle only once everything was sent to a slow client."""
+    """End a long body, and wait until a slow client has received it; only then does the connection count as idle."""
     from kubeletx.streaming.unsent import wait_sent  # here: the room's package loads SPDY
 
     await response.write_eof()
@@ -163,7 +168,7 @@ async def finish(request: web.Request, response: web.StreamResponse) -> None:
 
 
 async def closable(items: AsyncIterator[T]) -> AsyncGenerator[T, None]:
-    """`items` with an `aclose` that reaches the inner generator, if it is one."""
+    """Yield from `items`; closing this generator also closes `items` if it is a generator."""
     try:
         async for item in items:
             yield item

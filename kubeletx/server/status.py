@@ -33,7 +33,7 @@ def _base(error: KubeletxError) -> type[KubeletxError]:
 
 
 def to_status(error: KubeletxError) -> Status:
-    """The Status of an error; a subclass has the code of its base class."""
+    """Convert an error to a Status; a subclass has the code of its base class."""
     cls = _base(error)
     code, reason = _CODES[cls]
     details = StatusDetails(kind=cls.__name__)
@@ -44,7 +44,9 @@ def to_status(error: KubeletxError) -> Status:
 
 
 def to_error(status: Status) -> KubeletxError:
-    """The error of a Status; one from another server becomes Internal, with its message."""
+    """Convert a Status to the error that it was made from; one from another server becomes Internal, with its
+    message.
+    """
     details = status.details or StatusDetails()
     cls = _CLASSES.get(details.kind, errors.Internal)
     if not issubclass(cls, FieldError):

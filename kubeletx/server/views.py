@@ -28,7 +28,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PodTarget(View, frozen=True, kw_only=True):
-    """Target pod of a request. With `uid`, only the pod with that UID."""
+    """Pod that a request names. `uid`: only the pod with this UID; empty: any."""
 
     namespace: str
     name: str
@@ -41,14 +41,20 @@ class PodTarget(View, frozen=True, kw_only=True):
 
 
 class PodChange(View, frozen=True, kw_only=True):
-    """One step of a watch. `type`: ADDED, MODIFIED or DELETED; `object`: the pod as it is (or was)."""
+    """One event of a watch.
+
+    `type`: ADDED, MODIFIED or DELETED. `object`: the pod now; for DELETED, its last state.
+    """
 
     type: str
     object: Pod
 
 
 class ActionView(View, frozen=True, kw_only=True):
-    """Ended runs of one action of a pod. `at`: end of the last; `seconds`: its duration; `count`: equal runs in a row."""
+    """Equal runs in a row of one action of a pod.
+
+    `at`: end of the last run; `seconds`: its duration; `count`: number of runs.
+    """
 
     at: datetime
     action: str
@@ -64,9 +70,10 @@ class PodHistory(View, frozen=True, kw_only=True):
 
 
 class ApplyResult(View, frozen=True, kw_only=True):
-    """Result for one manifest. `action`: created, configured, unchanged or replaced.
+    """Result for one pod of a manifest. `action`: created, configured, unchanged or replaced.
 
-    The server adds failed, with the `error`; a backend raises instead. `warnings`: fields without effect.
+    The server adds the action failed, with the `error`; a backend raises instead. `warnings`: about fields
+    without effect.
     """
 
     action: str
@@ -82,9 +89,9 @@ class ApplyReport(View, frozen=True, kw_only=True):
 
 
 class DeleteOptions(View, frozen=True, kw_only=True):
-    """Options of a deletion. `grace_seconds` None: the pod's own.
+    """Options of a deletion. `grace_seconds` None: the pod's own grace period.
 
-    `force` with grace 0: do not wait for a runtime that does not answer (DECISIONS 11).
+    `force` with `grace_seconds` 0: do not wait for a runtime that does not answer (DECISIONS 11).
     """
 
     grace_seconds: int | None = None
@@ -92,9 +99,11 @@ class DeleteOptions(View, frozen=True, kw_only=True):
 
 
 class LogOptions(View, frozen=True, kw_only=True):
-    """Selection of log lines. `container`: empty for the pod's only one.
+    """Selection of a container's log lines. `container` empty: the pod's only one. `previous`: lines of the
+    previous attempt.
 
-    `tail_lines` None: all. `since_seconds` and `since_at` None: from the start. `limit_bytes` None: no limit.
+    `tail_lines` None: all lines. `since_seconds` and `since_at` None: from the start. `limit_bytes` None: no
+    limit.
     """
 
     container: str = ""
@@ -134,12 +143,12 @@ class ImageServiceView(View, frozen=True, kw_only=True):
 
 
 class RuntimeView(View, frozen=True, kw_only=True):
-    """One runtime as in the table.
+    """One runtime, as a row of the table of runtimes.
 
-    `status`: Ready, NotReady or Unknown (never probed); `since`: begin of that status. `kind`: the plugin's kind.
-    `version`: ``containerd 1.6.20``, empty before the first answer. `pods`: number bound to it. `default`: first
-    uncordoned runtime of its type. `origin`: flag, file or drop-in that names it. `image_service`: None if the runtime
-    keeps no images.
+    `status`: Ready, NotReady or Unknown (never connected); `since`: begin of that status. `kind`: the plugin's
+    kind. `version`: such as ``containerd 1.6.20``, empty before the first answer. `pods`: number of pods bound
+    to it. `default`: it is the first uncordoned runtime of its type. `origin`: flag, file or drop-in that names
+    it. `image_service` None: the runtime keeps no images.
     """
 
     name: str
@@ -167,10 +176,10 @@ class FilesystemView(View, frozen=True, kw_only=True):
 
 
 class RuntimeDetail(View, frozen=True, kw_only=True):
-    """Everything about one runtime, for ``runtime describe``.
+    """All details of one runtime, for ``runtime describe``.
 
-    `capabilities`: name of each protocol (Events, Exec, ...) → whether the runtime implements it. `traits`: as plain
-    data. `pods`: namespace/name of pods bound to it.
+    `capabilities`: name of each protocol (Events, Exec, ...) → True if the runtime implements it. `traits`: as
+    plain data. `pods`: namespace/name of the pods bound to it.
     """
 
     runtime: RuntimeView
@@ -187,7 +196,7 @@ class RuntimeDetail(View, frozen=True, kw_only=True):
 
 
 class RuntimeAddition(View, frozen=True, kw_only=True):
-    """A runtime to add: its endpoint and, if separate, its image service's URL."""
+    """Request to add a runtime: its endpoint and, if separate, the URL of its image service."""
 
     endpoint: str
     image_endpoint: str | None = None
@@ -206,9 +215,9 @@ class Progress(View, frozen=True, kw_only=True):
 class ImageView(View, frozen=True, kw_only=True):
     """One image in one store.
 
-    `runtimes`: names of the runtimes that use this store. `default_for`: workload types whose default runtime is one of
-    them. `used_by`: namespace/name of pods that use it. `pulled_by_us`: pulled by this agent; only such images are
-    collected.
+    `runtimes`: names of the runtimes that use this store. `default_for`: workload types whose default runtime
+    is one of them. `used_by`: namespace/name of pods that use the image. `pulled_by_us`: this agent pulled it;
+    garbage collection removes only such images.
     """
 
     store: str
@@ -232,7 +241,7 @@ class ImageListing(View, frozen=True, kw_only=True):
 
 
 class PullUpdate(View, frozen=True, kw_only=True):
-    """Progress of one pull. `ref`: set in the last update, the store's name of the pulled image."""
+    """Progress of one pull. `ref`: set only in the last update: the name that the store gave the image."""
 
     runtime: str
     done_bytes: int = 0
@@ -242,7 +251,7 @@ class PullUpdate(View, frozen=True, kw_only=True):
 
 
 class PruneResult(View, frozen=True, kw_only=True):
-    """Images removed by a prune."""
+    """Images that a prune removed. `missing`: runtimes whose store could not be pruned."""
 
     removed: tuple[ImageView, ...] = ()
     freed_bytes: int = 0
@@ -253,7 +262,7 @@ class PruneResult(View, frozen=True, kw_only=True):
 
 
 class MeasuredUsage(View, frozen=True, kw_only=True):
-    """Measured usage; None if not measured, never 0 for that. `memory_bytes` is the working set."""
+    """Measured usage; None means not measured, never 0. `memory_bytes` is the working set."""
 
     cpu_millicores: int | None = None
     memory_bytes: int | None = None
@@ -279,7 +288,7 @@ class PodUsage(View, frozen=True, kw_only=True):
 
 
 class RuntimeUsageView(View, frozen=True, kw_only=True):
-    """Usage of all our pods on one runtime."""
+    """Usage of all pods of this agent on one runtime."""
 
     name: str
     workload_type: str
@@ -317,7 +326,7 @@ class RegistrationView(View, frozen=True, kw_only=True):
 class PluginView(View, frozen=True, kw_only=True):
     """One plugin. `state`: ready, degraded, skipped or failed; `reason` says why it is not ready.
 
-    Degraded: a part of `registrations` is not ready, the rest is.
+    Degraded: some of its `registrations` are not ready.
     """
 
     name: str
@@ -330,7 +339,11 @@ class PluginView(View, frozen=True, kw_only=True):
 
 
 class PluginReload(View, frozen=True, kw_only=True):
-    """Result of a reload. `plugins`: new ones, and those that had failed before. `notes`: one sentence each."""
+    """Result of a reload.
+
+    `plugins`: the new plugins, and those that had failed before. `notes`: what needs a restart or an action,
+    one sentence each.
+    """
 
     plugins: tuple[PluginView, ...] = ()
     notes: tuple[str, ...] = ()
@@ -351,7 +364,7 @@ PanelContent = Table | Text | Png
 
 
 class ConfigValue(View, frozen=True, kw_only=True):
-    """One effective setting. `key`: as in the configuration file. `origin`: default, flag or file."""
+    """One effective setting. `key`: its key in the configuration file. `origin`: default, flag or file."""
 
     key: str
     value: Any
@@ -362,7 +375,7 @@ class ConfigValue(View, frozen=True, kw_only=True):
 
 
 class VersionView(View, frozen=True, kw_only=True):
-    """Version of the agent behind the socket."""
+    """Version, process and identity of the agent that serves the socket."""
 
     version: str
     pid: int
@@ -406,7 +419,7 @@ class HistogramView(View, frozen=True, kw_only=True):
 
 
 class OperationView(View, frozen=True, kw_only=True):
-    """Calls of one kind to one runtime since the agent started; `operation` such as ``create_sandbox``."""
+    """Calls of one operation, such as ``create_sandbox``, to one runtime since the agent started."""
 
     runtime: str
     operation: str
@@ -432,8 +445,10 @@ class LabelledHistogram(View, frozen=True, kw_only=True):
 
 
 class ProbeCount(View, frozen=True, kw_only=True):
-    """Number of results of a probe by kind. `probe`: Liveness, Readiness or Startup; `result`: successful,
-    failed or unknown."""
+    """Number of a probe's results of one kind.
+
+    `probe`: Liveness, Readiness or Startup. `result`: successful, failed or unknown.
+    """
 
     namespace: str
     pod: str
@@ -455,7 +470,7 @@ class ProbeDuration(View, frozen=True, kw_only=True):
 
 
 class ClaimView(View, frozen=True, kw_only=True):
-    """Usage of the file system behind a claim."""
+    """Usage of the file system behind a persistent volume claim."""
 
     namespace: str
     claim: str
@@ -468,7 +483,7 @@ class ClaimView(View, frozen=True, kw_only=True):
 
 
 class ProviderMetrics(View, frozen=True, kw_only=True):
-    """Calls of a credential provider's program, by its name."""
+    """Runs of one credential provider's program."""
 
     name: str
     errors: int
@@ -476,13 +491,13 @@ class ProviderMetrics(View, frozen=True, kw_only=True):
 
 
 class MetricsView(View, frozen=True, kw_only=True):
-    """Counters of the agent. Dictionaries map a label's value to a number.
+    """Counters, gauges and histograms of the agent, as a scrape renders them.
 
-    `running_containers`: container state (running, exited, created, unknown) → number. `durations`: metric name
-    (``kubelet_pod_start_duration_seconds``) → histogram; those with labels are in `labelled_durations`. `counters`:
-    metric name (``kubelet_started_pods_total``) → value, gauges too; those with labels are in `counts`. `desired_pods`:
-    by the kubelet's label ``static``. `provider_digest`: of the configuration of credential providers, empty without
-    one.
+    `running_containers`: container state (running, exited, created, unknown) → number. `desired_pods`: value of
+    the kubelet's label ``static`` → number. `durations`: metric name (``kubelet_pod_start_duration_seconds``) →
+    histogram; those with labels are in `labelled_durations`. `counters`: metric name
+    (``kubelet_started_pods_total``) → value, gauges too; those with labels are in `counts`. `provider_digest`:
+    digest of the configuration of credential providers, empty without one.
     """
 
     node_name: str

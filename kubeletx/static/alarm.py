@@ -1,4 +1,4 @@
-"""A wait for a signal or a time-out, on an injected clock."""
+"""A wait that ends by a signal or after a time, measured on an injected clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kubeletx.api import Clock
 
 
 class Alarm:
-    """A signal that callbacks set and one task awaits."""
+    """A wake-up signal: callbacks set it with `ring`, and one task waits for it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -19,7 +19,10 @@ class Alarm:
         self._rung.set()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait until `ring` is called (True) or `seconds` have passed (False)."""
+        """Wait until `ring` is called or `seconds` have passed.
+
+        Returns True if it was called, even if before this wait.
+        """
         timer = asyncio.create_task(self._clock.sleep(seconds), name="alarm-timer")
         ring = asyncio.create_task(self._rung.wait(), name="alarm-ring")
         try:

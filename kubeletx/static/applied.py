@@ -1,10 +1,10 @@
 """Pods that an operator applied on this node: ``kubeletx apply``, ``replace`` and ``delete``.
 
-Applied pods are files, one per pod (see `applied_files`), so they survive the loss of the database. A pod keeps its
-name and a UID of its own, made once; changes that kubectl would allow keep the UID, all others need `replace` with
-force, which ends the pod and starts another. Only this source writes the directory while the agent runs. A file that is
-invalid or unreadable is reported at the agent's start; its pod may be running, so the source is not synced before that
-file is read, written again or deleted.
+Applied pods are files, one per pod (see `applied_files`), so they survive the loss of the database. A pod
+keeps its name and gets a UID once. Changes that kubectl would allow keep the UID; all others need `replace`
+with force, which ends the pod and starts another. While the agent runs, only this source writes the
+directory. A file that is invalid or unreadable is reported at the agent's start. Its pod may be running, so
+the source is not reported as synced before that file is read, written again or deleted.
 """
 
 from __future__ import annotations
@@ -37,16 +37,18 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 RETRY_SECONDS: Final = 20.0
-"""Interval of tries to read a file after a disk error."""
+"""Interval between tries to read a file after a disk error."""
 
 _OURS: Final = frozenset(
     {names.CONFIG_SOURCE, names.CONFIG_SEEN, names.CONFIG_HASH, names.CONFIG_MIRROR, names.BOUND_RUNTIME}
 )
-"""Annotations that the agent writes; in a manifest they are copies from an older pod."""
+"""Annotations that the agent writes; if a manifest has them, they are copies from an older pod and are
+dropped.
+"""
 
 
 class ApplyOutcome(enum.Enum):
-    """Result of applying a pod."""
+    """Outcome of applying or replacing a pod."""
 
     CREATED = "created"
     CONFIGURED = "configured"
@@ -55,7 +57,10 @@ class ApplyOutcome(enum.Enum):
 
 
 class AppliedSource:
-    """The source of applied pods. Call `start` once, then the other methods, which may overlap."""
+    """Pod source of the pods that an operator applied: keeps their files and delivers the pods to the sink.
+
+    Call `start` once, then the other methods, which may overlap.
+    """
 
     def __init__(
         self,
@@ -67,7 +72,11 @@ class AppliedSource:
         workload_types: Collection[str] | None = None,
         is_bound: Callable[[PodUid], bool] = lambda _: True,
     ) -> None:
-        """`directory`: ``<root-dir>/applied``, made if missing. `is_bound`: returns whether the pod has its runtime."""
+        """`directory`: ``<root-dir>/applied``, made if missing.
+
+        `is_bound`: tells whether a pod is bound to its runtime. `workload_types`: the types that a pod may
+        have; None: any.
+        """
         self._directory = directory
         self._sink = sink
         self._node_name = node_name
@@ -76,19 +85,19 @@ class AppliedSource:
         self._is_bound = is_bound
         self._pods: dict[str, Pod] = {}
         self._answers: dict[str, str] = {}
-        """The sink's answers for pods that it did not start immediately, by namespace/name."""
+        """Answers of the sink about pods that did not start immediately, by namespace/name."""
         self._lock = asyncio.Lock()
         self._is_started = False
         self._refused: set[str] = set()
         self._unknown: dict[str, bool] = {}
-        """Unreadable files → whether reading one again may help."""
+        """Files that are unreadable or invalid → True if reading them again may help (a disk error)."""
         self._is_synced = False
         self._verbs: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> None:
         """Deliver every pod applied earlier, then report the source as synced.
 
-        Returns when no file with a disk error is left.
+        Returns when no file has a disk error any more.
         """
         async with self._lock:
             for path in await asyncio.to_thread(applied_files.list_files, self._directory):
@@ -102,52 +111,61 @@ class AppliedSource:
                     self._read(Path(name))
 
     async def close(self) -> None:
-        """Wait for the calls in progress."""
+        """Wait until the calls in progress have ended."""
         await asyncio.gather(*self._verbs, return_exceptions=True)
 
     def find(self, namespace: str, name: str) -> Pod | None:
-        """The applied pod of this name, with its defaults."""
+        """Return the applied pod of this name, with its defaults; None if there is none."""
         return self._pods.get(f"{namespace}/{name}")
 
     async def apply(
         self, pod: Pod, origin: str = "apply", *, dry_run: bool = False
     ) -> tuple[ApplyOutcome, Pod]:
-        """Create this pod, or change its mutable fields.
+        """Create this pod, or change the mutable fields of the existing one.
 
-        Returns the action and the pod with its defaults, after it is safely written; continues if the caller is
-        cancelled. `dry_run`: writes and changes nothing. Raises InvalidPod, Conflict (naming the immutable fields) and
-        Unavailable (a disk error).
+        Returns the outcome, and the pod with its defaults, once it is safely on disk; goes on if the caller
+        is cancelled. `origin`: where the pod comes from, for messages. `dry_run`: check only, change nothing.
+        Raises InvalidPod, Conflict (naming the immutable fields) and Unavailable (a disk error).
         """
         return await self._whole(self._apply(_named(pod), origin, dry_run))
 
     async def replace(
         self, pod: Pod, *, force: bool = False, origin: str = "replace", dry_run: bool = False
     ) -> tuple[ApplyOutcome, Pod]:
-        """Like `apply` for an existing pod; raises NotFound otherwise. `force`: end it and start another one."""
+        """Change an existing pod like `apply`. Raises NotFound if there is none.
+
+        `force`: end it and start another one in its place.
+        """
         return await self._whole(self._replace(_named(pod), force, origin, dry_run))
 
     async def delete(
         self, namespace: str, name: str, *, grace_seconds: int | None = None, force: bool = False
     ) -> Pod:
-        """Delete the pod; returns it as it was wanted. Raises NotFound.
+        """Delete the pod; returns it as it was last applied. Raises NotFound.
 
-        `grace_seconds` None: the pod's own. `force`: do not wait for a runtime that does not answer.
+        `grace_seconds`: grace period; None: the pod's own. `force`: do not wait for a runtime that does not
+        answer.
         """
         return await self._whole(self._delete(namespace, name, grace_seconds, force))
 
     async def forget(self, namespace: str, name: str) -> bool:
-        """Remove the file of this name if it was unreadable at the start; False otherwise."""
+        """Remove the file of this pod if it could not be read or is invalid.
+
+        Returns False, without a change, for any other pod.
+        """
         return await self._whole(self._forget(namespace, name))
 
     def answers(self, ref: str) -> tuple[str, ...]:
-        """Reasons the pod of this namespace/name has not started; empty if it has."""
+        """Return the reason why the pod of this namespace/name has not started; empty if it has started."""
         answer = self._answers.get(ref)
         return (f"pod {ref} {answer}",) if answer is not None else ()
 
     # --- steps --------------------------------------------------------------------------------------
 
     async def _whole(self, verb: Coroutine[Any, Any, T]) -> T:
-        """Carry out one call at a time, to its end, so that file and sink never differ."""
+        """Run one call at a time and to its end, even if the caller is cancelled, so that file and sink
+        always agree.
+        """
 
         async def alone() -> T:
             async with self._lock:
@@ -213,7 +231,7 @@ class AppliedSource:
         return pod
 
     def _read(self, path: Path) -> None:
-        """Deliver one file's pod, or report its error."""
+        """Deliver the pod of one file, or report the file's error."""
         try:
             self._load(path)
         except FileNotFoundError:
@@ -223,7 +241,10 @@ class AppliedSource:
             self._refuse(str(path), err)
 
     def _load(self, path: Path) -> None:
-        """Deliver one file's pod. Validation rules newer than the file do not end its pod."""
+        """Deliver the pod of one file.
+
+        A pod that newer validation rules refuse keeps running; only the error is reported.
+        """
         origin = str(path)
         for written in load_pods(read_manifest(origin).data, origin):
             pod = self._complete(set_defaults(written))
@@ -246,7 +267,10 @@ class AppliedSource:
         self._sink.invalid(APPLIED, printable(origin), err, uid)
 
     def _prepare(self, pod: Pod, origin: str, current: Pod | None) -> tuple[Pod, Pod]:
-        """(pod to write, pod to run), with the identity of `current` if given."""
+        """Return (pod to write, pod to run).
+
+        `current`: existing pod whose UID and creation time they get; None: they get new ones.
+        """
         metadata = msgspec.structs.replace(
             pod.metadata,
             uid=current.uid if current else str(uuid.uuid4()),
@@ -303,7 +327,7 @@ class AppliedSource:
         self._settle(path)
 
     def _settle(self, path: Path) -> None:
-        """Drop the error of this file."""
+        """Drop the error that was reported for this file."""
         if str(path) in self._refused:
             self._refused.discard(str(path))
             self._sink.valid(APPLIED, printable(str(path)))

@@ -1,7 +1,8 @@
-"""One file per applied pod, complete after a crash: written beside, synced, renamed, directory synced.
+"""Files of applied pods, one per pod, complete even after a crash: each is written under a temporary name,
+synced and renamed, then the directory is synced.
 
-The file is the pod as its author wrote it, with its UID and creation time, so that an operator can read, copy and
-remove it like any manifest. These functions block: call them in a thread.
+A file contains the pod as its author wrote it, with its UID and creation time, so that an operator can read,
+copy and remove it like any manifest. These functions block: call them in a thread.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ _SUFFIX = ".yaml"
 
 
 def path_of(directory: Path, namespace: str, name: str) -> Path:
-    """Path of a pod's file. A name too long for a file name is cut, with a hash added."""
+    """Return the path of a pod's file.
+
+    A name that is too long for a file name is cut, and a hash is added.
+    """
     stem = f"{namespace}_{name}"
     if len(stem) > 200:
         stem = f"{stem[:160]}_{hashlib.blake2b(stem.encode(), digest_size=16).hexdigest()}"
@@ -27,7 +31,7 @@ def path_of(directory: Path, namespace: str, name: str) -> Path:
 
 
 def list_files(directory: Path) -> list[Path]:
-    """All pods' files in sorted order; leftovers of interrupted writes are removed."""
+    """Return the files of all pods, sorted; what interrupted writes left is removed."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for leftover in directory.glob(f".*{_SUFFIX}.new"):
         leftover.unlink()
@@ -35,11 +39,14 @@ def list_files(directory: Path) -> list[Path]:
 
 
 def save(path: Path, pod: Pod) -> None:
-    """Write the pod's file; after return it survives a power failure. Raises OSError."""
+    """Write the pod's file, without its status; after return it survives a power failure. Raises OSError."""
     text = dump_yaml(msgspec.to_builtins(msgspec.structs.replace(pod, status=Pod().status)))
     write_file(path, text.encode())
 
 
 def remove(path: Path) -> None:
-    """Remove the pod's file; after return it is gone for good. Raises OSError, not for a missing file."""
+    """Remove the pod's file; after return that survives a power failure. Succeeds if the file is missing.
+
+    Raises OSError.
+    """
     remove_file(path)

@@ -1,13 +1,13 @@
 """Static pods from a directory of manifests, or from one manifest file.
 
-    inotify ──► changed files ──► look ──► claims ──► sink
+    inotify ──► changed files ──► Looking ──► ManifestOwnership ──► sink
     every 20 s: list, compare signatures ──┘
 
-A change costs one read, however many manifests there are; the list every `check_seconds` only compares signatures. A
-path that is missing at the start is an empty set; one that vanishes or becomes unreadable later keeps its pods, with
-one warning; an invalid or unreadable file keeps its pod, over a restart of the agent too (`remembered`); only a removed
-file removes one. A removal takes effect once nothing else was removed for a moment and the directory still exists,
-because a directory that is deleted loses its files first.
+A change costs one read, however many manifests there are; the list every `check_seconds` only compares
+signatures. A path that is missing at the start is an empty set. A path that vanishes or becomes unreadable
+later keeps its pods, with one warning. An invalid or unreadable file keeps its pod, also over a restart of
+the agent (`memory`). Only the removal of a file removes its pod. A removal takes effect once no other file
+was removed for a moment and the directory still exists, because deleting a directory first removes its files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ log = structlog.get_logger(__name__)
 
 
 class FileSource:
-    """The source of ``--pod-manifest-path``; `run` is its only task."""
+    """Pod source of ``--pod-manifest-path``: reads manifest files and delivers their pods.
+
+    `run` is its only task.
+    """
 
     def __init__(
         self,
@@ -48,7 +51,9 @@ class FileSource:
         memory: Path | None = None,
         on_unknown: OnUnknown = ignore_unknown,
     ) -> None:
-        """`memory`: directory for the last good text of each manifest; None: not kept over restarts."""
+        """`memory`: directory in which the last valid text of each manifest is kept over restarts; None: it
+        is not kept.
+        """
         self._path = os.path.abspath(path)
         self._sink = sink
         self._clock = clock
@@ -73,7 +78,7 @@ class FileSource:
         )
 
     async def run(self) -> None:
-        """Deliver pods to the sink until cancelled."""
+        """Watch and read the manifests and deliver their pods to the sink, until cancelled."""
         try:
             while True:
                 list_at = self._clock.monotonic() + self._check_seconds
@@ -84,7 +89,9 @@ class FileSource:
             self._looking.close()
 
     async def _follow(self, list_at: float) -> None:
-        """Handle single files until it is time to list, or the watch requests it."""
+        """Handle changes of single files until the monotonic time `list_at`, or until the watch demands a new
+        list.
+        """
         while not self._is_list_due:
             await self._work()
             seconds = list_at - self._clock.monotonic()
@@ -119,7 +126,7 @@ class FileSource:
     # --- the set as a whole -------------------------------------------------------------------------
 
     async def _list(self) -> None:
-        """List everything; files with an unchanged signature are not read."""
+        """List all manifests and read those whose signature has changed."""
         self._is_list_due = False
         self._watch.arm()
         try:
@@ -178,7 +185,7 @@ class FileSource:
     # --- single files -------------------------------------------------------------------------------
 
     async def _work(self) -> None:
-        """Read what changed, then remove what is certainly gone."""
+        """Read the files that changed, then carry out the removals that are certain."""
         changed, self._changed = sorted(self._changed), set()
         await self._look_at(changed)
         self._let_go()

@@ -1,4 +1,4 @@
-"""Access to manifest files: list them, detect changes, read them without ever blocking."""
+"""Access to manifest files: lists them, detects changes, and reads them without waiting for pipes or devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kubeletx.kube.manifests.load import MAX_BYTES, too_large
 
 
 class FileSignature(NamedTuple):
-    """Signature of a file that changes with its content."""
+    """Inode, size and times of a file; if two signatures are equal, its content has not changed."""
 
     inode: int
     size: int
@@ -21,7 +21,7 @@ class FileSignature(NamedTuple):
 
 
 class Content(NamedTuple):
-    """Content read from a file, and the file's signature at that time."""
+    """Content of a file, with its signature when it was read."""
 
     data: bytes
     signature: FileSignature
@@ -33,12 +33,16 @@ def list_names(directory: str) -> list[str]:
 
 
 def is_hidden(name: str) -> bool:
-    """Return True for names to skip: temporary files of editors and atomic writers."""
+    """Return True for a name to skip, which begins with a dot: a temporary file of an editor or an atomic
+    writer.
+    """
     return name.startswith(".")
 
 
 def is_complete_at_once(path: str) -> bool:
-    """Return True if a new entry is complete: a link, unlike a file that is still being written."""
+    """Return True if a new entry is complete when it appears: a symbolic or hard link, not a file that is
+    still being written.
+    """
     try:
         status = os.lstat(path)
     except OSError:
@@ -47,7 +51,10 @@ def is_complete_at_once(path: str) -> bool:
 
 
 def is_gone(path: str) -> bool:
-    """Return True if the name does not exist, not even as a dangling link. A disk error is not such an answer."""
+    """Return True if the name does not exist, not even as a dangling link.
+
+    After a disk error it is False: the file may exist.
+    """
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -63,9 +70,10 @@ def signature_of(status: os.stat_result) -> FileSignature:
 
 
 def read_manifest(path: str) -> Content:
-    """Read a regular file of at most 10 MB. Raises InvalidPod for another kind or size, and OSError.
+    """Read a regular file of at most 10 MB.
 
-    Pipes and devices are opened without waiting and never read.
+    Raises InvalidPod if it is another kind of file or larger, and OSError. Pipes and devices are opened
+    without waiting and never read.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

@@ -1,9 +1,9 @@
 """Identity of a static pod: UID, name and annotations, as the kubelet assigns them.
 
-The UID is a hash of the pod, the node and the place it was read from, so a changed manifest is another
-pod: the old one ends, then the new one starts. The name gets the node's name as a suffix, so that the
-same manifest can be on every node. A UID written in the manifest is not used: two copies of a file
-would share it. Source: kubelet, pkg/kubelet/config/common.go.
+The UID is a hash of the pod, the node and the place it was read from. A changed manifest is therefore another
+pod: the old one ends, then the new one starts. The node's name is appended to the pod's name, so that every
+node can have the same manifest. A UID in the manifest is not used, since two copies of the file would share
+it. Source: kubelet, pkg/kubelet/config/common.go.
 """
 
 from __future__ import annotations
@@ -23,18 +23,25 @@ _TOLERATES_ALL: Final = Toleration(operator="Exists", effect="NoExecute")
 
 
 def static_uid(pod: Pod, *, node_name: str, origin: str) -> PodUid:
-    """UID of a pod as written in the manifest `origin` (a file's path or a URL), before defaults."""
+    """Return the UID of a pod as written in the manifest, before defaults.
+
+    `origin`: the manifest's path or URL.
+    """
     parts = "\0".join((pod_hash(pod), node_name, origin))
     return PodUid(hashlib.blake2b(parts.encode(), digest_size=16).hexdigest())
 
 
 def static_name(name: str, node_name: str) -> str:
-    """The pod's name on this node."""
+    """Return the pod's name on this node: the manifest's name with the node's name appended."""
     return f"{name}-{node_name.lower()}"
 
 
 def give_identity(pod: Pod, uid: PodUid, *, source: str, node_name: str, seen_at: datetime) -> Pod:
-    """The pod with its static identity. Pods from files also tolerate every NoExecute taint."""
+    """Return the pod with this UID, its name on the node and the agent's annotations.
+
+    `source`: name of the pod source. Pods of a source with `tolerates_taints`, such as files, tolerate every
+    NoExecute taint. `seen_at`: creation time.
+    """
     metadata = msgspec.structs.replace(
         pod.metadata,
         uid=uid,

@@ -1,8 +1,10 @@
-"""`LastGoodManifests`: the last valid text of each manifest, so that a broken manifest keeps its pod over a restart.
+"""`LastGoodManifests`: keeps the last valid text of each manifest, so that a broken manifest keeps its pod
+over a restart.
 
-One journal file: a line for each text, a later line replaces an earlier one of the same manifest, an incomplete last
-line is ignored. Only positions are kept in memory. A journal that is mostly outdated is rewritten when it is opened.
-After its loss a broken manifest has no pod until it is valid again.
+All texts are in one journal file, one line for each. A later line of a manifest replaces its earlier ones,
+and an incomplete last line is ignored. Only the lines' positions are in memory. A journal of which most is
+outdated is rewritten when it is opened. If the journal is lost, a broken manifest has no pod until it is
+valid again.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ JOURNAL: Final = "journal"
 
 
 class _Head(msgspec.Struct, frozen=True, kw_only=True):
-    """Header of a stored text; `size` is that of the manifest in bytes, -1 when it is gone."""
+    """Header of a stored text. `size`: size of the manifest in bytes; -1: the manifest is gone."""
 
     origin: str
     mtime_ns: int
@@ -46,7 +48,10 @@ _line = msgspec.json.Decoder(_Line)
 
 
 class LastGoodManifests:
-    """The journal in `directory`, which is made if missing. Opened at the first use."""
+    """Journal with the last valid text of each manifest, in `directory`, which is made if missing.
+
+    It is opened at the first use.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / JOURNAL
@@ -56,7 +61,10 @@ class LastGoodManifests:
         self._has_failed = False
 
     def save(self, origin: str, data: bytes, mtime_ns: int) -> None:
-        """Store this text. A full disk is logged once and otherwise ignored."""
+        """Store the valid text of a manifest.
+
+        If the disk is full, the error is logged once and otherwise ignored.
+        """
         self._open()
         key = printable(origin)
         place = self._places.get(key)
@@ -65,7 +73,7 @@ class LastGoodManifests:
             self._append(_Line(origin=key, mtime_ns=mtime_ns, size=len(data), text=text))
 
     def find(self, origin: str) -> bytes | None:
-        """The last valid text; None if there is none."""
+        """Return the last valid text of a manifest; None if there is none or the journal is damaged."""
         self._open()
         place = self._places.get(printable(origin))
         if place is None:
@@ -77,25 +85,27 @@ class LastGoodManifests:
             return None
 
     def origins(self) -> list[str]:
-        """The stored manifests, in sorted order."""
+        """Return the names of the manifests with a stored text, sorted."""
         self._open()
         return sorted(self._places)
 
     def forget(self, origin: str) -> None:
-        """Drop a manifest that is gone."""
+        """Drop the stored text of a manifest that no longer exists."""
         self._open()
         if printable(origin) in self._places:
             self._append(_Line(origin=printable(origin), mtime_ns=0, size=-1))
 
     def keep_only(self, origins: Iterable[str]) -> None:
-        """Drop every manifest except these; the others were removed while the agent was not running."""
+        """Drop the stored texts of all manifests except these; the others were removed while the agent was
+        not running.
+        """
         self._open()
         kept = {printable(origin) for origin in origins}
         for key in self._places.keys() - kept:
             self._append(_Line(origin=key, mtime_ns=0, size=-1))
 
     def close(self) -> None:
-        """Close the file; idempotent. The next use opens it again."""
+        """Close the journal; idempotent. The next use opens it again."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

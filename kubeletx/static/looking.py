@@ -1,4 +1,6 @@
-"""Read one manifest file: detect changes, decode it, and notify the owner of its pods."""
+"""Reads one manifest file: detects whether it changed, decodes it, and passes its pods to
+`ManifestOwnership`.
+"""
 
 from __future__ import annotations
 
@@ -23,22 +25,24 @@ from .manifest_ownership import ManifestOwnership
 log = structlog.get_logger(__name__)
 
 _LARGE_BYTES: Final = 256 * 1024
-"""Size from which manifests are parsed on a thread."""
+"""Size in bytes from which a manifest is parsed on a thread."""
 
 
 class LookOutcome(enum.Enum):
-    """Result of a look at a file."""
+    """Result of examining one manifest file."""
 
     SETTLED = "settled"
-    """Claimed, refused, or unchanged: nothing more to do."""
+    """Its pods are passed on, it is refused, or it has not changed: nothing more to do."""
     GONE = "gone"
     """No file has this name, or it is a directory."""
     POSTPONED = "postponed"
-    """Its pod belongs to a file that is about to release it: look again after that."""
+    """One of its pods still belongs to a file that was removed: examine the file again after that removal
+    took effect.
+    """
 
 
 class Looking:
-    """Reads manifest files, each content once, and passes their pods to the owner."""
+    """Reads manifest files, each content once, and passes their pods or errors to `ManifestOwnership`."""
 
     def __init__(
         self,
@@ -49,7 +53,10 @@ class Looking:
         remembered: LastGoodManifests | None,
         on_unknown: OnUnknown,
     ) -> None:
-        """`on_unknown`: called with each pod that has unknown fields, once for each content."""
+        """`remembered`: last valid texts of the manifests; None: they are not kept.
+
+        `on_unknown`: called with each pod that has unknown fields, once for each content.
+        """
         self._on_unknown = on_unknown
         self._claims = claims
         self._reader = reader
@@ -58,7 +65,10 @@ class Looking:
         self._signatures: dict[str, FileSignature] = {}
 
     async def look(self, path: str, leaving: Container[str]) -> LookOutcome:
-        """Read the file if it changed. `leaving`: removed files whose pods are kept until the removal takes effect."""
+        """Read the file if it changed since the last call.
+
+        `leaving`: removed files whose pods are kept until the removal takes effect.
+        """
         try:
             status = os.stat(path)
         except OSError as err:
@@ -97,14 +107,16 @@ class Looking:
         return LookOutcome.SETTLED
 
     def drop(self, path: str) -> None:
-        """Drop a file that is gone."""
+        """Drop a file that is gone: its pods, its error and its stored text."""
         self._signatures.pop(path, None)
         self._claims.drop(path)
         if self._remembered is not None:
             self._remembered.forget(path)
 
     async def keep_remembered(self, root: str, problem: str) -> list[str]:
-        """Use the stored texts of the unreadable manifests at or below `root`; returns their paths."""
+        """Deliver the pods of the stored texts of all manifests at or below `root`, which cannot be read;
+        returns their paths.
+        """
         known = self._remembered.origins() if self._remembered is not None else []
         paths = [path for path in known if path == root or path.startswith(f"{root}/")]
         for path in paths:
@@ -112,12 +124,12 @@ class Looking:
         return paths
 
     def begin(self, paths: Iterable[str]) -> None:
-        """Set the files that exist at the start; stored texts of others are dropped."""
+        """Drop the stored texts of all files except `paths`, those that exist at the start."""
         if self._remembered is not None:
             self._remembered.keep_only(paths)
 
     def close(self) -> None:
-        """Close the stored texts."""
+        """Close the journal of stored texts."""
         if self._remembered is not None:
             self._remembered.close()
 
@@ -129,7 +141,10 @@ class Looking:
         return LookOutcome.SETTLED
 
     async def _refuse(self, path: str, error: InvalidPod) -> None:
-        """Report the error; a file that was valid before the agent started keeps its pods too."""
+        """Report the error.
+
+        A file without pods that was valid before the agent started gets those of its stored text.
+        """
         if self._remembered is not None and not self._claims.has_pods(path):
             data = self._remembered.find(path)
             if data is not None:

@@ -1,7 +1,7 @@
 """Converts the bytes of a manifest to static pods that are ready to run, or to one error.
 
-Read, complete with defaults, validate, refuse what needs an API server, give identity. A manifest with one invalid pod
-is refused as a whole: half of it would look as if the other half had been removed.
+The steps: parse, complete with defaults, validate, refuse what needs an API server, give identity. A manifest
+with one invalid pod is refused as a whole: otherwise that pod would look as if it had been removed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from .identity import give_identity, static_name, static_uid
 
 
 class InvalidManifest(InvalidPod):
-    """A manifest with one or more `problems`; the message is the first of them, with the number of the others."""
+    """Raised for a manifest with one or more problems.
+
+    The message is the first of `problems`, with the number of the others.
+    """
 
     def __init__(self, problems: tuple[InvalidPod, ...]) -> None:
         first, more = problems[0], len(problems) - 1
@@ -34,14 +37,17 @@ class InvalidManifest(InvalidPod):
 
 
 class Manifest(NamedTuple):
-    """Content of a manifest. `unknown`: pods with unknown fields, and the paths of these."""
+    """Content of a manifest.
+
+    `unknown`: pods that have unknown fields, each with the paths of these fields.
+    """
 
     pods: tuple[Pod, ...]
     unknown: tuple[tuple[Pod, tuple[str, ...]], ...] = ()
 
 
 OnUnknown = Callable[[Pod, tuple[str, ...]], None]
-"""Called with a pod and the paths of fields in its manifest that have no effect."""
+"""Called with a pod and the paths of the unknown fields in its manifest, which have no effect."""
 
 
 def ignore_unknown(pod: Pod, fields: tuple[str, ...]) -> None:
@@ -49,15 +55,16 @@ def ignore_unknown(pod: Pod, fields: tuple[str, ...]) -> None:
 
 
 class ManifestReader(msgspec.Struct, frozen=True, kw_only=True):
-    """Reads manifests of one node. `workload_types`: the types that a pod may have here; None: any."""
+    """Reader of manifests for one node. `workload_types`: the types that a pod may have here; None: any."""
 
     node_name: str
     workload_types: Collection[str] | None = None
 
     def read(self, data: bytes, *, origin: str, source: str, seen_at: datetime) -> Manifest:
-        """The pods of a manifest, in order; empty only for an empty list. Raises InvalidPod.
+        """Return the pods of a manifest, in its order; empty only if the manifest is an empty list.
 
-        `source`: the pod source's name. `seen_at`: now. The manager keeps the earlier creation time of a known pod.
+        Raises InvalidPod. `origin`: path or URL of the manifest. `source`: name of the pod source. `seen_at`:
+        the present time, used as creation time; for a known pod the pod manager keeps the earlier one.
         """
         written = load_manifest(data, origin)
         pods = tuple(set_defaults(one.pod) for one in written)

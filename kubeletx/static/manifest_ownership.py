@@ -1,9 +1,9 @@
 """`ManifestOwnership`: decides which manifest owns which pod, and reports changes to the sink.
 
-Each manifest (`origin`) owns its pods. If several define one pod name, the first origin in sorted order owns the pod
-and the others are refused; when that manifest is removed, the next one takes over. A manifest that becomes invalid
-keeps its pods, which show the error. A change touches only the pods of the changed manifest, so its cost does not grow
-with the number of manifests.
+Each manifest (`origin`) owns its pods. If several define one pod name, the first origin in sorted order owns
+the pod and the others are refused; when the owner is removed, the next one takes over. A manifest that
+becomes invalid keeps its pods, and the error is shown at them. A change touches only the pods of the changed
+manifest, so its cost does not grow with the number of manifests.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 class ManifestOwnership:
-    """The pods of one source by manifest. Every change is reported to the sink at once."""
+    """Keeps the pods of one source by manifest, and reports every change to the sink at once."""
 
     def __init__(self, sink: PodSink, source: str) -> None:
         self._sink = sink
@@ -33,37 +33,39 @@ class ManifestOwnership:
         self._origins: dict[str, list[str]] = {}
         self._delivered: dict[str, Pod] = {}
         self._refused: dict[str, str] = {}
-        """Refusals of the sink by namespace/name."""
+        """Messages with which the sink refused pods, by namespace/name."""
 
     def __contains__(self, origin: str) -> bool:
-        """Return True if the manifest is known, valid or not."""
+        """Return True if the manifest is known, whether valid or invalid."""
         return origin in self._pods or origin in self._errors
 
     def origins(self) -> set[str]:
-        """All known manifests."""
+        """Return the origins of all known manifests, valid or invalid."""
         return self._pods.keys() | self._errors.keys()
 
     def owner(self, ref: str) -> str | None:
-        """The manifest that contains the pod with this name (namespace/name)."""
+        """Return the manifest that owns the pod of this name (namespace/name); None if no manifest has it."""
         origins = self._origins.get(ref)
         return origins[0] if origins else None
 
     def has_pods(self, origin: str) -> bool:
-        """Return True if the manifest was valid at least once and contained pods then."""
+        """Return True if the manifest contained pods when it was last valid."""
         return bool(self._pods.get(origin))
 
     def set_pods(self, origin: str, pods: tuple[Pod, ...]) -> None:
-        """Set the pods that the manifest contains; each has a unique name."""
+        """Set the pods of a valid manifest, which replace its earlier ones; no two have the same name."""
         self._errors.pop(origin, None)
         self._replace(origin, pods)
 
     def set_error(self, origin: str, error: InvalidPod) -> None:
-        """Set the manifest's error; its earlier pods run on."""
+        """Set the error of an invalid manifest; its earlier pods keep running."""
         self._errors[origin] = error
         self._report(origin)
 
     def drop(self, origin: str) -> None:
-        """Drop the manifest and remove its pods."""
+        """Drop the manifest with its error and remove its pods; other manifests that define a pod of the same
+        name take over.
+        """
         self._errors.pop(origin, None)
         self._replace(origin, ())
         self._pods.pop(origin, None)
@@ -107,7 +109,7 @@ class ManifestOwnership:
         return next(pod for pod in self._pods[origin] if pod.ref == ref)
 
     def _report(self, origin: str) -> None:
-        """Report the manifest's error to the sink if it changed."""
+        """Report the manifest's error to the sink, or its end, if that changed since the last report."""
         pods = self._pods.get(origin, ())
         uids: tuple[PodUid, ...] = ()
         error = self._errors.get(origin)

@@ -1,4 +1,4 @@
-"""Removed manifest files, until it is certain that not the whole directory was removed."""
+"""Delays the effect of removed manifest files until it is certain that not the whole directory was removed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 from kubeletx.api import Clock
 
 QUIET_SECONDS: Final = 0.2
-"""Time without another removal after which a removal takes effect."""
+"""Seconds without another removal after which the removals take effect."""
 LONGEST_SECONDS: Final = 2.0
-"""Time after which a removal takes effect in any case."""
+"""Seconds since the first removal after which the removals take effect in any case."""
 
 
 class Removals:
-    """Removed files whose removal has not taken effect yet."""
+    """Collects removed files until their removals take effect, all together."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -24,7 +24,7 @@ class Removals:
         return path in self._paths
 
     def add(self, path: str) -> None:
-        """Add a file that was removed."""
+        """Add a removed file, which postpones the effect of all pending removals."""
         if path in self._paths:
             return
         self._last_at = self._clock.monotonic()
@@ -33,22 +33,22 @@ class Removals:
         self._paths[path] = None
 
     def discard(self, path: str) -> None:
-        """Drop a file that exists again."""
+        """Drop a file that exists again, so that its removal takes no effect."""
         self._paths.pop(path, None)
 
     def clear(self) -> None:
-        """Drop all pending removals: the files are back."""
+        """Drop all pending removals, which then never take effect."""
         self._paths.clear()
 
     def seconds_left(self) -> float | None:
-        """Seconds until the removals take effect; None without any."""
+        """Return the seconds until the removals take effect, 0.0 from then on; None if there are none."""
         if not self._paths:
             return None
         believed_at = min(self._last_at + QUIET_SECONDS, self._first_at + LONGEST_SECONDS)
         return max(0.0, believed_at - self._clock.monotonic())
 
     def take(self) -> list[str]:
-        """The files whose removal takes effect now, sorted; empty if it is too early."""
+        """Remove and return the files whose removal takes effect now, sorted; empty if it is too early."""
         if self.seconds_left() != 0.0:
             return []
         paths = sorted(self._paths)

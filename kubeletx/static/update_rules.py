@@ -1,9 +1,9 @@
-"""Allowed changes of an existing pod: the rules of the Kubernetes API.
+"""Rules of the Kubernetes API about which fields of an existing pod may change.
 
-Labels, annotations, images, a shorter or first activeDeadlineSeconds, more tolerations, and a grace period that was
-negative. Annotations that choose the runtime may change until the pod is bound. Of a virtual machine also the power
-state, its CPU and memory, and its network interfaces except eth0. Anything else needs a new pod. Source: kubernetes,
-pkg/apis/core/validation, ValidatePodUpdate.
+These may: labels, annotations, images, a shorter or first activeDeadlineSeconds, additional tolerations, and
+a negative grace period (to 1). Annotations that choose the runtime may change until the pod is bound. Of a
+virtual machine these may change too: power state, CPU and memory, and network interfaces except eth0. Any
+other change needs a new pod. Source: kubernetes, pkg/apis/core/validation, ValidatePodUpdate.
 """
 
 from __future__ import annotations
@@ -17,17 +17,22 @@ from kubeletx.kube.types.core import Container, Nic, Pod, PodSpec, VirtualMachin
 
 _SIZES = ("cpu", "memory")
 _NOTHING: tuple[Any, ...] = (None, {}, [], ())
-"""Values that mean "not set": a missing field and an empty one are equal, except selectors."""
+"""Values that mean "not set". A missing field equals an empty one, except for selectors."""
 _SELECTORS = frozenset({"labelSelector", "namespaceSelector", "selector"})
-"""Fields where an empty value selects everything and an unset one nothing, or the pod's own namespace."""
+"""Fields for which empty and unset differ: an empty value selects everything, an unset one nothing or the
+pod's own namespace.
+"""
 FIRST_NIC = "eth0"
-"""The pod network's own interface."""
+"""Name of the interface that is in the pod network."""
 
 C = TypeVar("C", bound=Container | VirtualMachine)
 
 
 def forbidden_changes(old: Pod, new: Pod) -> list[str]:
-    """Paths of the fields that differ but may not, in the order of their names; defaults must be set."""
+    """Return the paths of the fields that changed but may not, sorted.
+
+    Both pods must have their defaults set.
+    """
     aligned = _with_allowed_changes(old.spec, new.spec)
     found = sorted(_differences("spec", msgspec.to_builtins(aligned), msgspec.to_builtins(new.spec)))
     if new.spec.virtual_machine is None or not any(path.startswith("spec.nics") for path in found):
@@ -38,13 +43,17 @@ def forbidden_changes(old: Pod, new: Pod) -> list[str]:
 
 
 def changed_runtime(old: Pod, new: Pod) -> list[str]:
-    """Changed annotations that choose the runtime: without effect once the pod is bound (DECISIONS 4, 5)."""
+    """Return the changed annotations that choose the runtime; they have no effect once the pod is bound
+    (DECISIONS 4, 5).
+    """
     before, after = old.metadata.annotations, new.metadata.annotations
     return [f"metadata.annotations[{key}]" for key in CHOOSING if before.get(key) != after.get(key)]
 
 
 def _with_allowed_changes(old: PodSpec, new: PodSpec) -> PodSpec:
-    """The old spec with every allowed change made: equal to the new one if all changes are allowed."""
+    """Return the old spec with every allowed change applied; it equals the new spec if all changes are
+    allowed.
+    """
     changes: dict[str, Any] = {
         "containers": _images(old.containers, new.containers),
         "init_containers": _images(old.init_containers, new.init_containers),
@@ -65,9 +74,9 @@ def _with_allowed_changes(old: PodSpec, new: PodSpec) -> PodSpec:
 
 
 def _machine(old: VirtualMachine, new: VirtualMachine) -> VirtualMachine:
-    """The old machine with the new power, and the new sizes that a running machine can take.
+    """Return the old machine with the new power state and those new sizes that a running machine can take.
 
-    A size may change only if it is set before and after.
+    CPU or memory may change only if it is set both before and after.
     """
     limits, requests = (
         {**before, **{name: after[name] for name in _SIZES if name in before and name in after}}
@@ -81,9 +90,8 @@ def _machine(old: VirtualMachine, new: VirtualMachine) -> VirtualMachine:
 
 
 def _nics(old: tuple[Nic, ...], new: tuple[Nic, ...]) -> tuple[Nic, ...]:
-    """The new interfaces, if the change is allowed: eth0 stays, and one that stays does not change.
-
-    A portId may not change once set.
+    """Return the new interfaces if the change is allowed, else the old ones: eth0 stays, and an interface
+    that stays does not change.
     """
     after = {nic.name: nic for nic in new}
     kept = all(after.get(nic.name, nic) == nic for nic in old)
@@ -92,7 +100,7 @@ def _nics(old: tuple[Nic, ...], new: tuple[Nic, ...]) -> tuple[Nic, ...]:
 
 
 def _fixed_nics(old: tuple[Nic, ...], new: tuple[Nic, ...]) -> list[str]:
-    """Paths of the interfaces that may not be removed or changed."""
+    """Return the paths of the interfaces that were removed or changed but may not."""
     after = {nic.name: nic for nic in new}
     gone = [f"spec.nics[{FIRST_NIC}]" for nic in old if nic.name == FIRST_NIC and nic.name not in after]
     return gone + [f"spec.nics[{nic.name}]" for nic in old if after.get(nic.name, nic) != nic]
@@ -108,7 +116,10 @@ def _images(old: tuple[C, ...], new: tuple[C, ...]) -> tuple[C, ...]:
 
 
 def _policy(before: C, after: C) -> str | None:
-    """Pull policy after the update: an unset one follows the tag, so it may change with the image."""
+    """Return the pull policy after the update.
+
+    An unset policy depends on the tag, so it may change along with the image.
+    """
     return after.image_pull_policy if before.image != after.image else before.image_pull_policy
 
 

@@ -1,9 +1,9 @@
 """Static pods from a manifest URL, requested every `check_seconds`.
 
-If there is no answer, or one with another status than 200, the pods stay, with one warning for the whole outage. Bytes
-equal to the last ones are not parsed again. The source is synced once an answer was valid: an invalid one also keeps
-the pods of an earlier agent process. An empty body removes no pod, now or at the start; on a node without pods from
-this URL it counts as valid, as in a kubelet. An empty list removes all. Source: kubelet, pkg/kubelet/config/http.go.
+If there is no answer, or its status is not 200, the pods stay, with one warning for the whole outage. A body
+equal to the last one is not parsed again. The source is synced once an answer was valid; until then pods of
+an earlier agent process stay too. An empty body never removes a pod. On a node without pods from this URL it
+counts as valid, as in a kubelet. An empty list removes all pods. Source: kubelet, pkg/kubelet/config/http.go.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ TIMEOUT_SECONDS: Final = 10.0
 
 
 class UrlSource:
-    """The source of ``--manifest-url``; `run` is its only task."""
+    """Pod source of ``--manifest-url``: requests the manifest regularly and delivers its pods.
+
+    `run` is its only task.
+    """
 
     def __init__(  # noqa: PLR0913 - all by keyword
         self,
@@ -46,10 +49,10 @@ class UrlSource:
         has_earlier_pods: Callable[[], bool] = lambda: False,
         on_unknown: OnUnknown = ignore_unknown,
     ) -> None:
-        """`headers`: sent with every request, values in order.
+        """`headers`: sent with every request, several values of a name in order.
 
-        `has_earlier_pods`: returns whether recovered pods of this URL wait to be claimed. Raises InvalidConfig for an
-        invalid URL.
+        `has_earlier_pods`: returns True while pods of this URL that an earlier process started are not
+        confirmed yet. Raises InvalidConfig for an invalid URL.
         """
         self._url = url
         self._origin = shown_url(url)
@@ -67,7 +70,7 @@ class UrlSource:
         self._outage = ""
 
     async def run(self) -> None:
-        """Deliver pods to the sink until cancelled."""
+        """Request the manifest and deliver its pods to the sink, until cancelled."""
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=self._timeout_seconds)
@@ -119,7 +122,7 @@ class UrlSource:
             raise Unavailable(str(err) or type(err).__name__) from err
 
     async def _take(self, data: bytes) -> bool:
-        """Deliver the pods of an answer; False, with the error shown, for one that is no valid manifest."""
+        """Deliver the pods of an answer. Returns False, and reports the error, if it is no valid manifest."""
         now = self._clock.now()
         try:
             pods, unknown = await asyncio.to_thread(
@@ -145,7 +148,10 @@ class UrlSource:
 
 
 def shown_url(url: str) -> str:
-    """The URL without user name and password. Raises InvalidConfig if it is not http or https."""
+    """Return the URL without user name and password.
+
+    Raises InvalidConfig if its scheme is not http or https.
+    """
     try:
         parts = urlsplit(url)
         host = parts.hostname

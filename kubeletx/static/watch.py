@@ -1,7 +1,7 @@
-"""`PathWatch`: reports which entries of the manifest path change, and when the path itself does.
+"""`PathWatch`: reports which entries of the manifest path change, and when the path itself changes.
 
-If the path is a directory, that directory is watched. If it is missing, or a file, its parent is. If neither can be
-watched (no parent, no inotify), only listing finds changes; that is logged once.
+If the path is a directory, that directory is watched; if it is a file, or missing, its parent. If neither can
+be watched (no parent, no inotify), only the regular list finds changes; this is logged once.
 """
 
 from __future__ import annotations
@@ -17,11 +17,16 @@ from kubeletx.node.inotify import GONE, IN_CREATE, IN_MOVE_SELF, LOST, Inotify, 
 log = structlog.get_logger(__name__)
 
 _SWAPPED: Final = "..data"
-"""The link that kubelet-style atomic writers replace when all files below change at once."""
+"""Name of the link that atomic writers such as the kubelet's replace, which changes all files of the
+directory at once.
+"""
 
 
 class PathWatch:
-    """Watches one path. Calls back from the event loop; `arm` after each callback of `on_path`."""
+    """Watches the manifest path with inotify and calls back from the event loop.
+
+    Call `arm` after each call of `on_path`.
+    """
 
     def __init__(
         self,
@@ -31,7 +36,11 @@ class PathWatch:
         on_gone: Callable[[str], None],
         on_path: Callable[[], None],
     ) -> None:
-        """`on_changed(file, only_created)`, `on_gone(file)`; `on_path()`: list everything again."""
+        """`on_changed`: called with a file, and True if it was only created; `on_gone`: called with a removed
+        file.
+
+        `on_path`: called when everything must be listed again.
+        """
         self._path = path
         self._on_changed, self._on_gone, self._on_path = on_changed, on_gone, on_path
         self._inotify: Inotify | None = None
@@ -40,7 +49,10 @@ class PathWatch:
         self._warned = False
 
     def arm(self) -> None:
-        """Watch the directory, or its parent if it does not exist. Call before listing."""
+        """Watch the directory, or its parent if it is no directory.
+
+        Call it before each list, so that no change is missed.
+        """
         try:
             if self._inotify is None:
                 self._inotify = Inotify(self._on_events)
@@ -61,7 +73,7 @@ class PathWatch:
             self._warned = True
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stop watching; no callback comes after this."""
         if self._inotify is not None:
             self._inotify.close()
             self._inotify = None

@@ -1,4 +1,4 @@
-"""The state database: one SQLite file, one writer thread, group commit. Knows no domain type."""
+"""The state database: one SQLite file and one thread, which commits waiting writes together. Knows no domain type."""
 
 from .engine import SCHEMA_VERSION
 from .rows import checked, moment_of, read_rows, upsert

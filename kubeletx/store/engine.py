@@ -1,4 +1,4 @@
-"""Opening the database file: pragmas, soundness, version.
+"""Opens the database file: sets its pragmas, and checks that it is sound and of a known version.
 
 The schema version is SQLite's ``user_version``; 0 is a file that was just made. New tables need no new version: they are
 created when the file is opened. Version 1 is the first, so there is no migration yet. Everything here runs on the store's
@@ -28,14 +28,14 @@ SCHEMA_VERSION = 1
 
 
 class NotSound(Exception):
-    """The file is not a usable database; the message gives the reason."""
+    """The file is not a usable database; the message says why."""
 
 
 def connect(path: Path, tables: Sequence[MetaData]) -> Connection:
-    """Open the file and make the missing tables.
+    """Open the database file, make it if needed, and make the tables that it lacks.
 
-    Raises NotSound for a corrupt or unreadable file, InvalidConfig for one of a newer version, SQLite's own errors
-    otherwise.
+    Raises NotSound for a corrupt or unreadable file, InvalidConfig for a file of a newer version, and
+    SQLite's own errors otherwise.
     """
     if path.exists() and not path.is_file():
         raise NotSound("it is not a regular file")
@@ -53,10 +53,11 @@ def connect(path: Path, tables: Sequence[MetaData]) -> Connection:
 
 
 def _make_private(path: Path) -> None:
-    """Restrict the files to this user, since they hold the environment of pods; new side files inherit the mode.
+    """Restrict the database files to this user, since they contain environment variables of pods.
 
-    A failure is ignored here: SQLite reports it at the open. Call only before the file is opened: closing it drops
-    locks.
+    SQLite gives new side files the same mode. A failure is ignored here: SQLite reports it when it opens the
+    file. Call this only while the file is not open in this process: closing a second descriptor would drop
+    SQLite's locks.
     """
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -90,7 +91,7 @@ def _prepare(connection: Connection, path: Path, tables: Sequence[MetaData]) -> 
 
 
 def _check_columns(driver: Any, metadata: MetaData) -> None:
-    """Raise NotSound for a table that lacks a column: no program of this version wrote it."""
+    """Raise NotSound if a table lacks a column, so that another program or a later change must have made it."""
     for table in metadata.tables.values():
         have = {row[1] for row in driver.execute(f"PRAGMA table_info('{table.name}')")}
         for column in table.columns:
@@ -99,7 +100,7 @@ def _check_columns(driver: Any, metadata: MetaData) -> None:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename an unusable file (and its journal) to ``<name>.corrupt-<time>``; never delete it."""
+    """Rename an unusable file and its journal to ``<name>.corrupt-<time>``; returns the new path."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     target = path.with_name(f"{path.name}.corrupt-{stamp}")
     number = 1
@@ -121,7 +122,7 @@ def set_aside(path: Path) -> Path:
 
 
 def synchronise(connection: Connection, durable: bool) -> None:
-    """Set whether the next commits wait for the disk. Not inside a transaction."""
+    """Set whether later commits wait until the disk has the data. Call it outside a transaction."""
     _driver(connection).execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
 
 

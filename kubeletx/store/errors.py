@@ -27,7 +27,7 @@ _FIXES: dict[int, tuple[str, str]] = {
 
 
 def code_of(error: BaseException) -> int | None:
-    """SQLite's primary result code of a raised error, or None if it is not one of SQLite's."""
+    """Return SQLite's primary result code of an error; None if the error is not one of SQLite's."""
     origin = error.orig if isinstance(error, DBAPIError) else error
     if not isinstance(origin, sqlite3.Error):
         return None
@@ -43,12 +43,12 @@ def is_corrupt(error: BaseException) -> bool:
 
 
 def is_of_the_file(error: BaseException) -> bool:
-    """Return True if the file is unusable now, whatever the statement was; SQLite rolls back."""
+    """Return True if the whole file is unusable now, not only this statement. SQLite rolls the transaction back."""
     return code_of(error) in _FIXES
 
 
 def translate(error: BaseException, path: Path) -> KubeletxError:
-    """Translate SQLite's error: Unavailable with the path and the fix; Internal for anything else."""
+    """Convert SQLite's error to Unavailable with the file's path and a remedy; to Internal if the error is unknown."""
     row = _FIXES.get(code_of(error) or -1)
     if row is None:
         return Internal(f"state database {path}: {error}")

@@ -11,9 +11,10 @@ from pathlib import Path
 
 
 def write_file(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace `path` by a file with `data`; readers see the old or the new one, never a part.
+    """Replace the file at `path`.
 
-    A missing directory is made, accessible to this user only.
+    Readers see the old or the new content, never a mixture; after the return it is on disk. A missing
+    directory is made, accessible to this user only.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.new")
@@ -34,7 +35,7 @@ def write_file(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 
 def remove_file(path: Path) -> bool:
-    """Remove `path` durably; False if it does not exist."""
+    """Remove the file so that it stays removed after a crash. Returns False if it did not exist."""
     try:
         path.unlink()
     except FileNotFoundError:

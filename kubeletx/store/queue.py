@@ -20,7 +20,7 @@ Work = Callable[[Connection], Any]
 
 @dataclass(slots=True, eq=False)
 class QueuedWork:
-    """A write or read with a waiting caller."""
+    """Write or read that a caller waits for. `future` and `loop`: the caller's, for the result."""
 
     work: Work
     future: asyncio.Future[Any]
@@ -32,7 +32,10 @@ class QueuedWork:
 
 @dataclass(slots=True)
 class Batch:
-    """The next work of the thread."""
+    """Work that the store's thread takes at once; writes and history are committed in one transaction.
+
+    `jobs`: writes and reads with a waiting caller. `later`: history. `closing`: this is the last batch.
+    """
 
     jobs: list[QueuedWork]
     later: list[Work]
@@ -40,9 +43,10 @@ class Batch:
 
 
 class WorkQueue:
-    """Queue of writes to the database, for its one writer thread.
+    """Work that waits for the database, taken in batches by the store's one thread.
 
-    `later_limit`: entries of history kept while they cannot be written; the oldest are dropped.
+    `later_seconds`: how long history may wait for other writes. `later_limit`: history entries kept while the
+    file cannot be written; beyond it the oldest are dropped.
     """
 
     def __init__(self, *, later_seconds: float, later_limit: int, batch_limit: int = 500) -> None:
@@ -57,7 +61,7 @@ class WorkQueue:
         self.dropped = 0
 
     def put(self, job: QueuedWork) -> bool:
-        """Queue a job; False once the queue is closing."""
+        """Queue a write or read. Returns False, and queues nothing, once `close` was called."""
         with self._ready:
             if self._closing:
                 return False
@@ -66,7 +70,7 @@ class WorkQueue:
             return True
 
     def put_later(self, work: Work) -> None:
-        """Queue history; drops the oldest entry if full."""
+        """Queue a history entry; drops the oldest entry if `later_limit` are queued."""
         with self._ready:
             if len(self._later) >= self._later_limit:
                 self._later.popleft()
@@ -77,13 +81,13 @@ class WorkQueue:
                 self._ready.notify()
 
     def close(self) -> None:
-        """Refuse new jobs; the next batches empty the queue."""
+        """Refuse new writes and reads. What is queued is still taken."""
         with self._ready:
             self._closing = True
             self._ready.notify()
 
     def take(self) -> Batch:
-        """Block until there is work, and return it."""
+        """Block until there is work or the queue is closed, then take it."""
         with self._ready:
             while not self._jobs and not self._closing:
                 wait = None if self._flush_at is None else self._flush_at - time.monotonic()
@@ -98,7 +102,10 @@ class WorkQueue:
             return Batch(jobs, later, closing=self._closing and not self._later)
 
     def put_back(self, later: list[Work], after_seconds: float) -> None:
-        """Queue history again, as the oldest, after a failed write; it is lost once the queue is closing."""
+        """Queue history again after a failed write, before newer entries. Once the queue is closed, drop it.
+
+        It is tried again with the next batch of writes, at the latest after `after_seconds`.
+        """
         with self._ready:
             if self._closing:
                 self.dropped += len(later)

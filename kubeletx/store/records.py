@@ -73,21 +73,21 @@ _VARIABLES = 500
 
 
 class StoreRecords:
-    """The records of every kind in one database; `of` is a `RecordKinds`."""
+    """Records of every kind in the node's database. Its method `of` is a `RecordKinds`."""
 
     def __init__(self, store: Store) -> None:
-        """`store` is the database; tables of other users in it are left alone."""
+        """`store`: the database; its other tables are not touched."""
         self._store = store
         self._kinds: dict[str, _KindRecords] = {}
 
     def of(self, kind: str) -> Records:
-        """The records of a kind. Raises InvalidConfig if the kind is not a DNS subdomain."""
+        """Return the records of one kind. Raises InvalidConfig if the kind is not a DNS subdomain."""
         check_record_name(kind, "kind of records")
         return self._kinds.setdefault(kind, _KindRecords(self._store, kind))
 
 
 class _Notices:
-    """Names that a watch has to read again."""
+    """Names of changed records that one watch has to read again."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -105,7 +105,7 @@ class _Notices:
 
 
 class _KindRecords:
-    """Implements `Records`."""
+    """Records of one kind. Implements `kubeletx.api.Records`."""
 
     def __init__(self, store: Store, kind: str) -> None:
         self._store = store
@@ -230,7 +230,7 @@ class _KindRecords:
             raise translate(error, self._store.path) from error
 
     async def _write(self, name: str, work: Callable[[Connection], T]) -> T:
-        """Write and notify the watches, even if the caller is cancelled: the write is done all the same."""
+        """Do a write and notify the watches of `name`; both happen even if the caller is cancelled."""
         task = asyncio.create_task(self._probe_and_write(name, work), name=f"write {self._words(name)}")
         self._writes.add(task)
 
@@ -248,9 +248,9 @@ class _KindRecords:
             raise translate(error, self._store.path) from error
 
     async def _probe_and_write(self, name: str, work: Callable[[Connection], T]) -> T:
-        """Read the pages that the write changes, then write.
+        """Read the pages that the write will change, so that damage in them fails before the write begins.
 
-        SQLite rolls back a whole transaction that meets damage, including the writes of others in it.
+        SQLite rolls back the whole transaction that meets damage, with the writes of other callers in it.
         """
 
         def probe(connection: Connection) -> None:
@@ -279,14 +279,14 @@ def _record(name: str, version: str, encoded: str) -> Record:
 
 
 def _of_row(row: RowMapping) -> Record:
-    """Convert a row. Raises ValueError or TypeError for an invalid one."""
+    """Convert a database row to a Record. Raises ValueError or TypeError for an invalid row."""
     if not all(isinstance(row[column], str) for column in ("name", "version", "json")):
         raise TypeError(f"columns of record {row['name']!r} are no texts")
     return _record(row["name"], row["version"], row["json"])
 
 
 def _with_table(connection: Connection, work: Callable[[Connection], T]) -> T:
-    """Run `work`; if the table is missing or has other columns, make it and run `work` again."""
+    """Run `work`; if it fails because the table is missing or lacks a column, make the table and run `work` again."""
     try:
         return work(connection)
     except OperationalError as error:

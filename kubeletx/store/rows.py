@@ -1,4 +1,4 @@
-"""Reads rows that may be invalid, and replaces rows: an altered database costs those rows, not the start."""
+"""Reads and replaces rows. Invalid rows of an altered database are left out, so that the agent can still start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def moment_of(text: str) -> datetime:
-    """Parse the time of a row. Raises ValueError for an invalid one, or one without a zone."""
+    """Parse a time stored as text. Raises ValueError if it is invalid or has no zone."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone")
@@ -26,16 +26,19 @@ def moment_of(text: str) -> datetime:
 
 
 def checked(value: S) -> S:
-    """Return the value if every field has its declared type: SQLite stores any type in any column.
+    """Return the value if every field has its declared type, since SQLite stores any type in any column.
 
-    Raises ValueError.
+    Raises ValueError otherwise.
     """
     kind = type(value)
     return msgspec.convert(msgspec.to_builtins(value, builtin_types=(datetime, bytes)), kind)
 
 
 def read_rows(connection: Connection, query: Select[Any], convert: Callable[[RowMapping], T]) -> list[T]:
-    """Convert each row, in order; rows for which `convert` raises are left out, with one warning."""
+    """Convert the rows that `query` finds, in order.
+
+    Rows for which `convert` raises are left out, with one warning for all of them.
+    """
     found: list[T] = []
     bad = 0
     for row in connection.execute(query).mappings():
@@ -51,10 +54,11 @@ def read_rows(connection: Connection, query: Select[Any], convert: Callable[[Row
 
 
 def upsert(table: Table) -> Insert:
-    """Build a statement that inserts a row, or replaces the one with the same primary key.
+    """Build a statement that inserts a row, or replaces the row with the same primary key.
 
-    Every column needs a value in each row. Rooms build it once: SQLAlchemy takes ten times as long for a statement with
-    its values in it (0.35 ms instead of 0.035 ms), since it checks every type again to find the compiled text.
+    Every column needs a value in each row. Build the statement once and keep it: with the values in it,
+    SQLAlchemy checks every type again to find the compiled text, and takes ten times as long (0.35 ms instead
+    of 0.035 ms).
     """
     statement = insert(table)
     values = {

@@ -37,15 +37,18 @@ _RETRY_SECONDS = 5.0
 
 
 class Store:
-    """The state database. Owns one daemon thread, which never delays the exit.
+    """The state database, used through one daemon thread, which never delays the exit of the process.
 
-    Nothing is read or written before `begin`.
+    The file is not opened before `begin`.
     """
 
     def __init__(
         self, path: Path, *, expected: bool = False, later_seconds: float = 1.0, later_limit: int = 10_000
     ) -> None:
-        """`expected`: a missing file counts as lost, since the agent has run here before."""
+        """`expected`: the agent has run here before, so a missing file is reported by `lost`.
+
+        `later_seconds`, `later_limit`: see `WorkQueue`.
+        """
         self.path = path
         self._tables: tuple[MetaData, ...] = ()
         self._queue = WorkQueue(later_seconds=later_seconds, later_limit=later_limit)
@@ -67,16 +70,16 @@ class Store:
         later_seconds: float = 1.0,
         later_limit: int = 10_000,
     ) -> Self:
-        """Make the store and `begin`. `expected`: see the constructor."""
+        """Make the store and call `begin`. Parameters: see the constructor."""
         store = cls(path, expected=expected, later_seconds=later_seconds, later_limit=later_limit)
         await store.begin(tables)
         return store
 
     async def begin(self, tables: Iterable[MetaData]) -> None:
-        """Open or make the database with these tables.
+        """Start the thread and open the database, or make it, with these tables.
 
-        Raises InvalidConfig for a file of a newer version. A corrupt file is renamed and a new one made; see `lost`. A
-        file that is unusable now (disk full) is no error: each write tries it again.
+        Raises InvalidConfig for a file of a newer version. A corrupt file is renamed and a new one made; see
+        `lost`. A file that is unusable now, such as on a full disk, is no error: each write tries it again.
         """
         self._tables = tuple(tables)
         self._thread.start()
@@ -90,37 +93,44 @@ class Store:
 
     @property
     def lost(self) -> str | None:
-        """Description of data lost at the opening, in one line; None if nothing was lost."""
+        """One line about data that were lost when the file was opened; None if none were."""
         return self._lost
 
     @property
     def dropped(self) -> int:
-        """Number of history entries dropped because they could not be written."""
+        """Number of history entries that were dropped because they could not be written."""
         return self._queue.dropped
 
     @property
     def problem(self) -> Exception | None:
-        """Error of the last batch; None if it was written."""
+        """Error of the last batch of writes; None if it was written."""
         return self._problem
 
     async def write(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` in a transaction and return its result once that is safely on disk.
+        """Run `work` in a transaction, and return its result once the changes are on disk.
 
-        An exception of `work` undoes its own changes only and is raised here. Raises Unavailable when the
-        file cannot be written. A cancelled caller does not undo the write.
+        An exception of `work` undoes only its own changes, and is raised here. Raises Unavailable if the file
+        cannot be written. A cancelled caller does not undo the write.
         """
         return await self._submit(work, is_read=False)
 
     async def read(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` after everything that was queued before it; its changes, if any, are not durable."""
+        """Run `work` after all writes queued before it, and return its result.
+
+        Changes that `work` makes may be lost.
+        """
         return await self._submit(work, is_read=True)
 
     def write_later(self, work: Callable[[Connection], Any]) -> None:
-        """Write history within about a second, or never if the disk stays full. Returns at once."""
+        """Queue a write of history and return at once.
+
+        It is done within about a second, or when the disk can be written. If too much history waits, the
+        oldest is dropped.
+        """
         self._queue.put_later(work)
 
     async def close(self, timeout_seconds: float = 5.0) -> None:
-        """Write the queue and close the file; gives up after `timeout_seconds` on a disk that hangs."""
+        """Do all queued writes and close the file. Gives up after `timeout_seconds`, as on a disk that hangs."""
         if self._thread.ident is None:
             return
         self._queue.close()
@@ -226,7 +236,10 @@ class Store:
 
 
 def _run_one(connection: Connection, work: Work) -> tuple[Any, Exception | None]:
-    """Run one piece of work in a savepoint. Errors of the file itself are raised: they concern the whole batch."""
+    """Run one write in a savepoint. Returns its result and None, or None and the error that undid it.
+
+    Errors of the file itself are raised, since they concern the whole batch.
+    """
     connection.exec_driver_sql("SAVEPOINT work")
     try:
         result = work(connection)

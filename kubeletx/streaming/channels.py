@@ -19,7 +19,7 @@ CLOSE_CHANNEL = 255
 
 
 class WsProtocol(enum.Enum):
-    """Subprotocols, best first: the order in which a server picks."""
+    """WebSocket subprotocols of remote commands, the one that a server prefers first."""
 
     V5 = "v5.channel.k8s.io"
     V4 = "v4.channel.k8s.io"
@@ -29,17 +29,17 @@ class WsProtocol(enum.Enum):
 
     @property
     def is_base64(self) -> bool:
-        """True if messages are text in base64."""
+        """True if each message is text: a digit for the channel, then the data in base64."""
         return self in (WsProtocol.V4_BASE64, WsProtocol.V1_BASE64)
 
     @property
     def has_status(self) -> bool:
-        """True if the error channel carries a Status."""
+        """True if the error channel carries a Status; else it carries a plain message."""
         return self not in (WsProtocol.V1, WsProtocol.V1_BASE64)
 
     @property
     def can_half_close(self) -> bool:
-        """True if the client can signal the end of stdin."""
+        """True if the client can send the end of stdin while output continues."""
         return self is WsProtocol.V5
 
 
@@ -48,21 +48,21 @@ PROTOCOLS: tuple[str, ...] = tuple(protocol.value for protocol in WsProtocol)
 
 
 class TerminalSize(msgspec.Struct, frozen=True, kw_only=True):
-    """The message on the resize channel."""
+    """Size of a terminal in character cells, as the message on the resize channel has it."""
 
     width: int = msgspec.field(name="Width", default=0)
     height: int = msgspec.field(name="Height", default=0)
 
 
 def encode_message(protocol: WsProtocol, channel: int, data: bytes) -> bytes | str:
-    """Encode one message: bytes for a binary one, str for a text one."""
+    """Encode one message. The result is bytes for a binary message, str for a text message."""
     if protocol.is_base64:
         return f"{channel}{base64.b64encode(data).decode()}"
     return bytes((channel,)) + data
 
 
 def decode_message(protocol: WsProtocol, message: bytes | str) -> tuple[int, bytes]:
-    """Decode a message to (channel, data). Raises KubeletxError if it is malformed."""
+    """Decode a message to (channel, data). Raises KubeletxError if it has no channel or is not base64."""
     if not message:
         raise KubeletxError("empty message: the channel is missing")
     if not protocol.is_base64:
@@ -76,12 +76,12 @@ def decode_message(protocol: WsProtocol, message: bytes | str) -> tuple[int, byt
 
 
 def encode_resize(width: int, height: int) -> bytes:
-    """The data of a resize message."""
+    """Encode the data of a message on the resize channel."""
     return msgspec.json.encode(TerminalSize(width=width, height=height))
 
 
 def decode_resize(data: bytes) -> TerminalSize | None:
-    """The size in a resize message; None if it is invalid."""
+    """Decode the data of a message on the resize channel; None if it is invalid."""
     try:
         size = msgspec.json.decode(data, type=TerminalSize)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -15,7 +15,7 @@ from kubeletx.api import Channel, Session
 
 
 class Idle:
-    """Time of the last bytes, on the loop's clock, and the limit. `seconds`: None for no limit."""
+    """Timer that restarts with each `touch` and ends work without data. `seconds`: the limit; None: no limit."""
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
@@ -23,16 +23,16 @@ class Idle:
         self._at = self._loop.time()
 
     def touch(self) -> None:
-        """Note that bytes move now."""
+        """Restart the time: data moved now."""
         self._at = self._loop.time()
 
     @property
     def left_seconds(self) -> float | None:
-        """Seconds until the limit; 0 once it is reached, None without a limit."""
+        """Seconds until the limit; 0 once it is reached; None without a limit."""
         return None if self._seconds is None else max(0.0, self._at + self._seconds - self._loop.time())
 
     async def guard(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run the work; it is cancelled, without an error, when nothing moved for too long."""
+        """Run the work. Cancel it and return, without an error, once no data moved for `seconds`."""
         task = asyncio.create_task(work, name="stream")
         try:
             while not task.done() and self.left_seconds != 0:
@@ -44,12 +44,12 @@ class Idle:
             task.result()
 
     def watch(self, session: Session) -> Session:
-        """A session that calls `touch` for all its data."""
+        """Return a session that passes everything on to `session` and calls `touch` for its data."""
         return _Watched(session, self)
 
 
 class _Watched:
-    """A session whose data is noted."""
+    """Session that calls `Idle.touch` for all data of another session."""
 
     def __init__(self, session: Session, idle: Idle) -> None:
         self._session = session

@@ -20,14 +20,17 @@ LEAVE_SECONDS: Final = 10.0
 
 
 class Copied(NamedTuple):
-    """Bytes that went from left to right and from right to left."""
+    """Bytes that a relay copied: `right` from the left to the right end, `left` from the right to the left."""
 
     right: int
     left: int
 
 
 class Relay:
-    """Copies bytes between two connections. Each end is a protocol of one transport; then `run`."""
+    """Copies bytes between two connections. `left` and `right` are the protocols for their transports.
+
+    Give each end its transport, then await `run`.
+    """
 
     def __init__(
         self,
@@ -35,9 +38,9 @@ class Relay:
         idle_seconds: float | None = None,
         on_left_lost: Callable[[Exception | None], None] | None = None,
     ) -> None:
-        """`idle_seconds`: both connections are closed without data for this long; None: never.
+        """`idle_seconds`: both connections are closed after this long without data; None: never.
 
-        `on_left_lost`: called like a protocol's `connection_lost`.
+        `on_left_lost`: called when the left connection ends, with the error or None, as `connection_lost` is.
         """
         self._idle = Idle(idle_seconds)
         self._changed = asyncio.Event()
@@ -46,7 +49,7 @@ class Relay:
         self.left.peer, self.right.peer = self.right, self.left
 
     async def run(self) -> Copied:
-        """Copy until both connections have ended; closes them."""
+        """Copy bytes until both connections have ended. Closes them also if it is cancelled."""
         try:
             await self._idle.guard(self._serve())
         finally:
@@ -54,7 +57,10 @@ class Relay:
         return Copied(self.left.count, self.right.count)
 
     def close(self) -> None:
-        """Close both; received data is still sent to ends that read it soon."""
+        """Close both connections.
+
+        An end gets the data that are not sent yet if it reads them within `LEAVE_SECONDS`.
+        """
         for end in (self.left, self.right):
             if end.transport is not None and not end.is_lost:
                 _close(end.transport)
@@ -71,7 +77,11 @@ class Relay:
 
 
 class End(asyncio.Protocol):
-    """One end of a `Relay`. `count`: bytes received here. `is_finished`: no more bytes will be sent to it."""
+    """One end of a `Relay`: the asyncio protocol of one of its two connections.
+
+    `count`: bytes received here. `is_finished`: no more bytes will be sent to it. `is_lost`: its connection
+    has ended.
+    """
 
     peer: End
 
@@ -87,7 +97,7 @@ class End(asyncio.Protocol):
         self._has_ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport."""
+        """Keep the transport, to write to it later."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
 
@@ -99,7 +109,7 @@ class End(asyncio.Protocol):
             self.peer.transport.write(data)
 
     def eof_received(self) -> bool:
-        """Half-close the other end. Returns True to keep this direction open, which TLS cannot."""
+        """Half-close the other end. Returns True to keep this end open for sending, which TLS cannot, else False."""
         self._has_ended = True
         assert self.transport is not None
         there = self.peer.transport
@@ -112,17 +122,17 @@ class End(asyncio.Protocol):
         return not is_tls and not self.peer._has_ended
 
     def pause_writing(self) -> None:
-        """Stop reading from the other end: too much waits for this one."""
+        """Stop reading from the other end, since too many bytes wait to be sent to this one."""
         if self.peer.transport is not None:
             self.peer.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Read from the other end again."""
+        """Continue to read from the other end."""
         if self.peer.transport is not None:
             self.peer.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note the end of the connection; the other one is closed when it has sent its data."""
+        """Record the end of this connection. The other one is closed once all its data are sent."""
         self.is_lost = True
         self._finish_peer()
         if self._on_lost is not None:

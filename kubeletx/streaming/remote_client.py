@@ -26,7 +26,11 @@ _request_ids = itertools.count()
 
 
 async def open_session(url: str, request: StreamRequest, *, tls: ssl.SSLContext | None = None) -> Session:
-    """Connect to an exec or attach URL and open the streams that `request` names."""
+    """Connect to an exec or attach URL, and open the streams that `request` names.
+
+    `tls`: for https URLs; None: the certificate is checked against the system's CAs. The caller sets the
+    deadline.
+    """
     connection = await _connect(url, REMOTE_COMMAND_V4, tls)
     try:
         error = await connection.open_stream((("streamtype", "error"),))
@@ -46,12 +50,12 @@ async def open_session(url: str, request: StreamRequest, *, tls: ssl.SSLContext 
 
 
 async def open_port_forward(url: str, port: int, *, tls: ssl.SSLContext | None = None) -> Session:
-    """Connect to a port-forward URL and open one connection to `port`."""
+    """Connect to a port-forward URL, and open one connection to `port`. Parameters: as `open_session`."""
     return await forward_over(await _connect(url, PORT_FORWARD, tls), port)
 
 
 async def forward_over(connection: SpdyConnection, port: int) -> Session:
-    """One connection to `port` over a SPDY connection that carries nothing else and is closed with it."""
+    """Open one connection to `port` over a SPDY connection, which is used for nothing else and closed with it."""
     try:
         headers = (("port", str(port)), ("requestid", str(next(_request_ids))))
         error = await connection.open_stream((("streamtype", "error"), *headers), fin=True)
@@ -71,7 +75,7 @@ async def _connect(url: str, protocol: str, tls: ssl.SSLContext | None) -> SpdyC
 
 
 class SpdySession:
-    """The client's end of a remote command or of one forwarded connection."""
+    """Client's end of a remote command or of one forwarded connection, over SPDY. Implements `Session`."""
 
     def __init__(
         self,
@@ -88,7 +92,7 @@ class SpdySession:
         self._exit: asyncio.Task[int] | None = None
 
     async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
-        """Yield output of stdout and stderr until both have ended."""
+        """Yield data of stdout and stderr, with the channel, until both have ended."""
         channels = [c for c in (Channel.STDOUT, Channel.STDERR) if c in self._streams]
         if len(channels) == 1:
             while data := await self._streams[channels[0]].read():
@@ -108,11 +112,14 @@ class SpdySession:
                 task.cancel()
 
     async def write(self, data: bytes) -> None:
-        """Send to stdin."""
+        """Send data to the command's stdin. Raises Unavailable if the session has none."""
         await self._stdin().write(data)
 
     async def close_stdin(self) -> None:
-        """Half-close; does nothing if the session has no stdin or the far end is gone."""
+        """Send the end of stdin; output continues.
+
+        Does nothing without stdin, or after the far end has disconnected.
+        """
         stream = self._streams.get(Channel.STDIN)
         if stream is not None:
             try:
@@ -121,13 +128,17 @@ class SpdySession:
                 pass
 
     async def resize(self, width: int, height: int) -> None:
-        """Tell the far end's terminal its new size."""
+        """Send the terminal's new size; does nothing if the session has no terminal."""
         stream = self._streams.get(Channel.RESIZE)
         if stream is not None:
             await stream.write(msgspec.json.encode({"Width": width, "Height": height}) + b"\n")
 
     async def wait(self) -> int:
-        """The exit code. Raises Internal with the far end's message, Unavailable if it disconnected without one."""
+        """Return the exit code, once the far end has reported it. Raises Internal with the far end's message.
+
+        Raises Unavailable if the far end disconnected without a report. 0 for a forwarded connection without
+        an error.
+        """
         report = await self._error.read_all()
         if self._forwards:
             if report:

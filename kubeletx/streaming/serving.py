@@ -35,7 +35,7 @@ Open = Callable[[], Awaitable[Session | StreamUrl]]
 
 
 class QueryNames(msgspec.Struct, frozen=True):
-    """Names of a stream's query parameters, and the values that mean yes."""
+    """Names of the query parameters that select streams, and the values of such a parameter that mean yes."""
 
     stdin: str
     stdout: str
@@ -48,24 +48,28 @@ KUBELET_NAMES = QueryNames(stdin="input", stdout="output", stderr="error", true=
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """Protocols of the client. `protocol`: the best of its list that the server speaks."""
+    """Protocol of one client: SPDY or WebSocket, and the subprotocol that was picked for it.
+
+    `protocol`: the one that this server prefers of those that the client offered; empty: a WebSocket without
+    any.
+    """
 
     is_spdy: bool
     protocol: str
 
     @property
     def can_pass(self) -> bool:
-        """True if every streaming server supports it."""
+        """True if a runtime's streaming server may get the client's bytes unchanged; no runtime speaks v5."""
         return self.protocol != WsProtocol.V5.value
 
     @property
     def is_tunnel(self) -> bool:
-        """True if SPDY is inside a WebSocket."""
+        """True if the client sends SPDY inside a WebSocket."""
         return self.protocol in TUNNEL_PROTOCOLS
 
 
 def stream_request(request: web.Request, names: QueryNames = KUBELET_NAMES) -> StreamRequest:
-    """Read command (repeated), the streams and tty from the query. With a terminal there is no stderr."""
+    """Read from the query: the command (repeated), the wanted streams, and tty. With a terminal there is no stderr."""
     query = request.query
 
     def has(name: str) -> bool:
@@ -82,14 +86,18 @@ def stream_request(request: web.Request, names: QueryNames = KUBELET_NAMES) -> S
 
 
 def check_streams(wanted: StreamRequest) -> StreamRequest:
-    """Return `wanted`; raises HTTPBadRequest if it asks for no stream."""
+    """Return `wanted`. Raises HTTPBadRequest if it asks for none of stdin, stdout and stderr."""
     if not (wanted.stdin or wanted.stdout or wanted.stderr):
         raise web.HTTPBadRequest(text="you must specify at least 1 of stdin, stdout, stderr")
     return wanted
 
 
 def offer_of(request: web.Request, spdy_protocols: tuple[str, ...], subprotocols: tuple[str, ...]) -> Offer:
-    """Choose the protocol. Raises HTTPBadRequest if the request is no upgrade, HTTPForbidden without a common protocol."""
+    """Choose the protocol for a client's upgrade request, before any command runs.
+
+    Raises HTTPBadRequest if the request is no upgrade, and HTTPForbidden if client and server have no
+    protocol in common. `spdy_protocols`, `subprotocols`: those that the server has, best first.
+    """
     upgrade = request.headers.get("Upgrade", "").lower()
     if "upgrade" not in request.headers.get("Connection", "").lower():
         upgrade = ""
@@ -119,7 +127,10 @@ def offer_of(request: web.Request, spdy_protocols: tuple[str, ...], subprotocols
 async def serve_command(
     request: web.Request, offer: Offer, wanted: StreamRequest, open_: Open, *, idle_seconds: float
 ) -> web.StreamResponse:
-    """Serve one exec or attach to its end. `idle_seconds`: a stream without data for this long is closed."""
+    """Serve one exec or attach until it ends. `open_`: starts it at the runtime.
+
+    `idle_seconds`: a stream without data for this long is closed.
+    """
     found = await open_()
     if isinstance(found, StreamUrl):
         if offer.can_pass:
@@ -147,12 +158,12 @@ async def serve_command(
 
 
 async def open_url(found: Session | StreamUrl, wanted: StreamRequest) -> Session:
-    """Return the session, or open one at the runtime's streaming URL. Raises TimedOut as `open_in_time` does."""
+    """Return `found` if it is a session; else connect to the runtime's streaming URL. Raises TimedOut."""
     return await open_in_time(open_session(found.url, wanted)) if isinstance(found, StreamUrl) else found
 
 
 async def open_in_time(opening: Awaitable[Session]) -> Session:
-    """Wait for a session. Raises TimedOut when the runtime's server takes longer than OPEN_TIMEOUT_SECONDS."""
+    """Return the session. Raises TimedOut if the runtime's server takes longer than OPEN_TIMEOUT_SECONDS."""
     try:
         async with asyncio.timeout(OPEN_TIMEOUT_SECONDS):
             return await opening

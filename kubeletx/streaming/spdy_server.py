@@ -42,7 +42,7 @@ ConnectPort = Callable[[int], Awaitable[Session]]
 
 
 def pick_protocol(offered: Iterable[str], spoken: tuple[str, ...]) -> str | None:
-    """The best protocol that both sides speak; None without one.
+    """Return the first protocol of `spoken` that the client offers; None if it offers none of them.
 
     `offered`: the values of all X-Stream-Protocol-Version lines, each possibly a comma-separated list.
     """
@@ -51,7 +51,7 @@ def pick_protocol(offered: Iterable[str], spoken: tuple[str, ...]) -> str | None
 
 
 def accept_upgrade(protocol: str) -> bytes:
-    """The HTTP answer that turns the connection into SPDY/3.1."""
+    """Return the HTTP answer after which the connection is SPDY/3.1. `protocol`: the picked subprotocol."""
     return (
         "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
         f"{PROTOCOL_HEADER}: {protocol}\r\n\r\n"
@@ -65,7 +65,10 @@ async def serve_remote_command(
     protocol: str,
     connect: Connect,
 ) -> None:
-    """Wait for the streams of `request`, call `connect`, and join both until the session ends."""
+    """Serve one exec or attach: wait for the client's streams, open the session with `connect`, and copy data.
+
+    Returns when the session has ended or the client has disconnected, and closes the connection.
+    """
     arrived: asyncio.Queue[SpdyStream] = asyncio.Queue(MAX_ARRIVED)
 
     def arrive(stream: SpdyStream) -> None:
@@ -88,9 +91,10 @@ async def serve_remote_command(
 
 
 async def serve_port_forward(reader: ByteReader, writer: ByteWriter, connect: ConnectPort) -> None:
-    """Serve pairs of streams with the same requestID until the client closes the connection.
+    """Forward connections until the client disconnects: each is a pair of streams with the same requestID.
 
-    Beyond `MAX_FORWARDS` at once, or `MAX_HALF_PAIRS` that wait for their second stream, streams are refused.
+    `connect`: opens a session to a port. Streams beyond `MAX_FORWARDS` forwarded connections, or beyond
+    `MAX_HALF_PAIRS` that wait for their second stream, are refused.
     """
     pairs: dict[str, dict[str, SpdyStream]] = {}
     forwards: set[asyncio.Task[None]] = set()
@@ -164,7 +168,7 @@ async def _streams_of(
 
 
 async def _next(arrived: asyncio.Queue[SpdyStream], running: asyncio.Task[None]) -> SpdyStream | None:
-    """The client's next stream; None if its connection has ended."""
+    """Wait for the next stream that the client opens; None if its connection has ended."""
     getting = asyncio.create_task(arrived.get(), name="spdy-next-stream")
     try:
         await asyncio.wait([getting, running], return_when=asyncio.FIRST_COMPLETED)

@@ -20,7 +20,7 @@ _EMPTY_METADATA = {"metadata": dict[str, str]()}
 
 
 def encode_exit(exit_code: int) -> bytes:
-    """Encode the Status of a command that ended."""
+    """Encode the Status of a command that ended with this exit code."""
     if exit_code == 0:
         return _encode(Status(status=SUCCESS))
     return _encode(
@@ -43,7 +43,7 @@ def _encode(status: Status) -> bytes:
 
 
 def refusal_of(body: bytes) -> str:
-    """The message of an answer that is no upgrade: that of its Status, or its text."""
+    """Return the message of an HTTP answer that refused an upgrade: that of its Status, or else its text."""
     text = body.decode(errors="replace").strip()
     try:
         return msgspec.json.decode(body, type=Status).message or text
@@ -52,7 +52,7 @@ def refusal_of(body: bytes) -> str:
 
 
 def exit_code_of(data: bytes) -> int:
-    """The exit code in a Status. Raises Internal with its message if the command did not run."""
+    """Return the exit code in a Status. Raises Internal with its message if the command could not be run."""
     try:
         status = msgspec.json.decode(data, type=Status)
     except (msgspec.DecodeError, UnicodeDecodeError):

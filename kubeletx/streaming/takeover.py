@@ -33,14 +33,14 @@ HOP_HEADERS = frozenset({"content-length", "transfer-encoding", "host", "expect"
 
 
 class Pipe(NamedTuple):
-    """Reader and writer of one connection."""
+    """Reader and writer of a connection that was taken over from aiohttp."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
 
 class TakenOver(web.StreamResponse):
-    """Response of a handler after `take_over`: nothing is written, and the connection is not used again."""
+    """Response that a handler returns after `take_over`: it writes nothing, and the connection is not used again."""
 
     def __init__(self) -> None:
         super().__init__(status=101)
@@ -54,7 +54,7 @@ class TakenOver(web.StreamResponse):
 
 
 class _Protocol(asyncio.StreamReaderProtocol):
-    """Feeds this module's reader, and tells the replaced protocol when the connection is lost."""
+    """Protocol of a taken-over connection. It also reports the connection's loss to aiohttp's protocol."""
 
     def __init__(self, reader: asyncio.StreamReader, replaced: asyncio.BaseProtocol) -> None:
         super().__init__(reader)
@@ -67,7 +67,7 @@ class _Protocol(asyncio.StreamReaderProtocol):
 
 
 def take_over(request: web.BaseRequest) -> Pipe:
-    """The client's connection as plain streams. Raises Unavailable if the client has disconnected."""
+    """Take the client's connection over from aiohttp. Raises Unavailable if the client has disconnected."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=BUFFER_BYTES, loop=loop)
     protocol = _Protocol(reader, request.protocol)
@@ -83,11 +83,11 @@ async def pass_through(
     seconds: float = 10.0,
     idle_seconds: float | None = None,
 ) -> Copied:
-    """Forward an upgrade request to a streaming URL and copy bytes both ways, whatever it answers.
+    """Forward an upgrade request to a streaming URL, then copy bytes both ways, whatever the URL's server answers.
 
-    The request keeps its method and headers, including the client's Host but not its credentials; path and query are
-    the URL's. `seconds`: for connecting. `idle_seconds`: see `Relay`. Raises Unavailable before anything was taken over
-    if the URL's server cannot be reached.
+    The request keeps its method and headers, including the client's Host but not its credentials; path and
+    query are the URL's. `seconds`: deadline of connecting. `idle_seconds`: see `Relay`. If the URL's server
+    cannot be reached, raises Unavailable, and the handler can still answer the client.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -26,12 +26,12 @@ MAX_WAITING_BYTES: Final = 1 << 17
 
 
 def tunnel_response() -> web.WebSocketResponse:
-    """A response to `prepare`; it offers only the tunnel protocols."""
+    """Make a response that offers the client only the tunnel protocols. Call its `prepare`."""
     return make_response(TUNNEL_PROTOCOLS)
 
 
 class Tunnel:
-    """The byte stream in a WebSocket, for a server or a client. An async context manager that closes it."""
+    """Stream of bytes inside a WebSocket, for a server or a client. Use it as an async context manager."""
 
     def __init__(self, ws: AnyWebSocket) -> None:
         self._ws = ws
@@ -56,7 +56,7 @@ class Tunnel:
         await self._ws.close()
 
     async def read(self, n: int = -1) -> bytes:
-        """The data of the next message, however long; empty once the client has disconnected."""
+        """Return the data of the next message, whatever its length; empty once the client has disconnected."""
         while True:
             message = await self._ws.receive()
             if message.type is not aiohttp.WSMsgType.BINARY:  # text is no part of the protocol
@@ -73,7 +73,7 @@ class Tunnel:
             self._news.set()
 
     async def drain(self) -> None:
-        """Wait while too many bytes are unsent."""
+        """Wait while more than `MAX_WAITING_BYTES` are unsent."""
         await self._room.wait()
 
     def is_closing(self) -> bool:
@@ -81,12 +81,12 @@ class Tunnel:
         return self._is_closing or self._ws.closed
 
     def close(self) -> None:
-        """Refuse further data; what was written is still sent, then the WebSocket is closed."""
+        """Refuse further data. What was written is still sent, then the WebSocket is closed."""
         self._is_closing = True
         self._news.set()
 
     async def wait_closed(self) -> None:
-        """Wait until everything is sent, or cannot be, and the client has the close message."""
+        """Wait until all data and the close message are sent, or cannot be."""
         if self._sender is not None:
             await asyncio.wait([self._sender])
 

@@ -14,15 +14,15 @@ _LOOK_SECONDS: Final = 0.05
 
 
 def unsent_bytes(transport: asyncio.WriteTransport) -> int:
-    """Bytes in all send buffers.
+    """Return the number of bytes that the kernel has not taken yet, in all buffers of the connection.
 
-    The socket's buffer below that of TLS is reachable only by private names of asyncio.
+    The buffer of the socket below TLS is reachable only by private names of asyncio.
     """
     below = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
     return transport.get_write_buffer_size() + (below.get_write_buffer_size() if below is not None else 0)
 
 
 async def wait_sent(transport: asyncio.WriteTransport) -> None:
-    """Wait until the kernel has everything, or the connection is closed."""
+    """Wait until the kernel has taken all bytes, or the connection is closing."""
     while not transport.is_closing() and unsent_bytes(transport):  # noqa: ASYNC110 - there is no event for this
         await asyncio.sleep(_LOOK_SECONDS)

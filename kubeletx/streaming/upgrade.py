@@ -1,7 +1,7 @@
 """The HTTP/1.1 upgrade to SPDY/3.1, client side.
 
 A streaming server answers 101 and names the subprotocol it picked, or an error whose body says why.
-Errors are read up to 4 KiB and become ours: 404 NotFound, 401 and 403 PermissionDenied, 429 and 5xx
+Errors are read up to 4 KiB and become those of `kubeletx.api`: 404 NotFound, 401 and 403 PermissionDenied, 429 and 5xx
 Unavailable, everything else Internal.
 """
 
@@ -28,9 +28,10 @@ async def connect_spdy(
     headers: Mapping[str, str] | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str]:
-    """Connect to an http or https URL and upgrade; returns the streams and the subprotocol picked.
+    """Connect to an http or https URL and upgrade to SPDY/3.1; returns reader, writer and the subprotocol picked.
 
-    `tls`: None checks the certificate against the system's roots. The caller sets the deadline.
+    The subprotocol is empty if the server named none. `tls` None: the certificate is checked against the
+    system's CAs. The caller sets the deadline.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:

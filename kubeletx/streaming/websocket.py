@@ -41,12 +41,15 @@ AnyWebSocket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
 
 
 def websocket_response() -> web.WebSocketResponse:
-    """A response to `prepare` and pass to `serve_remote_command`; it offers every subprotocol."""
+    """Make a response that offers every subprotocol of remote commands.
+
+    Call its `prepare`, then `serve_remote_command`.
+    """
     return make_response(PROTOCOLS)
 
 
 def make_response(protocols: Sequence[str]) -> web.WebSocketResponse:
-    """A response that offers these subprotocols, in this room's limits."""
+    """Make a response that offers these subprotocols, with this module's limits of message size and closing time."""
     return web.WebSocketResponse(
         protocols=protocols, max_msg_size=MAX_MESSAGE_BYTES, timeout=CLOSE_SECONDS, compress=False
     )
@@ -54,9 +57,9 @@ def make_response(protocols: Sequence[str]) -> web.WebSocketResponse:
 
 @contextlib.asynccontextmanager
 async def kept_awake(ws: AnyWebSocket) -> AsyncIterator[None]:
-    """Context that sends pings, so that idle proxies do not cut the connection.
+    """Context manager that sends pings to the client, so that proxies do not close an idle connection.
 
-    No pong is required: it can only be read after the data before it, and a command may read slowly.
+    No pong is required: it can be read only after the data before it, and a command may read slowly.
     """
     pinging = asyncio.create_task(_ping(ws), name="websocket-ping")
     try:
@@ -69,10 +72,10 @@ async def kept_awake(ws: AnyWebSocket) -> AsyncIterator[None]:
 async def serve_remote_command(
     ws: web.WebSocketResponse, session: Session, protocol: str | None = None
 ) -> None:
-    """Connect a prepared WebSocket with a session, until the session ends or the client disconnects.
+    """Copy data between a prepared WebSocket and a session, until the session ends or the client disconnects.
 
-    `protocol`: the subprotocol (None: that of `ws`; empty counts as channel.k8s.io). Both are closed afterwards. A
-    failure of the session reaches the client on the error channel.
+    `protocol`: the subprotocol; None: that of `ws`; empty counts as channel.k8s.io. Both are closed
+    afterwards. A failure of the session is sent to the client on the error channel.
     """
     picked = WsProtocol(protocol or ws.ws_protocol or WsProtocol.V1.value)
     try:
@@ -100,7 +103,7 @@ async def serve_remote_command(
 
 
 async def send_error(ws: web.WebSocketResponse, error: KubeletxError, protocol: str | None = None) -> None:
-    """Send the client the error and close; for failures after the upgrade."""
+    """Send the error to the client on the error channel, and close; for failures after the upgrade."""
     picked = WsProtocol(protocol or ws.ws_protocol or WsProtocol.V1.value)
     await _send_message(ws, picked, Channel.ERROR, _report(picked, error))
     await ws.close()
@@ -112,10 +115,11 @@ async def serve_port_forward(
     connect: Callable[[int], Awaitable[Session]],
     protocol: str | None = None,
 ) -> None:
-    """Serve the older port-forward form: channel 2i carries data of the i-th port, 2i+1 its error.
+    """Forward ports in the older form of Kubernetes: channel 2i carries data of the i-th port, 2i+1 its error.
 
-    The server first sends each port number on both of its channels, in two bytes, low one first. A port that fails
-    reports it on its error channel; the others continue. Ends with the last of them, or when the client disconnects.
+    The server first sends each port number on both of its channels, in two bytes, low one first. A port that
+    fails reports it on its error channel; the others continue. Ends when all ports have ended, or the client
+    disconnects.
     """
     picked = WsProtocol(protocol or ws.ws_protocol or WsProtocol.V4.value)
     sessions: dict[int, Session] = {}
@@ -155,7 +159,7 @@ async def connect_session(
     *,
     headers: Mapping[str, str] | None = None,
 ) -> WebSocketSession:
-    """Open a session over WebSocket v5. `params`: the query, such as command, stdin, tty.
+    """Start a remote command over WebSocket v5 and return its session. `params`: query, such as command, stdin, tty.
 
     Raises NotFound, PermissionDenied, Unavailable or Internal when the server refuses the upgrade.
     """
@@ -175,7 +179,7 @@ async def connect_session(
 
 
 class WebSocketSession:
-    """The client's end of a remote command over WebSocket v5. Implements `Session`."""
+    """Client's end of a remote command over WebSocket v5. Implements `Session`."""
 
     def __init__(self, ws: aiohttp.ClientWebSocketResponse) -> None:
         """`ws`: a connected WebSocket with subprotocol v5."""
@@ -184,7 +188,7 @@ class WebSocketSession:
         self._ended = asyncio.Event()
 
     async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
-        """Yield stdout and stderr until the server has closed."""
+        """Yield data of stdout and stderr, with the channel, until the server has closed the connection."""
         try:
             async for channel, data in _messages(self._ws, WsProtocol.V5):
                 if channel == Channel.ERROR:
@@ -195,21 +199,24 @@ class WebSocketSession:
             self._ended.set()
 
     async def write(self, data: bytes) -> None:
-        """Send to stdin."""
+        """Send data to the command's stdin."""
         for start in range(0, len(data), CHUNK_BYTES):
             await _send_message(self._ws, WsProtocol.V5, Channel.STDIN, data[start : start + CHUNK_BYTES])
 
     async def close_stdin(self) -> None:
-        """Half-close; does nothing if the connection is closed already."""
+        """Send the end of stdin; output continues. Does nothing if the connection is closed."""
         if not self._ws.closed:
             await _send_message(self._ws, WsProtocol.V5, CLOSE_CHANNEL, bytes((Channel.STDIN,)))
 
     async def resize(self, width: int, height: int) -> None:
-        """Send a new terminal size."""
+        """Send the terminal's new size, in character cells."""
         await _send_message(self._ws, WsProtocol.V5, Channel.RESIZE, encode_resize(width, height))
 
     async def wait(self) -> int:
-        """The exit code, once `output` has ended. Raises Internal with the server's message."""
+        """Return the exit code, once `output` has ended. Raises Internal with the server's message.
+
+        Raises Unavailable if the connection ended without a report.
+        """
         await self._ended.wait()
         if self._report is None:
             raise Unavailable("the connection ended before the command reported its end")
@@ -261,7 +268,7 @@ async def _send(ws: web.WebSocketResponse, session: Session, protocol: WsProtoco
 
 
 async def _feed(ws: web.WebSocketResponse, protocol: WsProtocol, sessions: Mapping[int, Session]) -> None:
-    """Pass the client's messages to the session of their channel."""
+    """Pass the client's messages to the session of their channel, until the client disconnects."""
     try:
         async for channel, data in _messages(ws, protocol):
             if channel in sessions:

@@ -1,6 +1,7 @@
-"""Public: fakes, a controllable clock and the contract suite, for tests of the host and of plugins.
+"""Public: fakes, a clock that tests control, and the contract suites, for tests of the host and of plugins.
 
-`kubeletx.testing.contract` (needs pytest) holds the suite that a plugin author runs on their own runtime.
+`kubeletx.testing.contract` (needs pytest) has the suites that plugin authors run on their own runtimes and
+other plugins.
 """
 
 from .clock import FakeClock

@@ -1,9 +1,9 @@
 """A clock that moves only when a test moves it.
 
-`FakeClock` implements `kubeletx.api.Clock`. `advance` moves both times and wakes the sleepers that are due; `run_for`
-does the same step by step, letting woken tasks run (and sleep again) in between; `jump` moves the wall clock alone, as
-an administrator or NTP would. With ``auto_advance=True`` time moves to the next sleeper as soon as the event loop is
-idle, so that waiting code finishes at once.
+`FakeClock` implements `kubeletx.api.Clock`. `advance` moves wall clock and monotonic time and wakes the
+sleepers that are due. `run_for` does the same step by step, and in between lets woken tasks run and sleep
+again. `jump` moves the wall clock alone, as an administrator or NTP would. With ``auto_advance=True`` time
+moves to the next sleeper as soon as the event loop is idle, so that waiting code finishes at once.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
-"""Default start time of a FakeClock."""
+"""Default start time of a `FakeClock`."""
 
 _SETTLE_ROUNDS = 25
 _IDLE_SECONDS = 0.001
 
 
 class FakeClock:
-    """A `Clock` under the test's control. Belongs to one event loop."""
+    """A `Clock` that a test controls. Belongs to one event loop."""
 
     def __init__(self, *, start: datetime = START, auto_advance: bool = False) -> None:
-        """`start`: aware wall-clock time. `auto_advance`: advance whenever the loop is idle."""
+        """`start`: wall-clock time with a time zone.
+
+        `auto_advance`: move to the next sleeper whenever the event loop is idle.
+        """
         self._wall = start
         self._monotonic = 1000.0
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
@@ -34,20 +37,20 @@ class FakeClock:
         self._timer: asyncio.TimerHandle | None = None
 
     def now(self) -> datetime:
-        """Aware UTC wall-clock time."""
+        """Return the wall-clock time, with its time zone (UTC unless `start` has another)."""
         return self._wall
 
     def now_ns(self) -> int:
-        """Wall-clock time in nanoseconds since the epoch, as runtimes report times."""
+        """Return the wall-clock time in nanoseconds since the epoch, as runtimes report times."""
         elapsed = self._wall - datetime.fromtimestamp(0, UTC)
         return (elapsed.days * 86_400 + elapsed.seconds) * 1_000_000_000 + elapsed.microseconds * 1000
 
     def monotonic(self) -> float:
-        """Seconds that only grow."""
+        """Return the monotonic time in seconds."""
         return self._monotonic
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until the clock was advanced by `seconds`; 0 or less only lets other tasks run."""
+        """Wait until the test has moved the clock by `seconds`; 0 or less only lets other tasks run."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -57,7 +60,10 @@ class FakeClock:
         await future
 
     def call_at(self, when: float, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call back once the clock reached `when`; the returned function cancels it."""
+        """Call `callback` once the monotonic time has reached `when`.
+
+        The returned function cancels the call.
+        """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         future.add_done_callback(lambda done: None if done.cancelled() else callback())
         if when <= self._monotonic:
@@ -73,12 +79,12 @@ class FakeClock:
 
     @property
     def sleepers(self) -> int:
-        """Number of tasks asleep on this clock."""
+        """Number of sleeping tasks and scheduled calls that wait on this clock."""
         return sum(not future.done() for _, _, future in self._sleepers)
 
     @property
     def next_wake_seconds(self) -> float | None:
-        """Seconds until the first sleeper is due; None without one."""
+        """Seconds until the first sleeper is due; None if there are no sleepers."""
         self._drop_finished()
         return self._sleepers[0][0] - self._monotonic if self._sleepers else None
 
@@ -87,7 +93,7 @@ class FakeClock:
         self._wall += timedelta(seconds=seconds)
 
     def advance(self, seconds: float) -> None:
-        """Move time; sleepers that are due run in the next turn of the event loop."""
+        """Move both times by `seconds`. Sleepers that are then due run in the next turn of the event loop."""
         if seconds < 0:
             raise ValueError("time does not go backwards; use jump for the wall clock")
         self._monotonic += seconds
@@ -98,7 +104,7 @@ class FakeClock:
                 future.set_result(None)
 
     async def run_for(self, seconds: float) -> None:
-        """Advance by `seconds`, from one sleeper to the next, with everything that happens in between."""
+        """Move time by `seconds`, from one sleeper to the next; woken tasks run before time moves on."""
         end = self._monotonic + seconds
         await self.settle()
         while (wait := self.next_wake_seconds) is not None and self._monotonic + wait <= end:
@@ -108,7 +114,7 @@ class FakeClock:
         await self.settle()
 
     async def settle(self) -> None:
-        """Run every task that can run now, without moving time."""
+        """Let every task that can run now run, without moving time."""
         for _ in range(_SETTLE_ROUNDS):
             await asyncio.sleep(0)
 

@@ -1,7 +1,8 @@
-"""State of a fake CRI server: sandboxes, containers and images in memory, without a runtime.
+"""State and answers of a fake CRI server: sandboxes, containers and images in memory, without processes.
 
-It answers as containerd 1.6 does, with its peculiarities: a taken name is refused by message only, starting twice is
-refused, stopping an unknown container is NOT_FOUND while removing it succeeds.
+It answers as containerd 1.6 does, with its peculiarities: that a name is taken shows only in the error's
+message, starting a container twice is refused, and stopping an unknown container is NOT_FOUND while removing
+it succeeds.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ UNKNOWN_TO_OLD_SERVERS = frozenset(
         "UpdatePodSandboxResources",
     }
 )
-"""Methods that containerd 1.6 answers with UNIMPLEMENTED."""
+"""Methods of newer CRI versions, which containerd 1.6 answers with UNIMPLEMENTED."""
 
 VERBOSE_CONFIG = """{"containerd": {"defaultRuntimeName": "runc", "runtimes": {
  "runc": {"runtimeType": "io.containerd.runc.v2", "options": {"SystemdCgroup": false}},
@@ -45,7 +46,7 @@ VERBOSE_CONFIG = """{"containerd": {"defaultRuntimeName": "runc", "runtimes": {
 
 
 class Refusal(Exception):
-    """An answer with a gRPC status other than OK."""
+    """Raised to answer a call with a gRPC status other than OK."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
         super().__init__(f"{code.name}: {details}")
@@ -53,7 +54,11 @@ class Refusal(Exception):
 
 
 class CriModel:
-    """State and answers. Tests may read and change `sandboxes`, `containers` and `images` directly."""
+    """State of a fake CRI server, and its answers.
+
+    Tests may read and change `sandboxes`, `containers` and `images` directly. `unimplemented`: names of
+    methods to answer with UNIMPLEMENTED.
+    """
 
     def __init__(self) -> None:
         self.sandboxes: dict[str, pb.PodSandboxStatus] = {}
@@ -102,14 +107,17 @@ class CriModel:
         }
 
     def answer(self, method: str, request: Message) -> Message:
-        """The answer to one unary call. Raises Refusal."""
+        """Return the response to a unary CRI call. Raises Refusal for an error."""
         answer = self._answers.get(method)
         if answer is None or method in self.unimplemented:
             raise Refusal(Code.UNIMPLEMENTED, f"method {method} not implemented")
         return answer(request)
 
     def answer_task(self, method: str, request: Any) -> Message:
-        """The answer of containerd's tasks service for a container that was started. Raises Refusal."""
+        """Return the response of containerd's tasks service, which knows the containers that were started.
+
+        Raises Refusal for an error.
+        """
         task_id = request.container_id
         status = self.containers.get(task_id)
         if status is None or status.state == pb.CONTAINER_CREATED:
@@ -149,11 +157,11 @@ class CriModel:
             self.paused.remove(status.id)
 
     def now_ns(self) -> int:
-        """Wall-clock time in nanoseconds; each call adds a millisecond."""
+        """Return a wall-clock time in nanoseconds; each call returns one that is a millisecond later."""
         return next(self._time_ns)
 
     def exit(self, container_id: str, code: int = 0, reason: str = "") -> None:
-        """End the container's process."""
+        """End the process of a container, with this exit code."""
         status = self.containers[container_id]
         self.paused.discard(container_id)
         status.state = pb.CONTAINER_EXITED
@@ -162,7 +170,7 @@ class CriModel:
         status.reason = reason or ("Completed" if code == 0 else "Error")
 
     def add_image(self, name: str, *, size: int = 1000) -> pb.Image:
-        """Add an image as a pull would."""
+        """Add an image to the store, as a pull would; returns it."""
         image = pb.Image(id=f"sha256:{next(self._numbers):064x}", repo_tags=[name], size=size)
         self.images[image.id] = image
         return image
@@ -311,7 +319,7 @@ class CriModel:
         return pb.ReopenContainerLogResponse()
 
     def _exec_sync(self, request: pb.ExecSyncRequest) -> pb.ExecSyncResponse:
-        """Return the command as its output."""
+        """Answer with the command's own words as its output."""
         if self._known(request).state != pb.CONTAINER_RUNNING:
             raise Refusal(Code.UNKNOWN, "failed to exec in container: container is in CONTAINER_EXITED state")
         return pb.ExecSyncResponse(stdout=" ".join(request.cmd).encode())

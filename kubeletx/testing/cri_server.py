@@ -5,8 +5,8 @@
         held = server.hold("StopContainer")     # hangs until held.set()
         runtime = CriRuntime(endpoint(server.url), None, host)
 
-Its state is a `CriModel`. It is a containerd too when it has a `uuid`: introspection, the event stream and
-the tasks of containers answer. Every request is kept in `calls`.
+Its state is a `CriModel`. With a `uuid` it also acts as a containerd: it serves introspection, the event
+stream and the tasks service. Every request is kept in `calls`.
 """
 
 from __future__ import annotations
@@ -37,17 +37,20 @@ _sockets = itertools.count(1)
 
 
 class CriCall(NamedTuple):
-    """One request that arrived."""
+    """One request that the server received."""
 
     method: str
     request: Any
 
 
 class FakeCriServer:
-    """A CRI server as an async context manager; `stop` and `start` simulate a restart."""
+    """A CRI server as an async context manager; `stop` and `start` simulate its restart."""
 
     def __init__(self, directory: Path, *, uuid: str = "") -> None:
-        """`directory`: place of the socket. `uuid`: identity as a containerd; empty: another CRI server."""
+        """`directory`: place of the socket.
+
+        `uuid`: identity as a containerd; empty: it is another CRI server, without containerd's services.
+        """
         self.path = directory / f"cri-{next(_sockets)}.sock"
         self.model = CriModel()
         self.uuid = uuid
@@ -62,18 +65,18 @@ class FakeCriServer:
 
     @property
     def url(self) -> str:
-        """Endpoint URL of its socket."""
+        """Endpoint URL of the server's socket."""
         return f"unix://{self.path}"
 
     async def start(self) -> None:
-        """Listen."""
+        """Make the socket and serve calls on it."""
         self._server = grpc.aio.server()
         self._server.add_generic_rpc_handlers((_Handlers(self._serve_unary, self._serve_stream),))
         self._server.add_insecure_port(f"unix:{self.path}")
         await self._server.start()
 
     async def stop(self) -> None:
-        """Break every connection; the state stays."""
+        """Break every connection and remove the socket; the state is kept for the next `start`."""
         server, self._server = self._server, None
         if server is not None:
             await server.stop(grace=None)
@@ -92,24 +95,24 @@ class FakeCriServer:
     def refuse(
         self, method: str, code: grpc.StatusCode, details: str = "", *, times: int | None = None
     ) -> None:
-        """Answer the next `times` calls of `method` with an error (None: all from now on)."""
+        """Answer the next `times` calls of `method` with this error; None: all calls from now on."""
         self._refusals[method].append((times, Refusal(code, details)))
 
     def hold(self, method: str, *, after_effect: bool = False) -> asyncio.Event:
-        """Make calls of `method` hang until the returned event is set.
+        """Make calls of `method` wait until the returned event is set.
 
-        `after_effect`: they hang after taking effect, as with a lost answer.
+        `after_effect`: False: they wait before they take effect; True: after it, as with a lost answer.
         """
         gate = asyncio.Event()
         (self._late_gates if after_effect else self._gates)[method] = gate
         return gate
 
     def count(self, method: str) -> int:
-        """Number of received calls of `method`."""
+        """Return the number of calls of `method` that were received."""
         return sum(call.method == method for call in self.calls)
 
     def last(self, method: str) -> Any:
-        """The newest request of `method`."""
+        """Return the newest request of `method`."""
         return next(call.request for call in reversed(self.calls) if call.method == method)
 
     async def wait_call(self, method: str) -> None:
@@ -123,7 +126,7 @@ class FakeCriServer:
             queue.put_nowait(event)
 
     def emit_containerd(self, topic: str, event: Message, *, namespace: str = "k8s.io") -> None:
-        """Send an event to the subscribers of containerd's events whose filters match."""
+        """Send an event of containerd to the subscribers whose filters match its topic and namespace."""
         envelope = Envelope(topic=topic, namespace=namespace)
         envelope.timestamp.FromNanoseconds(self.model.now_ns())
         envelope.event.type_url = event.DESCRIPTOR.full_name
@@ -134,7 +137,7 @@ class FakeCriServer:
                 queue.put_nowait(envelope)
 
     async def wait_subscribed(self, method: str) -> None:
-        """Wait until there is a subscriber of GetContainerEvents or containerd's Subscribe."""
+        """Wait until `method` (GetContainerEvents, or Subscribe of containerd) has a subscriber."""
         async with self._changed:
             await self._changed.wait_for(lambda: bool(self._queues[method]))
 
@@ -208,7 +211,7 @@ class FakeCriServer:
 
 
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in its type stubs only
-    """Finds the handler of a path in the table of methods."""
+    """gRPC handler table: finds the handler of a method by its path."""
 
     def __init__(self, unary: Callable[..., Any], stream: Callable[..., Any]) -> None:
         known: list[Method[Any, Any]] = [*METHODS.values(), *TASK_METHODS.values(), SERVER, SUBSCRIBE]

@@ -1,7 +1,8 @@
-"""`FakeAdminBackend`: a fake of the agent behind the admin socket.
+"""`FakeAdminBackend`: a fake of the agent for tests of the admin server and its clients.
 
-It keeps pods, runtimes, images and events as plain values that a test sets directly, answers as the real agent would,
-and records every changing call in `calls`. Watches get the changes of `change_pod` and similar methods.
+It keeps pods, runtimes, images and events as plain values that a test sets directly, answers as the real
+agent would, and records every call that changes something in `calls`. Watches yield the changes that `put`,
+`drop` and `record` make.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ STARTED_AT = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
 
 class FakeAdminBackend:
-    """Implements every protocol of `kubeletx.server.backend` in memory; servers take `parts`."""
+    """Implements every protocol of `kubeletx.server.backend` in memory; pass `parts` to a server."""
 
     def __init__(self) -> None:
         self.pods: dict[tuple[str, str], Pod] = {}
@@ -80,7 +81,7 @@ class FakeAdminBackend:
 
     @property
     def parts(self) -> AdminBackend:
-        """This fake as the backend of each subject."""
+        """This fake as an `AdminBackend`, in which it serves every subject."""
         return AdminBackend(
             about=self, pods=self, machines=self.machines, node=self, runtimes=self, images=self
         )
@@ -88,18 +89,18 @@ class FakeAdminBackend:
     # --- what tests do ---
 
     def put(self, pod: Pod) -> None:
-        """Add or replace the pod and notify watchers."""
+        """Add or replace the pod; watches of pods yield the change."""
         key = (pod.namespace, pod.name)
         kind = "MODIFIED" if key in self.pods else "ADDED"
         self.pods[key] = pod
         self._tell(PodChange(type=kind, object=pod))
 
     def drop(self, namespace: str, name: str) -> None:
-        """Remove the pod and notify watchers."""
+        """Remove the pod; watches of pods yield its removal."""
         self._tell(PodChange(type="DELETED", object=self.pods.pop((namespace, name))))
 
     def record(self, event: Event) -> None:
-        """Record an event and notify watchers."""
+        """Add an event to `events`; watches of events yield it."""
         self.events.append(event)
         for queue in self._event_watchers:
             queue.put_nowait(event)
@@ -134,18 +135,18 @@ class FakeAdminBackend:
         return self.plugin_views
 
     async def reload_plugins(self) -> PluginReload:
-        """Return `plugin_reload`."""
+        """Record the call and return `plugin_reload`."""
         self.calls.append(("reload",))
         return self.plugin_reload
 
     async def list_panels(self) -> Sequence[PanelView]:
-        """Return the names of `panels`."""
+        """Return a view of each entry of `panels`."""
         return [
             PanelView(name=name, title=name.title(), plugin="fake", state="ready") for name in self.panels
         ]
 
     async def show_panel(self, name: str) -> PanelContent:
-        """Return the panel from `panels`."""
+        """Return the content from `panels`. Raises NotFound."""
         if name not in self.panels:
             raise NotFound(f"no plugin registers panel {name!r}")
         return self.panels[name]
@@ -173,7 +174,10 @@ class FakeAdminBackend:
             self._watchers.discard(queue)
 
     async def apply_pod(self, pod: Pod, *, dry_run: bool = False) -> ApplyResult:
-        """Store the pod; a changed image is allowed, another changed spec is not."""
+        """Store the pod unless it is a dry run.
+
+        Raises Conflict if restartPolicy changes, the only field that may not change here.
+        """
         self.calls.append(("apply", pod.name))
         pod = _in_default_namespace(pod)
         old = self.pods.get((pod.namespace, pod.name))
@@ -186,7 +190,7 @@ class FakeAdminBackend:
         return ApplyResult(action="created" if old is None else "configured", pod=pod)
 
     async def replace_pod(self, pod: Pod, force: bool, *, dry_run: bool = False) -> ApplyResult:
-        """Replace an existing pod."""
+        """Replace an existing pod, unless it is a dry run. Raises NotFound."""
         self.calls.append(("replace", pod.name, force))
         pod = _in_default_namespace(pod)
         if (pod.namespace, pod.name) not in self.pods:
@@ -196,11 +200,14 @@ class FakeAdminBackend:
         return ApplyResult(action="replaced", pod=pod)
 
     async def pod_history(self, target: PodTarget) -> Sequence[ActionView]:
-        """Return the actions in `histories`."""
+        """Return the pod's actions from `histories`. Raises NotFound for an unknown pod."""
         return self.histories.get(self._find(target).ref, ())
 
     async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
-        """Delete the pod at once; with `delete_takes_effect` False only set its deletion time."""
+        """Delete the pod at once. If `delete_takes_effect` is False, only set its deletion time.
+
+        Returns the pod.
+        """
         self.calls.append(("delete", target.ref, options.grace_seconds, options.force))
         pod = self._find(target)
         if self.delete_takes_effect:
@@ -217,7 +224,7 @@ class FakeAdminBackend:
         return pod
 
     async def open_logs(self, target: PodTarget, options: LogOptions) -> AsyncIterator[bytes]:
-        """Yield the container's text from `logs`."""
+        """Return the container's log from `logs`, piece by piece. Raises NotFound."""
         self.calls.append(("logs", target.ref, options))
         pod = self._find(target)
         container = options.container or pod.spec.containers[0].name
@@ -226,19 +233,19 @@ class FakeAdminBackend:
         return _each(self.logs[container])
 
     async def exec(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
-        """Return the next of `sessions`."""
+        """Remove and return the first of `sessions`."""
         self.calls.append(("exec", target.ref, container, request))
         self._find(target)
         return self.sessions.pop(0)
 
     async def attach(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
-        """Return the next of `sessions`."""
+        """Remove and return the first of `sessions`."""
         self.calls.append(("attach", target.ref, container, request))
         self._find(target)
         return self.sessions.pop(0)
 
     async def port_forward(self, target: PodTarget, port: int) -> Session | StreamUrl:
-        """Return the next of `sessions`."""
+        """Remove and return the first of `sessions`."""
         self.calls.append(("port-forward", target.ref, port))
         self._find(target)
         return self.sessions.pop(0)
@@ -258,7 +265,7 @@ class FakeAdminBackend:
         return self.events
 
     async def watch_events(self) -> AsyncIterator[Event]:
-        """Yield the events of `record`."""
+        """Yield the events that `record` adds from now on."""
         queue: asyncio.Queue[Event] = asyncio.Queue()
         self._event_watchers.add(queue)
         try:
@@ -282,7 +289,7 @@ class FakeAdminBackend:
         yield list(self.runtimes.values())
 
     async def describe_runtime(self, name: str) -> RuntimeDetail:
-        """Return the entry of `details`; without one, only the view."""
+        """Return the entry of `details`; if there is none, a detail with only the runtime's view."""
         return self.details.get(name) or RuntimeDetail(runtime=self._runtime(name))
 
     def _runtime(self, name: str) -> RuntimeView:
@@ -291,7 +298,7 @@ class FakeAdminBackend:
         return self.runtimes[name]
 
     async def add_runtime(self, text: str, image_endpoint: str | None = None) -> RuntimeView:
-        """Add a runtime from ``type:name:url``."""
+        """Add a runtime, not ready yet, from a text ``type:name:url``. Raises AlreadyExists."""
         self.calls.append(("add", text, image_endpoint))
         workload_type, name, url = text.split(":", 2)
         if name in self.runtimes:
@@ -304,7 +311,10 @@ class FakeAdminBackend:
     async def remove_runtime(
         self, name: str, *, drain: bool, force: bool, timeout_seconds: float
     ) -> AsyncIterator[Progress]:
-        """Remove a runtime; refused while it has pods, unless drained or forced."""
+        """Remove a runtime and yield the steps.
+
+        Raises Conflict while it has pods, unless `drain` or `force` is set.
+        """
         self.calls.append(("remove", name, drain, force, timeout_seconds))
         runtime = self._runtime(name)
         if runtime.pods and not drain and not force:
@@ -315,13 +325,13 @@ class FakeAdminBackend:
         yield Progress(message=f"runtime {name} removed", done=True)
 
     async def cordon(self, name: str) -> RuntimeView:
-        """Set the cordon of a runtime."""
+        """Set `cordoned` of a runtime; returns its view."""
         self.calls.append(("cordon", name))
         self.runtimes[name] = msgspec.structs.replace(self._runtime(name), cordoned=True)
         return self.runtimes[name]
 
     async def uncordon(self, name: str) -> RuntimeView:
-        """Lift the cordon of a runtime."""
+        """Clear `cordoned` of a runtime; returns its view."""
         self.calls.append(("uncordon", name))
         self.runtimes[name] = msgspec.structs.replace(self._runtime(name), cordoned=False)
         return self.runtimes[name]
@@ -339,7 +349,10 @@ class FakeAdminBackend:
             yield listing
 
     async def pull_image(self, image: str, runtime: str | None) -> AsyncIterator[PullUpdate]:
-        """Yield two updates and the end."""
+        """Yield two updates and the final one, with the reference.
+
+        Raises NotFound if the name begins with "missing".
+        """
         self.calls.append(("pull", image, runtime))
         name = runtime or next(iter(self.runtimes), "default")
         if image.startswith("missing"):
@@ -349,7 +362,10 @@ class FakeAdminBackend:
         yield PullUpdate(runtime=name, done_bytes=1024, total_bytes=1024, ref=f"sha256:{image}")
 
     async def remove_image(self, image: str, runtime: str | None) -> Sequence[str]:
-        """Remove the image from the stores that have it."""
+        """Return the stores that have the image, as if it were removed there; `images` stays unchanged.
+
+        Raises NotFound.
+        """
         self.calls.append(("rmi", image, runtime))
         stores = [item.store for item in self.images if image in (item.id, *item.tags)]
         if not stores:
@@ -357,7 +373,9 @@ class FakeAdminBackend:
         return stores
 
     async def prune_images(self, runtime: str | None, all_unused: bool) -> PruneResult:
-        """Remove the unused images."""
+        """Return the images that would be removed: unused ones, and without `all_unused` only those that the
+        agent pulled.
+        """
         self.calls.append(("prune", runtime, all_unused))
         removed = tuple(i for i in self.images if not i.used_by and (all_unused or i.pulled_by_us))
         return PruneResult(removed=removed, freed_bytes=sum(i.size_bytes for i in removed))

@@ -1,8 +1,8 @@
-"""State behind a `FakeRuntime`: sandboxes, units, images and event subscribers.
+"""State behind a `FakeRuntime`: sandboxes, units, images and subscribers to events.
 
-It simulates the daemon. It outlives the runtime object, so a test that restarts the agent makes a new `FakeRuntime`
-over the same `FakeBackend` and finds everything again, while the test acts on the backend directly: `exit_unit`,
-`vanish_unit`, `write_log`. Nothing here waits; every change is one synchronous step.
+It simulates the runtime's daemon and outlives the runtime object. A test that restarts the agent makes a new
+`FakeRuntime` over the same `FakeBackend`, which still has everything. A test also acts on the backend
+directly: `exit_unit`, `vanish_unit`, `write_log`. Nothing here waits; every change is one synchronous step.
 """
 
 from __future__ import annotations
@@ -47,16 +47,19 @@ from kubeletx.api import (
 )
 
 EVENT_BUFFER = 100_000
-"""Maximum of events kept for a subscriber that does not read; then they are dropped and RESYNC is sent."""
+"""Maximum of events kept for a subscriber that does not read.
+
+Further ones are dropped, and one RESYNC event replaces them.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Behaviour:
-    """Behaviour of a started unit.
+    """Behaviour of a unit after its start.
 
-    `runs_seconds` None: until it is stopped; otherwise it exits with `exit_code` after that time on the clock.
-    `ignores_stop`: only a kill ends it. `stop_seconds`: time to exit after the stop signal. `stop_exit_code`: its exit
-    code then. `stdout`, `stderr`: lines written at the start.
+    `runs_seconds`: it exits with `exit_code` after this time on the clock; None: it runs until it is stopped.
+    `ignores_stop`: only a kill ends it. `stop_seconds`: time to exit after the stop signal; `stop_exit_code`:
+    its exit code then. `stdout`, `stderr`: lines that it prints at the start.
     """
 
     runs_seconds: float | None = None
@@ -75,7 +78,7 @@ RUNS_FOREVER = Behaviour()
 
 @dataclass(slots=True, eq=False)
 class FakeSandbox:
-    """One sandbox; `spec` is None when the backend does not keep specs."""
+    """State of one sandbox. `spec`: None if the backend does not keep specs."""
 
     summary: SandboxSummary
     spec: SandboxSpec | None
@@ -87,7 +90,7 @@ class FakeSandbox:
 
 @dataclass(slots=True, eq=False)
 class FakeUnit:
-    """One unit; `spec` is None when the backend does not keep specs."""
+    """State of one unit. `spec`: None if the backend does not keep specs."""
 
     summary: UnitSummary
     spec: UnitSpec | None
@@ -112,7 +115,7 @@ class FakeUnit:
 
 
 class FakeBackend:
-    """Sandboxes and units of one or more consecutive `FakeRuntime` objects."""
+    """State of a simulated runtime daemon, for one or more `FakeRuntime` objects one after another."""
 
     def __init__(
         self,
@@ -122,10 +125,10 @@ class FakeBackend:
         registry: Mapping[str, int] | None = None,
         keep_specs: bool = True,
     ) -> None:
-        """`behave`: returns the behaviour of each unit.
+        """`behave`: returns the behaviour of a unit from its spec.
 
-        `registry`: images that can be pulled, with their sizes (None: any image, of 1 MiB). `keep_specs` False saves
-        memory in benchmarks.
+        `registry`: images that can be pulled, with their sizes; None: every image, with 1 MiB. `keep_specs`:
+        False saves memory in benchmarks.
         """
         self.clock = clock
         self.behave = behave
@@ -145,7 +148,10 @@ class FakeBackend:
     # --- what a test does to the daemon ---
 
     def find_unit(self, name: str, *, pod: str = "") -> UnitId:
-        """The id of the newest unit called `name` (in the pod called `pod`, if given)."""
+        """Return the id of the newest unit called `name`. `pod`: name of its pod; empty: any.
+
+        Raises NotFound.
+        """
         for unit_id, unit in reversed(self.units.items()):
             sandbox = self.sandboxes[unit.summary.sandbox_id]
             if unit.summary.name == name and pod in ("", sandbox.summary.name):
@@ -153,7 +159,10 @@ class FakeBackend:
         raise NotFound(f"no unit {name!r} in pod {pod or '(any)'!r}")
 
     def exit_unit(self, unit_id: UnitId, exit_code: int = 0, *, reason: str = "") -> None:
-        """End the unit's process; `reason` defaults to Completed or Error."""
+        """End the unit's process; does nothing if it does not run.
+
+        `reason` empty: Completed or Error, by the exit code.
+        """
         unit = self.unit(unit_id)
         if not unit.summary.state.is_alive:
             return
@@ -175,13 +184,13 @@ class FakeBackend:
             sandbox.units.pop((unit.summary.name, unit.summary.attempt), None)
 
     def fail_sandbox(self, sandbox_id: SandboxId) -> None:
-        """End the sandbox and everything in it."""
+        """End the sandbox, which is then not ready, and kill the units in it."""
         for unit_id in list(self.sandbox(sandbox_id).units.values()):
             self.exit_unit(unit_id, 137)
         self.set_sandbox_state(sandbox_id, SandboxState.NOT_READY)
 
     def write_log(self, unit_id: UnitId, data: bytes, *, stream: str = "stdout") -> None:
-        """Print whole lines from the unit: to its CRI log file if it has one, and to its stream."""
+        """Print lines from the unit: to its log for `log_stream`, and to its CRI log file if it has one."""
         unit = self.unit(unit_id)
         unit.log += data
         if not unit.log_path:
@@ -193,44 +202,46 @@ class FakeBackend:
                 file.write(f"{cri_time(self.clock.now())} {stream} F ".encode() + line + b"\n")
 
     def add_image(self, name: str, *, size_bytes: int = 1 << 20, user: int | None = None) -> ImageStatus:
-        """Put an image into the store."""
+        """Put an image into the store; returns it. `user`: the user id that the image names."""
         image_id = "sha256:" + hashlib.sha256(name.encode()).hexdigest()
         status = ImageStatus(id=image_id, ref=image_id, tags=(name,), size_bytes=size_bytes, user=user)
         self.images[image_id] = status
         return status
 
     def kill(self) -> None:
-        """Simulate a crash of the daemon: calls raise Unavailable and event streams end; units run on."""
+        """Simulate a crash of the daemon: calls raise Unavailable and event streams end; units keep running."""
         self.alive = False
         for subscriber in list(self._subscribers):
             subscriber.end()
 
     def revive(self) -> None:
-        """Start the daemon again."""
+        """Start the daemon again after `kill`."""
         self.alive = True
 
     # --- what the runtime does ---
 
     def now_ns(self) -> int:
-        """Wall-clock nanoseconds."""
+        """Return the clock's time in nanoseconds since the epoch."""
         return int(self.clock.now().timestamp() * 1_000_000) * 1000
 
     def sandbox(self, sandbox_id: SandboxId) -> FakeSandbox:
-        """The sandbox. Raises NotFound."""
+        """Return the state of the sandbox. Raises NotFound."""
         try:
             return self.sandboxes[sandbox_id]
         except KeyError:
             raise NotFound(f"no sandbox {sandbox_id}") from None
 
     def unit(self, unit_id: UnitId) -> FakeUnit:
-        """The unit. Raises NotFound."""
+        """Return the state of the unit. Raises NotFound."""
         try:
             return self.units[unit_id]
         except KeyError:
             raise NotFound(f"no unit {unit_id}") from None
 
     def find_sandboxes(self, match: Mapping[str, str]) -> list[SandboxSummary]:
-        """Sandboxes whose labels contain every pair of `match`; fast if the pod's UID is among them."""
+        """Return the sandboxes whose labels contain every pair of `match`; fast if `match` contains the pod's
+        UID.
+        """
         if names.POD_UID in match:
             ids = [SandboxId(key) for key in self._by_pod.get(match[names.POD_UID], ())]
             found = [self.sandboxes[key] for key in ids if key in self.sandboxes]
@@ -239,7 +250,9 @@ class FakeBackend:
         return matching((one.summary for one in found), match)
 
     def find_units(self, match: Mapping[str, str]) -> list[UnitSummary]:
-        """Units whose labels contain every pair of `match`."""
+        """Return the units whose labels contain every pair of `match`; fast if `match` contains the pod's
+        UID.
+        """
         if names.POD_UID in match:
             ids = [UnitId(key) for key in self._by_pod.get(match[names.POD_UID], ())]
             found = [self.units[key] for key in ids if key in self.units]
@@ -248,7 +261,7 @@ class FakeBackend:
         return matching((one.summary for one in found), match)
 
     def find_image(self, image: ImageSpec) -> ImageStatus | None:
-        """The image by its store reference, id or tag."""
+        """Return the image with this store reference, id, tag or digest; None if there is none."""
         for status in self.images.values():
             names = (status.id, status.ref, *status.tags, *status.digests)
             if image.ref in names or image.requested in names:
@@ -256,7 +269,7 @@ class FakeBackend:
         return None
 
     def add_sandbox(self, spec: SandboxSpec) -> SandboxId:
-        """Create a ready sandbox, or return the one with the same (uid, attempt)."""
+        """Create a ready sandbox, or find the one with the same UID and attempt; returns its id."""
         key = (spec.uid, spec.attempt)
         if key in self._keys:
             return self._keys[key]
@@ -288,7 +301,7 @@ class FakeBackend:
         return sandbox_id
 
     def add_unit(self, sandbox_id: SandboxId, spec: UnitSpec) -> UnitId:
-        """Create a unit, or return the one with the same (sandbox, name, attempt)."""
+        """Create a unit, or find the one with the same sandbox, name and attempt; returns its id."""
         sandbox = self.sandbox(sandbox_id)
         key = (spec.name, spec.attempt)
         if key in sandbox.units:
@@ -325,7 +338,7 @@ class FakeBackend:
         return unit_id
 
     def nic_status(self, nic: Nic, ips: tuple[str, ...] = ()) -> NicStatus:
-        """Status of the interface for `list_nics`, with a generated MAC."""
+        """Return the interface's status, as `list_nics` shows it, with a generated MAC."""
         return NicStatus(
             name=nic.name,
             mac=f"52:54:00:00:00:{next(self._macs) % 256:02x}",
@@ -341,7 +354,7 @@ class FakeBackend:
         return {"eth0": self.nic_status(first, ips), **{n: self.nic_status(nic) for n, nic in wanted.items()}}
 
     def start_unit(self, unit_id: UnitId) -> None:
-        """Start a created unit (or a machine that is off); it then follows its behaviour."""
+        """Start a created unit, or a machine that is off; from then on it follows its `Behaviour`."""
         unit = self.unit(unit_id)
         unit.started_at_ns = self.now_ns()
         unit.exit_code, unit.reason, unit.finished_at_ns = None, "", 0
@@ -358,14 +371,14 @@ class FakeBackend:
             )
 
     def drop_unit(self, unit_id: UnitId) -> None:
-        """Remove a unit; does nothing if it is gone."""
+        """Remove a unit and emit an event; does nothing if there is no such unit."""
         if unit_id in self.units:
             summary = self.units[unit_id].summary
             self.vanish_unit(unit_id)
             self.emit(EventKind.DELETED, summary.uid, summary.sandbox_id, unit_id)
 
     def drop_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Remove a sandbox and its units; does nothing if it is gone."""
+        """Remove a sandbox and its units, with events; does nothing if there is no such sandbox."""
         sandbox = self.sandboxes.get(sandbox_id)
         if sandbox is None:
             return
@@ -377,14 +390,14 @@ class FakeBackend:
         self.emit(EventKind.DELETED, sandbox.summary.uid, sandbox_id)
 
     def set_state(self, unit_id: UnitId, state: UnitState, kind: EventKind = EventKind.CHANGED) -> None:
-        """Change a unit's state and emit an event."""
+        """Change a unit's state and emit an event of this kind."""
         unit = self.unit(unit_id)
         unit.since_ns = self.now_ns()
         unit.summary = msgspec.structs.replace(unit.summary, state=state)
         self.emit(kind, unit.summary.uid, unit.summary.sandbox_id, unit_id)
 
     def set_sandbox_state(self, sandbox_id: SandboxId, state: SandboxState) -> None:
-        """Change a sandbox's state and emit an event."""
+        """Change a sandbox's state and emit an event; does nothing if it has that state."""
         sandbox = self.sandbox(sandbox_id)
         old = sandbox.summary
         if old.state is state:
@@ -395,7 +408,7 @@ class FakeBackend:
         )
 
     def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
-        """Everything about one sandbox; its address is released once it is not ready."""
+        """Return the status of one sandbox; it has its address only while it is ready."""
         sandbox = self.sandbox(sandbox_id)
         ready = sandbox.summary.state is SandboxState.READY
         return SandboxStatus(
@@ -405,7 +418,7 @@ class FakeBackend:
         )
 
     def unit_status(self, unit_id: UnitId) -> UnitStatus:
-        """Everything about one unit."""
+        """Return the status of one unit."""
         unit = self.unit(unit_id)
         return UnitStatus(
             summary=unit.summary,
@@ -439,7 +452,7 @@ class FakeBackend:
                 subscriber.put(event)
 
     def subscribe(self) -> Subscription:
-        """Subscribe to events from now on."""
+        """Return a subscription to events from now on."""
         subscription = Subscription(self._subscribers)
         self._subscribers.append(subscription)
         return subscription
@@ -469,17 +482,22 @@ class FakeBackend:
 
 
 class Subscription:
-    """A subscriber's bounded queue; a RESYNC replaces dropped events."""
+    """The queue of events of one subscriber, of limited length; a RESYNC event replaces those that are
+    dropped. Iterate over it.
+    """
 
     def __init__(self, registry: list[Subscription]) -> None:
-        """`registry`: the list that contains it until it is closed."""
+        """`registry`: list of the backend's subscriptions, from which this one is removed at its end."""
         self._registry = registry
         self._events: deque[RuntimeEvent] = deque()
         self._wake = asyncio.Event()
         self._ended = False
 
     def put(self, event: RuntimeEvent) -> None:
-        """Queue one event; if the queue is full, note the loss."""
+        """Queue one event.
+
+        If the queue is full it is dropped, and a RESYNC event is the last in the queue.
+        """
         if len(self._events) < EVENT_BUFFER:
             self._events.append(event)
         elif self._events[-1].kind is not EventKind.RESYNC:
@@ -487,7 +505,7 @@ class Subscription:
         self._wake.set()
 
     def end(self) -> None:
-        """End the stream."""
+        """End the stream: the subscriber still gets what is queued."""
         self._ended = True
         self._wake.set()
         if self in self._registry:
@@ -505,12 +523,12 @@ class Subscription:
         return self._events.popleft()
 
     async def aclose(self) -> None:
-        """Unsubscribe."""
+        """End the subscription."""
         self.end()
 
 
 def granted(resources: Resources | None) -> dict[str, int]:
-    """The whole-number limits that are set, by field name, as `UnitStatus.resources` shows them."""
+    """Return those resources that are whole numbers, by field name, as `UnitStatus.resources` shows them."""
     if resources is None:
         return {}
     fields = {name: getattr(resources, name) for name in resources.__struct_fields__}
@@ -518,5 +536,5 @@ def granted(resources: Resources | None) -> dict[str, int]:
 
 
 def cri_time(at: datetime) -> str:
-    """The time as CRI logs write it: RFC 3339 with nine digits after the second."""
+    """Format a time as CRI log lines have it: RFC 3339 with nine digits after the second."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z")

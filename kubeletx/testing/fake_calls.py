@@ -1,4 +1,4 @@
-"""Shared by every call to the fake runtime: journal, script and latency."""
+"""Base of the fake runtime: every call is recorded, follows a script of faults, and takes its latency."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ JOURNAL_LIMIT = 100_000
 
 
 class RecordedCall(NamedTuple):
-    """One call that came: which, about what, and when on the monotonic clock."""
+    """One received call. `key`: what it was about, such as a unit's id.
+
+    `at`: monotonic time on the fake's clock.
+    """
 
     method: str
     key: str
@@ -25,12 +28,12 @@ class RecordedCall(NamedTuple):
 
 
 class FakeCalls:
-    """Calls to one backend: counted, recorded, and failing as scripted."""
+    """Base class of `FakeRuntime`: counts and records calls to one backend, and lets them fail as scripted."""
 
     def __init__(
         self, name: str, *, clock: Clock, backend: FakeBackend, latency: Mapping[str, float] | None
     ) -> None:
-        """`latency`: method name → seconds on the clock."""
+        """`latency`: method name → seconds on the clock that each call takes; None: no latency."""
         self.name = name
         self.clock = clock
         self.backend = backend
@@ -50,7 +53,7 @@ class FakeCalls:
         after_effect: bool = False,
         key: str = "",
     ) -> Script:
-        """Script the next calls of `call` ("*": of any method); see `Script`."""
+        """Add a fault for the next calls of `call` ("*": calls of any method) and return it; see `Script`."""
         return self.scripts.add(
             Script(
                 call=call,
@@ -64,7 +67,7 @@ class FakeCalls:
         )
 
     def calls(self, method: str) -> list[RecordedCall]:
-        """The journal of one method, oldest first."""
+        """Return the recorded calls of one method, oldest first."""
         return [call for call in self.journal if call.method == method]
 
     def _alive(self, unit_id: UnitId) -> FakeUnit:

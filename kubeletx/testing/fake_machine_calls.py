@@ -1,4 +1,4 @@
-"""The machine methods of the fake runtime: power, snapshots, interfaces, screen and definition."""
+"""The methods of the fake runtime that concern machines: power, snapshots, interfaces, screen and definition."""
 
 from __future__ import annotations
 
@@ -13,25 +13,35 @@ from .fake_calls import FakeCalls
 
 
 class FakeMachineCalls(FakeCalls):
-    """Machine calls of the fake runtime.
+    """Part of `FakeRuntime` that implements the capabilities of machines.
 
-    `SupportsMachine`, `SupportsSnapshots`, `SupportsNics`, `SupportsScreenshot` and `SupportsDefinition`.
+    These are `SupportsMachine`, `SupportsSnapshots`, `SupportsNics`, `SupportsScreenshot` and
+    `SupportsDefinition`.
     """
 
     async def pause(self, unit_id: UnitId) -> None:
-        """RUNNING to PAUSED."""
+        """Change the unit's state from RUNNING to PAUSED; does nothing if it is PAUSED.
+
+        Raises Conflict in other states.
+        """
         await self._move("pause", unit_id, {UnitState.RUNNING}, UnitState.PAUSED)
 
     async def resume(self, unit_id: UnitId) -> None:
-        """PAUSED or SUSPENDED to RUNNING."""
+        """Change the unit's state from PAUSED or SUSPENDED to RUNNING; does nothing if it is RUNNING.
+
+        Raises Conflict in other states.
+        """
         await self._move("resume", unit_id, {UnitState.PAUSED, UnitState.SUSPENDED}, UnitState.RUNNING)
 
     async def suspend(self, unit_id: UnitId) -> None:
-        """RUNNING or PAUSED to SUSPENDED."""
+        """Change the unit's state from RUNNING or PAUSED to SUSPENDED; does nothing if it is SUSPENDED.
+
+        Raises Conflict in other states.
+        """
         await self._move("suspend", unit_id, {UnitState.RUNNING, UnitState.PAUSED}, UnitState.SUSPENDED)
 
     async def reboot(self, unit_id: UnitId, delay_seconds: float) -> None:
-        """Restart the guest inside the same unit, at once."""
+        """Count a restart of the guest inside the same unit, without a delay."""
         await self._call("reboot", unit_id, lambda: self._reboot(unit_id))
 
     def _reboot(self, unit_id: UnitId) -> None:
@@ -39,11 +49,11 @@ class FakeMachineCalls(FakeCalls):
         self.backend.set_state(unit_id, UnitState.RUNNING)
 
     async def power_off(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """End the machine; `start_unit` starts it again."""
+        """End the machine at once, with exit code 0; `start_unit` starts it again."""
         await self._call("power_off", unit_id, lambda: self.backend.exit_unit(unit_id, 0))
 
     async def create_snapshot(self, unit_id: UnitId, name: str, memory: bool) -> SnapshotStatus:
-        """Store the unit's state under the name."""
+        """Store the unit's state under this name. Raises AlreadyExists."""
         return await self._call(
             "create_snapshot", unit_id, lambda: self._create_snapshot(unit_id, name, memory)
         )
@@ -65,7 +75,7 @@ class FakeMachineCalls(FakeCalls):
         return made
 
     async def list_snapshots(self, unit_id: UnitId) -> Sequence[SnapshotStatus]:
-        """Snapshots of the machine, oldest first."""
+        """Return the snapshots of the machine, oldest first."""
         return await self._call("list_snapshots", unit_id, lambda: self._list_snapshots(unit_id))
 
     def _list_snapshots(self, unit_id: UnitId) -> Sequence[SnapshotStatus]:
@@ -74,7 +84,10 @@ class FakeMachineCalls(FakeCalls):
         return [replace(one, is_current=one.name == current) for one in unit.snapshots.values()]
 
     async def restore_snapshot(self, unit_id: UnitId, name: str) -> None:
-        """Restore the unit's state; with memory also whether it was paused."""
+        """Make the snapshot the current one.
+
+        With memory, the unit also gets the state (running, paused) that it had then. Raises NotFound.
+        """
         await self._call("restore_snapshot", unit_id, lambda: self._restore_snapshot(unit_id, name))
 
     def _restore_snapshot(self, unit_id: UnitId, name: str) -> None:
@@ -87,7 +100,7 @@ class FakeMachineCalls(FakeCalls):
             self.backend.set_state(unit_id, unit.snapshot_states[name])
 
     async def delete_snapshot(self, unit_id: UnitId, name: str) -> None:
-        """Delete the snapshot."""
+        """Delete the snapshot; succeeds if there is none."""
         await self._call("delete_snapshot", unit_id, lambda: self._delete_snapshot(unit_id, name))
 
     def _delete_snapshot(self, unit_id: UnitId, name: str) -> None:
@@ -97,25 +110,25 @@ class FakeMachineCalls(FakeCalls):
             unit.current_snapshot = gone.parent if gone.parent in unit.snapshots else ""
 
     async def attach_nic(self, unit_id: UnitId, nic: Nic) -> None:
-        """Attach the interface."""
+        """Add the interface to the unit; does nothing if it has one of this name."""
         await self._call("attach_nic", nic.name, lambda: self._attach_nic(unit_id, nic))
 
     def _attach_nic(self, unit_id: UnitId, nic: Nic) -> None:
         self._alive(unit_id).nics.setdefault(nic.name, self.backend.nic_status(nic))
 
     async def detach_nic(self, unit_id: UnitId, name: str) -> None:
-        """Detach the interface; the guest releases it at once."""
+        """Remove the interface from the unit at once; succeeds if there is none."""
         await self._call("detach_nic", name, lambda: self._detach_nic(unit_id, name))
 
     def _detach_nic(self, unit_id: UnitId, name: str) -> None:
         self.backend.unit(unit_id).nics.pop(name, None)
 
     async def list_nics(self, unit_id: UnitId) -> Sequence[NicStatus]:
-        """List the interfaces of its creation and those attached since; ``eth0`` is the pod network's."""
+        """Return the interfaces of the unit, first ``eth0``, which is in the pod network."""
         return await self._call("list_nics", unit_id, lambda: list(self.backend.unit(unit_id).nics.values()))
 
     async def screenshot(self, unit_id: UnitId) -> bytes:
-        """A black PNG of one pixel."""
+        """Return a PNG of one black pixel."""
         return await self._call("screenshot", unit_id, lambda: self._screenshot(unit_id))
 
     def _screenshot(self, unit_id: UnitId) -> bytes:
@@ -123,7 +136,7 @@ class FakeMachineCalls(FakeCalls):
         return one_pixel_png()
 
     async def definition(self, unit_id: UnitId) -> str:
-        """A line of XML."""
+        """Return a line of XML with the unit's name."""
         return await self._call("definition", unit_id, lambda: self._definition(unit_id))
 
     def _definition(self, unit_id: UnitId) -> str:
@@ -131,7 +144,7 @@ class FakeMachineCalls(FakeCalls):
 
 
 def one_pixel_png() -> bytes:
-    """The smallest PNG that viewers open."""
+    """Return the smallest PNG that viewers open."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")

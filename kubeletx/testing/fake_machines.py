@@ -23,10 +23,13 @@ _POWER = {
 
 
 class FakeMachines:
-    """Implements `kubeletx.server.machine.verbs.MachineVerbs`. A test puts machines into `machines`, by pod."""
+    """Implements `kubeletx.server.machine.verbs.MachineVerbs`.
+
+    A test puts views of machines into `machines`, by the pod's namespace and name.
+    """
 
     def __init__(self, calls: list[tuple[Any, ...]]) -> None:
-        """`calls`: list to which changing calls are added."""
+        """`calls`: list to which each call that changes something is added."""
         self.machines: dict[tuple[str, str], MachineView] = {}
         self.snapshots: dict[str, SnapshotView] = {}
         self.nics: dict[str, NicView] = {}
@@ -42,7 +45,9 @@ class FakeMachines:
         return found
 
     async def machine_power(self, target: PodTarget, verb: str, timeout_seconds: float) -> MachineView:
-        """Change the power at once."""
+        """Set the machine's power state as `verb` (such as start, stop or pause) demands, at once; returns
+        its view.
+        """
         found = await self.find_machine(target)
         self.calls.append(("machine_power", target.ref, verb, timeout_seconds))
         power, state = _POWER[verb]
@@ -50,35 +55,38 @@ class FakeMachines:
         return self._put(target, replace(found, power=power, power_state=state, overrides=overrides))
 
     async def reboot_machine(self, target: PodTarget, delay_seconds: float) -> MachineView:
-        """Record the call only."""
+        """Record the call and return the machine, unchanged."""
         self.calls.append(("reboot_machine", target.ref, delay_seconds))
         return await self.find_machine(target)
 
     async def cancel_reboot(self, target: PodTarget) -> MachineView:
-        """Record the call only."""
+        """Record the call and return the machine, unchanged."""
         self.calls.append(("cancel_reboot", target.ref))
         return await self.find_machine(target)
 
     async def resize_machine(self, target: PodTarget, size: MachineSize) -> MachineView:
-        """Set the requested size without granting it."""
+        """Set the requested size in the machine's limits, as if it were not granted yet; returns its view."""
         found = await self.find_machine(target)
         self.calls.append(("resize_machine", target.ref, size))
         asked = {k: v for k, v in (("cpu", size.cpu), ("memory", size.memory)) if v is not None}
         return self._put(target, replace(found, limits={**found.limits, **asked}))
 
     async def list_snapshots(self, target: PodTarget) -> Sequence[SnapshotView]:
-        """Return `snapshots`."""
+        """Return the values of `snapshots`."""
         await self.find_machine(target)
         return list(self.snapshots.values())
 
     async def create_snapshot(self, target: PodTarget, name: str, memory: bool) -> SnapshotView:
-        """Add to `snapshots`."""
+        """Add a snapshot to `snapshots` unless it has this name; returns its view."""
         await self.find_machine(target)
         self.calls.append(("create_snapshot", target.ref, name, memory))
         return self.snapshots.setdefault(name, SnapshotView(name=name, with_memory=memory))
 
     async def restore_snapshot(self, target: PodTarget, name: str) -> MachineView:
-        """Do nothing for an existing snapshot. Raises NotFound otherwise."""
+        """Record the call for an existing snapshot and return the machine.
+
+        Raises NotFound if there is none.
+        """
         found = await self.find_machine(target)
         if name not in self.snapshots:
             raise NotFound(f"machine {target.ref} has no snapshot {name!r}")
@@ -86,36 +94,36 @@ class FakeMachines:
         return found
 
     async def delete_snapshot(self, target: PodTarget, name: str) -> MachineView:
-        """Remove from `snapshots`. Raises NotFound."""
+        """Remove the snapshot from `snapshots`. Raises NotFound."""
         self.calls.append(("delete_snapshot", target.ref, name))
         if self.snapshots.pop(name, None) is None:
             raise NotFound(f"machine {target.ref} has no snapshot {name!r}")
         return await self.find_machine(target)
 
     async def list_nics(self, target: PodTarget) -> Sequence[NicView]:
-        """Return `nics`."""
+        """Return the values of `nics`."""
         await self.find_machine(target)
         return list(self.nics.values())
 
     async def attach_nic(self, target: PodTarget, wanted: NicRequest) -> Sequence[NicView]:
-        """Add to `nics`."""
+        """Add the interface to `nics`; returns all."""
         self.calls.append(("attach_nic", target.ref, wanted))
         self.nics[wanted.name] = NicView(name=wanted.name, state="attached", network=wanted.subnet_name or "")
         return await self.list_nics(target)
 
     async def detach_nic(self, target: PodTarget, name: str) -> Sequence[NicView]:
-        """Remove from `nics`."""
+        """Remove the interface from `nics`; returns the others."""
         self.calls.append(("detach_nic", target.ref, name))
         self.nics.pop(name, None)
         return await self.list_nics(target)
 
     async def machine_screenshot(self, target: PodTarget) -> bytes:
-        """A black pixel."""
+        """Return a PNG of one black pixel."""
         await self.find_machine(target)
         return one_pixel_png()
 
     async def machine_definition(self, target: PodTarget) -> str:
-        """A line of XML."""
+        """Return a line of XML with the machine's name."""
         return f"<domain><name>{(await self.find_machine(target)).machine}</name></domain>\n"
 
     def _put(self, target: PodTarget, view: MachineView) -> MachineView:

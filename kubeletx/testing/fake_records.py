@@ -1,4 +1,4 @@
-"""`FakeRecords`: records in memory, for plugin tests."""
+"""`FakeRecords`: an implementation of `kubeletx.api.Records` in memory, for plugin tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kubeletx.api.records import (
 
 
 class FakeRecords:
-    """Implements `kubeletx.api.Records`. `records`: the present records by name."""
+    """Implements `kubeletx.api.Records` in memory. `records`: the present records by name."""
 
     def __init__(self) -> None:
         self.records: dict[str, Record] = {}
@@ -32,27 +32,27 @@ class FakeRecords:
         self._watches: set[asyncio.Queue[RecordEvent]] = set()
 
     async def create(self, name: str, value: Mapping[str, Any]) -> Record:
-        """Store a new record."""
+        """Store a new record. Raises AlreadyExists."""
         text = record_json(name, value)
         if name in self.records:
             raise AlreadyExists(f"record {name} already exists")
         return self._put(name, text)
 
     async def get(self, name: str) -> Record:
-        """The record. Raises NotFound."""
+        """Return the record. Raises NotFound."""
         check_record_name(name)
         if name not in self.records:
             raise NotFound(f"record {name} does not exist")
         return self.records[name]
 
     async def list_page(self, *, token: str = "", limit: int = PAGE_RECORDS) -> RecordPage:
-        """The records after `token`, which is a name."""
+        """Return up to `limit` records whose names come after `token`, sorted by name."""
         names = sorted(name for name in self.records if name > token)
         page = tuple(self.records[name] for name in names[:limit])
         return RecordPage(records=page, next_token=page[-1].name if len(names) > limit else "")
 
     async def replace(self, name: str, value: Mapping[str, Any], *, expected_version: str) -> Record:
-        """Store another value. Raises Conflict for another version."""
+        """Store another value. Raises Conflict if the record has another version, and NotFound."""
         text = record_json(name, value)
         before = await self._expect(name, expected_version)
         if msgspec.json.decode(text) == before.value:
@@ -60,13 +60,13 @@ class FakeRecords:
         return self._put(name, text)
 
     async def delete(self, name: str, *, expected_version: str) -> None:
-        """Delete the record. Raises Conflict for another version."""
+        """Delete the record. Raises Conflict if it has another version, and NotFound."""
         await self._expect(name, expected_version)
         del self.records[name]
         self._tell(RecordGone(name))
 
     async def watch(self) -> AsyncGenerator[RecordEvent, None]:
-        """Yield the present records, then the changes."""
+        """Yield the present records, a `RecordsSynced`, then the changes."""
         queue: asyncio.Queue[RecordEvent] = asyncio.Queue()
         self._watches.add(queue)
         try:

@@ -1,6 +1,7 @@
 """`FakeRuntime`: a complete runtime in memory, for tests and benchmarks.
 
-It implements the whole contract (the contract suite runs on it), and simulates on request the faults of real runtimes::
+It implements the whole contract (the contract suite runs on it), and on request simulates the faults of real
+runtimes::
 
     runtime = FakeRuntime(clock=clock)
     runtime.script("create_sandbox", error=Unavailable("no answer"), times=2)     # fails twice, then works
@@ -9,8 +10,9 @@ It implements the whole contract (the contract suite runs on it), and simulates 
     runtime.backend.exit_unit(runtime.backend.find_unit("web"), 1)                # a process dies
     runtime.backend.kill()                                                        # the daemon dies
 
-`journal` and `counts` show which calls came. A restart of the agent is a new FakeRuntime over the same `backend`.
-Without scripts and latency a call costs a few microseconds, so that 5,000 pods are cheap.
+`journal` and `counts` show which calls it received. To simulate a restart of the agent, make a new
+FakeRuntime over the same `backend`. Without scripts and latency a call costs a few microseconds, so that
+5,000 pods are cheap.
 """
 
 from __future__ import annotations
@@ -73,11 +75,13 @@ S = TypeVar("S", SandboxSummary, UnitSummary)
 KILLED = 137
 
 ExecHandler = Callable[[UnitId, Sequence[str], FakeSession], Awaitable[int]]
-"""A command inside a unit: reads and answers through the session, returns the exit code."""
+"""Simulated command in a unit: called with the unit's id, the command's words and the session; returns the
+exit code.
+"""
 
 
 class FakeRuntime(FakeMachineCalls):
-    """A `Runtime` with every capability, in memory."""
+    """A `Runtime` in memory that has every capability except `SupportsCriPassthrough`."""
 
     def __init__(
         self,
@@ -91,10 +95,11 @@ class FakeRuntime(FakeMachineCalls):
         exec_handler: ExecHandler | None = None,
         shuffle: random.Random | None = None,
     ) -> None:
-        """`without`: capability protocols that it lacks.
+        """`without`: protocols of capabilities that it must not have.
 
-        `latency`: method name → seconds on the clock. Log capabilities follow `traits.log_mode`. `shuffle`: lists come
-        in random order, since no order of a list may decide anything.
+        Log capabilities follow `traits.log_mode`. `latency`: method name → seconds on the clock.
+        `exec_handler`: runs commands; None: `run_fake_command`. `shuffle`: source of randomness that shuffles
+        lists, since no order of a list may decide anything; None: lists keep their order.
         """
         ticking = clock or (backend.clock if backend else FakeClock(auto_advance=True))
         super().__init__(name, clock=ticking, backend=backend or FakeBackend(clock=ticking), latency=latency)
@@ -114,30 +119,30 @@ class FakeRuntime(FakeMachineCalls):
     # --- connection ---
 
     async def open(self) -> None:
-        """Connect. Raises Unavailable while the backend is killed."""
+        """Set `is_open`. Raises Unavailable while the backend is killed."""
         await self._call("open", "", lambda: None)
         self.is_open = True
 
     async def close(self) -> None:
-        """Disconnect; units run on."""
+        """Clear `is_open`; units keep running in the backend."""
         self.is_open = False
 
     def traits(self) -> Traits:
-        """The traits given to the constructor."""
+        """Return the traits given to the constructor."""
         return self.declared
 
     def capability(self, protocol: type[T]) -> T | None:
-        """This object, unless the capability was switched off."""
+        """Return this object if it has the capability; None if the capability was excluded."""
         return self if protocol in self.capabilities and isinstance(self, protocol) else None
 
     async def version(self) -> RuntimeVersion:
-        """Name ``fake`` and its version."""
+        """Return the name ``fake`` and a fixed version."""
         return await self._call(
             "version", "", lambda: RuntimeVersion(name="fake", version="1.0", api_version="v1")
         )
 
     async def health(self) -> RuntimeHealth:
-        """Report the values of `runtime_ready` and `network_ready`."""
+        """Return a health with the values of `runtime_ready` and `network_ready`."""
         return await self._call("health", "", self._health)
 
     def _health(self) -> RuntimeHealth:
@@ -153,11 +158,13 @@ class FakeRuntime(FakeMachineCalls):
     # --- sandboxes ---
 
     async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
-        """Create and start the sandbox, or return the existing one."""
+        """Create a ready sandbox, or find the existing one with the same UID and attempt; returns its id."""
         return await self._call("create_sandbox", spec.uid, lambda: self.backend.add_sandbox(spec))
 
     async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Kill what runs in the sandbox and release its address."""
+        """Kill the units in the sandbox, which then is not ready and has no address; succeeds if there is
+        none.
+        """
         await self._call("stop_sandbox", sandbox_id, lambda: self._stop_sandbox(sandbox_id))
 
     def _stop_sandbox(self, sandbox_id: SandboxId) -> None:
@@ -165,23 +172,26 @@ class FakeRuntime(FakeMachineCalls):
             self.backend.fail_sandbox(sandbox_id)
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Remove the sandbox and its units."""
+        """Remove the sandbox and its units; succeeds if there is none."""
         await self._call("remove_sandbox", sandbox_id, lambda: self.backend.drop_sandbox(sandbox_id))
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
-        """List those whose labels contain every pair of `match`."""
+        """Return the sandboxes whose labels contain every pair of `match`."""
         return await self._call(
             "list_sandboxes", "", lambda: self._shuffled(self.backend.find_sandboxes(match))
         )
 
     async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
-        """Everything about one sandbox."""
+        """Return the status of one sandbox. Raises NotFound."""
         return await self._call("sandbox_status", sandbox_id, lambda: self.backend.sandbox_status(sandbox_id))
 
     # --- units ---
 
     async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
-        """Create the unit, or return the existing one; its image must be in the store."""
+        """Create the unit, or find the existing one; returns its id.
+
+        Raises NotFound if its image is not in the store.
+        """
         return await self._call("create_unit", spec.name, lambda: self._create_unit(sandbox_id, spec))
 
     def _create_unit(self, sandbox_id: SandboxId, spec: UnitSpec) -> UnitId:
@@ -194,7 +204,10 @@ class FakeRuntime(FakeMachineCalls):
         return self.backend.add_unit(sandbox_id, spec)
 
     async def start_unit(self, unit_id: UnitId) -> None:
-        """Start a created unit, or a machine that is off."""
+        """Start a created unit, or a machine that is off; does nothing if it runs.
+
+        Raises Conflict for any other unit that has exited.
+        """
         await self._call("start_unit", unit_id, lambda: self._start_unit(unit_id))
 
     def _start_unit(self, unit_id: UnitId) -> None:
@@ -206,7 +219,9 @@ class FakeRuntime(FakeMachineCalls):
         self.backend.start_unit(unit_id)
 
     async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """Request the stop, wait on the clock, kill."""
+        """Send the stop signal, wait at most `grace_seconds` on the clock, then kill; succeeds if the unit
+        does not run.
+        """
         script = await self._enter("stop_unit", unit_id)
         unit = self.backend.units.get(unit_id)
         if unit is not None and unit.summary.state.is_alive:
@@ -225,21 +240,21 @@ class FakeRuntime(FakeMachineCalls):
             )
 
     async def remove_unit(self, unit_id: UnitId) -> None:
-        """Remove the unit in any state."""
+        """Remove the unit, whatever its state; succeeds if there is none."""
         await self._call("remove_unit", unit_id, lambda: self.backend.drop_unit(unit_id))
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
-        """List those whose labels contain every pair of `match`."""
+        """Return the units whose labels contain every pair of `match`."""
         return await self._call("list_units", "", lambda: self._shuffled(self.backend.find_units(match)))
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:
-        """Everything about one unit."""
+        """Return the status of one unit. Raises NotFound."""
         return await self._call("unit_status", unit_id, lambda: self.backend.unit_status(unit_id))
 
     # --- images ---
 
     async def store_info(self) -> StoreInfo:
-        """Usage of one file system with the pulled images."""
+        """Return the store's id, and one file system whose usage is the size of the pulled images."""
         return await self._call("store_info", "", self._store_info)
 
     def _store_info(self) -> StoreInfo:
@@ -248,11 +263,11 @@ class FakeRuntime(FakeMachineCalls):
         return StoreInfo(id=StoreId(f"fake:{self.name}"), filesystems=(filesystem,))
 
     async def list_images(self) -> Sequence[ImageStatus]:
-        """All images of the store."""
+        """Return all images of the store."""
         return await self._call("list_images", "", lambda: list(self.backend.images.values()))
 
     async def find_image(self, image: ImageSpec) -> ImageStatus | None:
-        """The image; None if it is not in the store."""
+        """Return the image; None if it is not in the store."""
         return await self._call("find_image", image.requested, lambda: self.backend.find_image(image))
 
     async def pull_image(
@@ -262,7 +277,10 @@ class FakeRuntime(FakeMachineCalls):
         sandbox: SandboxSpec | None,
         progress: Callable[[PullProgress], None] | None = None,
     ) -> str:
-        """Fetch from the scripted registry."""
+        """Put the image into the store; returns its reference.
+
+        Raises NotFound if the backend's `registry` lacks it.
+        """
         return await self._call("pull_image", image.requested, lambda: self._pull(image, progress))
 
     def _pull(self, image: ImageSpec, progress: Callable[[PullProgress], None] | None) -> str:
@@ -276,7 +294,7 @@ class FakeRuntime(FakeMachineCalls):
         return status.ref
 
     async def remove_image(self, image: ImageSpec) -> None:
-        """Remove it with all its tags."""
+        """Remove the image with all its tags; succeeds if there is none."""
         await self._call("remove_image", image.requested, lambda: self._remove_image(image))
 
     def _remove_image(self, image: ImageSpec) -> None:
@@ -287,14 +305,14 @@ class FakeRuntime(FakeMachineCalls):
     # --- events, stats, logs ---
 
     def events(self) -> AsyncIterator[RuntimeEvent]:
-        """Changes from this call on; ends when the backend is killed."""
+        """Return the stream of events from this call on; it ends when the backend is killed."""
         self.counts["events"] += 1
         if not self.backend.alive:
             raise Unavailable(f"runtime {self.name} does not answer")
         return self.backend.subscribe()
 
     async def list_unit_stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
-        """Usage from the behaviours of running units."""
+        """Return the usage of running units, with the figures of their behaviours."""
         return await self._call("list_unit_stats", "", lambda: self._stats(match))
 
     def _stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
@@ -315,7 +333,7 @@ class FakeRuntime(FakeMachineCalls):
         ]
 
     async def reopen_log(self, unit_id: UnitId) -> None:
-        """Create the log's path again (every write opens it by name)."""
+        """Create a missing log file; every write opens it by name anyway."""
         await self._call("reopen_log", unit_id, lambda: self._reopen(unit_id))
 
     def _reopen(self, unit_id: UnitId) -> None:
@@ -324,7 +342,7 @@ class FakeRuntime(FakeMachineCalls):
             Path(unit.log_path).touch()
 
     async def log_stream(self, unit_id: UnitId) -> AsyncIterator[tuple[str, bytes]]:
-        """Yield what was printed since the last call, then end."""
+        """Yield what the unit printed since the last call, all as stdout, then end."""
         unit = self.backend.unit(unit_id)
         data = bytes(unit.log)
         unit.log.clear()
@@ -334,7 +352,7 @@ class FakeRuntime(FakeMachineCalls):
     # --- streams ---
 
     async def exec_sync(self, unit_id: UnitId, command: Sequence[str], timeout_seconds: float) -> ExecResult:
-        """Run the exec handler to its end."""
+        """Run the exec handler to its end and return its output and exit code. Raises TimedOut."""
         await self._enter("exec_sync", unit_id)
         self._alive(unit_id)
         session = FakeSession()
@@ -351,7 +369,7 @@ class FakeRuntime(FakeMachineCalls):
         return ExecResult(stdout=output[Channel.STDOUT], stderr=output[Channel.STDERR], exit_code=exit_code)
 
     async def exec(self, unit_id: UnitId, request: StreamRequest) -> Session:
-        """Run the exec handler with live streams."""
+        """Start the exec handler and return the session with its live streams."""
         await self._enter("exec", unit_id)
         self._alive(unit_id)
         session = FakeSession()
@@ -366,13 +384,13 @@ class FakeRuntime(FakeMachineCalls):
         session.finish(await self._exec_handler(unit_id, command, session))
 
     async def attach(self, unit_id: UnitId, request: StreamRequest) -> Session:
-        """A session that echoes, as a process running ``cat`` would."""
+        """Return a session that echoes its input, as a process running ``cat`` would."""
         await self._enter("attach", unit_id)
         self._alive(unit_id)
         return FakeSession(echo=True)
 
     async def port_forward(self, sandbox_id: SandboxId, port: int) -> Session:
-        """A connection to a server that echoes."""
+        """Return a session that echoes its input, as a server in the pod could."""
         await self._enter("port_forward", sandbox_id)
         if self.backend.sandbox(sandbox_id).summary.state is not SandboxState.READY:
             raise Conflict(f"sandbox {sandbox_id} is not ready")
@@ -381,25 +399,34 @@ class FakeRuntime(FakeMachineCalls):
     # --- resize, standby, checkpoint ---
 
     async def update_resources(self, unit_id: UnitId, resources: Resources) -> None:
-        """Grant the requested resources."""
+        """Set the unit's resources, which are granted at once."""
         await self._call(
             "update_resources", unit_id, lambda: setattr(self._alive(unit_id), "resources", resources)
         )
 
     async def freeze(self, unit_id: UnitId) -> None:
-        """RUNNING to PAUSED."""
+        """Change the unit's state from RUNNING to PAUSED; does nothing if it is PAUSED.
+
+        Raises Conflict in other states.
+        """
         await self._move("freeze", unit_id, {UnitState.RUNNING}, UnitState.PAUSED)
 
     async def thaw(self, unit_id: UnitId) -> None:
-        """PAUSED or SUSPENDED to RUNNING."""
+        """Change the unit's state from PAUSED or SUSPENDED to RUNNING; does nothing if it is RUNNING.
+
+        Raises Conflict in other states.
+        """
         await self._move("thaw", unit_id, {UnitState.PAUSED, UnitState.SUSPENDED}, UnitState.RUNNING)
 
     async def hibernate(self, unit_id: UnitId) -> None:
-        """RUNNING or PAUSED to SUSPENDED."""
+        """Change the unit's state from RUNNING or PAUSED to SUSPENDED; does nothing if it is SUSPENDED.
+
+        Raises Conflict in other states.
+        """
         await self._move("hibernate", unit_id, {UnitState.RUNNING, UnitState.PAUSED}, UnitState.SUSPENDED)
 
     async def checkpoint(self, unit_id: UnitId, path: str, timeout_seconds: float) -> None:
-        """Write a small file to `path`."""
+        """Write a small file to `path`. Raises Conflict if the unit does not run."""
         await self._call("checkpoint", unit_id, lambda: self._checkpoint(unit_id, path))
 
     def _checkpoint(self, unit_id: UnitId, path: str) -> None:
@@ -413,7 +440,11 @@ class FakeRuntime(FakeMachineCalls):
 
 
 async def run_fake_command(_unit_id: UnitId, command: Sequence[str], session: FakeSession) -> int:
-    """The built-in commands: ``true``, ``false``, ``echo``, ``cat``, ``sleep``, ``sh -c "exit N"``."""
+    """Run one of the built-in commands and return its exit code; 127 for any other command.
+
+    They are ``true``, ``false``, ``echo``, ``cat``, ``sleep``, ``sh -c "exit N"`` and ``sh -c "echo TEXT
+    >&2"``.
+    """
     match list(command):
         case ["true"]:
             return 0

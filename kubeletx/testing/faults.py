@@ -1,7 +1,7 @@
-"""Scripted faults for fakes: delays, failures and hangs, per call.
+"""Scripted faults for fakes: delays, errors and hangs of single calls.
 
-A `Script` decides what happens to the next calls of one method: a runtime that is slow, fails, or never answers. A test
-adds it before the code under test runs.
+A `Script` decides what happens to the next calls of one method, to simulate a runtime that is slow, fails, or
+never answers. A test adds it before the code under test runs.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from dataclasses import dataclass, field
 from kubeletx.api import Clock, KubeletxError
 
 ANY = "*"
-"""Matches every method."""
+"""Value of `Script.call` that matches every method."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Script:
-    """Faults of calls of `call`.
+    """A fault in calls of the method `call`.
 
-    `times`: number of calls it applies to (None: all until `stop`). `delay_seconds`: waited on the injected clock
-    first. `hang`: then wait until `release`. `error`: then raise. `after_effect`: delay, hang and error come after the
-    call took effect, as with a lost answer. `key`: only calls for this id.
+    `times`: number of calls that it affects; None: all until `stop`. `delay_seconds`: wait this long on the
+    injected clock. `hang`: then wait until `release`. `error`: then raise it. `after_effect`: all this
+    happens after the call took effect, as with a lost answer. `key`: only calls about this id; empty: about
+    any. `hits`: number of calls so far.
     """
 
     call: str
@@ -35,16 +36,16 @@ class Script:
     _released: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
     def release(self) -> None:
-        """Continue hung calls; later ones do not hang."""
+        """Let hanging calls continue; later calls do not hang."""
         self._released.set()
 
     def stop(self) -> None:
-        """Stop applying the script; hung calls continue."""
+        """Affect no further calls, and let hanging calls continue."""
         self.times = 0
         self.release()
 
     def matches(self, call: str, key: str) -> bool:
-        """Return True if the script still applies to this call."""
+        """Return True if the script affects this call and has not been used up."""
         return (
             (self.times is None or self.hits < self.times)
             and self.call in (call, ANY)
@@ -52,7 +53,7 @@ class Script:
         )
 
     async def play(self, clock: Clock) -> None:
-        """Wait, hang and fail as scripted."""
+        """Delay, hang and raise as scripted."""
         if self.delay_seconds:
             await clock.sleep(self.delay_seconds)
         if self.hang:
@@ -62,10 +63,10 @@ class Script:
 
 
 class Scripts:
-    """The scripts of one fake, oldest first; the first that matches a call is played."""
+    """The scripts of one fake, oldest first; of those that match a call, the first is used."""
 
     def __init__(self, clock: Clock) -> None:
-        """`clock`: delays are measured on it."""
+        """`clock`: measures the delays of the scripts."""
         self._clock = clock
         self._scripts: list[Script] = []
 
@@ -75,13 +76,13 @@ class Scripts:
         return script
 
     def clear(self) -> None:
-        """Stop every script; hung calls continue."""
+        """Stop and remove every script; hanging calls continue."""
         for script in self._scripts:
             script.stop()
         self._scripts.clear()
 
     def pick(self, call: str, key: str) -> Script | None:
-        """The script for this call, counted as used; None if there is none."""
+        """Return the script for this call and count the use; None if no script matches."""
         for script in self._scripts:
             if script.matches(call, key):
                 script.hits += 1
@@ -89,6 +90,8 @@ class Scripts:
         return None
 
     async def play(self, script: Script | None, *, after_effect: bool) -> None:
-        """Play `script` if it applies before, or after, the effect as given."""
+        """Play `script` if its `after_effect` equals the one given, so that each call plays it either before
+        or after its effect.
+        """
         if script is not None and script.after_effect is after_effect:
             await script.play(self._clock)

@@ -1,7 +1,8 @@
-"""`FakeHost` and `FakePluginHost`: the host as plugins see it, for plugin tests.
+"""`FakeHost` and `FakePluginHost`: stand-ins for the objects with which the agent serves plugins, for plugin
+tests.
 
-Events are kept in `recorded`, blocking calls run in a thread, the test gives the state directory (pytest's
-``tmp_path``).
+Events are kept in `sink.recorded`, blocking calls run in a thread, and the test provides the state directory
+(pytest's ``tmp_path``).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ R = TypeVar("R")
 
 
 class Recorded(NamedTuple):
-    """One event that was recorded."""
+    """One event that a plugin recorded."""
 
     ref: ObjectRef
     type: str
@@ -39,7 +40,7 @@ class Recorded(NamedTuple):
 
 
 class FakeEventSink:
-    """An `EventSink` that keeps everything, in order."""
+    """An `EventSink` that keeps all events in `recorded`, in order."""
 
     def __init__(self) -> None:
         self.recorded: list[Recorded] = []
@@ -49,12 +50,15 @@ class FakeEventSink:
         self.recorded.append(Recorded(ref, type, reason, message))
 
     def reasons(self, name: str = "") -> list[str]:
-        """Reasons recorded so far, only those of the object `name` if given."""
+        """Return the reasons of the recorded events, in order.
+
+        `name`: only events about the object of this name; empty: all.
+        """
         return [event.reason for event in self.recorded if name in ("", event.ref.name)]
 
 
 class FakeHost:
-    """A `Host` for one runtime under test."""
+    """Implements `kubeletx.api.Host` for one runtime under test."""
 
     def __init__(
         self,
@@ -65,7 +69,7 @@ class FakeHost:
         agent_id: str = "agent-under-test",
         node_name: str = "node-1",
     ) -> None:
-        """`state_directory` must exist; `clock` defaults to a FakeClock."""
+        """`state_directory`: must exist. `clock`: None: a new `FakeClock`."""
         self.agent_id = agent_id
         self.node_name = node_name
         self.state_directory = state_directory
@@ -75,16 +79,16 @@ class FakeHost:
 
     @property
     def events(self) -> EventSink:
-        """The sink; tests read `sink.recorded`."""
+        """The event sink; tests read `sink.recorded`."""
         return self.sink
 
     async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the call in a thread."""
+        """Run the function in a thread and return its result."""
         return await asyncio.to_thread(function, *args, **kwargs)
 
 
 class FakePluginHost:
-    """A `PluginHost` for one registration under test."""
+    """Implements `kubeletx.api.PluginHost` for one registration under test."""
 
     def __init__(
         self,
@@ -96,7 +100,10 @@ class FakePluginHost:
         cluster: ClusterObjects | None = None,
         node_name: str = "node-1",
     ) -> None:
-        """`state_directory` must exist; `clock` defaults to a FakeClock, `records` to FakeRecords."""
+        """`state_directory`: must exist. `clock`: None: a new `FakeClock`.
+
+        `records`: None: new `FakeRecords`.
+        """
         self.name = name
         self.node_name = node_name
         self.state_directory = state_directory
@@ -107,16 +114,16 @@ class FakePluginHost:
 
     @property
     def events(self) -> EventSink:
-        """The sink; tests read `sink.recorded`."""
+        """The event sink; tests read `sink.recorded`."""
         return self.sink
 
     async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the call in a thread."""
+        """Run the function in a thread and return its result."""
         return await asyncio.to_thread(function, *args, **kwargs)
 
 
 def endpoint(
     url: str, *, name: str = "under-test", workload_type: str = "container", kind: str = ""
 ) -> Endpoint:
-    """An `Endpoint` as the host passes it to a factory."""
+    """Return an `Endpoint` such as the host passes to a plugin's factory."""
     return Endpoint(name=RuntimeName(name), workload_type=workload_type, url=url, kind=kind)

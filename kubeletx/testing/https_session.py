@@ -1,4 +1,4 @@
-"""An HTTP client session for tests that closes its connections before the event loop ends."""
+"""An HTTPS client session for tests, all of whose connections are closed before the event loop ends."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from aiohttp.connector import AddrInfoType
 
 @asynccontextmanager
 async def https_session(tls: ssl.SSLContext, **options: Any) -> AsyncIterator[aiohttp.ClientSession]:
-    """A session that trusts and presents what `tls` says; `options`: those of aiohttp.ClientSession.
+    """Yield an aiohttp session with the TLS settings of `tls`; `options`: further arguments of
+    aiohttp.ClientSession.
 
-    All its connections are closed at the end of the block. aiohttp itself closes released TLS connections in the
-    background, after a test's loop has ended.
+    At the end of the block all its connections are closed. aiohttp itself would close TLS connections in the
+    background, after the test's event loop has ended.
     """
     sockets: list[socket.socket] = []
 

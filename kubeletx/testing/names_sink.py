@@ -1,4 +1,4 @@
-"""A sink for a reflector of pods that keeps their names alone."""
+"""A sink for a reflector of pods that keeps only the pods' names."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ from kubeletx.kube.types.core import ObjectMeta, Pod
 
 
 class NamesSink:
-    """Implements `kube.client.ReflectorSink`; an undecodable object fails the test."""
+    """Implements `kube.client.ReflectorSink` and keeps the names of the present pods; an undecodable pod
+    fails the test.
+    """
 
     def __init__(self) -> None:
         self.names: set[str] = set()
 
     def replace(self, items: Sequence[Pod], unreadable: Sequence[ObjectMeta]) -> None:
-        """Replace all names."""
+        """Replace all names by those of `items`."""
         assert not unreadable
         self.names = {one.name for one in items}
 
     def put(self, item: Pod) -> None:
-        """Add a name."""
+        """Add the pod's name."""
         self.names.add(item.name)
 
     def drop(self, item: Pod) -> None:
-        """Remove a name."""
+        """Remove the pod's name."""
         self.names.discard(item.name)
 
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:
-        """Raise: the object cannot be decoded."""
+        """Fail the test: the object cannot be decoded."""
         raise AssertionError(problem)

@@ -1,4 +1,4 @@
-"""`FakePodSink`: receives the pods of a source under test."""
+"""`FakePodSink`: receives and keeps the pods of a pod source under test."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ class FakePodSink:
     def __init__(self) -> None:
         self.pods: dict[str, dict[str, Any]] = {}
         self.refused: list[str] = []
-        """Messages of the invalid manifests."""
+        """Messages of the manifests that were refused."""
         self.refuses: set[str] = set()
-        """Names of pods that are refused although they are valid."""
+        """Names of pods to refuse although they are valid; a test adds them."""
         self.is_synced = False
 
     def set(self, pod: Mapping[str, Any]) -> PodOutcome:
-        """Store the pod, or refuse it with the reason."""
+        """Keep the pod, or refuse it if it is invalid or named in `refuses`; the outcome tells which, with
+        the reason.
+        """
         manifest = json.loads(json.dumps(pod, default=dict))
         try:
             ((found, _),) = load_manifest(json.dumps(manifest).encode(), "the source under test")
@@ -38,9 +40,9 @@ class FakePodSink:
         return PodOutcome(answer=PodAnswer.ACCEPTED, uid=f"uid-of-{ref}")
 
     def remove(self, namespace: str, name: str, *, grace_seconds: int | None = None) -> bool:
-        """Remove the pod."""
+        """Remove the pod. Returns False if it was not there."""
         return self.pods.pop(f"{namespace}/{name}", None) is not None
 
     def synced(self) -> None:
-        """Record the call."""
+        """Set `is_synced`."""
         self.is_synced = True

@@ -1,7 +1,7 @@
-"""`FakeSession`: a `kubeletx.api.Session` whose far end is the test or a small program.
+"""`FakeSession`: a `kubeletx.api.Session` in memory, whose other end is the test or a small program.
 
-The far end reads input with `read_stdin`, answers with `send`, and ends with `finish`. With `echo` it is the far end of
-a port-forward or of ``cat``: it returns all input, until the half-close.
+The other end reads input with `read_stdin`, sends output with `send`, and ends with `finish`. With `echo` it
+behaves like a port-forward to an echo server, or like ``cat``: it sends back all input, until the half-close.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from kubeletx.api import Channel
 
 
 class FakeSession:
-    """A duplex stream in memory. Implements `Session`; the extra methods are the far end."""
+    """A duplex stream in memory.
+
+    It implements `Session`; the other methods act as the far end, such as a process.
+    """
 
     def __init__(self, *, echo: bool = False) -> None:
-        """`echo`: send every input back and exit with 0 at the half-close."""
+        """`echo`: send all input back, and exit with 0 at the half-close."""
         self._echo = echo
         self._output: asyncio.Queue[tuple[Channel, bytes] | None] = asyncio.Queue()
         self._stdin: asyncio.Queue[bytes] = asyncio.Queue()
@@ -27,20 +30,20 @@ class FakeSession:
         self.task: asyncio.Task[None] | None = None
 
     async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
-        """Yield what the far end sent until it finished or the session was closed."""
+        """Yield what the far end sends, until it has finished or the session is closed."""
         while (item := await self._output.get()) is not None:
             yield item
         self._output.put_nowait(None)
 
     async def write(self, data: bytes) -> None:
-        """Send bytes to the far end."""
+        """Send input to the far end; with `echo` it comes back as output."""
         if self._echo:
             self.send(Channel.STDOUT, data)
         else:
             self._stdin.put_nowait(data)
 
     async def close_stdin(self) -> None:
-        """Half-close."""
+        """End the input (half-close): the far end then reads empty bytes. Idempotent."""
         if self.stdin_closed:
             return
         self.stdin_closed = True
@@ -49,15 +52,15 @@ class FakeSession:
             self.finish(0)
 
     async def resize(self, width: int, height: int) -> None:
-        """Add the size to `sizes`."""
+        """Add (width, height) to `sizes`."""
         self.sizes.append((width, height))
 
     async def wait(self) -> int:
-        """The exit code given to `finish`; 137 when the session was closed before."""
+        """Wait for the end and return the exit code given to `finish`; 137 if the session was closed before."""
         return await asyncio.shield(self._exit)
 
     async def close(self) -> None:
-        """Abandon the session; the far end is stopped."""
+        """Close the session: cancel the far end's task, and set the exit code 137 unless it has finished."""
         self.closed = True
         if self.task is not None:
             self.task.cancel()
@@ -67,16 +70,16 @@ class FakeSession:
     # --- the far end ---
 
     async def read_stdin(self) -> bytes:
-        """The next bytes written to the session; empty at the half-close."""
+        """Wait for and return the next bytes that were written to the session; empty at the half-close."""
         return await self._stdin.get()
 
     def send(self, channel: Channel, data: bytes) -> None:
-        """Send output (STDOUT or STDERR)."""
+        """Send output to the session on `channel` (STDOUT or STDERR); ignored after `finish`."""
         if not self._exit.done():
             self._output.put_nowait((channel, data))
 
     def finish(self, exit_code: int) -> None:
-        """End the output and set the exit code; the first call counts."""
+        """End the output and set the exit code; only the first call has an effect."""
         if not self._exit.done():
             self._exit.set_result(exit_code)
             self._output.put_nowait(None)

@@ -1,4 +1,4 @@
-"""Small valid specs for tests: `sandbox_spec` and `unit_spec` with the fewest words."""
+"""Short ways to make valid specs in tests: `sandbox_spec` and `unit_spec`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from kubeletx.api import ImageSpec, PodUid, Process, SandboxSpec, UnitSpec, name
 
 
 def sandbox_spec(name: str = "pod", *, uid: str = "", attempt: int = 0, **fields: Any) -> SandboxSpec:
-    """A sandbox of pod `name` in namespace ``default``; `fields` are those of `SandboxSpec`."""
+    """Return the spec of a sandbox for the pod `name` in namespace ``default``.
+
+    `fields`: further fields of `SandboxSpec`.
+    """
     uid = uid or f"uid-{name}"
     fields.setdefault("namespace", "default")
     fields.setdefault("labels", {names.POD_UID: uid, names.POD_NAME: name})
@@ -23,7 +26,10 @@ def unit_spec(
     command: tuple[str, ...] = (),
     **fields: Any,
 ) -> UnitSpec:
-    """A process unit; `fields` are those of `UnitSpec`, `detail` included."""
+    """Return the spec of a unit that is a process.
+
+    `fields`: further fields of `UnitSpec`; `detail` replaces the process.
+    """
     fields.setdefault("detail", Process(command=command))
     fields.setdefault("labels", {names.CONTAINER_NAME: name})
     return UnitSpec(name=name, attempt=attempt, image=ImageSpec(requested=image), **fields)

@@ -1,4 +1,6 @@
-"""Volumes of pods on this node: prepared before the sandbox, mounted per container, released at the end."""
+"""Volumes of pods on this node: prepared before the sandbox is created, mounted into each container, released
+at the pod's end.
+"""
 
 from .cluster_objects import ObjectSet
 from .container_mounts import ContainerMounts

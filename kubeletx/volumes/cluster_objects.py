@@ -1,4 +1,6 @@
-"""Objects of the cluster for volumes and environment variables: fetched before, then only looked up."""
+"""Cluster objects that volumes and environment variables need: fetched first, then only looked up in an
+`ObjectSet`.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,19 @@ T = TypeVar("T")
 
 
 class Unread(Unavailable):
-    """The object could not be read. Files that were written from it before are kept."""
+    """Placeholder in an `ObjectSet` for an object that could not be read, and the error that `read` raises
+    for it. Files written from the object earlier are kept.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(message, reason=Event.FAILED_MOUNT)
 
 
 class ObjectSet(msgspec.Struct, frozen=True, kw_only=True):
-    """Objects of the pod's namespace that were fetched before a pure translation needs them.
+    """Objects of the pod's namespace, fetched before the volumes and the environment are built from them.
 
-    An absent name does not exist in the cluster. `claims`: by claim name. Tokens are hidden from the repr.
+    A name without an entry does not exist in the cluster; `Unread` means that reading it failed. `claims`:
+    the bound volume, by claim name. The repr shows no content.
     """
 
     config_maps: Mapping[str, ObjectData | Unread] = {}
@@ -37,7 +42,10 @@ class ObjectSet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(found: Mapping[K, T | Unread], key: K) -> T | None:
-    """The object; None if it does not exist. Raises Unread."""
+    """Return the object of this key; None if it does not exist in the cluster.
+
+    Raises `Unread` if reading it had failed.
+    """
     one = found.get(key)
     if isinstance(one, Unread):
         raise one

@@ -1,7 +1,7 @@
 """Translates the volume mounts of one container to `Mount`s, and makes their files and bind mounts.
 
-The kernel resolves a subPath inside its volume; the result is bound to a place that only the agent can change: a
-container cannot redirect it later by replacing a link. Blocking.
+The kernel resolves a subPath inside its volume. The result is bind-mounted into a directory that only the
+agent can change, so a container cannot redirect it later by replacing a link. All functions block.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ _PROPAGATION: Final = {
 
 
 class MountRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt of one container. See `VolumePreparer.mounts_for`."""
+    """Inputs of `build_mounts` for one attempt (start number) of one container.
+
+    The fields are the arguments of `VolumePreparer.mounts_for`.
+    """
 
     pod: Pod
     container: PodUnit
@@ -58,22 +61,26 @@ class MountRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContainerMounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Mounts and devices of one container."""
+    """Mounts and devices of one container, ready for the runtime's request."""
 
     mounts: tuple[Mount, ...] = ()
     devices: tuple[Device, ...] = ()
-    """Block volumes of a container; a machine has them among its mounts."""
+    """Block volumes of a container; those of a virtual machine are among `mounts`."""
 
 
 class MountError(InvalidPod):
-    """A mount that cannot be made (Waiting reason CreateContainerConfigError)."""
+    """Raised for a volume mount that cannot be made; the container's waiting reason is
+    CreateContainerConfigError.
+    """
 
     def __init__(self, *, field: str, problem: str, fix: str = "") -> None:
         super().__init__(field=field, problem=problem, fix=fix, reason="CreateContainerConfigError")
 
 
 def build_mounts(request: MountRequest) -> ContainerMounts:
-    """All mounts of the container, in the manifest's order, then the agent's own."""
+    """Return the container's mounts: its volumes in the manifest's order, then the hosts file and the
+    termination message file.
+    """
     container = request.container
     mounts = [_volume_mount(request, index, one) for index, one in enumerate(container.volume_mounts)]
     devices, disks = _block_volumes(request)
@@ -225,7 +232,10 @@ def _termination_message(request: MountRequest, container: Container) -> list[Mo
 
 
 def _holds(path: Path, data: bytes) -> bool:
-    """Return True if the file contains exactly `data`. Reads at most one byte more: containers may write to it."""
+    """Return True if the file contains exactly `data`.
+
+    At most one byte more is read, since containers may write to the file.
+    """
     try:
         with hold_directory(path.parent, depth=1) as directory:
             return directory.read(path.name, len(data)) == data
@@ -234,7 +244,7 @@ def _holds(path: Path, data: bytes) -> bool:
 
 
 def _write(path: Path, text: str, mode: int) -> None:
-    """Write in place: containers may have the file mounted already, and keep its inode."""
+    """Write the file in place, not by a rename: containers may have it mounted, and see only this inode."""
     make_private(path.parent)
     with hold_directory(path.parent, depth=1) as directory:
         found = directory.stat(path.name)

@@ -1,7 +1,8 @@
-"""Disk usage of a directory: blocks and inodes, as `du` counts them. Blocks its caller.
+"""Measures the disk usage of a directory in bytes and inodes, as `du` counts them. Blocks the calling thread.
 
-Mounts below it are not counted; a file with several names counts once. Entries that vanish meanwhile or may not
-be read are left out: pods write while they are measured. No link is followed; the depth has no limit.
+Mounts below the directory are not counted, and a file with several hard links counts once. Pods write while
+they are measured, so entries that vanish or cannot be read are left out. No link is followed, and the depth
+of the tree has no limit.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _BLOCK = 512
 
 
 class DiskUse(msgspec.Struct, frozen=True, kw_only=True):
-    """Space and inodes used on a disk."""
+    """Space in bytes and number of inodes that files occupy on a disk."""
 
     bytes: int = 0
     inodes: int = 0
@@ -30,12 +31,12 @@ class DiskUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add_up(uses: Iterable[DiskUse]) -> DiskUse:
-    """Add up the usage."""
+    """Return the sum of the bytes and of the inodes."""
     return sum(uses, DiskUse())
 
 
 def measure(path: Path) -> DiskUse:
-    """Usage of a file, or of a directory with everything below it; zero if it does not exist."""
+    """Return the usage of a file, or of a directory with everything below it; zero if it does not exist."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -48,7 +49,7 @@ def measure(path: Path) -> DiskUse:
 
 
 class _Use:
-    """The sum so far."""
+    """Running total of one measurement; counts an inode with several names once."""
 
     def __init__(self, top: os.stat_result) -> None:
         self.bytes, self.inodes = top.st_blocks * _BLOCK, 1
@@ -56,7 +57,11 @@ class _Use:
         self._linked: set[int] = set()
 
     def add(self, directory: int, entry: os.DirEntry[str]) -> bool:
-        """Count one entry; True to descend into it."""
+        """Count one entry.
+
+        Returns True if it is a directory to descend into; False for entries on another file system, counted
+        before or unreadable.
+        """
         one = _stat(entry)
         if one is None or one.st_dev != self._device or one.st_ino in self._linked:
             return False

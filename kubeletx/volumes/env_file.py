@@ -1,12 +1,12 @@
-"""Environment files that a container wrote to an emptyDir (fileKeyRef, kubelet E3).
+"""Reads environment files that a container wrote to an emptyDir (fileKeyRef, kubelet E3).
 
     # a comment
     NAME='text, taken as it is, over
     several lines if need be'   # another comment
     EMPTY=
 
-Only text in single quotes is a value; nothing in it is expanded. Source: KEP-3721. A container wrote the file, so it is
-read without following links out of its volume, and only up to a limit.
+Only text in single quotes is a value; nothing in it is expanded. Since a container wrote the file, it is read
+without following links out of its volume, and only up to a size limit. Source: KEP-3721.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ _EMPTY: Final = re.compile(r"[ \t]*([^\s='#]+)=[ \t][^\n]*(?:\n|\Z)")
 
 
 def parse_env_file(text: str) -> dict[str, str]:
-    """Name → value; of duplicate names the last counts. Raises ValueError with the line's number."""
+    """Return name → value; if a name occurs twice, the last value is used.
+
+    Raises ValueError with the number of an invalid line.
+    """
     values: dict[str, str] = {}
     text, position = text.replace("\r\n", "\n"), 0
     while position < len(text):
@@ -49,14 +52,19 @@ def parse_env_file(text: str) -> dict[str, str]:
 
 
 class EnvFiles:
-    """The environment files of one container; each is read once."""
+    """Reader of the environment files of one container; reads each file once and at most `MAX_FILES`
+    different ones.
+    """
 
     def __init__(self, root_dir: Path, uid: PodUid) -> None:
         self._root_dir, self._uid = root_dir, uid
         self._read: dict[tuple[str, str], dict[str, str] | None] = {}
 
     def read(self, volume: str, path: str) -> dict[str, str] | None:
-        """Read like `read_env_file`; also raises ValueError for one file too many."""
+        """Return what `read_env_file` returns, from memory after the first call.
+
+        Raises ValueError also if the container names more than `MAX_FILES` files.
+        """
         key = (volume, path)
         if key not in self._read:
             if len(self._read) >= MAX_FILES:
@@ -66,9 +74,9 @@ class EnvFiles:
 
 
 def read_env_file(root_dir: Path, uid: PodUid, volume: str, path: str) -> dict[str, str] | None:
-    """Values of a file in an emptyDir of the pod; None if it does not exist. Blocking, but short.
+    """Return the variables of a file in an emptyDir of the pod; None if the file does not exist.
 
-    Raises ValueError for an invalid file and OSError for an unreadable one.
+    Blocks for a short time. Raises ValueError for an invalid file and OSError for an unreadable one.
     """
     directory = layout.volume_dir(root_dir, uid, layout.EMPTY_DIR, volume)
     try:

@@ -1,6 +1,6 @@
-"""Fetches the cluster objects that volumes and environments need, before the pure translation.
+"""Fetches the cluster objects that volumes and environments need, before they are built from them.
 
-Unreadable objects are recorded as unread: a volume that was written before stays unchanged.
+An object that cannot be read becomes `Unread`: a volume written from it earlier then stays unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ T = TypeVar("T")
 
 
 async def fetch_objects(pod: Pod, cluster: ClusterObjects) -> ObjectSet:
-    """Every existing object that the pod's volumes name, or the error for an unreadable one."""
+    """Return every existing object that the pod's volumes name; an object that cannot be read is represented
+    by `Unread`.
+    """
     wishes = {
         TokenParameters(audience=audience, expiration_seconds=seconds or TOKEN_EXPIRATION_SECONDS)
         for audience, seconds in tokens_of(pod)
@@ -44,7 +46,10 @@ async def fetch_objects(pod: Pod, cluster: ClusterObjects) -> ObjectSet:
 
 
 async def fetch_environment(pod: Pod, container: Container, cluster: ClusterObjects) -> ObjectSet:
-    """Every existing object that the container's environment names. Raises Unavailable."""
+    """Return every existing object that the container's environment names.
+
+    Raises Unavailable if one cannot be read.
+    """
     config_maps, secrets = await asyncio.gather(
         _all(config_maps_of(container), partial(cluster.find_config_map, pod.namespace)),
         _all(secrets_of(container), partial(cluster.find_secret, pod.namespace)),

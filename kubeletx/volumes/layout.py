@@ -7,7 +7,8 @@
         plugins/
         etc-hosts                                      0644
 
-Pure path arithmetic. Every name that comes from a manifest is checked before it becomes part of a path.
+These functions only compute paths, without I/O. Every name that comes from a manifest is checked before it
+becomes part of a path.
 """
 
 from __future__ import annotations
@@ -40,43 +41,49 @@ def pod_dir(root_dir: Path, uid: PodUid) -> Path:
 
 
 def volumes_dir(root_dir: Path, uid: PodUid) -> Path:
-    """The pod's volumes, by kind."""
+    """Directory of the pod's volumes; its entries are one directory for each kind."""
     return pod_dir(root_dir, uid) / "volumes"
 
 
 def volume_dir(root_dir: Path, uid: PodUid, kind: str, name: str) -> Path:
-    """Directory of one volume; `kind` such as ``empty-dir``."""
+    """Directory of one volume. `kind`: the directory's name for the kind, such as ``empty-dir``."""
     return volumes_dir(root_dir, uid) / f"kubernetes.io~{kind}" / check_name(name, "spec.volumes[].name")
 
 
 def subpaths_dir(root_dir: Path, uid: PodUid) -> Path:
-    """Bind mounts made for subPath."""
+    """Directory of the bind mounts that the pod's subPath mounts need."""
     return pod_dir(root_dir, uid) / "volume-subpaths"
 
 
 def subpath_target(root_dir: Path, uid: PodUid, volume: str, container: str, index: int) -> Path:
-    """Bind mount of one volumeMount with a subPath; `index`: its position in the container's list."""
+    """Path at which one volumeMount's subPath is bind-mounted.
+
+    `index`: position of the volumeMount in the container's list.
+    """
     base = subpaths_dir(root_dir, uid) / check_name(volume, "spec.volumes[].name")
     return base / check_name(container, "spec.containers[].name") / str(index)
 
 
 def container_dir(root_dir: Path, uid: PodUid, container: str) -> Path:
-    """Files of one container of the pod."""
+    """Directory of one container's files, such as termination messages."""
     return pod_dir(root_dir, uid) / "containers" / check_name(container, "spec.containers[].name")
 
 
 def termination_message_path(root_dir: Path, uid: PodUid, container: str, attempt: int) -> Path:
-    """Termination message file of one attempt of a container."""
+    """Path of the termination message file; each attempt (start number) of the container has its own."""
     return container_dir(root_dir, uid, container) / f"{attempt:08d}"
 
 
 def hosts_path(root_dir: Path, uid: PodUid) -> Path:
-    """The pod's managed hosts file."""
+    """Path of the pod's /etc/hosts, which the agent writes."""
     return pod_dir(root_dir, uid) / "etc-hosts"
 
 
 def check_name(name: str, field: str) -> str:
-    """Return `name` if it is usable as one path component. Raises InvalidPod."""
+    """Return `name` unchanged. Raises InvalidPod if it cannot be one component of a path.
+
+    `field`: its manifest field, for the error.
+    """
     if not name or name in {".", ".."} or "/" in name or "\0" in name:
         raise InvalidPod(field=field, problem=f"{name!r} cannot be part of a path", fix="use a plain name")
     return name

@@ -18,7 +18,11 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 class MountPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One mount. `root`: the mounted directory inside its file system; `shared`: mounts below it propagate."""
+    """One mount. `root`: the mounted directory inside its file system.
+
+    `shared`: mounts below it propagate to other mount namespaces. `options` belong to the mount,
+    `super_options` to the file system.
+    """
 
     id: int
     target: str
@@ -31,16 +35,17 @@ class MountPoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_mountinfo(text: str) -> tuple[MountPoint, ...]:
-    """Every mount of this namespace, in mount order. A malformed line is skipped."""
+    """Return every mount in the text, in mount order. Malformed lines are skipped."""
     found = (_parse_line(line) for line in text.split("\n"))
     return tuple(one for one in found if one is not None)
 
 
 def read_mountinfo(below: Path | None = None) -> tuple[MountPoint, ...]:
-    """The present mounts of this process. `below`: only those on it and below it are needed.
+    """Return the present mounts of this process.
 
-    A node with a thousand pods has many thousands of mounts, and each pod needs its own few: lines of others are not
-    parsed.
+    `below`: only the mounts on this path and below it are needed, though others may be returned too. A node
+    with a thousand pods has many thousands of mounts, and each pod needs only its few; most other lines are
+    not parsed.
     """
     text = MOUNTINFO.read_bytes().decode("utf-8", "surrogateescape")  # as text, a \r would become a line feed
     if below is not None:
@@ -50,13 +55,13 @@ def read_mountinfo(below: Path | None = None) -> tuple[MountPoint, ...]:
 
 
 def mounts_below(mounts: Iterable[MountPoint], directory: Path) -> tuple[MountPoint, ...]:
-    """Mounts on `directory` and below it, in mount order; later ones may cover earlier ones."""
+    """Return the mounts on `directory` and below it, in mount order; a later one may cover an earlier one."""
     whole, prefix = str(directory), f"{directory}/"
     return tuple(one for one in mounts if one.target == whole or one.target.startswith(prefix))
 
 
 def find_mount(mounts: Iterable[MountPoint], target: Path) -> MountPoint | None:
-    """The topmost mount exactly on `target`."""
+    """Return the topmost mount exactly on `target`; None if nothing is mounted there."""
     found = None
     for one in mounts:
         if one.target == str(target):
@@ -65,7 +70,9 @@ def find_mount(mounts: Iterable[MountPoint], target: Path) -> MountPoint | None:
 
 
 def _parse_line(line: str) -> MountPoint | None:
-    """Parse one line; None for a malformed one: file systems that do not escape their options can write any text."""
+    """Return the mount of one line; None if the line is malformed, since some file systems write options
+    unescaped.
+    """
     words = line.split(" ")
     try:
         dash = words.index("-", 6)

@@ -1,6 +1,8 @@
-"""Mounts without a subprocess, except types that need a helper: mount(2) and umount2(2) through libc.
+"""Mounts and unmounts with mount(2) and umount2(2) through libc; types that need a helper program (nfs) use
+mount(8).
 
-The rest of this room uses `Mounter`, so that tests need no root. All calls block; run them on threads.
+The rest of this package uses the protocol `Mounter`, so that tests need no root. All calls block; run them on
+threads.
 """
 
 from __future__ import annotations
@@ -27,36 +29,44 @@ MS_SHARED: Final = 0x100000
 UMOUNT_NOFOLLOW: Final = 0x8
 
 MEMORY_MODE: Final = 0o1777
-"""The kernel's own mode of a tmpfs, which a kubelet keeps."""
+"""Default mode of a tmpfs in the kernel; a kubelet keeps it too."""
 HELPER_SECONDS: Final = 110.0
 _SAID: Final = 500
 
 
 class Mounter(Protocol):
-    """The mount table."""
+    """Protocol of an object that changes and lists mounts: `LinuxMounter`, or a fake in tests."""
 
     def mount(self, source: str, target: Path, *, fstype: str = "", flags: int = 0, data: str = "") -> None:
-        """Mount `source` on `target`. Raises OSError."""
+        """Mount `source` on `target`, with the arguments of mount(2). Raises OSError."""
         ...
 
     def mount_by_helper(self, source: str, target: Path, *, fstype: str, options: Sequence[str] = ()) -> None:
-        """Mount a type that needs a program of the system (nfs). Raises Unavailable with the program's error."""
+        """Mount a file system type that needs a helper program of the system (nfs).
+
+        Raises Unavailable with the program's error.
+        """
         ...
 
     def unmount(self, target: Path) -> None:
-        """Unmount the topmost mount on `target`; succeeds if there is none. Raises OSError (EBUSY)."""
+        """Unmount the topmost mount on `target`; succeeds if there is none.
+
+        Raises OSError, with EBUSY while it is in use.
+        """
         ...
 
     def mounts(self, below: Path | None = None) -> tuple[MountPoint, ...]:
-        """Every mount, in mount order. `below`: only those on it and below it are needed."""
+        """Return the mounts, in mount order.
+
+        `below`: only those on this path and below it are needed; others may be returned too. None: all.
+        """
         ...
 
 
 class LinuxMounter:
-    """The mount table of this process."""
+    """Implements `Mounter` for the mount namespace of this process."""
 
     def mount(self, source: str, target: Path, *, fstype: str = "", flags: int = 0, data: str = "") -> None:
-        """Mount `source` on `target`. Raises OSError."""
         answer = _libc().mount(
             os.fsencode(source), os.fsencode(target), fstype.encode() or None, flags, data.encode() or None
         )
@@ -65,7 +75,6 @@ class LinuxMounter:
             raise OSError(number, os.strerror(number), str(target))
 
     def mount_by_helper(self, source: str, target: Path, *, fstype: str, options: Sequence[str] = ()) -> None:
-        """Mount a type that needs a program of the system (nfs). Raises Unavailable with the program's error."""
         chosen = ["-o", ",".join(options)] if options else []
         command = ["mount", "-t", fstype, *chosen, "--", source, str(target)]
         try:
@@ -86,7 +95,6 @@ class LinuxMounter:
             )
 
     def unmount(self, target: Path) -> None:
-        """Unmount the topmost mount on `target`; succeeds if there is none. Raises OSError (EBUSY)."""
         if _libc().umount2(os.fsencode(target), UMOUNT_NOFOLLOW) == 0:
             return
         number = ctypes.get_errno()
@@ -94,14 +102,14 @@ class LinuxMounter:
             raise OSError(number, os.strerror(number), str(target))
 
     def mounts(self, below: Path | None = None) -> tuple[MountPoint, ...]:
-        """Every mount, in mount order. `below`: only those on it and below it are needed."""
         return read_mountinfo(below)
 
 
 def mount_tmpfs(mounter: Mounter, target: Path, *, size_bytes: int = 0, group: int | None = None) -> None:
-    """Mount a tmpfs of at most `size_bytes` for `group`, kept out of swap if the kernel can (6.4).
+    """Mount a tmpfs, kept out of swap if the kernel supports it (Linux 6.4). Raises OSError.
 
-    0: the kernel's own limit, half of the memory. Raises OSError.
+    `size_bytes` 0: the kernel's default limit, half of the memory. `group`: the group that may use it; None:
+    no group is set.
     """
     options = [f"mode={group_mode(MEMORY_MODE, group):o}"]
     options += [f"size={size_bytes}"] if size_bytes > 0 else []
@@ -115,9 +123,10 @@ def mount_tmpfs(mounter: Mounter, target: Path, *, size_bytes: int = 0, group: i
 
 
 def ensure_shared(mounter: Mounter, directory: Path) -> None:
-    """Make mounts below `directory` propagate, as Bidirectional mounts need; needs root.
+    """Make mounts below `directory` propagate to other mount namespaces, as Bidirectional mounts need.
 
-    The directory is bound on itself unless a shared mount holds it already.
+    Requires root. If the mount that contains the directory is not shared, the directory is bind-mounted on
+    itself and that mount is made shared.
     """
     real = directory.resolve()
     holder = max(
@@ -133,7 +142,10 @@ def ensure_shared(mounter: Mounter, directory: Path) -> None:
 
 
 def mount_error(what: str, err: OSError) -> KubeletxError:
-    """Translate `err`, with reason FailedMount. `what`: the volume and the step, for messages."""
+    """Translate `err` to a KubeletxError with reason FailedMount.
+
+    `what`: the volume and the failed step, for the message.
+    """
     text = f"{what}: {err.strerror}" + (f" ({err.filename})" if err.filename else "")
     if err.errno in {errno.EPERM, errno.EACCES}:
         return PermissionDenied(f"{text}; the agent needs root for this", reason=Event.FAILED_MOUNT)

@@ -1,7 +1,9 @@
-"""Set-ups and tear-downs of volumes as they are counted: by plugin, operation and outcome, in the kubelet's words.
+"""Counts and times set-ups and tear-downs of volumes, for metrics: by plugin, operation and outcome, with the
+kubelet's names.
 
-A set-up is timed on the thread that does it and counted on the event loop's. The volumes of a pod are taken away
-together, so that operation belongs to no plugin.
+A set-up is timed on the thread that does it; the event loop's thread then adds it to the counts. The volumes
+of a pod are torn down together, so that operation has an empty plugin name.
+
 Source: kubernetes, pkg/volume/util/metrics.go, pkg/volume/*/ (plugin names).
 """
 
@@ -42,7 +44,7 @@ _BEHIND_CLAIMS = {
 
 
 class VolumeOperation(msgspec.Struct, frozen=True):
-    """One finished volume operation."""
+    """One finished volume operation. `plugin`: empty for a tear-down. `seconds`: its duration."""
 
     plugin: str
     operation: str
@@ -51,11 +53,11 @@ class VolumeOperation(msgspec.Struct, frozen=True):
 
 
 class Operations(list[VolumeOperation]):
-    """Volume operations of one call, in order."""
+    """List of the volume operations of one call, in the order in which they ended."""
 
     @contextmanager
     def timed(self, plugin: str, operation: str) -> Iterator[None]:
-        """Time what is done inside; an exception is a failure."""
+        """Time the block and append the operation; an exception counts as a failure and is raised on."""
         began, outcome = time.perf_counter(), FAILURE
         try:
             yield
@@ -65,19 +67,22 @@ class Operations(list[VolumeOperation]):
 
 
 class OperationCounts:
-    """Volume operations since the agent started. `durations`: by plugin, operation and outcome."""
+    """Totals of volume operations since the agent started.
+
+    `durations`: histograms by plugin, operation and outcome.
+    """
 
     def __init__(self) -> None:
         self.durations = LabelledDurations(BOUNDS)
 
     def add(self, operations: Operations) -> None:
-        """Count what was done."""
+        """Add finished operations to the totals."""
         for one in operations:
             self.durations.add(one.seconds, one.plugin, one.operation, one.outcome)
 
 
 def plugin_of(pod: Pod, volume: Volume, objects: ObjectSet | None) -> str:
-    """The kubelet's name of the plugin; empty: a claim whose volume is not known."""
+    """Return the kubelet's plugin name of the volume; empty for a claim whose volume is unknown."""
     kind = kind_of(volume)
     if kind == "flex_volume" and volume.flex_volume is not None:
         return f"flexvolume-{volume.flex_volume.driver}"

@@ -1,7 +1,7 @@
-"""The pod's own fields and resources as text: fieldRef and resourceFieldRef.
+"""Values of the pod's own fields and resources as text: fieldRef and resourceFieldRef.
 
-Used by environment variables and by the files of downward API volumes. Pure; values that are not in the Pod (its
-addresses, the node) come in `FieldContext`. Source: core/v1 ObjectFieldSelector, ResourceFieldSelector.
+Environment variables and the files of downward API volumes use them. Pure; values that are not in the Pod
+(its addresses, the node) are in `FieldContext`. Source: core/v1 ObjectFieldSelector, ResourceFieldSelector.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from kubeletx.kube.types.core import Container, ObjectFieldSelector, Pod, Resour
 
 
 class FieldContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Values of fields that are not in the Pod.
+    """Values of the pod's fields that are not in the Pod itself.
 
     `pod_ips`: empty until the sandbox has an address. `allocatable`: amounts of the node by resource name,
-    CPU in millicores, all others in whole units; used where a container has no limit.
+    CPU in millicores, all others in whole units; they are used for a container without a limit.
     """
 
     node_name: str
@@ -60,7 +60,10 @@ def field_text(
     field: str,
     reason: str = CONTAINER_REASON,
 ) -> str:
-    """Return the value of a fieldRef. `field`: its path in the manifest, for the error (InvalidPod)."""
+    """Return the value of a fieldRef; empty for a label or annotation that does not exist. Raises InvalidPod.
+
+    `field`: path of the fieldRef in the manifest, for the error.
+    """
     path = selector.field_path
     if subscript := _SUBSCRIPT.fullmatch(path):
         values = pod.metadata.labels if subscript[1] == "labels" else pod.metadata.annotations
@@ -85,10 +88,11 @@ def resource_text(
     containers: Mapping[str, Container],
     reason: str = CONTAINER_REASON,
 ) -> str:
-    """The value of a resourceFieldRef, divided and rounded up.
+    """Return the value of a resourceFieldRef, divided by its divisor and rounded up. Raises InvalidPod.
 
-    `container`: the one with the reference, used if the selector names none (a volume must name one). `containers`: the
-    pod's, by name.
+    `container`: the one whose environment has the reference; used if the selector names none. None for a
+    volume, whose selectors must name one. `containers`: the pod's containers by name. `field`: its path in
+    the manifest, for errors.
     """
     owner = containers.get(selector.container_name) if selector.container_name else container
     kind, _, resource = selector.resource.partition(".")
@@ -112,19 +116,19 @@ def resource_text(
 
 
 def containers_by_name(pod: Pod) -> dict[str, Container]:
-    """Every container of the pod; names are unique over all kinds."""
+    """Return every container of the pod by name; no two containers share one, whatever their type."""
     return {one.name: one for one in all_containers(pod)}
 
 
 def all_containers(pod: Pod) -> Iterator[Container]:
-    """Init, regular, then ephemeral containers, in spec order."""
+    """Yield init, regular, then ephemeral containers, each in spec order."""
     yield from pod.spec.init_containers
     yield from pod.spec.containers
     yield from pod.spec.ephemeral_containers
 
 
 def format_map(values: Mapping[str, str]) -> str:
-    """Labels or annotations as lines ``key="value"``, sorted by key, without a last newline."""
+    """Return labels or annotations as lines ``key="value"``, sorted by key, without a newline at the end."""
     return "\n".join(f"{key}={quote(values[key])}" for key in sorted(values))
 
 
@@ -142,7 +146,7 @@ _ESCAPES: Final = {
 
 
 def quote(text: str) -> str:
-    """`text` in double quotes with control characters escaped, the way Go writes it."""
+    """Return `text` in double quotes, with control characters escaped as in Go's strconv.Quote."""
     return '"' + "".join(map(_escape, text)) + '"'
 
 

@@ -1,4 +1,4 @@
-"""Input and output of volume kinds: `SetUp` and `PreparedVolume`."""
+"""Types that volume kinds share: their input `SetUp`, their output `PreparedVolume`, and their error."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from .pod_fields import FieldContext
 
 
 class PreparedVolume(msgspec.Struct, frozen=True, kw_only=True):
-    """One volume, ready on the node.
+    """One volume that is ready on the node.
 
-    `source`: absolute path; empty for an image volume, where `image` is its reference. `managed`: the agent creates,
-    relabels and removes the directory; never true for a hostPath. `plugin`: the kubelet's name of the volume's kind,
-    for metrics. `optional`: its objects in the cluster, and so its files, may be missing.
+    `source`: absolute path; empty for an image volume, where `image` is its reference. `managed`: the
+    directory and its content are the agent's, which may relabel and remove them; False for a hostPath, a
+    local volume and an NFS export. `plugin`: the kubelet's name of the volume's kind, for metrics.
+    `optional`: files may be missing, since a cluster object they come from is optional.
     """
 
     name: str
@@ -36,14 +37,14 @@ class PreparedVolume(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreparedVolumes(msgspec.Struct, frozen=True, kw_only=True):
-    """All volumes of one pod, by name."""
+    """All prepared volumes of one pod, by the volume's name."""
 
     uid: PodUid
     volumes: dict[str, PreparedVolume] = {}
 
 
 class SetUp(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs of a volume kind for one volume."""
+    """Input of a volume kind's set-up function, for one volume."""
 
     pod: Pod
     volume: Volume
@@ -51,26 +52,26 @@ class SetUp(msgspec.Struct, frozen=True, kw_only=True):
     mounter: Mounter
     fields: FieldContext
     objects: ObjectSet | None
-    """Objects that the pod's volumes refer to; None if its source has no cluster."""
+    """Objects that the pod's volumes refer to; None if the pod's source has no cluster."""
     field: str
     """Path of the volume in the manifest, such as ``spec.volumes[0]``."""
 
     @property
     def fs_group(self) -> int | None:
-        """The pod's fsGroup."""
+        """The pod's fsGroup; None if it has none."""
         security = self.pod.spec.security_context
         return security.fs_group if security is not None else None
 
 
 SetUpVolume: TypeAlias = Callable[[SetUp], PreparedVolume]
-"""Prepare one volume. Called again for a prepared volume: then only new content may change.
+"""Set-up function of a volume kind. A call for an already prepared volume may change its content only.
 
-Blocking; raises KubeletxError or OSError.
+It blocks; it raises KubeletxError or OSError.
 """
 
 
 class VolumeError(InvalidPod):
-    """A volume of the manifest that cannot be prepared (event FailedMount)."""
+    """Raised for a volume that cannot be prepared until its manifest changes (event FailedMount)."""
 
     def __init__(self, *, field: str, problem: str, fix: str = "", obj: str = "") -> None:
         super().__init__(field=field, problem=problem, fix=fix, obj=obj, reason=Event.FAILED_MOUNT)

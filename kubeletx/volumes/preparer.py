@@ -1,9 +1,10 @@
 """`VolumePreparer`: prepares the volumes of a pod on the node, and removes them.
 
-File system calls run on threads that the caller owns (`Blocking`), one call at a time for each pod. A call that hangs,
-on a dead NFS server say, keeps its thread and nothing else: the pod's next try fails at once and other pods go on.
-Preparing twice changes nothing that a container could notice; releasing is idempotent and finds left-overs in the mount
-table, not in memory, so it also works for pods that an earlier process prepared.
+File system calls run on threads that the caller provides (`Blocking`), one call at a time for each pod. A
+call that hangs, for instance on a dead NFS server, occupies only its thread: the pod's next try fails at once
+and other pods are not affected. Preparing a pod again changes nothing except content that changed. Releasing
+is idempotent and finds left-overs in the mount table, not in memory, so it also works for pods that an
+earlier process prepared.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 PREPARE_SECONDS: Final = 123.0
-"""Time a pod's volumes may take before an event reports it (kubelet V1)."""
+"""Seconds after which preparing a pod's volumes fails and an event reports it (kubelet V1)."""
 RELEASE_SECONDS: Final = 123.0
 
 
 class VolumePreparer:
-    """The volumes of all pods on this node."""
+    """Prepares and releases the volumes of all pods on this node, at most one call at a time for each pod."""
 
     def __init__(
         self,
@@ -53,9 +54,10 @@ class VolumePreparer:
         mounter: Mounter | None = None,
         drivers: Mapping[str, SetUpVolume] | None = None,
     ) -> None:
-        """`fields`: data of the node for the downward API.
+        """`fields`: the node's data for the downward API.
 
-        `drivers`: further volume kinds by attribute of `Volume`, such as ``flex_volume``.
+        `drivers`: set-up functions of further volume kinds, by attribute of `Volume`, such as
+        ``flex_volume``. `mounter` None: mounts of this process.
         """
         self._root_dir = root_dir.resolve()  # the mount table knows no links
         self._blocking = blocking
@@ -76,8 +78,9 @@ class VolumePreparer:
     ) -> PreparedVolumes:
         """Prepare every volume of the pod; a repeated call updates changed content (labels, config maps).
 
-        `cluster`: of the pod's source; None refuses volumes that need cluster objects. Raises a KubeletxError with
-        reason FailedMount: InvalidPod for a permanent failure, Unavailable or TimedOut for one worth a retry.
+        `cluster`: the cluster of the pod's source; None: volumes that need cluster objects are refused.
+        Raises a KubeletxError with reason FailedMount: InvalidPod for a failure that only a changed pod can
+        end, Unavailable or TimedOut for one worth a retry.
         """
         if not pod.spec.volumes:
             return PreparedVolumes(uid=pod.uid)
@@ -91,7 +94,9 @@ class VolumePreparer:
         return ready
 
     def prepared(self, uid: PodUid) -> PreparedVolumes | None:
-        """The pod's volumes as last prepared by this process; None if it has not, or they are released."""
+        """Return the pod's volumes as this process last prepared them; None if it did not or has released
+        them.
+        """
         return self._ready.get(uid)
 
     async def mounts_for(
@@ -106,10 +111,12 @@ class VolumePreparer:
         recursive_read_only: bool = False,
         deadline_seconds: float = PREPARE_SECONDS,
     ) -> ContainerMounts:
-        """The mounts of one attempt of a container: volumes, hosts file and termination message file.
+        """Make and return the mounts of one attempt (start number) of a container: volumes, hosts file and
+        termination message file.
 
-        `environment`: for subPathExpr. `hosts_text`: content of the managed hosts file; None: none is mounted.
-        `recursive_read_only`: whether the runtime supports it. Raises the errors of `prepare`.
+        `environment`: the container's variables, for subPathExpr. `hosts_text`: content of the managed
+        /etc/hosts; None: it is not mounted. `recursive_read_only`: whether the runtime supports it. Raises
+        the errors of `prepare`.
         """
         request = MountRequest(
             pod=pod,
@@ -125,10 +132,10 @@ class VolumePreparer:
         return await self._run(pod.uid, deadline_seconds, build_mounts, request)
 
     async def release(self, uid: PodUid, *, deadline_seconds: float = RELEASE_SECONDS) -> None:
-        """Unmount and remove all volumes of the pod; targets of hostPath are not touched.
+        """Unmount and remove all volumes of the pod; the directories of hostPath volumes stay as they are.
 
-        Succeeds if there is nothing. Raises Unavailable while something is still in use. The rest of the pod's
-        directory stays, for its termination messages: see `remove_directory`.
+        Succeeds if there are none. Raises Unavailable while one is still in use. The rest of the pod's
+        directory is kept for its termination messages, until `remove_directory`.
         """
         had_volumes = self._ready.pop(uid, None) is not None
         done = Operations()
@@ -140,16 +147,19 @@ class VolumePreparer:
                 self.operations.add(done)
 
     async def remove_directory(self, uid: PodUid, *, deadline_seconds: float = RELEASE_SECONDS) -> None:
-        """Remove the rest of the pod's directory. Raises Unavailable while a mount is in it."""
+        """Remove the pod's whole directory, after `release`.
+
+        Raises Unavailable while something is mounted in it.
+        """
         await self._run(uid, deadline_seconds, remove_pod_directory, self._root_dir, uid, self._mounter)
 
     def ready_volumes(self) -> Iterator[PreparedVolume]:
-        """Every volume that this process made ready and that is not released."""
+        """Yield every volume that this process prepared and has not released."""
         for ready in self._ready.values():
             yield from ready.volumes.values()
 
     async def find_orphans(self, known: frozenset[PodUid]) -> Sequence[Orphan]:
-        """Find directories of unknown pods, for the clean-up at start."""
+        """Return the directories of pods that are not in `known`, for the clean-up at the agent's start."""
         return await self._blocking(find_orphans, self._root_dir, known, self._mounter)
 
     def _prepare(self, pod: Pod, objects: ObjectSet | None, done: Operations) -> PreparedVolumes:
@@ -189,10 +199,11 @@ class VolumePreparer:
             ) from err
 
     async def _run(self, uid: PodUid, deadline_seconds: float, function: Callable[..., T], *args: Any) -> T:
-        """Run `function` for this pod alone; a call that outlives its deadline keeps the pod blocked.
+        """Run `function` on a thread, after earlier calls for this pod.
 
-        Several containers of a pod call at once, and a release may follow an abandoned preparation: each waits for its
-        turn. A call that is overdue already is not waited for.
+        After the deadline the call goes on and blocks the pod's later calls. Several containers of a pod may
+        call at once, and a release may follow an abandoned preparation: each waits for its turn. If the call
+        before is already past its deadline, Unavailable is raised at once.
         """
         running: asyncio.Future[T] | None = None
         try:

@@ -1,4 +1,4 @@
-"""Cluster objects a pod refers to. Pure."""
+"""Names of the cluster objects that a pod refers to. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ DEFAULT_SERVICE_ACCOUNT = "default"
 
 
 def object_user(pod: Pod) -> ObjectUser:
-    """The pod with every config map and secret that it names anywhere."""
+    """Return the pod's identity with the name of every config map, secret and claim that it refers to
+    anywhere.
+    """
     spec = pod.spec
     containers = list(all_containers(pod))
     pull_secrets = [one.name for one in spec.image_pull_secrets]
@@ -39,40 +41,47 @@ def object_user(pod: Pod) -> ObjectUser:
 
 
 def config_maps_of_volumes(pod: Pod) -> list[str]:
-    """Names in the order of the volumes, without duplicates."""
+    """Names of the config maps that the pod's volumes use, without duplicates."""
     found = [volume.config_map.name for volume in pod.spec.volumes if volume.config_map is not None]
     found += [one.config_map.name for one in _projections(pod) if one.config_map is not None]
     return _unique(found)
 
 
 def secrets_of_volumes(pod: Pod) -> list[str]:
-    """Names in the order of the volumes, without duplicates."""
+    """Names of the secrets that the pod's volumes use, without duplicates."""
     found = [volume.secret.secret_name or "" for volume in pod.spec.volumes if volume.secret is not None]
     found += [one.secret.name for one in _projections(pod) if one.secret is not None]
     return _unique(found)
 
 
 def claims_of(pod: Pod) -> list[str]:
-    """Claims of the volumes, without duplicates, including those that the cluster makes from the pod's templates."""
+    """Names of the volumes' claims without duplicates, including those that the cluster creates for ephemeral
+    volumes.
+    """
     return _unique(claim_of(pod, volume) for volume in pod.spec.volumes)
 
 
 def claim_of(pod: Pod, volume: Volume) -> str:
-    """Name of the volume's claim; empty for other kinds. A template's claim is named POD-VOLUME."""
+    """Return the name of the volume's claim; empty for a kind without one.
+
+    An ephemeral volume's claim is named POD-VOLUME.
+    """
     if volume.persistent_volume_claim is not None:
         return volume.persistent_volume_claim.claim_name
     return f"{pod.name}-{volume.name}" if volume.ephemeral is not None else ""
 
 
 def tokens_of(pod: Pod) -> Iterator[tuple[str, int | None]]:
-    """(audience, expiration in seconds) of every token that the volumes project."""
+    """Yield (audience, expiration in seconds) of every service account token that the volumes project; None:
+    no expiration is set.
+    """
     for one in _projections(pod):
         if (token := one.service_account_token) is not None:
             yield token.audience or "", token.expiration_seconds
 
 
 def config_maps_of(container: Container) -> list[str]:
-    """Names in the container's environment, without duplicates."""
+    """Names of the config maps that the container's environment uses, without duplicates."""
     found = [one.config_map_ref.name for one in container.env_from if one.config_map_ref is not None]
     for variable in container.env:
         if variable.value_from is not None and variable.value_from.config_map_key_ref is not None:
@@ -81,7 +90,7 @@ def config_maps_of(container: Container) -> list[str]:
 
 
 def secrets_of(container: Container) -> list[str]:
-    """Names in the container's environment, without duplicates."""
+    """Names of the secrets that the container's environment uses, without duplicates."""
     found = [one.secret_ref.name for one in container.env_from if one.secret_ref is not None]
     for variable in container.env:
         if variable.value_from is not None and variable.value_from.secret_key_ref is not None:

@@ -1,7 +1,7 @@
 """subPath: one file or directory of a volume, bind-mounted into the pod's directory (kubelet V8).
 
-`open_beneath` resolves the name, so links inside the volume work and none leads out of it; the
-bind mount is made from the open descriptor, so the checked object cannot be exchanged.
+`open_beneath` resolves the name, so links inside the volume work but none leads out of it. The bind mount is
+made from the open descriptor, so the object cannot be exchanged after the check.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REASON: Final = "CreateContainerConfigError"
 
 
 def check_sub_path(text: str, field: str) -> str:
-    """Return `text` if it is a relative path that stays inside; empty for none. Raises InvalidPod."""
+    """Return `text` if it is a relative path without '..'; an empty text is allowed. Raises InvalidPod."""
     if text.startswith("/"):
         problem = f"{text!r} is an absolute path"
     elif ".." in PurePosixPath(text).parts:
@@ -46,10 +46,10 @@ def prepare_sub_path(
     read_only: bool,
     field: str,
 ) -> str:
-    """Make a missing path if that is allowed, bind it to `place`, and return the mount's source.
+    """Bind-mount the subPath at `place` and return the path to mount into the container.
 
-    A path that is missing in an optional volume is an empty directory, as in a kubelet. Without the right to mount (an
-    agent without root) the resolved path itself is returned.
+    A missing directory is made in a writable volume. A path that is missing in an optional volume is an empty
+    directory, as in a kubelet. An agent that may not mount (without root) gets the resolved path itself.
     """
     base = Path(volume.source)
     try:
@@ -83,9 +83,9 @@ def _is_missing(base: Path, sub_path: str) -> bool:
 
 
 def _empty_directory(place: Path, mounter: Mounter) -> str:
-    """Make an empty directory at `place` instead of the path.
+    """Make an empty directory at `place`, as stand-in for a missing path; returns `place`.
 
-    The volume stays unchanged, so that the file can appear there for the next run.
+    The volume is not changed, so that the file can appear there before the container's next start.
     """
     if find_mount(mounter.mounts(place), place) is not None:
         mounter.unmount(place)

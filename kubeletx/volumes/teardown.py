@@ -1,7 +1,7 @@
 """Removes volumes: unmounts everything below the pod's directory, then removes the agent's own directories.
 
-The mount table lists the mounts; nothing is stored. A directory is removed only when nothing is mounted in it, so that
-a removal never reaches a hostPath, an NFS export or another pod. All calls block.
+The mounts are found in the mount table; no record of them is kept. A directory is removed only when nothing
+is mounted in it, so that a removal never reaches a hostPath, an NFS export or another pod. All calls block.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from .mounting import Mounter, mount_error
 
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):
-    """Directory of an unknown pod. `mounts`: the mounts left in it, outermost first."""
+    """A pod directory on disk whose pod is unknown to the agent.
+
+    `mounts`: mount points left in it, in mount order.
+    """
 
     uid: PodUid
     path: Path
@@ -29,7 +32,10 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tear_down(root_dir: Path, uid: PodUid, mounter: Mounter) -> None:
-    """Unmount all of the pod's mounts and remove its volumes and subPath mounts. Idempotent."""
+    """Unmount everything below the pod's directory, then remove its volumes and subPath directories.
+
+    Idempotent. Raises Unavailable while a mount is in use.
+    """
     directory = layout.pod_dir(root_dir, uid)
     _unmount_below(directory, mounter)
     for part in (layout.volumes_dir(root_dir, uid), layout.subpaths_dir(root_dir, uid)):
@@ -50,7 +56,7 @@ def remove_pod_directory(root_dir: Path, uid: PodUid, mounter: Mounter) -> None:
 
 
 def find_orphans(root_dir: Path, known: frozenset[PodUid], mounter: Mounter) -> tuple[Orphan, ...]:
-    """Directories below ``pods/`` whose uid is not known, sorted by uid."""
+    """Return the directories below ``pods/`` whose uid is not in `known`, sorted by uid."""
     pods = layout.pods_dir(root_dir)
     try:
         uids = sorted(PodUid(one.name) for one in pods.iterdir() if one.is_dir() and not one.is_symlink())

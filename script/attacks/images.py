@@ -25,7 +25,10 @@ CHECK_SECONDS = 2.0
 
 
 def images(rounds: int, seed: int) -> str:
-    """Each round checks mutated images."""
+    """Check `IMAGES` mutated qcow2 images in each round; returns what was tried.
+
+    Raises Broken for a failed check.
+    """
     refused = 0
     with tempfile.TemporaryDirectory(prefix="kx-attack-") as name:
         whole = _sound_image(Path(name))
@@ -36,7 +39,7 @@ def images(rounds: int, seed: int) -> str:
 
 
 def _sound_image(place: Path) -> bytes:
-    """A qcow2 file with some clusters in use, made by QEMU."""
+    """Bytes of a qcow2 file with some clusters in use, made by QEMU."""
     raw, image = place / "disk.raw", place / "disk.qcow2"
     raw.write_bytes(b"data" * 50_000 + bytes(1 << 20))
     subprocess.run(["qemu-img", "convert", "-f", "raw", "-O", "qcow2", raw, image], check=True)

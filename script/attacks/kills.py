@@ -19,7 +19,10 @@ LONGEST_SECONDS = 1.5
 
 
 def kills(rounds: int, seed: int) -> str:
-    """Each round changes manifests, waits a random moment, kills the agent and starts it again."""
+    """In each round, change manifests, wait a random time, kill the agent and start it again.
+
+    Returns what was tried.
+    """
     with target() as one:
         wanted: set[str] = set()
         for number in range(rounds):
@@ -38,7 +41,7 @@ def kills(rounds: int, seed: int) -> str:
 
 
 def _change(rng: random.Random, one: Target, wanted: set[str]) -> set[str]:
-    """Add or remove up to four manifests."""
+    """Add or remove up to four manifests; returns the names of those that exist afterwards."""
     now = set(wanted)
     for name in rng.sample(NAMES, rng.randint(0, 4)):
         if name in now:
@@ -51,7 +54,7 @@ def _change(rng: random.Random, one: Target, wanted: set[str]) -> set[str]:
 
 
 def _compare(one: Target, wanted: set[str]) -> None:
-    """Raise Broken unless runtimes and disk hold exactly the wanted pods."""
+    """Raise Broken unless the runtimes run exactly the wanted pods and the disk has no directory of another pod."""
     names = sorted(f"{name}-target" for name in {*wanted, WITNESS})
     if not until(lambda: _held(one.servers) == names, seconds=60):
         raise Broken(f"the runtimes run {_held(one.servers)}; wanted are {names}")
@@ -65,7 +68,7 @@ def _compare(one: Target, wanted: set[str]) -> None:
 
 
 def _held(servers: Servers) -> list[str]:
-    """Names of pods, one for each sandbox and once more where it has not exactly one running container."""
+    """Sorted pod names, one for each sandbox; twice for a sandbox that has not exactly one running container."""
 
     def ask() -> list[str]:
         names = []

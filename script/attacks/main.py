@@ -1,4 +1,4 @@
-"""Runs attacks and says what they tried; see script/attack and docs/security.md."""
+"""Runs attacks and prints what they tried; see script/attack and docs/security.md."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ ATTACKS: dict[str, Callable[[int, int], str]] = {
     "requests": requests.requests,
     "images": images.images,
 }
-"""Name to what runs (rounds, seed) and returns what was tried. Raises Broken for what got through."""
+"""Name → function of (rounds, seed), which returns what was tried and raises Broken if the attack succeeded."""
 ROUNDS = {"manifests": 50, "runtime": 16, "kills": 60, "requests": 20, "images": 40}
 SHORT = {"manifests": 2, "runtime": 4, "kills": 4, "requests": 1, "images": 2}
 
 
 def main() -> int:
-    """Exit status 0 when the agent held in every attack."""
+    """Run the attacks that the command line names; exit status 0 if the agent withstood all of them, else 1."""
     options = _options()
     if options.list:
         print("\n".join(ATTACKS))
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def run(name: str, rounds: int, seed: int) -> bool:
-    """Run one attack, print what it tried or what got through; True when the agent held."""
+    """Run one attack and print what it tried or what it broke; True if the agent withstood it."""
     began = time.monotonic()
     try:
         said = ATTACKS[name](rounds, seed)

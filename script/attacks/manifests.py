@@ -1,4 +1,4 @@
-"""Attack: mutated manifests, in files with names of every kind, beside manifests that must go on being read."""
+"""Attack: mutated manifests in files with odd names, beside valid manifests, whose pods must still run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ BATCH = 40
 
 
 def manifests(rounds: int, seed: int) -> str:
-    """Each round puts a batch of mutated manifests, then a plain one, which must run; then removes the batch."""
+    """In each round, write mutated manifests and then a valid one, wait for its pod, and remove all of them.
+
+    Returns what was tried. Raises Broken if the agent or the witness fails.
+    """
     written = 0
     with target() as one:
         for number in range(rounds):
@@ -43,6 +46,6 @@ def _write(rng: random.Random, one: Target, number: int, index: int) -> bytes:
 
 
 def _file_name(rng: random.Random, name: str) -> bytes:
-    """Mostly a plain one; the suffix decides nothing, so YAML files hold JSON too."""
+    """Name of a manifest's file, sometimes with odd bytes; the suffix is random, so YAML files get JSON too."""
     odd = rng.choice((b"", b"", b"", b"\xff\xfe", b"\xe2\x80\xa8", b" ", b"\n", b"\x1b[0m"))
     return name.encode() + odd + rng.choice((b".json", b".yaml", b""))

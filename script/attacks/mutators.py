@@ -66,19 +66,19 @@ VALUES: tuple[Any, ...] = (
     {f"k{number}": "v" for number in range(5000)},
 )
 DEEP = "@deep@"
-"""Becomes lists in lists when the manifest is written."""
+"""Placeholder that becomes deeply nested lists when the manifest is written."""
 DEPTHS = (10, 500, 5000, 100_000)
 KEYS = ("", "Name", "spec", "$(A)", "\ud800", "a" * 5000, "kubeletx.io/", "x/y/z", "\u2028")
 
 
 def environment_bomb(levels: int) -> list[dict[str, str]]:
-    """Variables of which each holds the one before twice."""
+    """Make `levels` variables; each has the previous one twice as its value, so the last one expands to a huge text."""
     first = {"name": "A0", "value": "x" * 10}
     return [first, *({"name": f"A{n}", "value": f"$(A{n - 1})" * 2} for n in range(1, levels))]
 
 
 def base_pod(name: str, runtime: str) -> dict[str, Any]:
-    """A valid pod that uses as many fields as one manifest can."""
+    """A valid pod that uses many fields of a manifest, as a base for mutations."""
     probe = {
         "httpGet": {"path": "/", "port": 1, "host": "127.0.0.1"},
         "periodSeconds": 5,
@@ -138,7 +138,7 @@ def base_pod(name: str, runtime: str) -> dict[str, Any]:
 
 
 def mutate(rng: random.Random, pod: dict[str, Any]) -> bytes:
-    """The manifest's bytes after one to four mutations."""
+    """Apply one to four random mutations to a copy of the pod; returns the bytes of its manifest."""
     pod = copy.deepcopy(pod)
     for _ in range(rng.randint(1, 4)):
         _mutate_once(rng, pod)
@@ -174,7 +174,7 @@ def _plant_bomb(rng: random.Random, pod: dict[str, Any]) -> None:
 
 
 def _places(value: Any) -> Any:
-    """Every (holder, key) of a manifest."""
+    """Yield every (container, key or index) in a manifest, at any depth."""
     if isinstance(value, dict):
         for key in list(value):
             yield value, key
@@ -186,7 +186,7 @@ def _places(value: Any) -> Any:
 
 
 def _keep_on_this_machine(value: Any) -> None:
-    """Undo what could reach beyond the test: paths of the host and addresses of others."""
+    """Remove what could reach beyond the test: host paths, NFS volumes, and hosts in probes and hooks."""
     if isinstance(value, dict):
         value.pop("hostPath", None)
         value.pop("nfs", None)
@@ -201,7 +201,7 @@ def _keep_on_this_machine(value: Any) -> None:
 
 
 def _damage(rng: random.Random, data: bytes) -> bytes:
-    """The same bytes cut off, changed, or with something put in."""
+    """Cut the bytes off, change some, insert some, or repeat them all."""
     at = rng.randrange(len(data))
     kind = rng.choice(("cut", "change", "insert", "repeat"))
     if kind == "cut":

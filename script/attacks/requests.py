@@ -64,7 +64,10 @@ HEADERS = (
 
 
 def requests(rounds: int, seed: int) -> str:
-    """Each round sends some requests and some garbage, over TLS and without."""
+    """Send requests without credentials and garbage in each round, over TLS and without; returns the answers' counts.
+
+    Raises Broken for a status that begins with 1 or 2, and if the agent or the witness fails.
+    """
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as place:
         port = place.getsockname()[1]
     answered: dict[str, int] = {}
@@ -96,7 +99,7 @@ def _bytes(rng: random.Random) -> bytes:
 
 
 def _send(port: int, data: bytes, *, encrypted: bool) -> str:
-    """Status code of the answer; ``none`` when the connection ends without one."""
+    """Send bytes on a connection of their own; returns the answer's status code, or ``none`` if there is no answer."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with socket.create_connection(("127.0.0.1", port), timeout=15) as plain:

@@ -1,7 +1,7 @@
-"""Attack: a runtime that lies, fails, hangs or floods, beside a sound one with the witness.
+"""Attack: a runtime that lies, fails, hangs or floods, beside a sound runtime with the witness pod.
 
-Each round plays one behaviour for some seconds while pods are put on the hostile runtime. Then the runtime is sound
-again, and all its pods must come to run; after the last round they are deleted, and nothing may be left on it.
+Each round uses one behaviour for some seconds while pods are added to the hostile runtime. After the last round the
+runtime is sound again and all its pods must run; then they are deleted, and nothing may be left on it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ PODS = 5
 SECONDS = 4.0
 """How long a round's behaviour lasts."""
 CALLS_PER_SECOND = 15.0
-"""Most calls for each pod without progress, on average over a round; some are looks of the node itself."""
+"""Maximum of calls for each pod without progress, on average over a round; some are regular reads by the agent."""
 LIMITED = ("fails", "does_nothing")
-"""Behaviours that must not bring calls without progress; the others' figures are only reported."""
+"""Behaviours to which `CALLS_PER_SECOND` applies; the figures of the others are only reported."""
 HEAL_SECONDS = 330.0
-"""For pods to run again: the longest back-off is 300 s."""
+"""Time limit for pods to run again: the longest back-off is 300 s."""
 
 _INTEGERS = (0, 1, -1, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63))
 _READS = ("Version", "Status", "RuntimeConfig")
 
 
 class Hostile:
-    """A behaviour made of a function for answers and one for events."""
+    """One hostile behaviour (`kind`), with random choices from `rng`. Implements `Behaviour`."""
 
     def __init__(self, rng: random.Random, kind: str) -> None:
         self.kind = kind
@@ -46,13 +46,13 @@ class Hostile:
         self._act: Callable[[str, Message, CriModel], Any] = getattr(self, f"_{kind}")
 
     async def answer(self, method: str, request: Message, model: CriModel) -> Message | bytes:
-        """See `Behaviour`."""
+        """Answer one call in the way of this behaviour; see `Behaviour.answer`."""
         result = self._act(method, request, model)
         answer: Message | bytes = await result if asyncio.iscoroutine(result) else result
         return answer
 
     def events(self, model: CriModel) -> list[pb.ContainerEventResponse]:
-        """Return events of every container in the rounds that flood, else none."""
+        """Events of every container, five times each, if the behaviour is ``floods``; else none."""
         if self.kind != "floods":
             return []
         types = list(pb.ContainerEventType.values())
@@ -70,14 +70,14 @@ class Hostile:
         return model.answer(method, request)
 
     def _fails(self, method: str, request: Message, model: CriModel) -> Message:
-        """Any gRPC status, with any text."""
+        """Fail most calls with a random gRPC status and text."""
         if method in _READS or self._rng.random() < 0.2:
             return model.answer(method, request)
         codes = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
         raise Refusal(self._rng.choice(codes), self._text()[:4000])
 
     def _does_nothing(self, method: str, request: Message, model: CriModel) -> Message:
-        """Answer every change with success, and carry out none."""
+        """Answer every changing call with success, but change nothing."""
         answers: dict[str, Message] = {
             "RunPodSandbox": pb.RunPodSandboxResponse(pod_sandbox_id=f"nothing-{self._rng.randrange(10**6)}"),
             "CreateContainer": pb.CreateContainerResponse(
@@ -92,7 +92,7 @@ class Hostile:
         return answers.get(method) or model.answer(method, request)
 
     def _forgets(self, method: str, request: Message, model: CriModel) -> Message:
-        """Answer with empty lists and NotFound, although everything runs."""
+        """Answer with empty lists and NotFound, although all objects exist."""
         answer = model.answer(method, request)
         if method.startswith("List"):
             return type(answer)()
@@ -101,7 +101,7 @@ class Hostile:
         return answer
 
     def _lies(self, method: str, request: Message, model: CriModel) -> Message:
-        """Answers with fields changed: other ids, times, states, labels, texts and numbers."""
+        """Answer with up to three random fields changed: ids, times, states, labels, texts, numbers."""
         answer = type(made := model.answer(method, request))()
         answer.CopyFrom(made)
         for _ in range(self._rng.randint(0, 3)):
@@ -121,7 +121,7 @@ class Hostile:
         return answer
 
     def _garbles(self, method: str, request: Message, model: CriModel) -> Message | bytes:
-        """Answer with bytes that are no message, or another message."""
+        """Answer with damaged bytes, in about half of the calls."""
         data = bytearray(model.answer(method, request).SerializeToString())
         if method in _READS or self._rng.random() < 0.5:
             return bytes(data)
@@ -130,7 +130,7 @@ class Hostile:
         return bytes(data) + self._rng.randbytes(self._rng.randint(0, 20))
 
     async def _hangs(self, method: str, request: Message, model: CriModel) -> Message:
-        """Answers late or, within the round, never; sometimes after it did what it was asked."""
+        """Answer late or, within the round, never; sometimes after the call was carried out."""
         if self._rng.random() < 0.5:
             await asyncio.sleep(self._rng.choice((0.5, 3.0, 3600.0)))
         answer = model.answer(method, request)
@@ -142,7 +142,7 @@ class Hostile:
         return self._rng.choice(TEXTS).replace("\ud800", "?")
 
     def _change(self, message: Message) -> None:
-        """Change one field, here or in a message below."""
+        """Change one random field of the message or of a message inside it."""
         fields = [
             field for field in message.DESCRIPTOR.fields if not field.message_type or _is_set(message, field)
         ]
@@ -177,7 +177,10 @@ KINDS = ("fails", "does_nothing", "forgets", "lies", "exaggerates", "garbles", "
 
 
 def runtime(rounds: int, seed: int) -> str:
-    """One behaviour a round, in turn."""
+    """Use one behaviour in each round, in turn; then heal the runtime and delete its pods.
+
+    Returns what was tried.
+    """
     most: dict[str, float] = {}
     with target() as one:
         for number in range(rounds):
@@ -192,7 +195,10 @@ def runtime(rounds: int, seed: int) -> str:
 
 
 def _round(one: Target, rng: random.Random, kind: str, number: int) -> float:
-    """Play one behaviour; returns calls per second for each pod."""
+    """Use one behaviour for some seconds; returns the calls per second for each pod on the hostile runtime.
+
+    Raises Broken if the agent or the witness fails, or if a behaviour in `LIMITED` causes too many calls.
+    """
     for index in range(PODS):
         one.put(f"r{number}-{index}", HOSTILE)
     if rng.random() < 0.5:
@@ -234,7 +240,7 @@ def _heal(one: Target, rounds: int) -> None:
 
 
 def _clear(one: Target, rounds: int) -> None:
-    """Delete all pods of the hostile runtime; nothing may be left on it."""
+    """Delete all pods of the hostile runtime. Raises Broken if sandboxes or containers are left on it."""
     for number in range(rounds):
         for index in range(PODS):
             (one.manifests / f"r{number}-{index}.json").unlink()

@@ -31,10 +31,10 @@ SOUND, HOSTILE = "sound", "hostile"
 
 
 class Behaviour(Protocol):
-    """Answers and events of a hostile server."""
+    """Protocol of a hostile server's behaviour: it makes the answers and events."""
 
     async def answer(self, method: str, request: Message, model: CriModel) -> Message | bytes:
-        """The answer as a message or as raw bytes. Raises Refusal for a gRPC error."""
+        """Return the answer as a message or as raw bytes. Raises Refusal for a gRPC error."""
         ...
 
     def events(self, model: CriModel) -> list[pb.ContainerEventResponse]:
@@ -43,7 +43,7 @@ class Behaviour(Protocol):
 
 
 class _LoopbackModel(CriModel):
-    """Gives each sandbox an address in 127.88.0.0/16 instead of 10.88.0.0/16."""
+    """CRI state that gives each sandbox an address in 127.88.0.0/16 instead of 10.88.0.0/16."""
 
     def _run_sandbox(self, request: pb.RunPodSandboxRequest) -> pb.RunPodSandboxResponse:
         answer = super()._run_sandbox(request)
@@ -54,7 +54,7 @@ class _LoopbackModel(CriModel):
 
 
 class HostileCriServer(FakeCriServer):
-    """A CRI server that follows its `behaviour`; None: it is sound."""
+    """CRI server that answers by its `behaviour`; None: it answers as containerd does."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -75,12 +75,12 @@ class HostileCriServer(FakeCriServer):
             raise
 
     async def _note(self, method: Method[Any, Any], request: Message) -> None:
-        """Keep no requests: an attack makes too many."""
+        """Drop recorded requests: an attack makes too many to keep."""
         self.calls.clear()
         await super()._note(method, request)
 
     async def send_events(self) -> None:
-        """Send what the behaviour wants sent, until cancelled."""
+        """Send the behaviour's events every 10 ms, until cancelled."""
         while True:
             await asyncio.sleep(0.01)
             if self.behaviour is not None:
@@ -89,7 +89,7 @@ class HostileCriServer(FakeCriServer):
 
 
 class Servers:
-    """Context manager: both servers, in a thread with an event loop of its own."""
+    """Context manager that runs both servers, in a thread with an event loop of its own."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -112,7 +112,7 @@ class Servers:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     def look(self, question: Callable[[], T]) -> T:
-        """Ask for state of the servers, in their own thread."""
+        """Call `question` in the servers' thread, where their state may be read, and return its result."""
 
         async def ask() -> T:
             return question()
@@ -145,12 +145,12 @@ class Servers:
 
 
 def seeded(seed: int, *parts: object) -> random.Random:
-    """A random generator of its own for one attack and round."""
+    """Random generator for one attack and round: the same seed and parts give the same numbers."""
     return random.Random(":".join(map(str, (seed, *parts))))
 
 
 def until(is_so: Callable[[], T], *, seconds: float) -> T | None:
-    """The first true value of `is_so()`, or None after `seconds`."""
+    """Poll `is_so` until it is true; returns its value, or None after `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if value := is_so():

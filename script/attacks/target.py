@@ -27,18 +27,18 @@ WITNESS = "witness"
 KEPT_LOG = Path(__file__).resolve().parents[2] / ".demo" / "logs" / "attack.log"
 """The last agent's log."""
 MEMORY_BYTES = 300 << 20
-"""Most that the agent may have resident at any moment of an attack; it has about 100 MiB when idle."""
+"""Maximum of the agent's resident memory during an attack; it has about 100 MiB when idle."""
 ANSWER_SECONDS = 5.0
-"""Longest that the admin socket may take for a list of pods, on a busy machine."""
+"""Maximum time of the admin socket's answer to a list of pods, on a busy machine."""
 READY_SECONDS = 60.0
 
 
 class Broken(Exception):
-    """An attack succeeded; the message says what was seen."""
+    """Raised when an attack succeeded; the message says what was seen."""
 
 
 class Target:
-    """One agent; `start` puts the witness and waits for it."""
+    """One attacked agent with its manifests, its runtimes (`servers`) and the witness pod."""
 
     def __init__(self, place: Path, servers: Servers, flags: Sequence[str] = ()) -> None:
         self.place = place
@@ -65,22 +65,25 @@ class Target:
         self._witness = container_id(self.agent.wait_for(WITNESS, timeout_seconds=READY_SECONDS))
 
     def put(self, name: str, runtime: str = SOUND, **parts: Any) -> Path:
-        """A manifest of a plain pod."""
+        """Write the manifest of a plain pod; returns its path."""
         return put_manifest(self.manifests, pod_manifest(name, runtime=runtime, **parts))
 
     def restarted(self) -> None:
-        """Tell that an attack restarted the agent itself."""
+        """Accept the agent's new process, after the attack itself has restarted it."""
         self._pid = self.agent.pid
 
     def pods(self) -> tuple[Pod, ...]:
-        """All pods; measures how long the answer takes."""
+        """List all pods, and record the time of the slowest answer in `slowest_answer`."""
         began = time.monotonic()
         pods = self.agent.pods()
         self.slowest_answer = max(self.slowest_answer, time.monotonic() - began)
         return pods
 
     def wait_pods(self, names: set[str], *, seconds: float = READY_SECONDS) -> None:
-        """Wait until exactly these manifests' pods (and the witness) are known and ready; Broken otherwise."""
+        """Wait until the pods are exactly those of these manifests and the witness, all ready.
+
+        Raises Broken after `seconds`.
+        """
         wanted = {f"{name}-target" for name in {*names, WITNESS}}
 
         def is_so() -> bool:
@@ -92,7 +95,7 @@ class Target:
             raise Broken(f"after {seconds:g} s the pods are {_short(seen)}; wanted ready: {sorted(wanted)}")
 
     def check(self) -> None:
-        """Raise Broken when the agent or the witness suffered."""
+        """Raise Broken if the agent ended, is slow, too large or logged a bug, or if the witness was restarted."""
         if not self.agent.is_running or self.agent.pid != self._pid:
             raise Broken(f"the agent ended by itself; its log ends with:\n{self.agent.log_tail(30)}")
         try:
@@ -114,7 +117,7 @@ class Target:
         return self.agent.log_path.read_text(errors="replace")
 
     def peak_bytes(self) -> int:
-        """Most memory that the agent had resident so far."""
+        """Peak of the agent's resident memory (VmHWM), in bytes."""
         status = Path(f"/proc/{self.agent.pid}/status").read_text()
         return int(next(line for line in status.split("\n") if line.startswith("VmHWM:")).split()[1]) << 10
 
@@ -129,7 +132,7 @@ class Target:
 
 @contextlib.contextmanager
 def target(*flags: str) -> Iterator[Target]:
-    """A started target in a directory of its own, which goes away afterwards."""
+    """Context manager: yields a started target in a temporary directory, and stops it at the end."""
     with tempfile.TemporaryDirectory(prefix="kx-attack-") as name, Servers(Path(name)) as servers:
         one = Target(Path(name), servers, flags)
         try:

@@ -1,7 +1,7 @@
-"""A node of a cluster: pods that the API server binds to it, against the same floor as static pods, and at rest.
+"""Benchmarks of a cluster's node: pods that the API server binds to it, against the floor of static pods, and at rest.
 
 The API server is a real kube-apiserver where KUBEBUILDER_ASSETS names one, else the double in a thread of this
-process; each result says which. Both run on the measured machine and take their share of its processors.
+process; each result says which. Both run on the measured machine and use its processors.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ ApiServer = ApiServerDouble | KubeApiServer
 
 
 class ClusterLab(msgspec.Struct, kw_only=True):
-    """A started API server and an agent that is its node."""
+    """A started API server, and an agent that is registered there as a node."""
 
     bench: BenchLab
     api: ApiServer
     agent: PrivateAgent
 
     def bind(self, names: Sequence[str]) -> int:
-        """Make pods that are bound already; wall-clock nanoseconds before the first request.
+        """Create pods that are already bound to the node; returns the wall-clock nanoseconds before the first request.
 
-        On connections that are open, as those of schedulers and controllers are.
+        Connections are opened before that, as schedulers and controllers keep theirs open.
         """
         callers = min(_AT_ONCE, len(names))
         with ExitStack() as stack:
@@ -69,7 +69,7 @@ class ClusterLab(msgspec.Struct, kw_only=True):
         return made
 
     def remove(self, names: Sequence[str]) -> None:
-        """Delete pods and wait until the agent has none."""
+        """Delete these pods and wait until the agent has no pods."""
         for name in names:
             self.api.admin.delete("pods", name, namespace="default", gracePeriodSeconds=1)
         wait_until(lambda: not self.agent.pods(), "removal of all pods", pause_seconds=0.2)
@@ -91,7 +91,7 @@ def _create_all(connection: HTTPSConnection, pods: Sequence[bytes], headers: dic
 
 
 class Watch:
-    """Watches the API in a thread of its own and notes when pods become Running."""
+    """Watches pods in the API, in a thread of its own, and records when each becomes Running."""
 
     def __init__(self, lab: ClusterLab) -> None:
         self._client = lab.api.admin
@@ -99,7 +99,7 @@ class Watch:
         threading.Thread(target=self._follow, daemon=True).start()
 
     def wait(self, name: str) -> int:
-        """Wall-clock nanoseconds at which the API said Running."""
+        """Wait until the pod is Running in the API; returns the wall-clock nanoseconds at which that was received."""
         wait_until(lambda: name in self._running, f"{name} Running in the API", pause_seconds=0.001)
         return self._running[name]
 
@@ -111,7 +111,7 @@ class Watch:
 
 
 def api_pod(bench: BenchLab, sizes: Sizes) -> Result:
-    """One pod on an idle agent: from its binding in the API to Running there."""
+    """Measure one pod on an idle agent: from its creation in the API, bound to the node, until it is Running there."""
     floors, ours = [], []
     with cluster_lab(bench) as lab:
         watch = Watch(lab)
@@ -140,7 +140,7 @@ def api_pod(bench: BenchLab, sizes: Sizes) -> Result:
 
 
 def api_pods(bench: BenchLab, sizes: Sizes) -> Result:
-    """Many pods that are bound at once."""
+    """Measure many pods that are created at once, bound to the node."""
     count = max(sizes.pods)
     floors: dict[int, list[Run]] = {callers: [] for callers in CALLERS}
     ours: list[Run] = []
@@ -171,7 +171,7 @@ def api_pods(bench: BenchLab, sizes: Sizes) -> Result:
 
 
 def _start_bound(bench: BenchLab, api: ApiServer, names: Sequence[str]) -> Run:
-    """From the first creation to the last start, on an agent of its own."""
+    """Create bound pods on a new agent; measures from the first creation to the last container's start."""
     with node_of(bench, api) as lab, bench.containerd.cri() as cri:
         cpu = bench.cpu_seconds()
         began_ns = lab.bind(names)
@@ -183,7 +183,7 @@ def _start_bound(bench: BenchLab, api: ApiServer, names: Sequence[str]) -> Run:
 
 
 def api_rest(bench: BenchLab, sizes: Sizes) -> Result:
-    """A node at rest with many pods of the API: its CPU time, its requests, its memory. Counted by the double."""
+    """Measure a node at rest with many pods of the API: CPU time, memory, and requests as the double counts them."""
     names = [f"rest-{number}" for number in range(sizes.idle_pods)]
     with cluster_lab(bench, real=False) as lab, bench.containerd.cri() as cri:
         assert isinstance(lab.api, ApiServerDouble)
@@ -228,14 +228,17 @@ def api_rest(bench: BenchLab, sizes: Sizes) -> Result:
 
 @contextmanager
 def cluster_lab(bench: BenchLab, *, real: bool = True) -> Iterator[ClusterLab]:
-    """An API server and a Ready node. `real`: a kube-apiserver if there is one."""
+    """Context manager: starts an API server and a Ready node. `real`: with kube-apiserver if it is installed."""
     with api_server(bench, real=real) as api, node_of(bench, api) as lab:
         yield lab
 
 
 @contextmanager
 def api_server(bench: BenchLab, *, real: bool = True) -> Iterator[ApiServer]:
-    """Start an API server with the objects that a pod needs."""
+    """Context manager: starts an API server with the objects that a pod needs.
+
+    `real`: kube-apiserver if it is installed.
+    """
     directory = Path(bench.lab.base_dir) / f"api-{time.monotonic_ns()}"
     server = ApiServerDouble if not real or missing_binaries() else KubeApiServer
     with server(directory) as api:
@@ -249,7 +252,7 @@ def api_server(bench: BenchLab, *, real: bool = True) -> Iterator[ApiServer]:
 
 @contextmanager
 def node_of(bench: BenchLab, api: ApiServer) -> Iterator[ClusterLab]:
-    """A Ready node."""
+    """Context manager: starts an agent as a node of this API server, and waits until it is ready."""
     agent = bench.agent(flags=[f"--kubeconfig={api.node_kubeconfig(NODE)}", "--cluster-dns=10.96.0.10"])
     with agent:
         wait_ready(agent)
@@ -257,5 +260,5 @@ def node_of(bench: BenchLab, api: ApiServer) -> Iterator[ClusterLab]:
 
 
 def note_of(api: ApiServer) -> str:
-    """Name the kind of API server."""
+    """Text for the results that says which kind of API server was used."""
     return "with the API server double" if isinstance(api, ApiServerDouble) else "with a real kube-apiserver"

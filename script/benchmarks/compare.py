@@ -1,7 +1,7 @@
-"""Compare a run's figures with the published ones.
+"""Compares a run's figures with the published ones.
 
-A figure that has a floor in both runs is judged by its ratio to the floor of its own run, so that a slow or busy machine
-does not count. All others are judged by their value. The unit says which direction is better.
+A figure that has a floor in both runs is judged by its ratio to the floor of its own run, so that a slow or busy
+machine does not count. All others are judged by their value. The unit says which direction is better.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ HIGHER_IS_BETTER: Final = {
 
 
 class Verdict(StrEnum):
-    """Result of one comparison."""
+    """Outcome of the comparison of one figure."""
 
     WORSE = "WORSE"
     EQUAL = "equal"
@@ -49,9 +49,10 @@ class Verdict(StrEnum):
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure in both reports. `published` or `measured` is None if that report lacks it.
+    """Comparison of one figure. `published` or `measured` is None if that report lacks it.
 
-    `worse_by`: share of the published figure, negative if the measured one is better; None unless both have it.
+    `worse_by`: share of the published figure by which the measured one is worse, negative if it is better; None
+    unless both reports have it.
     """
 
     benchmark: str
@@ -70,7 +71,10 @@ class _Undecoded(msgspec.Struct):
 
 
 def read_report(path: Path) -> Report:
-    """Read what an earlier run wrote. Raises InvalidConfig with file and field."""
+    """Read the results.json of an earlier run.
+
+    Raises InvalidConfig with file and field if it is not a valid report.
+    """
     try:
         data = path.read_bytes()
     except OSError as err:

@@ -18,17 +18,14 @@ NO_PARENT = "k8s.io"
 
 
 class CpuAccount:
-    """An account of the CPU time of everything that starts pods.
-
-    `seconds()` returns the CPU time so far; None where the kernel has no such account.
-    """
+    """CPU time of everything that starts pods, from the cgroups that account for it."""
 
     def __init__(self, root: Path | None, pods: str) -> None:
         self._root = root
         self._pods = pods
 
     def seconds(self) -> float | None:
-        """Since the account was opened."""
+        """CPU seconds that the cgroups have used so far; None if the kernel does not account for them."""
         if self._root is None:
             return None
         return sum(_usage(self._root / name) for name in (NAME, self._pods, NO_PARENT))
@@ -36,7 +33,7 @@ class CpuAccount:
 
 @contextmanager
 def cpu_account(pods: str) -> Iterator[CpuAccount]:
-    """Account for this process, its children from now on, and the cgroup `pods`."""
+    """Context manager: accounts for this process, children that it starts from now on, and the cgroup `pods`."""
     root = MOUNT if (MOUNT / "cgroup.controllers").exists() else MOUNT / "cpuacct"
     own, before = root / NAME, _own_cgroup()
     try:

@@ -1,4 +1,4 @@
-"""A plugin for the benchmarks: runtimes in memory, over one backend that outlives the agent's restart."""
+"""Plugin for the benchmarks: runtimes in memory, whose state survives a restart of the agent in the same process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ backends: dict[str, FakeBackend] = {}
 
 
 def make_runtime(endpoint: Endpoint, _settings: Any, host: Host) -> FakeRuntime:
-    """A runtime over the backend of its URL."""
+    """Make a runtime on the backend of the endpoint's URL, which is made at the first use."""
     backend = backends.get(endpoint.url)
     if backend is None:
         backend = backends[endpoint.url] = FakeBackend(clock=host.clock, keep_specs=False)
@@ -21,5 +21,5 @@ def make_runtime(endpoint: Endpoint, _settings: Any, host: Host) -> FakeRuntime:
 
 @hookimpl
 def kubeletx_register_runtimes(register: Any) -> None:
-    """Register kind ``fake``."""
+    """Register the runtime kind ``fake``."""
     register("fake", make_runtime, workload_types=("container",), schemes=("fake",), default_claim=True)

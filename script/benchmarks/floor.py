@@ -42,9 +42,9 @@ class FloorPod(msgspec.Struct, frozen=True):
 
 
 class FloorResult(msgspec.Struct, frozen=True):
-    """Time that one run of the floor took.
+    """Times of one run of the floor.
 
-    `seconds`: from the first call to the last container's start as the runtime notes it.
+    `seconds`: from the first call to the last container's start, as the runtime reports it.
     """
 
     callers: int
@@ -56,12 +56,12 @@ class FloorResult(msgspec.Struct, frozen=True):
 
     @property
     def pods_per_second(self) -> float:
-        """Throughput."""
+        """Number of pods started per second."""
         return self.pods / self.seconds
 
 
 class Calls:
-    """Plain gRPC, no translation of anything."""
+    """Plain gRPC channel to a CRI server, which sends and returns messages unchanged."""
 
     def __init__(self, url: str) -> None:
         self.channel = grpc.aio.insecure_channel(
@@ -70,7 +70,7 @@ class Calls:
         )
 
     def prepare(self, method: Method[Any, Any]) -> Any:
-        """The callable of one method."""
+        """Make the callable for one CRI method."""
         return self.channel.unary_unary(
             method.path,
             request_serializer=method.request.SerializeToString,
@@ -79,7 +79,7 @@ class Calls:
 
 
 class Prepared(msgspec.Struct):
-    """The requests of one pod, made in advance; ids are filled in as they come."""
+    """Requests of one pod, made before the clock runs; the sandbox's id is filled in when it is known."""
 
     sandbox: pb.RunPodSandboxRequest
     images: list[pb.ImageStatusRequest]
@@ -101,7 +101,7 @@ def prepare(pod: FloorPod, *, marked: bool = True) -> Prepared:
 
 
 class Started(msgspec.Struct):
-    """Ids of what `start_pods` made so far."""
+    """Ids of the sandboxes and containers that `start_pods` has made."""
 
     sandbox_ids: list[str] = []
     container_ids: list[str] = []
@@ -109,7 +109,7 @@ class Started(msgspec.Struct):
 
 
 async def start_pods(calls: Calls, pods: Sequence[Prepared], callers: int) -> Started:
-    """Start `pods` with `callers` callers; returns when the last StartContainer was answered."""
+    """Start `pods` with `callers` concurrent callers; returns when the last StartContainer was answered."""
     image_status = calls.prepare(methods.IMAGE_STATUS)
     run_sandbox = calls.prepare(methods.RUN_POD_SANDBOX)
     create = calls.prepare(methods.CREATE_CONTAINER)
@@ -141,7 +141,10 @@ async def start_pods(calls: Calls, pods: Sequence[Prepared], callers: int) -> St
 async def measure(
     url: str, pods: Sequence[FloorPod], callers: int, *, on_started: Callable[[], None] = lambda: None
 ) -> FloorResult:
-    """Start `pods` with `callers` callers, then remove them. `on_started` is called in between."""
+    """Start `pods` with `callers` concurrent callers, and remove them.
+
+    `on_started` is called once all have started.
+    """
     calls = Calls(url)
     status = calls.prepare(methods.CONTAINER_STATUS)
     prepared = [prepare(pod) for pod in pods]
@@ -161,7 +164,10 @@ async def measure(
 
 
 async def remove(calls: Calls, *, marked: bool = True) -> None:
-    """Remove every sandbox that a floor run made, eight at a time. `marked` False: every sandbox there is."""
+    """Remove every sandbox of a floor run, at most eight at a time.
+
+    `marked` False: every sandbox of the runtime.
+    """
     labels = {MARK: "true"} if marked else {}
     answer = await calls.prepare(methods.LIST_POD_SANDBOX)(
         pb.ListPodSandboxRequest(filter=pb.PodSandboxFilter(label_selector=labels))
@@ -179,7 +185,7 @@ async def remove(calls: Calls, *, marked: bool = True) -> None:
 async def measure_best(
     url: str, pods: Sequence[FloorPod], callers: Sequence[int] = CALLERS
 ) -> list[FloorResult]:
-    """One result for each number of callers, the fastest first."""
+    """Measure once for each number of callers; the fastest result comes first."""
     results = [await measure(url, pods, number) for number in callers]
     return sorted(results, key=lambda result: result.seconds)
 
@@ -214,7 +220,7 @@ def plain_pods(count: int, image: str, log_directory: Path, handler: str = "") -
 
 
 def main() -> None:
-    """Measure and print a line for each number of callers."""
+    """Measure with each number of callers, and print one line for each."""
     parser = argparse.ArgumentParser(description="throughput of bare CRI calls")
     parser.add_argument("--endpoint", required=True)
     parser.add_argument("--image", required=True)

@@ -1,4 +1,4 @@
-"""Costs of an agent: at rest with many pods, and of its start."""
+"""Benchmarks of an agent's costs: at rest with many pods, and at its start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BARE_PYTHON = "floor of starts: the same Python with nothing to do"
 
 
 def idle(bench: BenchLab, sizes: Sizes) -> Result:
-    """CPU time and memory of the agent with pods that do nothing; then how fast it starts with them."""
+    """Measure CPU time and memory of the agent with idle pods, and how long it takes to start with them."""
     names = [f"idle-{number}" for number in range(sizes.idle_pods)]
     agent = bench.agent()
     with agent, bench.containerd.cri() as cri:
@@ -69,7 +69,7 @@ def idle(bench: BenchLab, sizes: Sizes) -> Result:
 
 
 def start(bench: BenchLab, sizes: Sizes) -> Result:
-    """From the start of the process to the first answer of its admin socket; and the help text."""
+    """Measure the time from the agent's start to the first answer of its admin socket, and that of ``--help``."""
     agent = bench.agent(flags=())
     bare, starts = _compared_starts(agent, sizes.start_runs)
     agent.remove_files()
@@ -86,7 +86,10 @@ def start(bench: BenchLab, sizes: Sizes) -> Result:
 
 
 def start_figure(label: str, ours: Sequence[float], bare: Sequence[float], allowed: float) -> Figure:
-    """Report how long a start takes; the floor is a Python that has nothing to do."""
+    """Figure for the seconds of a start.
+
+    `bare`: seconds of a Python that does nothing, the floor. `allowed`: the goal.
+    """
     return Figure(
         label=label,
         value=median(ours),
@@ -100,7 +103,7 @@ def start_figure(label: str, ours: Sequence[float], bare: Sequence[float], allow
 
 
 def resident_mib(pid: int) -> float:
-    """VmRSS."""
+    """Resident memory of the process (VmRSS) in MiB."""
     return int(_status(pid, "VmRSS").split()[0]) / 1024
 
 
@@ -113,13 +116,16 @@ def _status(pid: int, key: str) -> str:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of the process and of children that it waited for."""
+    """User and system time of the process, and of its children that it has waited for."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(int(value) for value in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
 def rest_figure(what: str, cpu: float, seconds: float, allowed: float) -> Figure:
-    """`cpu` seconds of the agent in so many `seconds`, with `what` on it. `allowed`: CPU seconds a minute."""
+    """Figure for CPU time at rest: the agent used `cpu` seconds in `seconds`, with `what` on it.
+
+    `allowed`: the goal, in CPU seconds per minute.
+    """
     per_minute = round(cpu * 60 / seconds, 3)
     return Figure(
         label=f"CPU at rest with {what}",
@@ -131,14 +137,14 @@ def rest_figure(what: str, cpu: float, seconds: float, allowed: float) -> Figure
 
 
 def cpu_during(pid: int, seconds: float) -> tuple[float, float]:
-    """CPU seconds of a process, and how long it was watched."""
+    """Wait for `seconds`; returns the CPU seconds that the process used, and the seconds that really passed."""
     began, before = time.monotonic(), cpu_seconds(pid)
     time.sleep(seconds)
     return cpu_seconds(pid) - before, time.monotonic() - began
 
 
 def _compared_starts(agent: PrivateAgent, runs: int) -> tuple[list[float], list[float]]:
-    """Seconds of bare Python and of the agent, in turns."""
+    """Start bare Python and the agent in turns; returns the seconds of each."""
     turns = [(_seconds_of([sys.executable, "-c", "pass"]), _start_seconds(agent)) for _ in range(runs)]
     return [bare for bare, _ in turns], [ours for _, ours in turns]
 

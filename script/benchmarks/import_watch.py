@@ -1,9 +1,9 @@
-"""Run ``kubeletx`` and write down what each of its modules costs and whether it is used.
+"""Runs ``kubeletx`` and records what each of its modules costs and whether it is used.
 
-``python -m script.benchmarks.import_watch OUT MODE ARGUMENTS...`` runs ``kubeletx ARGUMENTS...``; when it ends, OUT has one
-`Imported` for each module. MODE ``traced``: what Python's allocator keeps of an import (tracemalloc). MODE ``resident``: by how
-much the process grows, shared libraries included, and whether a function of the module is called outside imports.
-Costs of a module are without those of the modules that it imports first.
+``python -m script.benchmarks.import_watch OUT MODE ARGUMENTS...`` runs ``kubeletx ARGUMENTS...``; when it ends, OUT
+has one `Imported` for each module. MODE ``traced``: memory that Python's allocator keeps after an import
+(tracemalloc). MODE ``resident``: growth of the process, shared libraries included, and whether a function of the
+module is called outside imports. Costs of a module exclude those of the modules that it was the first to import.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _PAGE_BYTES = 4096
 
 
 class Imported(msgspec.Struct, kw_only=True):
-    """One module. `importer`: who imported it first. `is_used`: None if that was not looked at."""
+    """Cost and use of one module.
+
+    `importer`: the module that imported it first. `is_used`: None if that was not recorded.
+    """
 
     name: str
     file: str
@@ -34,7 +37,7 @@ class Imported(msgspec.Struct, kw_only=True):
 
 
 class ImportWatch:
-    """Wraps the loaders of modules; `imported` is by name."""
+    """Measures each import by wrapping the module loaders. `imported`: results by module name."""
 
     def __init__(self, measure: Callable[[], int]) -> None:
         self.imported: dict[str, Imported] = {}
@@ -42,7 +45,7 @@ class ImportWatch:
         self._local = threading.local()
 
     def install(self) -> None:
-        """Watch every import from now on."""
+        """Wrap the loaders, so that every later import is measured."""
         for loader in (SourceFileLoader, ExtensionFileLoader):
             self._wrap(loader, "exec_module", lambda module: str(module.__spec__.name))
         self._wrap(ExtensionFileLoader, "create_module", lambda spec: str(spec.name))
@@ -52,7 +55,7 @@ class ImportWatch:
         return bool(self._stack())
 
     def _stack(self) -> list[tuple[str, int]]:
-        """Modules that this thread executes, each with the bytes that its inner imports took."""
+        """Modules that this thread is importing, outermost first, each with the bytes that its inner imports took."""
         if not hasattr(self._local, "stack"):
             self._local.stack = []
         stack: list[tuple[str, int]] = self._local.stack
@@ -89,7 +92,7 @@ class UseWatch:
         self._imports = imports
 
     def install(self) -> None:
-        """Watch every thread from now on."""
+        """Record function calls of this thread and of threads that start later."""
         threading.setprofile(self._called)
         sys.setprofile(self._called)
 
@@ -109,7 +112,7 @@ def resident_bytes() -> int:
 
 
 def main() -> None:
-    """Run the command line and write the modules, however it ends."""
+    """Run the command line; writes the modules to OUT even if it fails."""
     out, mode, *arguments = sys.argv[1:]
     uses = None
     if mode == "traced":

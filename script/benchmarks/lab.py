@@ -1,8 +1,8 @@
-"""The lab that the benchmarks with real daemons share: two containerds, one agent at a time, the same pods for
-both sides.
+"""The lab that the benchmarks with real daemons share: two containerds, and one agent at a time.
 
-`floor_pods` makes from a manifest exactly the requests that the agent makes from it: same labels, limits,
-mounts, log and cgroup directories. Their files are written before the clock runs.
+Floor and agent start the same pods: `floor_pods` makes from a manifest exactly the requests that the agent makes
+from it, with the same labels, limits, mounts, log and cgroup directories. Their files are written before the clock
+runs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LIMITS = {"requests": {"cpu": "5m", "memory": "16Mi"}, "limits": {"cpu": "500m",
 
 
 class BenchLab(msgspec.Struct, kw_only=True):
-    """A started lab with an empty manifest directory."""
+    """A started lab with an empty manifest directory. `account`: CPU time of the lab."""
 
     lab: Lab
     manifests: Path
@@ -45,15 +45,15 @@ class BenchLab(msgspec.Struct, kw_only=True):
 
     @property
     def containerd(self) -> PrivateContainerd:
-        """The one that pods are measured on."""
+        """The containerd on which pods are measured."""
         return self.lab[FIRST]
 
     def cpu_seconds(self) -> float:
-        """CPU time so far of everything that has to do with pods; 0 where it is not known."""
+        """CPU seconds so far of everything that starts pods; 0 if the kernel does not account for them."""
         return self.account.seconds() or 0.0
 
     def agent(self, *, endpoints: str | None = None, flags: Sequence[str] = ()) -> PrivateAgent:
-        """An agent on the first containerd alone, unless told otherwise; not started."""
+        """Make an agent, not started, for these endpoints; None: the first containerd only."""
         return PrivateAgent(
             self.lab,
             manifest_dir=self.manifests,
@@ -117,17 +117,20 @@ class BenchLab(msgspec.Struct, kw_only=True):
         return FloorPod(sandbox, (unit,))
 
     def pull_image(self, name: str = FIRST) -> None:
-        """Have the pods' image on a containerd."""
+        """Pull the pods' image on this containerd."""
         with self.lab[name].cri() as cri:
             image = manifest("any")["spec"]["containers"][0]["image"]
             cri.call("PullImage", image={"image": image})
 
     def put_pods(self, names: Sequence[str], *, runtime: str | None = None) -> int:
-        """Rename ready manifests into place at once; wall-clock nanoseconds of the last rename."""
+        """Put manifests of benchmark pods in place at once; returns the wall-clock nanoseconds afterwards."""
         return self.put_manifests({name: manifest(name, runtime=runtime) for name in names})
 
     def put_manifests(self, manifests: Mapping[str, Mapping[str, object]]) -> int:
-        """The same with manifests of any kind."""
+        """Write manifests (name → content) and rename them into place at once.
+
+        Returns the wall-clock nanoseconds after the last rename.
+        """
         ready = []
         for name, body in manifests.items():
             path = self.manifests.parent / f".{name}.json"
@@ -138,21 +141,21 @@ class BenchLab(msgspec.Struct, kw_only=True):
         return time.time_ns()
 
     def remove_pods(self, agent: PrivateAgent) -> None:
-        """Take all manifests away and wait until the agent has removed every pod."""
+        """Remove all manifests and wait until the agent has removed every pod."""
         for path in self.manifests.glob("*.json"):
             path.unlink()
         wait_until(lambda: not agent.pods(), "removal of all pods", pause_seconds=0.2)
 
 
 def manifest(name: str, *, runtime: str | None = None) -> dict[str, Any]:
-    """The pod of all benchmarks: one container that sleeps, with requests and limits."""
+    """Manifest of the pod that all benchmarks start: one container that sleeps, with requests and limits."""
     return pod_manifest(name, runtime=runtime, container={"resources": LIMITS})
 
 
 def wait_until(
     is_so: Callable[[], bool], what: str, *, seconds: float = 120, pause_seconds: float = 0.02
 ) -> None:
-    """Poll until it is so; LabError when it takes too long."""
+    """Poll until `is_so` is true. Raises LabError, naming `what`, after `seconds`."""
     deadline = time.monotonic() + seconds
     while not is_so():
         if time.monotonic() > deadline:
@@ -163,9 +166,9 @@ def wait_until(
 def wait_running(
     cri: CriCalls, names: Sequence[str], *, pause_seconds: float = 0.25, suffix: str = f"-{NODE}"
 ) -> dict[str, int]:
-    """Pod name to its container's startedAt in nanoseconds, once all of them run. Asks the runtime, not the agent.
+    """Wait until the runtime lists a running container of each pod; returns pod name → startedAt in nanoseconds.
 
-    `suffix`: what the names of static pods end in.
+    The agent is not asked. `suffix`: ending of the pods' names on the node, which static pods have.
     """
     wanted = {name + suffix for name in names}
     found: dict[str, str] = {}
@@ -180,14 +183,14 @@ def wait_running(
 
 
 def wait_ready(agent: PrivateAgent) -> None:
-    """Return once every runtime of the agent is ready and the start's own work is over."""
+    """Wait until every runtime of the agent is ready, and 2.5 s more for work that follows its start."""
     wait_until(lambda: all(one.status == "Ready" for one in agent.runtimes()), "ready runtimes")
     time.sleep(2.5)
 
 
 @contextmanager
 def bench_lab() -> Iterator[BenchLab]:
-    """Start the lab, with the image on both containerds; everything is removed afterwards."""
+    """Context manager: starts the lab, with the image on both containerds; everything is removed afterwards."""
     with (
         cpu_account(network_name(BASE)) as account,
         Lab(BASE, containerds=(FIRST, SECOND), cache_dir=ROOT / ".cache" / "images") as lab,

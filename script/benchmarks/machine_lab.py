@@ -40,7 +40,7 @@ from .orphans import emulators_reaped
 RUNTIME = "libvirtd"
 MEMORY = "32Mi"
 REQUESTED_CPU = "10m"
-"""Far less than the limit: the node has place for all machines of a benchmark, however few processors it has."""
+"""Far less than the limit, so that all machines of a benchmark fit on a node with few processors."""
 STARTED, STOPPED, UNDEFINED = (
     libvirt.VIR_DOMAIN_EVENT_STARTED,
     libvirt.VIR_DOMAIN_EVENT_STOPPED,
@@ -48,11 +48,11 @@ STARTED, STOPPED, UNDEFINED = (
 )
 _AT_ONCE = 8
 LISTENS_SECONDS = 0.5
-"""So long after its word the guest surely looks at the power button."""
+"""Seconds after the guest's message `UP` until it surely reacts to the power button."""
 
 
 class Moment(NamedTuple):
-    """One lifecycle event, and when it was heard."""
+    """One lifecycle event of a domain, and when it was received."""
 
     at_ns: int
     event: int
@@ -60,7 +60,7 @@ class Moment(NamedTuple):
 
 
 class Listener:
-    """A connection of its own, with every lifecycle event that it receives."""
+    """A libvirt connection of its own that records every lifecycle event."""
 
     def __init__(self, url: str) -> None:
         start_event_thread()
@@ -78,7 +78,10 @@ class Listener:
             self.handle.close()
 
     def wait(self, event: int, count: int, since_ns: int, *, seconds: float = 60) -> list[Moment]:
-        """The first `count` events of this kind after a moment, one for each domain."""
+        """Wait for `count` domains to have an event of this kind since `since_ns`; returns the first event of each.
+
+        Raises LabError after `seconds`.
+        """
         deadline = time.monotonic() + seconds
         with self._news:
             while True:
@@ -99,7 +102,10 @@ class Listener:
 
 
 class FloorMachine(NamedTuple):
-    """Ready to be defined. `files` and `device` were made for it."""
+    """A machine of the floor, ready to be defined.
+
+    `text`: its XML. `files` and `device`: made for it; `device` may be empty.
+    """
 
     uuid: str
     text: str
@@ -109,14 +115,14 @@ class FloorMachine(NamedTuple):
 
 
 class Pattern(NamedTuple):
-    """XML of a machine as the agent's plugin made it, and the seed with what the guest is told."""
+    """Inactive XML of a machine that the agent's plugin defined, and the content of its cloud-init seed."""
 
     root: ElementTree.Element
     seed: bytes
 
 
 class MachineLab(msgspec.Struct, kw_only=True):
-    """A started libvirtd beside the lab of all benchmarks."""
+    """A private libvirtd that runs beside the containerds of `BenchLab`."""
 
     bench: BenchLab
     libvirtd: PrivateLibvirtd
@@ -125,11 +131,11 @@ class MachineLab(msgspec.Struct, kw_only=True):
 
     @property
     def image(self) -> Path:
-        """The tiny guest's disk."""
+        """Path of the tiny guest's disk."""
         return self.directory / "tiny.img"
 
     def agent(self) -> PrivateAgent:
-        """An agent with this libvirtd alone; not started."""
+        """Make an agent, not started, whose only runtime is this libvirtd."""
         config = self.directory / "agent.json"
         settings = {"accelerator": "qemu", "imageDirectories": [str(self.directory)]}
         config.write_text(
@@ -144,11 +150,11 @@ class MachineLab(msgspec.Struct, kw_only=True):
         return self.bench.agent(endpoints=self.libvirtd.endpoint, flags=(f"--config={config}",))
 
     def put(self, names: Sequence[str], **changes: Any) -> int:
-        """Rename ready manifests into place at once; wall-clock nanoseconds of the last rename."""
+        """Put manifests of machines in place at once; returns the wall-clock nanoseconds afterwards."""
         return self.bench.put_manifests({name: self.manifest(name, **changes) for name in names})
 
     def manifest(self, name: str, *, image: Path | None = None) -> dict[str, object]:
-        """A pod that is one tiny machine."""
+        """Manifest of a pod that is one tiny machine. `image`: None: the tiny guest's disk."""
         return {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -167,7 +173,7 @@ class MachineLab(msgspec.Struct, kw_only=True):
         }
 
     def apply(self, agent: PrivateAgent, name: str) -> int:
-        """Do what ``kubeletx apply`` does; return the wall-clock nanoseconds before it."""
+        """Apply the pod as ``kubeletx apply`` does; returns the wall-clock nanoseconds before the request."""
         body = msgspec.json.encode(self.manifest(name))
         at_ns = time.time_ns()
         (result,) = AgentClient(agent.socket_path).call("POST", "/v1/pods", ApplyReport, body=body).items
@@ -176,14 +182,14 @@ class MachineLab(msgspec.Struct, kw_only=True):
         return at_ns
 
     def delete(self, agent: PrivateAgent, name: str) -> int:
-        """Do what ``kubeletx delete pod`` does; return the wall-clock nanoseconds before it."""
+        """Delete the pod as ``kubeletx delete pod`` does; returns the wall-clock nanoseconds before the request."""
         body = msgspec.json.encode(DeleteOptions())
         at_ns = time.time_ns()
         AgentClient(agent.socket_path).call("DELETE", pod_path("default", name), Pod, body=body)
         return at_ns
 
     def wait_up(self, agent: PrivateAgent, name: str) -> None:
-        """Return once the pod's guest looks for the power button."""
+        """Wait until the pod's guest reacts to the power button."""
         pod = agent.pod(name)
         if pod is None:
             raise LabError(f"pod {name} is not there")
@@ -192,17 +198,20 @@ class MachineLab(msgspec.Struct, kw_only=True):
         time.sleep(LISTENS_SECONDS)
 
     def take_pattern(self) -> Pattern:
-        """Take the pattern of the first machine found."""
+        """Read XML and seed of the first domain that libvirt lists."""
         domain = self.listener.handle.listAllDomains()[0]
         root = ElementTree.fromstring(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
         return Pattern(root, Path(_seed_of(root).attrib["file"]).read_bytes())
 
     def floor_machines(self, pattern: Pattern, count: int) -> list[FloorMachine]:
-        """Make `count` machines of this pattern."""
+        """Make `count` machines from the pattern, each with its own disk, seed and network device.
+
+        They are not defined in libvirt yet.
+        """
         return [self._floor_machine(pattern, number) for number in range(count)]
 
     def remove_floor(self, machines: Sequence[FloorMachine]) -> None:
-        """End and forget those that are left, with their disks and devices."""
+        """Switch off and undefine those of the machines that still exist, and remove their files and devices."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             list(pool.map(self._forget, [one.uuid for one in machines]))
         for one in machines:
@@ -251,7 +260,7 @@ class MachineLab(msgspec.Struct, kw_only=True):
 
 
 def start_bare(lab: MachineLab, machines: Sequence[FloorMachine], callers: int) -> float:
-    """Define and start by `callers` threads; seconds until libvirt has told of the last start."""
+    """Define and start the machines with `callers` threads; returns the seconds until libvirt's last STARTED event."""
 
     def one(machine: FloorMachine) -> None:
         lab.listener.handle.defineXMLFlags(machine.text, 0).create()
@@ -264,7 +273,10 @@ def start_bare(lab: MachineLab, machines: Sequence[FloorMachine], callers: int) 
 
 
 def end_bare(lab: MachineLab, machine: FloorMachine) -> float:
-    """Press the power button, wait for the end, undefine; seconds."""
+    """Press the power button, wait for the end, and undefine.
+
+    Returns the seconds from the press to libvirt's UNDEFINED event.
+    """
     wait_until(lambda: UP in _text(machine.log), "guest of bare libvirt")
     time.sleep(LISTENS_SECONDS)
     domain = lab.listener.handle.lookupByUUIDString(machine.uuid)
@@ -278,7 +290,7 @@ def end_bare(lab: MachineLab, machine: FloorMachine) -> float:
 
 @contextmanager
 def machine_lab(bench: BenchLab) -> Iterator[MachineLab]:
-    """Start libvirtd; all machines are ended afterwards."""
+    """Context manager: starts a private libvirtd; all its machines are ended afterwards."""
     directory = bench.lab.base_dir / "machines"
     directory.mkdir(exist_ok=True)
     make_tiny_machine_image(directory)

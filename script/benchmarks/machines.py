@@ -1,4 +1,4 @@
-"""Virtual machines as pods, against bare libvirt calls; see `bench_machine_lab`.
+"""Benchmarks of virtual machines as pods, against bare libvirt calls; see `machine_lab`.
 
 Floor and agent take turns. The agent is stopped with SIGSTOP while the floor runs.
 """
@@ -46,7 +46,11 @@ _MIB = 1 << 20
 
 
 class _Times(msgspec.Struct):
-    """Milliseconds of one side. `afters`: from the machine's end to no domain, a part of `ends`."""
+    """Milliseconds of one side, the floor or the agent, one value for each run.
+
+    `ends`: from the deletion to the undefined domain. `afters`: the part of it after the machine's end. `gone`:
+    from the deletion until the agent no longer lists the pod.
+    """
 
     starts: list[float] = []
     ends: list[float] = []
@@ -55,9 +59,11 @@ class _Times(msgspec.Struct):
 
 
 def machine(bench: BenchLab, sizes: Sizes) -> Result:
-    """One machine on an agent at rest: from its manifest to running, and from its deletion to no domain.
+    """Measure one machine on an idle agent.
 
-    Through the admin socket, as the command line does it: a file that went away is believed only 0.2 s later.
+    Times: from its manifest to running, and from its deletion to the undefined domain. Pods are applied and deleted
+    through the admin socket, as the command line does it: the deletion of a manifest file takes effect only 0.2 s
+    later.
     """
     bare, ours = _Times(), _Times()
     with machine_lab(bench) as lab, lab.agent() as agent:
@@ -106,7 +112,7 @@ def machine(bench: BenchLab, sizes: Sizes) -> Result:
 
 
 def machines(bench: BenchLab, sizes: Sizes) -> Result:
-    """Many small machines at once. The floor is the best number of callers, by its median."""
+    """Measure many small machines that start at once. The floor is the number of callers with the best median."""
     count = sizes.machines
     bare: dict[int, list[float]] = {callers: [] for callers in CALLERS}
     ours: list[float] = []
@@ -152,7 +158,7 @@ def machines(bench: BenchLab, sizes: Sizes) -> Result:
 
 
 def machine_rest(bench: BenchLab, sizes: Sizes) -> Result:
-    """Processor time of the agent while machines run and nothing happens."""
+    """Measure the agent's CPU time while machines run and nothing changes."""
     count = sizes.machines
     with machine_lab(bench) as lab, lab.agent() as agent:
         wait_ready(agent)
@@ -171,7 +177,10 @@ def machine_rest(bench: BenchLab, sizes: Sizes) -> Result:
 
 
 def machine_image(bench: BenchLab, sizes: Sizes) -> Result:
-    """Bytes and CPU time of the agent and its children for the first and the second machine of an image."""
+    """Measure bytes moved and CPU time of the agent and its children for two machines of the same image.
+
+    Only the first machine may read the image.
+    """
     with machine_lab(bench) as lab, lab.agent() as agent:
         wait_ready(agent)
         _warm_up(lab, agent)
@@ -208,7 +217,7 @@ def machine_image(bench: BenchLab, sizes: Sizes) -> Result:
 
 
 def machine_list(bench: BenchLab, sizes: Sizes) -> Result:
-    """The plugin's list and statistics of many machines, against the one call of libvirt that gives both."""
+    """Measure the plugin's list and statistics of many machines, against the one libvirt call that returns both."""
     with machine_lab(bench) as lab:
         return asyncio.run(_machine_list(lab, sizes))
 
@@ -273,7 +282,7 @@ async def _list_figure(runtime: LibvirtRuntime, sizes: Sizes, label: str) -> Fig
 
 
 def _warm_up(lab: MachineLab, agent: PrivateAgent) -> Pattern:
-    """One machine comes and goes; what libvirt was told of it."""
+    """Start and remove one machine; returns its XML and seed as a pattern for the floor."""
     lab.put(["warm"])
     wait_until(lambda: _is_running(agent, "warm"), "status of warm")
     pattern = lab.take_pattern()
@@ -283,7 +292,7 @@ def _warm_up(lab: MachineLab, agent: PrivateAgent) -> Pattern:
 
 
 def _one(lab: MachineLab, agent: PrivateAgent, name: str, times: _Times) -> None:
-    """A pod from its manifest to its end."""
+    """Start one machine and delete it, and append the times of both to `times`."""
     began_ns = lab.apply(agent, name)
     (moment,) = lab.listener.wait(STARTED, 1, began_ns)
     times.starts.append((moment.at_ns - began_ns) / 1e6)
@@ -301,7 +310,7 @@ def _one(lab: MachineLab, agent: PrivateAgent, name: str, times: _Times) -> None
 
 @contextmanager
 def _paused(agent: PrivateAgent) -> Iterator[None]:
-    """Stop the agent during the block; afterwards it has time to receive what happened."""
+    """Stop the agent during the block; afterwards, wait until it has handled the events of that time."""
     assert agent.daemon is not None
     agent.daemon.pause()
     try:
@@ -317,6 +326,6 @@ def _is_running(agent: PrivateAgent, name: str) -> bool:
 
 
 def _moved_bytes(pid: int) -> int:
-    """Bytes that a process and the children it waited for have read and written, from disk or cache."""
+    """Bytes that the process and the children it waited for have read and written, disk or cache."""
     fields = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
     return int(fields["rchar"]) + int(fields["wchar"])

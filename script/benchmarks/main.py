@@ -1,4 +1,4 @@
-"""Runs benchmarks and shows what they gave; see script/bench and docs/performance.md."""
+"""Runs benchmarks and shows their results; see script/bench and docs/performance.md."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ IN_PROCESS: dict[str, Callable[[Sizes], Result]] = {"scale": scale.scale}
 
 
 def main() -> int:
-    """Exit status 0 if everything was measured, whether goals are met or not.
+    """Run the benchmarks that the command line names; exit status 0 if all were measured, whether goals are met or not.
 
-    With ``--compare`` 1 if a figure is worse than the published one, 2 if a report cannot be read.
+    With ``--compare``: 1 if a figure is worse than the published one, 2 if a report cannot be read.
     """
     options = _options()
     if options.list:
@@ -82,7 +82,7 @@ def main() -> int:
 
 
 def run(wanted: list[str], sizes: Sizes) -> dict[str, Result]:
-    """Run benchmarks by name, those in this process first."""
+    """Run the named benchmarks, those without daemons before the others; returns results in the order of `wanted`."""
     results: dict[str, Result] = {}
     for name in wanted:
         if name in IN_PROCESS:
@@ -97,7 +97,7 @@ def run(wanted: list[str], sizes: Sizes) -> dict[str, Result]:
 
 
 def show(report: Report) -> None:
-    """Print the table."""
+    """Print the table of all figures."""
     table = [HEADINGS, *rows(report.results)]
     widths = [max(len(row[column]) for row in table) for column in range(len(HEADINGS))]
     for row in table:
@@ -119,7 +119,10 @@ def _described(report: Report) -> str:
 
 
 def save(report: Report, directory: Path, *, merge: bool) -> Report:
-    """Write results.json and plots; with `merge` the results of other benchmarks stay. Returns what was written."""
+    """Write results.json and plots into `directory`; returns the report that was written.
+
+    `merge`: results of benchmarks that were not run now are kept.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "results.json"
     if merge and path.exists():
@@ -139,13 +142,13 @@ def save(report: Report, directory: Path, *, merge: bool) -> Report:
 
 
 def publish(report: Report) -> None:
-    """Bring results, plots and table into the documentation."""
+    """Write results, plots and tables into the documentation."""
     whole = save(report, PUBLISHED, merge=True)
     PAGE.write_text(page_with_tables(PAGE.read_text(), whole))
 
 
 def page_with_tables(text: str, report: Report) -> str:
-    """Replace the tables between the marks of the page."""
+    """Replace the tables between the marks in the page's `text`."""
     text = _between(MARKS, text, markdown(report.results))
     if "rooms" in report.results:
         text = _between(ROOM_MARKS, text, rooms.rooms_markdown(report.results["rooms"]))

@@ -13,7 +13,11 @@ import msgspec
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """One measured number. `goal`: in words; `is_met` None: there is none. `floor`: the same, bare."""
+    """One measured number. `floor`: the same number without the agent. `ratio`: of value and floor.
+
+    `goal`: in words; empty: there is none. `is_met`: whether the goal is met; None without a goal. `samples`: the
+    single measurements.
+    """
 
     label: str
     value: float
@@ -26,7 +30,10 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """One benchmark's outcome. `series`: named lists of numbers that the plots draw."""
+    """Figures of one benchmark.
+
+    `series`: named lists of numbers for the plots. `load_before`: the machine's load average.
+    """
 
     name: str
     figures: tuple[Figure, ...]
@@ -38,7 +45,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything of one run, or of the last run of each benchmark."""
+    """Results by benchmark, of one run or of the last run of each benchmark.
+
+    `machine`: description of the hardware.
+    """
 
     machine: dict[str, str]
     results: dict[str, Result]
@@ -90,14 +100,17 @@ TINY = Sizes(
 
 
 def median(values: Sequence[float]) -> float:
-    """The median, rounded to the precision of the clock."""
+    """The median, rounded to four decimals."""
     return round(statistics.median(values), 4)
 
 
 def over_floor(
     label: str, ours: Sequence[float], floors: Sequence[float], allowed: float
 ) -> tuple[Figure, Figure]:
-    """Figures of a step and of its excess over the floor, in milliseconds."""
+    """Make two figures in milliseconds: a step's time, and its excess over the floor.
+
+    `allowed`: the goal, in milliseconds over the floor.
+    """
     over = round(median(ours) - median(floors), 1)
     return (
         Figure(
@@ -122,7 +135,7 @@ def over_floor(
 
 
 def machine() -> dict[str, str]:
-    """Describe the machine that was measured on."""
+    """Description of this machine: processors, memory, kernel, cgroups, Python."""
     info = Path("/proc/cpuinfo").read_text()
     model = next(
         (line.partition(":")[2].strip() for line in info.splitlines() if "model name" in line), "unknown"
@@ -138,12 +151,12 @@ def machine() -> dict[str, str]:
 
 
 def now() -> datetime:
-    """The present moment, whole seconds."""
+    """The present time (UTC) in whole seconds."""
     return datetime.now(UTC).replace(microsecond=0)
 
 
 def number(value: float | None) -> str:
-    """Three significant digits, without an exponent."""
+    """Format with three significant digits and no exponent; empty for None."""
     if value is None:
         return ""
     if abs(value) >= 1000:
@@ -154,7 +167,7 @@ def number(value: float | None) -> str:
 
 
 def rows(results: Mapping[str, Result]) -> list[tuple[str, str, str, str, str, str]]:
-    """(figure, measured, floor, ratio, goal, met) of every figure."""
+    """Texts for the table, one row for each figure, with the columns of `HEADINGS`."""
     return [
         (
             one.label,
@@ -173,7 +186,7 @@ HEADINGS = ("figure", "measured", "floor", "ratio", "goal", "met")
 
 
 def markdown(results: Mapping[str, Result]) -> str:
-    """The figures as a Markdown table."""
+    """Format all figures as a Markdown table."""
     lines = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
     lines += ["| " + " | ".join(row) + " |" for row in rows(results)]
     return "\n".join(lines)

@@ -1,8 +1,8 @@
-"""Emulators that ended are reaped at once, whatever the first process of this system does.
+"""Reaps emulators at once when they end, whatever the system's first process (PID 1) does.
 
-libvirt's emulators detach from the process that starts them, and the system's first process reaps them. A
-machine counts as ended when its emulator was reaped. Some first processes, such as those of containers and build
-machines, reap only every second or two; this wait would be most of the time of a deletion, and random.
+libvirt's emulators detach from the process that starts them, and the system's first process reaps them. A machine
+counts as ended when its emulator was reaped. Some first processes, such as those of containers and build machines,
+reap only every second or two; this wait would be most of the time of a deletion, and random.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from types import FrameType
 
 _PR_SET_CHILD_SUBREAPER = 36
 _EMULATOR = "(qemu-system-"
-"""How the second field of /proc/PID/stat begins."""
+"""Beginning of an emulator's second field in /proc/PID/stat."""
 
 
 @contextmanager
 def emulators_reaped() -> Iterator[None]:
-    """Adopt emulators that daemons below this process start from now on. For the main thread."""
+    """Context manager: this process adopts and reaps emulators that daemons below it start.
+
+    For the main thread only.
+    """
     before = signal.signal(signal.SIGCHLD, _reap)
     _adopt_orphans(True)
     try:
@@ -38,7 +41,7 @@ def _adopt_orphans(wanted: bool) -> None:
 
 
 def _reap(_signal: int, _frame: FrameType | None) -> None:
-    """Reap adopted emulators only: other children are waited for by the code that started them."""
+    """Handle SIGCHLD: reap adopted emulators only; the code that started other children waits for them."""
     for children in Path("/proc/self/task").glob("*/children"):
         for pid in children.read_text().split():
             with suppress(OSError):

@@ -1,8 +1,9 @@
-"""The view from outside: manifests in, containers running by the runtime's own list.
+"""Benchmark from outside: manifests in, until the runtime lists the containers as running.
 
-Every side starts the same pods on the same containerd, and the same observer ends the clock: it lists running containers
-until all are there. Sides: a bare client without cgroups and labels (the floor), a bare client that asks for everything the
-agent asks for, the agent, and a stock kubelet if ``--kubelet`` names one. They take turns, each round in another order.
+Every side starts the same pods on the same containerd, and the same observer ends the clock: it lists running
+containers until all are there. Sides: a bare client without cgroups and labels (the floor), a bare client that
+requests everything the agent requests, the agent, and a stock kubelet if ``--kubelet`` names one. They take turns,
+each round in another order.
 """
 
 from __future__ import annotations
@@ -31,19 +32,22 @@ SHARE_OF_BARE: Final = 0.93
 SHARE_OF_KUBELET: Final = 1.15
 LIST_SECONDS: Final = 120.0
 LAST_SHARE: Final = 0.9
-"""From this share of running containers on the observer lists often; before, rarely, so as to cost nothing."""
+"""Share of running containers from which the observer lists often; before, it lists rarely, to cost little."""
 RARE_SECONDS, OFTEN_SECONDS = 0.1, 0.02
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """One start of many pods: seconds until all were listed, and CPU seconds of everything that has to do with pods."""
+    """Times of one start of many pods.
+
+    `seconds`: until all were listed as running. `cpu_seconds`: of everything that starts pods.
+    """
 
     seconds: float
     cpu_seconds: float
 
 
 def outside(bench: BenchLab, sizes: Sizes) -> Result:
-    """Start pods through every side and report the agent's rate and CPU time by ratios to the others."""
+    """Start pods by every side, and report the agent's rate and CPU time as ratios to the others."""
     sides: dict[str, Callable[[list[str]], Seen]] = {
         BARE: lambda names: _by_calls(
             bench, [without_cgroups_and_labels(pod) for pod in bench.floor_pods(len(names))]
@@ -70,7 +74,7 @@ def outside(bench: BenchLab, sizes: Sizes) -> Result:
 
 
 def outside_figures(count: int, runs: Mapping[str, Sequence[Seen]]) -> list[Figure]:
-    """Compare the agent with every other side, and the bare client that asks for everything with the other one."""
+    """Compare the agent with every other side, and the two bare clients with each other."""
     pairs = [
         (f"{count} pods from outside, against bare calls", AGENT, BARE, SHARE_OF_BARE),
         (f"{count} pods from outside, against bare calls with everything", AGENT, FULL, None),
@@ -86,7 +90,7 @@ def outside_figures(count: int, runs: Mapping[str, Sequence[Seen]]) -> list[Figu
 
 
 def without_cgroups_and_labels(pod: FloorPod) -> FloorPod:
-    """Strip a pod of cgroup parent, limits, labels and annotations."""
+    """Copy the pod without cgroup parent, limits, labels and annotations."""
     sandbox = msgspec.structs.replace(
         pod.sandbox, labels={}, annotations={}, cgroup_parent="", resources=None
     )
@@ -173,7 +177,7 @@ async def _put_and_wait(bench: BenchLab, names: Sequence[str]) -> Seen:
 
 
 class _Clock:
-    """Starts when it is made."""
+    """Measures wall-clock and CPU time from its creation to `read`."""
 
     def __init__(self, bench: BenchLab) -> None:
         self._bench = bench
@@ -186,7 +190,7 @@ class _Clock:
 
 @asynccontextmanager
 async def _observer(bench: BenchLab) -> AsyncIterator[Calls]:
-    """Connect to the containerd; no container may be running on it."""
+    """Context manager: connects to the containerd; fails if a container is running there."""
     calls = Calls(bench.containerd.endpoint)
     try:
         assert await _running(calls) == 0, "containers of an earlier run are left"
@@ -196,7 +200,7 @@ async def _observer(bench: BenchLab) -> AsyncIterator[Calls]:
 
 
 async def _until_running(calls: Calls, count: int, clock: _Clock) -> Seen:
-    """Wait until the runtime lists `count` running containers."""
+    """Wait until the runtime lists `count` running containers; returns the clock's times."""
     async with asyncio.timeout(LIST_SECONDS):
         while (running := await _running(calls)) < count:  # noqa: ASYNC110 - the list is what is measured
             await asyncio.sleep(OFTEN_SECONDS if running >= LAST_SHARE * count else RARE_SECONDS)

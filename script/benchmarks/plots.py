@@ -1,4 +1,4 @@
-"""Plots of the results, as PNG files. matplotlib is imported when one is drawn."""
+"""Draws plots of the results as PNG files. matplotlib is imported when one is drawn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STYLE: dict[Any, Any] = {
 
 
 def draw(report: Report, directory: Path) -> list[Path]:
-    """Draw what there are results for; returns the files."""
+    """Draw a plot for each benchmark that has results in the report; returns the files."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -42,7 +42,7 @@ def draw(report: Report, directory: Path) -> list[Path]:
 
 
 def _throughput(plt: Any, result: Result) -> Any:
-    """Pods per second, one bar for the median and one dot for each run."""
+    """Plot pods per second: one bar for the median and one dot for each run."""
     counts = [key.removeprefix("agent ") for key in result.series if key.removeprefix("agent ").isdigit()]
     figure, axes = plt.subplots(figsize=(5, 3.4))
     for shift, side, colour in ((-0.19, "floor", FLOOR), (0.19, "agent", OURS)):
@@ -60,7 +60,7 @@ def _throughput(plt: Any, result: Result) -> Any:
 
 
 def _starts(plt: Any, result: Result) -> Any:
-    """Containers started over time, in the first run of the most pods."""
+    """Plot the number of started containers over time, for the largest number of pods."""
     most = max(int(key.rpartition(" ")[2]) for key in result.series if key.startswith("agent starts"))
     figure, axes = plt.subplots(figsize=(5, 3.4))
     for side, colour in (("floor", FLOOR), ("agent", OURS)):
@@ -74,7 +74,7 @@ def _starts(plt: Any, result: Result) -> Any:
 
 
 def _latency(plt: Any, one: Result, hang: Result) -> Any:
-    """Every single start, in milliseconds."""
+    """Plot the milliseconds of every single start."""
     figure, axes = plt.subplots(figsize=(6, 3.4))
     columns = [
         ("bare calls\n(floor)", one.series["floor"], FLOOR),
@@ -95,7 +95,7 @@ def _latency(plt: Any, one: Result, hang: Result) -> Any:
 
 
 def _scale(plt: Any, result: Result) -> Any:
-    """CPU, memory and recovery by number of pods on the runtime in memory."""
+    """Plot CPU, memory and recovery by number of pods on the runtime in memory."""
     pods = result.series["pods"]
     figure, (cpu, memory, recovery) = plt.subplots(1, 3, figsize=(10, 3.2))
     cpu.plot(pods, result.series["start cpu ms"], "o-", color=FLOOR, label="pod start")

@@ -1,6 +1,6 @@
-"""Starting real pods: throughput and latency against the floor, and beside a runtime that hangs.
+"""Benchmarks of real pods: throughput and latency against the floor, and beside a runtime that hangs.
 
-Floor and agent take turns, so that both see the same noise. While the floor runs, the agent is not there
+Floor and agent take turns, so that both have the same noise. While the floor runs, the agent is not running
 (throughput) or stopped with SIGSTOP (one pod), so that it costs the floor nothing.
 """
 
@@ -19,14 +19,17 @@ from .lab import FIRST, SECOND, BenchLab, wait_ready, wait_running
 from .model import Figure, Result, Sizes, median, now, over_floor
 
 AGENT = 0
-"""Stands where a number of callers would."""
+"""Key of the agent's runs; those of the floor have the number of callers."""
 SHARE_OF_FLOOR = 0.9
 ONE_POD_MILLISECONDS = 25.0
 HANG_SHARE = 1.2
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One start of many pods."""
+    """Times of one start of many pods, in seconds.
+
+    `starts`: each container's start, sorted, after the beginning.
+    """
 
     seconds: float
     cpu_seconds: float
@@ -34,7 +37,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def pods(bench: BenchLab, sizes: Sizes) -> Result:
-    """Throughput of many static pods. The floor is the best number of callers, by its median."""
+    """Measure the throughput of many static pods. The floor is the number of callers with the best median."""
     figures: list[Figure] = []
     series: dict[str, list[float]] = {}
     for count in sizes.pods:
@@ -50,14 +53,17 @@ def pods(bench: BenchLab, sizes: Sizes) -> Result:
 
 
 def fastest(runs: Mapping[int, Sequence[Run]]) -> int:
-    """The number of callers whose floor is best."""
+    """Number of callers whose median time is the shortest."""
     return min(CALLERS, key=lambda callers: median([run.seconds for run in runs[callers]]))
 
 
 def start_figures(
     what: str, short: str, count: int, ours: Sequence[Run], floor: Sequence[Run], share: float
 ) -> list[Figure]:
-    """Throughput of starts, and the CPU time that each cost where it is known, beside the floor's."""
+    """Figures of the throughput and, where it is known, of the CPU time for each pod, with the floor's beside them.
+
+    `share`: of the floor's throughput, the goal.
+    """
     rates = tuple(count / run.seconds for run in ours)
     rate, best = median(rates), median([count / run.seconds for run in floor])
     figures = [
@@ -87,7 +93,10 @@ def start_figures(
 
 
 def _runs(bench: BenchLab, count: int, times: int) -> dict[int, list[Run]]:
-    """Runs by number of callers, or `AGENT`. The sides alternate, each round in another order."""
+    """Start the pods `times` times by every side; returns the runs by number of callers, or `AGENT`.
+
+    The sides alternate, each round in another order.
+    """
     sides = [*CALLERS, AGENT]
     runs: dict[int, list[Run]] = {side: [] for side in sides}
     for number in range(times):
@@ -103,7 +112,7 @@ def _runs(bench: BenchLab, count: int, times: int) -> dict[int, list[Run]]:
 
 
 def one_pod(bench: BenchLab, sizes: Sizes) -> Result:
-    """One pod on an idle agent."""
+    """Measure one pod on an idle agent, against the floor."""
     floors, ours = [], []
     with bench.agent() as agent, bench.containerd.cri() as cri:
         wait_ready(agent)
@@ -126,7 +135,7 @@ def one_pod(bench: BenchLab, sizes: Sizes) -> Result:
 
 
 def hang(bench: BenchLab, sizes: Sizes) -> Result:
-    """One pod on a healthy runtime while the other one is stopped with SIGSTOP, and while it is not."""
+    """Measure one pod on a healthy runtime while the other one is stopped with SIGSTOP, and while it runs."""
     usual, beside = [], []
     endpoints = ";".join(f"container:{name}:{bench.lab[name].endpoint}" for name in (FIRST, SECOND))
     with bench.agent(endpoints=endpoints) as agent, bench.containerd.cri() as cri:
@@ -169,7 +178,7 @@ def hang(bench: BenchLab, sizes: Sizes) -> Result:
 
 
 def floor_start(bench: BenchLab, count: int, callers: int) -> Run:
-    """Start pods by bare calls, measured like `_agent_start`."""
+    """Start pods by bare calls, and measure as `_agent_start` does."""
     ready = bench.floor_pods(count)
     cpu = [bench.cpu_seconds()]
     floor = asyncio.run(
@@ -179,7 +188,7 @@ def floor_start(bench: BenchLab, count: int, callers: int) -> Run:
 
 
 def _agent_start(bench: BenchLab, count: int, run: int) -> Run:
-    """From the last rename to the last start, and each pod's start relative to that rename."""
+    """Start pods by a new agent; measures from the last rename of a manifest to each container's start."""
     names = [f"many-{run}-{number}" for number in range(count)]
     with bench.agent() as agent, bench.containerd.cri() as cri:
         wait_ready(agent)
@@ -199,7 +208,10 @@ def _one(
     name: str,
     kept: frozenset[str] | set[str] = frozenset(),
 ) -> float:
-    """Milliseconds from rename to start; the pod is removed again."""
+    """Start one pod and remove it; returns the milliseconds from the manifest's rename to the container's start.
+
+    `kept`: names of manifest files that are not removed.
+    """
     began_ns = bench.put_pods([name])
     started = wait_running(cri, [name], pause_seconds=0.1)
     for path in bench.manifests.glob("*.json"):

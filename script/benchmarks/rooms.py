@@ -1,8 +1,9 @@
-"""Memory and time of imports by room, for an agent with one containerd, no cluster and no pods.
+"""Memory and time of imports by package, for an agent with one containerd, no cluster and no pods.
 
-Three agents are started: one under tracemalloc, one that notes which modules are used, one with ``-X importtime``. A room is a
-package of the host (``kubeletx.pods``), a plugin, another distribution, or Python's library. A module counts as used if a
-function of it is called outside imports; modules that hold only types count as not used, so a room is judged by its sum.
+Three agents are started: one under tracemalloc, one that records which modules are used, one with ``-X
+importtime``. A room is a package of the host (``kubeletx.pods``), a plugin, another distribution, or Python's
+library. A module counts as used if a function of it is called outside imports. Modules that hold only types
+therefore count as not used, so a room is judged by the total of its modules.
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ _TIMED: Final = re.compile(r"^import time: +(\d+) \| +\d+ \| +(\S+)$", re.MULTIL
 
 
 class Room(msgspec.Struct):
-    """Sums over a room's modules. `unused_kib`: what modules that are not used keep, as tracemalloc counts it."""
+    """Totals over the modules of one room.
+
+    `kept_kib`: memory that tracemalloc counts; `unused_kib`: the part of modules that are not used. `resident_kib`:
+    growth of the process. `milliseconds`: import time.
+    """
 
     modules: float = 0
     used_modules: float = 0
@@ -43,7 +48,7 @@ class Room(msgspec.Struct):
 
 
 def rooms(bench: BenchLab, _sizes: Sizes) -> Result:
-    """Weigh every room of an agent that has nothing to do."""
+    """Measure memory and import time of every room of an idle agent."""
     agent = bench.agent()
     try:
         traced = _watched(agent, "traced")
@@ -64,7 +69,10 @@ def rooms(bench: BenchLab, _sizes: Sizes) -> Result:
 def by_room(
     traced: Iterable[Imported], resident: Iterable[Imported], seconds: Mapping[str, float]
 ) -> dict[str, Room]:
-    """Sum up modules by room, the largest first. `seconds`: import time of each module without inner imports."""
+    """Add up the modules of each room; the room that keeps most memory comes first.
+
+    `seconds`: import time of each module, without inner imports.
+    """
     kept = {one.name: one.self_bytes / _KIB for one in traced}
     found: dict[str, Room] = defaultdict(Room)
     for one in resident:
@@ -81,7 +89,7 @@ def by_room(
 
 
 def room_of(module: str) -> str:
-    """Name a module's room."""
+    """Name of the room that a module belongs to."""
     first, _, rest = module.partition(".")
     if first in sys.stdlib_module_names or first.startswith("_sysconfigdata"):
         return LIBRARY
@@ -89,7 +97,7 @@ def room_of(module: str) -> str:
 
 
 def room_figures(found: Mapping[str, Room]) -> tuple[Figure, ...]:
-    """Memory that imports of the host, of other distributions and of Python's library keep."""
+    """Figures of the memory that imports keep: of kubeletx, of other distributions and of Python's library."""
     parts = {"kubeletx": 0.0, "other distributions": 0.0, LIBRARY: 0.0}
     for name, room in found.items():
         part = (
@@ -126,13 +134,13 @@ def _watched(agent: PrivateAgent, mode: str) -> list[Imported]:
 
 
 def _timed(agent: PrivateAgent) -> dict[str, float]:
-    """Seconds of each module's import, without inner imports."""
+    """Run an idle agent; returns the seconds of each module's import, without inner imports."""
     text = _run_idle(agent, agent.argv(), {"PYTHONPROFILEIMPORTTIME": "1"})
     return {name: int(microseconds) / 1e6 for microseconds, name in _TIMED.findall(text)}
 
 
 def _run_idle(agent: PrivateAgent, argv: list[str], env: Mapping[str, str]) -> str:
-    """Start the agent by another command line, leave it idle and end it; returns what it printed."""
+    """Start the agent with this command line, leave it idle, and end it; returns what it printed."""
     log = agent.lab.base_dir / "imports.log"
     agent.root_dir.mkdir(parents=True, exist_ok=True)
     agent.socket_path.unlink(missing_ok=True)

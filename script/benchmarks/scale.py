@@ -1,7 +1,7 @@
-"""Thousands of pods on a runtime in memory: the whole agent, assembled as always, without its servers.
+"""Benchmark with thousands of pods on a runtime in memory: the whole agent, except its servers.
 
-Each size runs in a process of its own (``python -m script.benchmarks.scale SIZE``), twice: once for time, once under
-tracemalloc for memory. What is left when the runtime's own memory is taken away is the agent's.
+Each size runs in a process of its own (``python -m script.benchmarks.scale SIZE``), twice: once for time, once
+under tracemalloc for memory. The agent's memory is what remains without the runtime's own.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from .model import Figure, Result, Sizes, median, now
 URL = "fake://bench"
 CHANGES = 200
 SETTLE_SECONDS = 3.0
-"""What was noted is written within this time."""
+"""Time within which all recorded changes are written."""
 REST_SECONDS = 5.0
 MEMORY_KIB = 40.0
 RECOVERY_SECONDS = 5.0
@@ -61,7 +61,10 @@ FLAT = 1.5
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """Measurements of one process; CPU in milliseconds, memory in KiB, for each pod or change."""
+    """Measurements of one process; the unit is in each name.
+
+    `change_cpu_ms`: for one container that ends and is restarted.
+    """
 
     pods: int
     start_cpu_ms: float = 0.0
@@ -76,7 +79,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scale(sizes: Sizes) -> Result:
-    """Cost per change, memory and recovery by number of pods."""
+    """Measure the cost of changes, memory and recovery by number of pods."""
     timed = [_in_process(count, "time") for count in sizes.scale_pods]
     weighed = [_in_process(count, "memory") for count in sizes.scale_pods]
     least, most = timed[0], timed[-1]
@@ -151,7 +154,10 @@ def _in_process(count: int, what: str) -> Measured:
 
 @asynccontextmanager
 async def running_agent(root: Path) -> AsyncIterator[tuple[Assembly, float, float]]:
-    """An agent on the fake runtime; also the seconds and CPU seconds until its pods were found again."""
+    """Context manager: runs an agent on the fake runtime.
+
+    Yields the assembly, and the seconds and CPU seconds until its pods were found again.
+    """
     config = AgentConfig(
         root_dir=root,
         runtimes=RuntimeSettings(endpoints=(EndpointText(text=f"container:fake:{URL}", origin="bench"),)),
@@ -177,13 +183,13 @@ async def running_agent(root: Path) -> AsyncIterator[tuple[Assembly, float, floa
 
 
 async def until(is_so: Callable[[], bool], *, pause_seconds: float = 0.05) -> None:
-    """Wait until it is so; polls, so that the agent under measurement knows nothing of it."""
+    """Poll until `is_so` is true; an event would need code in the agent that is measured."""
     while not is_so():  # noqa: ASYNC110
         await asyncio.sleep(pause_seconds)
 
 
 def make_pods(count: int) -> list[Pod]:
-    """Make pods as the file source reads them from manifests."""
+    """Make pods from manifests, as the file source does."""
     reader = ManifestReader(node_name="bench")
     moment = datetime.now(UTC)
     return [
@@ -198,14 +204,14 @@ def make_pods(count: int) -> list[Pod]:
 
 
 def feed(parts: Assembly, pods: list[Pod]) -> None:
-    """Hand the pods to the manager as a source does."""
+    """Pass the pods to the pod manager, as a source does."""
     for pod in pods:
         parts.manager.update("file", pod)
     parts.manager.synced("file")
 
 
 def all_run(parts: Assembly, count: int) -> bool:
-    """True if every pod is published as Running."""
+    """True if there are `count` pods and each has status Running."""
     workers = parts.manager.workers
     return len(workers) == count and all(
         worker.facts.previous_status is not None and worker.facts.previous_status.phase == "Running"
@@ -214,7 +220,7 @@ def all_run(parts: Assembly, count: int) -> bool:
 
 
 async def measure_time(count: int, root: Path) -> Measured:
-    """Start, change, rest, look up, restart."""
+    """Start the pods, change some, rest, look pods up and restart the agent; measures the time of each."""
     async with running_agent(root) as (parts, _, _):
         pods = make_pods(count)
         began, cpu = default_timer(), time.process_time()
@@ -249,7 +255,7 @@ async def measure_time(count: int, root: Path) -> Measured:
 
 
 async def measure_memory(count: int, root: Path) -> Measured:
-    """Measure the agent's memory for each pod, without the runtime's."""
+    """Measure the memory that the agent keeps for each pod, without the runtime's."""
     async with running_agent(root) as (parts, _, _):
         tracemalloc.start()
         gc.collect()
@@ -278,7 +284,7 @@ async def measure_memory(count: int, root: Path) -> Measured:
 
 
 async def _changes(parts: Assembly, count: int) -> float:
-    """CPU milliseconds for one container that ends and is started again."""
+    """Let `count` containers end and wait until they are restarted; returns the CPU milliseconds for each."""
     backend = fake_plugin.backends[URL]
     workers = list(parts.manager.workers.values())
     chosen = [workers[index * len(workers) // count] for index in range(count)]
@@ -297,7 +303,7 @@ def _restarts(worker: object) -> int:
 
 
 def _look_up(parts: Assembly) -> float:
-    """Microseconds of `runtime_by_pod_id`, the loop's own cost included."""
+    """Microseconds of one call of `runtime_by_pod_id`, with the cost of the loop around it."""
     uids = list(parts.manager.workers)
     find = parts.registry.runtime_by_pod_id
     times = []
@@ -317,7 +323,7 @@ def _show_top(snapshot: tracemalloc.Snapshot, count: int) -> None:
 
 
 def main() -> None:
-    """One size, one measurement; the last line of standard output is the result."""
+    """Measure one number of pods in one way; the last line of standard output is the result as JSON."""
     count, what = int(sys.argv[1]), sys.argv[2]
     set_up_logging()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))

@@ -1,7 +1,8 @@
-"""A stock kubelet without an API server, on the manifests and the containerd of the benchmarks.
+"""Runs a stock kubelet without an API server, on the manifests and the containerd of the benchmarks.
 
-Its configuration is a KubeletConfiguration file, as an operator writes one; what the benchmarks' agent gets by flags is in it
-with the same values. ``--kubelet`` takes every program that reads such a file, so ``kubeletx`` itself too.
+Its configuration is a KubeletConfiguration file, as an operator writes one, with the same values that the
+benchmarks' agent gets by flags. ``--kubelet`` takes every program that reads such a file, so ``kubeletx`` itself
+too.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 class StockKubelet:
-    """Context manager around one run; its files are removed at the end."""
+    """Context manager that runs a stock kubelet; its files are removed at the end."""
 
     def __init__(self, program: Path, bench: BenchLab) -> None:
         self._program = program
@@ -40,7 +41,7 @@ class StockKubelet:
         )
 
     def argv(self) -> list[str]:
-        """The command line."""
+        """Command line of the kubelet."""
         return [
             str(self._program),
             f"--config={self._directory / 'config.json'}",
@@ -50,7 +51,7 @@ class StockKubelet:
         ]
 
     def configuration(self) -> dict[str, object]:
-        """The KubeletConfiguration. Source: KubeletConfiguration v1beta1 of Kubernetes v1.36."""
+        """Content of its configuration file. Source: KubeletConfiguration v1beta1 of Kubernetes v1.36."""
         return {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
@@ -72,7 +73,7 @@ class StockKubelet:
         }
 
     def remove_pods(self) -> None:
-        """Take all manifests away and wait until no sandbox is left on the containerd."""
+        """Remove all manifests and wait until no ready sandbox is left on the containerd; then remove stopped ones."""
         for path in self._bench.manifests.glob("*.json"):
             path.unlink()
         with self._bench.containerd.cri() as cri:

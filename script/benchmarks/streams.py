@@ -1,8 +1,9 @@
-"""Streams of the kubelet's API, beside the runtime's own streaming URL that the same client reads directly.
+"""Benchmarks of the kubelet API's streams, against the runtime's own streaming URL.
 
-The client does as little as it can: once its streams are open it counts the bytes that come, frames and all, so that it is
-not what is measured. Between it and the agent there is TLS, between it and the runtime's URL there is none. All of them
-share the machine's processors: client, agent, containerd, and the program whose output is read.
+The same client reads both. It does as little as it can: once its streams are open it counts the bytes that come,
+frames included, so that it is not what is measured. Between it and the agent there is TLS, between it and the
+runtime's URL there is none. All share the machine's processors: client, agent, containerd, and the program whose
+output is read.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _PORTS: Final = "portforward.k8s.io"
 
 
 class StreamLab(msgspec.Struct, kw_only=True):
-    """A started agent whose API is open, with one running pod."""
+    """A started agent that serves the kubelet API, with one running pod."""
 
     cri: CriCalls
     port: int
@@ -59,23 +60,23 @@ class StreamLab(msgspec.Struct, kw_only=True):
         return f"https://127.0.0.1:{self.port}"
 
     def exec_url(self, command: Sequence[str], **streams: bool) -> str:
-        """URL of a command at the agent."""
+        """URL of a command at the agent's API."""
         query = [("command", word) for word in command] + [(name, "1") for name in streams]
         return f"{self.url}/exec/default/{POD}-{NODE}/main?{urlencode(query)}"
 
     def runtimes_exec_url(self, command: Sequence[str], **streams: bool) -> str:
-        """URL of a command at the runtime."""
+        """URL of a command at the runtime, from a CRI Exec call."""
         url: str = self.cri.call("Exec", container_id=self.container_id, cmd=command, **streams).url
         return url
 
     def runtimes_port_url(self) -> str:
-        """URL of the forwarded port at the runtime."""
+        """URL of the forwarded port at the runtime, from a CRI PortForward call."""
         url: str = self.cri.call("PortForward", pod_sandbox_id=self.sandbox_id, port=[PORT]).url
         return url
 
 
 def stream_exec(bench: BenchLab, sizes: Sizes) -> Result:
-    """A command that does nothing, from the request to its exit code."""
+    """Measure a command that does nothing, from the request to its exit code."""
     floors, ours = [], []
     with stream_lab(bench, sizes) as lab:
         for number in range(4 * sizes.single_runs + 1):
@@ -105,7 +106,7 @@ def stream_exec(bench: BenchLab, sizes: Sizes) -> Result:
 
 
 def stream_logs(bench: BenchLab, sizes: Sizes) -> Result:
-    """A log of lines of 100 bytes, read whole, and followed."""
+    """Measure the rate of a log with lines of 100 bytes, once read and once followed."""
     count = sizes.stream_mib << 20
     with stream_lab(bench, sizes) as lab:
         write_log(lab.log, count // LINE_BYTES)
@@ -123,7 +124,10 @@ def stream_logs(bench: BenchLab, sizes: Sizes) -> Result:
 
 
 def stream_rates(bench: BenchLab, sizes: Sizes) -> Result:
-    """Bytes of a command that are handed through, and of a port whose SPDY ends at the agent."""
+    """Measure the rates of a command's output and of a forwarded port.
+
+    The agent passes the command's stream on; it decodes the SPDY of the port's.
+    """
     count = sizes.stream_mib << 20
     command = ("dd", "if=/dev/zero", "bs=64k", f"count={count >> 16}")
 
@@ -165,7 +169,7 @@ def stream_rates(bench: BenchLab, sizes: Sizes) -> Result:
 
 
 async def run_to_end(url: str, tls: ssl.SSLContext | None) -> float:
-    """One command; the moment at which its exit code was known, of `time.perf_counter`."""
+    """Run one command; returns the time (`time.perf_counter`) at which its exit code was known."""
     session = await open_session(url, _TRUE, tls=tls)
     async for _ in session.output():
         pass
@@ -180,7 +184,7 @@ async def run_to_end(url: str, tls: ssl.SSLContext | None) -> float:
 def receive(
     url: str, tls: ssl.SSLContext | None, protocol: str, streams: Sequence[HeaderList], count: int
 ) -> float:
-    """MB/s of `count` bytes, from the opening of the streams to the last byte."""
+    """Open the streams and read `count` bytes; returns MB/s from the opening to the last byte."""
     parts = urlsplit(url)
     buffer, encoder = bytearray(_READ_BYTES), Encoder()
     with connected(parts.port or 0, tls) as connection:
@@ -207,7 +211,7 @@ def receive(
 
 @contextmanager
 def connected(port: int, tls: ssl.SSLContext | None) -> Iterator[socket.socket]:
-    """A connection to this machine, with TLS or without."""
+    """Context manager: a connection to this port of the machine, with TLS unless `tls` is None."""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as plain:
         if tls is None:
             yield plain
@@ -219,13 +223,13 @@ def connected(port: int, tls: ssl.SSLContext | None) -> Iterator[socket.socket]:
 def compared(
     floor: Callable[[], float], ours: Callable[[], float], runs: int
 ) -> tuple[list[float], list[float]]:
-    """Rates of both, in turns."""
+    """Call both in turns, `runs` times; returns the rates of each."""
     rates = [(floor(), ours()) for _ in range(runs)]
     return [rate for rate, _ in rates], [rate for _, rate in rates]
 
 
 def write_log(path: Path, lines: int) -> None:
-    """Append lines as the runtime writes them."""
+    """Append `lines` log lines in the runtime's format."""
     line = b"2030-01-01T00:00:00.123456789Z stdout F " + b"x" * (LINE_BYTES - 1) + b"\n"
     block = line * 10_000
     with path.open("ab") as file:
@@ -235,7 +239,7 @@ def write_log(path: Path, lines: int) -> None:
 
 
 def read_log(lab: StreamLab, path: str, count: int) -> float:
-    """MB/s of `count` bytes, from the request to the end of the answer."""
+    """Read a log through the API; returns MB/s of `count` bytes, from the request to the end of the answer."""
     buffer = bytearray(_READ_BYTES)
     with connected(lab.port, lab.tls) as connection:
         began = time.perf_counter()
@@ -260,7 +264,7 @@ def rate_figure(
     floor: Sequence[float] | None = None,
     share: float | None = None,
 ) -> Figure:
-    """`goal` in MB/s, or `share` of the floor."""
+    """Figure in MB/s. Its goal is `goal` in MB/s or, if that is None, `share` of the floor's rate."""
     value = median(samples)
     ratio = value / median(floor) if floor else None
     return Figure(
@@ -277,7 +281,7 @@ def rate_figure(
 
 @contextmanager
 def stream_lab(bench: BenchLab, sizes: Sizes) -> Iterator[StreamLab]:
-    """An agent with pod ``streams``, whose port gives as many bytes as are measured."""
+    """Context manager: an agent with the pod ``streams``, whose port sends as many bytes as are measured."""
     authority = CertificateAuthority(bench.lab.base_dir / f"authority-{time.monotonic_ns()}")
     admin = authority.client("admin", ["system:masters"])
     tls = ssl.create_default_context()

@@ -1,7 +1,7 @@
-"""The demo's virtual machine: its image, libvirt's settings, and what is checked of it.
+"""The demo's virtual machine: its image, libvirt's settings, and the checks of the running machine.
 
-libvirt's driver runs inside the agent (``qemu:///embed``), so there is no daemon and nothing of the machine's own
-libvirt is touched. Guests are emulated: that works everywhere, whatever the machine's KVM is like.
+libvirt's driver runs inside the agent (``qemu:///embed``), so there is no daemon and the host's own libvirt is not
+touched. Guests are emulated: that works on every host, with or without KVM.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from kubeletx_testing.lab.process import list_pids
 
 RUNTIME = "libvirt-qemu"
 ALIAS = "demo-guest"
-"""What the manifest calls the image."""
+"""Name of the image in the manifest."""
 GREETING = "hello from "
-"""What the guest says when it runs the manifest's script."""
+"""Text that the guest prints when it runs the manifest's script."""
 BOOT_SECONDS = 120
 
 
 class GuestImage:
-    """The guest's disk, made beside everything else that starts: from Debian packages, kept in the cache."""
+    """Makes the guest's disk from Debian packages, in the background, and keeps it in the cache."""
 
     def __init__(self, cache_dir: Path) -> None:
         self._cache_dir = cache_dir
@@ -36,16 +36,16 @@ class GuestImage:
         self._made: Future[Path] | None = None
 
     def begin(self) -> None:
-        """Start making it, if it is not there."""
+        """Start to make the disk in the background; one in the cache is used."""
         self._made = self._pool.submit(load_machine_image, self._cache_dir)
 
     @property
     def is_made(self) -> bool:
-        """True once the image exists."""
+        """True once the disk is ready or could not be made."""
         return self._made is not None and self._made.done()
 
     def path(self) -> Path:
-        """The qcow2 file. LabError when it could not be made."""
+        """Wait for the disk; returns its qcow2 file. Raises LabError if it could not be made."""
         if self._made is None:
             self.begin()
             return self.path()
@@ -53,7 +53,7 @@ class GuestImage:
 
 
 def settings(image: Path) -> str:
-    """The agent's configuration: libvirt's part of it."""
+    """The agent's configuration file, with the settings of the libvirt plugin."""
     plugin = {
         "accelerator": "qemu",
         "imageDirectories": [str(image.parent)],
@@ -70,12 +70,15 @@ def settings(image: Path) -> str:
 
 
 def endpoint(lab: Lab, cache_dir: Path) -> str:
-    """libvirt's driver as a runtime of the agent."""
+    """Text of the endpoint for libvirt's embedded driver, as the agent's flag takes it."""
     return embedded_endpoint(lab.base_dir / "v", name=RUNTIME, cache_dir=cache_dir)
 
 
 def wait_booted(agent: PrivateAgent, name: str) -> tuple[str, ...]:
-    """Wait until the guest is up; return the lines of its greeting. LabError after a time limit."""
+    """Wait until the guest has booted; returns the lines of its greeting.
+
+    Raises LabError after `BOOT_SECONDS`.
+    """
     deadline = time.monotonic() + BOOT_SECONDS
     while UP not in (log := agent.cli("logs", name).stdout):
         if time.monotonic() > deadline:
@@ -85,7 +88,7 @@ def wait_booted(agent: PrivateAgent, name: str) -> tuple[str, ...]:
 
 
 def ask(address: str) -> str:
-    """The page that a guest serves, asked from the node. LabError when it does not."""
+    """Fetch the guest's page from the node. Raises LabError if the guest does not serve it."""
     url = f"http://{address}/"
     try:
         with urllib.request.urlopen(url, timeout=20) as answer:
@@ -96,7 +99,7 @@ def ask(address: str) -> str:
 
 
 def fetch_in(agent: PrivateAgent, name: str, url: str) -> str:
-    """Fetch a page from inside this pod, container or guest. LabError when it fails."""
+    """Fetch a page from inside this pod, a container or a guest. Raises LabError if that fails."""
     done = agent.cli("exec", name, "--", "wget", "-q", "-O", "-", url)
     if done.returncode != 0:
         raise LabError(f"{name} gets nothing from {url}: {done.stderr.strip() or done.stdout.strip()}")
@@ -104,12 +107,12 @@ def fetch_in(agent: PrivateAgent, name: str, url: str) -> str:
 
 
 def emulators(agent: PrivateAgent) -> dict[int, str]:
-    """The QEMU processes whose disks are the agent's, as the kernel knows them."""
+    """Process id → command line of the QEMU processes whose disks are below the agent's directory."""
     return {pid: line for pid, line in _command_lines() if f"{agent.root_dir}/" in line}
 
 
 def remains(agent: PrivateAgent, pod: Pod) -> list[str]:
-    """List the remains of a deleted machine, in words."""
+    """Names of what a deleted machine has left: its emulator, disk or address; empty if nothing is left."""
     found = {
         "its emulator": emulators(agent),
         "its disk": list(agent.root_dir.glob("runtimes/*/disks/*/*")),

@@ -39,13 +39,13 @@ BASE = ROOT / ".demo" / "lab"
 CACHE = ROOT / ".cache" / "images"
 EXAMPLES = ROOT / "examples" / "pods"
 MANIFESTS = BASE / "manifests"
-"""What the agent reads: copies, so that everybody may play with them."""
+"""Manifests that the agent reads: copies of the examples, which may be changed."""
 CONFIG = BASE / "config.json"
 NODE_NAME = "demo"
 MACHINE = "machine-demo"
 WEB = "web-a-demo"
 ANSWERS = {MACHINE: "guest", WEB: "served by containerd-a"}
-"""What they serve: the guest its host name."""
+"""Pod → page that it serves; the guest serves its host name."""
 TIMEOUT_SECONDS = 120
 NEEDED_BYTES = 400 << 20
 """Disk space that images, root file systems and logs take, with room to spare; most while a guest's disk is made."""
@@ -54,11 +54,11 @@ console = Console()
 
 
 class DemoFailed(Exception):
-    """Something is not as it should be; the message says what."""
+    """Raised when a check of the demo fails; the message says what was found."""
 
 
 def main() -> int:
-    """Exit status: 0 when all was well, 1 with a reason, 130 when interrupted before all pods ran."""
+    """Run the demo; exit status 0 if all checks passed, 1 if not, 130 if it was interrupted before all pods ran."""
     parser = argparse.ArgumentParser(prog="script/demo", description=__doc__)
     parser.add_argument("--once", action="store_true", help="verify, clean up and exit")
     once = parser.parse_args().once
@@ -86,7 +86,10 @@ def main() -> int:
 
 
 def run(lab: Lab, agent: PrivateAgent, *, stay: bool) -> None:
-    """Start everything, wait for the pods, verify, show; with `stay` until Ctrl-C, else delete the machine too."""
+    """Start everything, wait for the pods, check them and show them.
+
+    `stay`: then wait until Ctrl-C; otherwise delete the machine and check that nothing of it is left.
+    """
     require_space()
     image = machine.GuestImage(CACHE)
     image.begin()
@@ -131,13 +134,13 @@ def run(lab: Lab, agent: PrivateAgent, *, stay: bool) -> None:
 
 
 def prepare(image: Path) -> None:
-    """Write what the agent reads: its configuration and the pods."""
+    """Write the agent's configuration and the pods' manifests."""
     CONFIG.write_text(machine.settings(image))
     shutil.copytree(EXAMPLES, MANIFESTS)
 
 
 def require_space() -> None:
-    """DemoFailed when the disk below .demo/ is too full."""
+    """Raise DemoFailed if the disk below .demo/ has too little free space."""
     BASE.parent.mkdir(exist_ok=True)
     free = shutil.disk_usage(BASE.parent).free
     if free < NEEDED_BYTES:
@@ -145,7 +148,10 @@ def require_space() -> None:
 
 
 def wanted_runtimes(*, containers: str) -> dict[str, str]:
-    """Pod name (as the node shows it) to the runtime that its manifest asks for; `containers`: their default."""
+    """Pod name (as the node shows it) → runtime that its manifest requests.
+
+    `containers`: default of container pods.
+    """
     wanted = {}
     for path in sorted(EXAMPLES.glob("*.yaml")):
         for pod in load_pods(path.read_bytes(), str(path)):
@@ -156,7 +162,7 @@ def wanted_runtimes(*, containers: str) -> dict[str, str]:
 
 
 def watch_pods(agent: PrivateAgent, wanted: dict[str, str], began: float) -> None:
-    """Show the table until every wanted pod runs; DemoFailed after a time limit or on a failed pod."""
+    """Show the table until every wanted pod runs. Raises DemoFailed after a time limit, or if the agent ends."""
     pods: dict[str, Pod] = {}
     with _shown(lambda: pod_table(pods, wanted)) as show:
         while time.monotonic() - began <= TIMEOUT_SECONDS:
@@ -177,7 +183,10 @@ def watch_pods(agent: PrivateAgent, wanted: dict[str, str], began: float) -> Non
 
 @contextlib.contextmanager
 def _shown(make: Callable[[], Table]) -> Iterator[Callable[[], None]]:
-    """Yields what redraws the table; where there is no terminal it is printed once, at the end."""
+    """Context manager: yields a function that redraws the table.
+
+    Without a terminal, the table is printed once, at the end.
+    """
     if not console.is_terminal:
         try:
             yield lambda: None
@@ -189,12 +198,12 @@ def _shown(make: Callable[[], Table]) -> Iterator[Callable[[], None]]:
 
 
 def is_settled(pod: Pod, runtime: str) -> bool:
-    """True when the pod is Running and Ready on that runtime."""
+    """True if the pod is Running and Ready on that runtime."""
     return is_ready(pod) and bound_runtime(pod) == runtime
 
 
 def describe(pod: Pod) -> str:
-    """Phase, and why containers wait or conditions are false."""
+    """Phase and runtime of the pod, and why its containers wait or its conditions are false."""
     parts = [pod.status.phase or "no phase", bound_runtime(pod) or "not bound"]
     if pod.status.message:
         parts.append(pod.status.message)
@@ -209,7 +218,7 @@ def describe(pod: Pod) -> str:
 
 
 def pod_table(pods: dict[str, Pod], wanted: dict[str, str]) -> Table:
-    """One row for each pod."""
+    """Make the table of pods, one row for each wanted pod."""
     table = make_table("pods", "POD", "ASKED FOR", "RUNTIME", "STATUS", "READY", "RESTARTS", "IP")
     moment = datetime.now(UTC)
     for name, runtime in wanted.items():
@@ -231,7 +240,7 @@ def pod_table(pods: dict[str, Pod], wanted: dict[str, str]) -> Table:
 
 
 def verify_on_runtime(lab: Lab, name: str, expected: set[str]) -> None:
-    """Ask the containerd itself, not the agent: exactly the expected pods must have a ready sandbox there."""
+    """Raise DemoFailed unless exactly the expected pods have a ready sandbox, by the containerd's own list."""
     with lab[name].cri() as cri:
         found = set(cri.pods())
     if found != expected:
@@ -239,7 +248,7 @@ def verify_on_runtime(lab: Lab, name: str, expected: set[str]) -> None:
 
 
 def verify_pages(agent: PrivateAgent) -> None:
-    """Each web pod must serve the page that names its runtime."""
+    """Raise DemoFailed unless each web pod serves the page that names its runtime."""
     for pod in agent.pods():
         if pod.metadata.labels.get("app") != "web":
             continue
@@ -254,7 +263,10 @@ def verify_pages(agent: PrivateAgent) -> None:
 
 
 def show_machine(agent: PrivateAgent, began: float) -> None:
-    """Wait for the guest, then let the node, a container and the guest ask each other over the pod network."""
+    """Wait for the guest, then let the node, a container and the guest fetch each other's pages over the pod network.
+
+    Raises DemoFailed for a wrong answer.
+    """
     if len(machine.emulators(agent)) != 1:
         raise DemoFailed(f"{len(machine.emulators(agent))} emulators run, and one machine is to")
     _say("waiting for the guest to boot; it is emulated")
@@ -282,7 +294,7 @@ def show_machine(agent: PrivateAgent, began: float) -> None:
 
 
 def verify_deletion(agent: PrivateAgent) -> None:
-    """Without its manifest the machine ends, and nothing of it stays."""
+    """Delete the machine's manifest. Raises DemoFailed if something of the machine is left after its end."""
     _say(f"deleting {MACHINE}")
     pod = agent.wait_for(MACHINE)
     began = time.monotonic()
@@ -294,7 +306,7 @@ def verify_deletion(agent: PrivateAgent) -> None:
 
 
 def show_node(agent: PrivateAgent) -> None:
-    """Node conditions, runtimes and usage."""
+    """Print node conditions, runtimes and usage. Raises DemoFailed if the node is not Ready."""
     node = agent.node()
     conditions = make_table(f"node {node.metadata.name}", "CONDITION", "STATUS", "MESSAGE")
     for one in node.status.conditions:
@@ -323,7 +335,7 @@ def show_node(agent: PrivateAgent) -> None:
 
 
 def clean_up(lab: Lab, agent: PrivateAgent) -> list[str]:
-    """Stop everything, which nothing interrupts any more. Returns what is left."""
+    """Stop and remove everything, ignoring Ctrl-C; returns what is left."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if not lab.is_ours:
@@ -339,7 +351,7 @@ def clean_up(lab: Lab, agent: PrivateAgent) -> list[str]:
 
 
 def make_table(title: str, *headings: str) -> Table:
-    """A table without lines: it fits into 80 columns, and what is still too long is folded, never cut off."""
+    """Make a table without lines for 80 columns; cells that are still too wide are folded, never cut off."""
     gap = 1 if console.width < 90 else 2
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, gap, 0, 0))
     for heading in headings:

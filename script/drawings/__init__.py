@@ -1,1 +1,1 @@
-"""Drawings of the states that exist as data in the code, for docs/states.md."""
+"""Drawings of the states that the code has as data, for docs/states.md."""

@@ -58,6 +58,6 @@ _SECTIONS: Final[tuple[tuple[str, str, Callable[[], str]], ...]] = (
 
 
 def page() -> str:
-    """The whole page."""
+    """Text of the whole page."""
     parts = [_HEAD, *(f"## {title}\n\n{text}\n\n{draw()}\n" for title, text, draw in _SECTIONS)]
     return "\n".join(parts)

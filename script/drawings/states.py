@@ -1,4 +1,4 @@
-"""Sections of docs/states.md. Each calls pure functions of the host with every state and cause."""
+"""Sections of docs/states.md. Each function calls pure functions of the host with every state and cause."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ POLICIES: Final = ("Always", "OnFailure", "Never")
 
 
 class Life(NamedTuple):
-    """A pod with one init container and one container: how often the last began, and the last exit code of each."""
+    """State of a pod with one init container and one container.
+
+    `init`: the init container's last exit code; None: it has not ended. `main`: state of the container.
+    """
 
     init: int | None
     main: str
@@ -63,7 +66,7 @@ class Life(NamedTuple):
 
 
 def phases() -> str:
-    """Phase of a pod, by what its containers do."""
+    """Drawing of a pod's phases, by what its containers do."""
     found: dict[tuple[str, str, str], set[str]] = {}
     for policy in POLICIES:
         for life, cause, later in _lives(policy):
@@ -77,7 +80,7 @@ def phases() -> str:
 
 
 def _lives(policy: str) -> Iterator[tuple[Life, str, Life]]:
-    """Every change in the life of the pod until its phase is final."""
+    """Yield every change (before, cause, after) in the life of such a pod until its phase is final."""
     todo, known = [Life(None, "new")], set()
     while todo:
         life = todo.pop()
@@ -115,7 +118,7 @@ def _phase(life: Life, policy: str) -> str:
 
 
 def goals() -> str:
-    """Goal of a plan."""
+    """Drawing of the goals of a plan."""
     ended = PodFacts(snapshot=_snapshot(UnitState.EXITED), runtime=RuntimeName("r"))
     refused = PodFacts(rejection=Rejection(reason="", message=""))
     gone, evicted = (Deletion(requested_at=0, grace_seconds=0, reason=reason) for reason in ("", "Evicted"))
@@ -135,7 +138,7 @@ def goals() -> str:
 
 
 def units() -> str:
-    """States of a unit, and what the status of its container shows."""
+    """Table of the states of a unit, and what the status of its container shows."""
     rows = []
     for state in UnitState:
         facts = PodFacts(runtime=RuntimeName("r"), admitted=True, snapshot=_snapshot(state))
@@ -148,7 +151,7 @@ def units() -> str:
 
 
 def actions() -> str:
-    """The table of all actions."""
+    """Table of all actions of a plan."""
     rows = []
     for kind, row in dispatch.ROWS.items():
         own = OWN_ROWS.get(kind)
@@ -159,14 +162,14 @@ def actions() -> str:
 
 
 class _Anything:
-    """Stands for an action whose fields do not matter."""
+    """An action whose fields do not matter: every attribute is empty."""
 
     def __getattr__(self, name: str) -> Any:
         return _Anything() if name == "nic" else ""
 
 
 def _step(function: Any) -> str:
-    """File of the step, below kubeletx/pods."""
+    """Path of the file with the action's step, below kubeletx/pods."""
     assert isinstance(function, FunctionType)
     if function.__name__ == "<lambda>":  # it leaves out what the step does not need
         function = function.__globals__[function.__code__.co_names[0]]
@@ -210,7 +213,7 @@ GRACE_SECONDS: Final = 10.0
 
 
 def health() -> str:
-    """Health of a runtime, by the answers to its probes."""
+    """Drawing of a runtime's health, by the answers to its probes."""
     outcomes: Mapping[str, tuple[RuntimeHealth | Silence, float]] = {
         "reports ready": (RuntimeHealth(runtime_ready=True, network_ready=True), 1),
         "reports its network not ready": (RuntimeHealth(runtime_ready=True, network_ready=False), 1),
@@ -240,7 +243,7 @@ def _health_name(found: Health) -> str:
 
 
 def readiness() -> str:
-    """Conditions of a node with two runtimes."""
+    """Table of the conditions of a node with two runtimes, by policy."""
     rows = []
     for states in itertools.product(("ready", "not ready", "cordoned, not ready"), repeat=2):
         runtimes = tuple(

@@ -15,7 +15,10 @@ class Edge(NamedTuple):
 
 
 def drawing(first: str, edges: Iterable[Edge], final: Iterable[str] = ()) -> str:
-    """A Mermaid state diagram; causes with the same ends share an arrow. `final`: states that nothing leaves."""
+    """Format a Mermaid state diagram. Causes of changes between the same states share an arrow.
+
+    `first`: the state at the beginning. `final`: states that are never left.
+    """
     causes: dict[tuple[str, str], list[str]] = {}
     for edge in edges:
         if edge.before != edge.after:
@@ -29,11 +32,11 @@ def drawing(first: str, edges: Iterable[Edge], final: Iterable[str] = ()) -> str
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; empty cells stay empty."""
+    """Format a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in lines)
 
 
 def yes(value: bool) -> str:
-    """A cell that is ``yes`` or empty."""
+    """Text of a table cell: ``yes`` for True, empty for False."""
     return "yes" if value else ""

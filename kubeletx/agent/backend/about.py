@@ -34,7 +34,7 @@ from .counted import Counted
 
 
 class AgentBackend:
-    """Implements `AboutVerbs`."""
+    """Answers questions of the admin socket about the agent itself. Implements `AboutVerbs`."""
 
     def __init__(
         self,
@@ -69,11 +69,11 @@ class AgentBackend:
         return self._version
 
     async def health(self) -> HealthView:
-        """Health of each part; calls no runtime."""
+        """Health of each part of the agent; calls no runtime."""
         return HealthView(parts=self._health())
 
     async def plugins(self) -> Sequence[PluginView]:
-        """Every plugin found at start or by a reload."""
+        """Every plugin found at start or by a reload, with its state."""
         return plugin_views(self._plugins.loaded, self._plugin_rooms)
 
     async def list_panels(self) -> Sequence[PanelView]:
@@ -81,17 +81,17 @@ class AgentBackend:
         return self._plugin_rooms.panels.list() if self._plugin_rooms is not None else ()
 
     async def show_panel(self, name: str) -> PanelContent:
-        """The panel's content now."""
+        """Call the plugin for the panel's present content. Raises NotFound for an unknown panel."""
         if self._plugin_rooms is None:
             raise NotFound(f"no plugin registers panel {name!r}; known: none")
         return await self._plugin_rooms.panels.show(name)
 
     async def config_view(self) -> Sequence[ConfigValue]:
-        """Effective settings and where each came from."""
+        """Effective settings, each with its origin."""
         return effective_values(self._config)
 
     async def metrics(self) -> MetricsView:
-        """Counters of the agent."""
+        """Counters and gauges of the agent at this time."""
         from .metrics import (
             metrics_view,  # imported at the first scrape: an agent without scrapes stays smaller
         )
@@ -100,12 +100,16 @@ class AgentBackend:
 
 
 def node_name_health(reporting: Reporting) -> tuple[PartHealth, ...]:
-    """Health part ``node-name``: whether this agent may report under the node's name."""
+    """Health part ``node-name``: ok while this agent may report under the node's name; otherwise it has the reason."""
     return (PartHealth(name="node-name", ok=not reporting.problem, message=reporting.problem),)
 
 
 def plugin_views(plugins: Iterable[LoadedPlugin], rooms: PluginRooms | None = None) -> Sequence[PluginView]:
-    """State of each plugin. `rooms`: state of the registrations other than runtimes; None if there are none."""
+    """State of each plugin and its registrations.
+
+    `rooms`: knows the state of registrations other than runtimes; with None every registration is shown as
+    ready.
+    """
     states = rooms.states() if rooms is not None else {}
     return [
         _plugin_view(
@@ -125,7 +129,7 @@ def plugin_views(plugins: Iterable[LoadedPlugin], rooms: PluginRooms | None = No
 
 
 def _plugin_view(plugin: LoadedPlugin, registrations: tuple[RegistrationView, ...]) -> PluginView:
-    """State of one plugin: degraded while one of its registrations is."""
+    """State of one plugin; a ready plugin is shown as degraded if one of its registrations is not ready."""
     broken = [one for one in registrations if one.state != "ready"]
     return PluginView(
         name=plugin.name,

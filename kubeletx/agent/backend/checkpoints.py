@@ -16,7 +16,7 @@ TIMEOUT_SECONDS = 120.0
 
 
 class CheckpointBackend:
-    """Implements `CheckpointSource`."""
+    """Writes checkpoints of running containers to archive files. Implements `CheckpointSource`."""
 
     def __init__(self, pods: PodBackend, root_dir: Path, clock: Clock) -> None:
         self._pods = pods

@@ -22,14 +22,21 @@ if TYPE_CHECKING:
 
 
 class SecretFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters of certificate rotation (None without rotation) and of the providers of registry credentials."""
+    """Sources of the metrics about certificates and registry credentials.
+
+    `client`, `server`: rotation of the client and of the serving certificate; None if it is not rotated.
+    """
 
     providers: CredentialProviders
     client: CertificateRotation | None = None
     server: CertificateRotation | None = None
 
     def certificates(self) -> dict[str, float]:
-        """Figures by the kubelet's metric names. Its counters do not end in ``_total``."""
+        """Seconds until each certificate expires (infinite without one) and its failed renewals, by the kubelet's
+        metric names.
+
+        Names of these counters do not end in ``_total``.
+        """
         found: dict[str, float] = {}
         for rotation, ttl, errors in (
             (

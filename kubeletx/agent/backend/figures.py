@@ -1,8 +1,8 @@
 """`FigureBackend`: one reading of the node and of all pods, for the metrics of the kubelet's API.
 
 Runtimes are called through the usage board, which caches their answers for a few seconds; the kernel's files are read
-on a thread. Concurrent callers share one reading. A pod without a cgroup of the agent (a machine) has what its runtime
-measures.
+on a thread. Concurrent callers share one reading. A pod for which the agent makes no cgroup (a virtual
+machine) has only the figures that its runtime measures.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ASK_SECONDS = 2.0
 
 
 class FigureBackend:
-    """Implements `FiguresSource`."""
+    """Reads the usage of the node and of all pods from the kernel and the runtimes. Implements `FiguresSource`."""
 
     def __init__(  # noqa: PLR0913 - all by keyword
         self,
@@ -136,7 +136,10 @@ class FigureBackend:
         return figures
 
     async def _mount_of_images(self) -> str | None:
-        """Mount point of this machine's first image store; refreshed rarely, since it hardly changes."""
+        """Mount point of the first file system that an image store reports; None if none is known.
+
+        It hardly changes, so the stores are called at most every `IMAGE_FS_SECONDS`.
+        """
         now = self._clock.monotonic()
         if now - self._asked_at < IMAGE_FS_SECONDS:
             return self._image_mount
@@ -192,7 +195,7 @@ class FigureBackend:
 
 
 def volume_figures(disks: DiskBoard, volumes: VolumeBoard, uid: PodUid) -> dict[str, VolumeFigures]:
-    """Measured volumes of one pod, by name."""
+    """Latest measured usage of one pod's volumes, by volume name."""
     disk = disks.figures.get(uid)
     local = disk.told if disk is not None else {}
     counted = disk.volumes if disk is not None else {}
@@ -203,7 +206,7 @@ def volume_figures(disks: DiskBoard, volumes: VolumeBoard, uid: PodUid) -> dict[
 
 
 def _running(worker: PodWorker) -> list[UnitSummary]:
-    """The newest unit of each name, if it lives."""
+    """The newest unit of each name in the pod's last snapshot, if that unit is alive."""
     snapshot = worker.facts.snapshot
     newest: dict[str, UnitSummary] = {}
     for unit in snapshot.units if snapshot is not None else ():

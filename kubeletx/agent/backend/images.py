@@ -1,4 +1,4 @@
-"""Images for the admin socket: every store once, whichever runtimes share it."""
+"""Commands on images for the admin socket. A store that several runtimes share is listed once."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from .watching import Latest
 
 LIST_SECONDS = 10.0
 WATCH_SECONDS = 5.0
-"""Interval of looks during a watch: other clients (crictl, a kubelet) change stores without an event."""
+"""Interval at which a watch lists the images again: other clients (crictl, a kubelet) change stores without an
+event.
+"""
 
 
 class ImageBackend:
-    """Implements `ImageVerbs`."""
+    """Lists, pulls and removes images of all stores. Implements `ImageVerbs`."""
 
     def __init__(
         self,
@@ -53,7 +55,10 @@ class ImageBackend:
         return ImageListing(items=tuple(items), missing=tuple(missing))
 
     async def watch_images(self) -> AsyncIterator[ImageListing]:
-        """Yield all images now, and again after each change: at once for changes by the agent, else at the next look."""
+        """Yield all images now, and again after each change.
+
+        A change by the agent is shown at once, any other at the next list (every `WATCH_SECONDS`).
+        """
         news: Latest[None] = Latest()
         unsubscribe = self._records.subscribe(lambda: news.put("all", None))
         looks = asyncio.create_task(self._look_again(news), name="watch-images")
@@ -80,7 +85,11 @@ class ImageBackend:
         return await self._node_images.current()
 
     async def pull_image(self, image: str, runtime: str | None) -> AsyncIterator[PullUpdate]:
-        """Pull an image; yields progress if the runtime reports any."""
+        """Pull an image.
+
+        Yields an update at the begin, the progress if the runtime reports any, and an update at the end.
+        `runtime` None: the default runtime for containers.
+        """
         handle = one_of(self._registry, runtime)
         store = await self._stores.of(handle)
         updates: asyncio.Queue[PullUpdate | None] = asyncio.Queue()
@@ -115,7 +124,11 @@ class ImageBackend:
             await asyncio.gather(task, return_exceptions=True)
 
     async def remove_image(self, image: str, runtime: str | None) -> Sequence[str]:
-        """Remove an image from one store, or from all that have it. `image`: a name, an id, or the beginning of an id."""
+        """Remove an image from the store of `runtime`; None: from every store that has it.
+
+        Returns the ids of these stores, and raises NotFound if there are none. `image`: a name, an id, or the
+        beginning of an id.
+        """
         found, _ = await self._listed(runtime)
         ids = meant(image, (one for _, images in found for one in images))
         removed = []
@@ -129,7 +142,10 @@ class ImageBackend:
         return removed
 
     async def prune_images(self, runtime: str | None, all_unused: bool) -> PruneResult:
-        """Remove unused images; stores with a runtime that does not answer are skipped."""
+        """Remove unused images that this agent pulled; with `all_unused`, also those of other clients.
+
+        `runtime` None: in all stores. A store that fails is skipped, and its runtimes are named in `missing`.
+        """
         stores, missing = await self._chosen(runtime)
         views: list[ImageView] = []
         for store in stores:
@@ -154,7 +170,7 @@ class ImageBackend:
     async def _listed(
         self, runtime: str | None
     ) -> tuple[list[tuple[ImageStore, Sequence[ImageStatus]]], list[str]]:
-        """Each store with its images, and the runtimes that did not answer."""
+        """Each store with its images, and the names of the runtimes that did not answer."""
         stores, missing = await self._chosen(runtime)
         found = []
         answers = await asyncio.gather(*(_list(store) for store in stores))

@@ -42,7 +42,11 @@ class KernelNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelPod(msgspec.Struct, frozen=True, kw_only=True):
-    """Kernel figures of one pod. `units`: by id."""
+    """Kernel figures of one pod.
+
+    `units`: by unit id. `logs`: bytes of log files by container name. `cgroup` None: the agent made no cgroup
+    for the pod.
+    """
 
     units: dict[str, KernelUnit] = {}
     interfaces: tuple[InterfaceStats, ...] = ()
@@ -52,7 +56,10 @@ class KernelPod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod to read: its cgroup (empty: none) and units."""
+    """Request to read the kernel figures of one pod.
+
+    `cgroup`: the pod's cgroup, empty if the agent made none. `logs`: the pod's log directory.
+    """
 
     uid: str
     cgroup: str
@@ -67,7 +74,7 @@ def read_kernel(
 ) -> tuple[KernelNode, dict[str, KernelPod]]:
     """Read the figures of the node, and of the wanted pods by UID.
 
-    `shared`: the parent cgroups of pods, that of all pods first.
+    `shared`: paths of the cgroups that contain pods' cgroups; the first one contains all pods.
     """
     host = read_host(root_dir)
     groups = [GroupFigures(path="", usage=_root_usage(trees, host))]
@@ -101,7 +108,9 @@ def _slices(trees: CgroupTrees) -> list[str]:
 
 
 def _system(trees: CgroupTrees, shared: tuple[str, ...]) -> Iterator[SystemFigures]:
-    """Yield the figures of all pods together, and of the agent if it has a cgroup of its own."""
+    """Yield figures named ``kubelet`` for the agent, if it has a cgroup of its own, and ``pods`` for all pods
+    together.
+    """
     own = own_cgroup(trees)
     if own:
         yield _system_figures(trees, "kubelet", own)

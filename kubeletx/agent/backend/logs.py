@@ -1,4 +1,4 @@
-"""Container logs for the admin socket: which file, then `LogReader`."""
+"""Container logs for the admin socket: finds the log file of a container, which `LogReader` reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .seen import require_seen
 
 
 class PodLogs:
-    """Finds the log of a container's attempt."""
+    """Finds and opens log files of containers. Each start of a container (an attempt) has a log file of its own."""
 
     def __init__(self, context: NodeContext, services: PodExecutor, reader: LogReader) -> None:
         self._context = context
@@ -22,7 +22,10 @@ class PodLogs:
         self._reader = reader
 
     async def open(self, worker: PodWorker, container: str, options: LogOptions) -> AsyncIterator[bytes]:
-        """Lines of the log of the newest attempt, or of the one before. Raises NotFound if there is none."""
+        """Read the log of the newest attempt, or with `options.previous` of the previous one.
+
+        Raises NotFound if there is no such attempt.
+        """
         attempt, unit = self._attempt(worker, container, previous=options.previous)
         path = self._context.log_directory(worker.desired.pod) / log_path(container, attempt)
         since = options.since_at
@@ -46,7 +49,10 @@ class PodLogs:
         )
 
     def _is_last(self, worker: PodWorker, container: str, unit: UnitSummary) -> bool:
-        """Return True if the status shows the newest unit as the last one, because the next one still waits."""
+        """Return True if the pod's status shows `unit`, the newest one, as the container's last state.
+
+        This is so while the container waits for its restart.
+        """
         status = self._services.board.statuses.get(worker.uid)
         if status is None:
             return False

@@ -1,4 +1,4 @@
-"""Counters, gauges and histograms with labels, from what the rooms counted."""
+"""Metrics with labels, built from what the parts of the agent have counted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HTTP_LABELS = ("method", "path", "server_type", "long_running")
 
 
 def histogram_view(durations: Durations) -> HistogramView:
-    """Convert one histogram for a scrape."""
+    """Convert the counts of one histogram to the form that a scrape returns."""
     return HistogramView(
         bounds=durations.bounds, counts=tuple(durations.counts), sum_seconds=durations.sum_seconds
     )
@@ -39,7 +39,7 @@ def histograms(
 
 
 def build_info(agent_version: str) -> CountView:
-    """Info metric with the version, in the labels that tools compare."""
+    """Metric ``kubernetes_build_info``: its value is 1, its labels have the version."""
     major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
     labels = {
         "major": major,
@@ -51,7 +51,7 @@ def build_info(agent_version: str) -> CountView:
 
 
 def pod_counts(counters: Counters) -> Iterator[CountView]:
-    """Counters of pods since the start."""
+    """Counters of pods and containers since the agent's start."""
     rows: tuple[tuple[str, tuple[str, ...], Mapping[Any, int]], ...] = (
         ("kubelet_started_containers_total", ("container_type",), counters.started_containers),
         (
@@ -76,7 +76,7 @@ def pod_counts(counters: Counters) -> Iterator[CountView]:
 
 
 def pod_durations(counters: Counters) -> Iterator[LabelledHistogram]:
-    """Durations of pod operations."""
+    """Durations of pod workers, of sandbox starts and of pod starts."""
     yield from histograms("kubelet_pod_worker_duration_seconds", ("operation_type",), counters.pod_worker)
     yield from histograms(
         "kubelet_run_podsandbox_duration_seconds", ("runtime_handler",), counters.run_podsandbox
@@ -87,7 +87,10 @@ def pod_durations(counters: Counters) -> Iterator[LabelledHistogram]:
 
 
 def pod_gauges(manager: PodManager, *, in_cluster: bool) -> Iterator[CountView]:
-    """Pods that are here now. `in_cluster`: static pods have mirrors."""
+    """Number of active pods and of mirror pods now.
+
+    `in_cluster`: the node belongs to a cluster, so static pods have mirror pods.
+    """
     active: Counter[str] = Counter({"": 0, "true": 0})
     mirrors = 0
     for worker in manager.workers.values():
@@ -100,7 +103,10 @@ def pod_gauges(manager: PodManager, *, in_cluster: bool) -> Iterator[CountView]:
 
 
 def volume_gauges(manager: PodManager, volumes: VolumePreparer) -> Iterator[CountView]:
-    """Volumes that pods want here, and those that are ready; a claim counts once its volume is known."""
+    """Numbers of volumes per plugin: those that running pods want, and those that are set up.
+
+    A claim is counted once its volume is known.
+    """
     states: Counter[tuple[str, str]] = Counter()
     for pod in manager.running():
         ready = volumes.prepared(pod.uid)
@@ -115,7 +121,7 @@ def volume_gauges(manager: PodManager, volumes: VolumePreparer) -> Iterator[Coun
 
 
 def volume_operations(volumes: VolumePreparer) -> tuple[list[LabelledHistogram], list[CountView]]:
-    """Durations of set-ups and tear-downs, and how many failed."""
+    """Durations of set-ups and tear-downs of volumes, and how many of them failed."""
     labels = ("volume_plugin", "operation_name", "status")
     durations = [
         LabelledHistogram(name=row.name, labels={**row.labels, "migrated": "false"}, histogram=row.histogram)
@@ -128,7 +134,7 @@ def volume_operations(volumes: VolumePreparer) -> tuple[list[LabelledHistogram],
 
 
 def http_metrics(counts: HttpCounts) -> tuple[list[LabelledHistogram], list[CountView]]:
-    """Requests that the kubelet's servers received."""
+    """Durations and numbers of the requests that the kubelet's servers received."""
     durations = list(histograms("kubelet_http_requests_duration_seconds", HTTP_LABELS, counts.durations))
     return durations, [
         *_counts("kubelet_http_requests_total", HTTP_LABELS, counts.requests),
@@ -137,7 +143,7 @@ def http_metrics(counts: HttpCounts) -> tuple[list[LabelledHistogram], list[Coun
 
 
 def rest_metrics(counts: RequestCounts) -> tuple[list[LabelledHistogram], list[CountView]]:
-    """Requests to API servers."""
+    """Durations, sizes and numbers of the agent's requests to API servers."""
     by_name = {
         "rest_client_request_duration_seconds": counts.durations,
         "rest_client_rate_limiter_duration_seconds": counts.throttled,
@@ -149,7 +155,7 @@ def rest_metrics(counts: RequestCounts) -> tuple[list[LabelledHistogram], list[C
 
 
 def plugin_metrics(counts: CallbackCounts | None) -> tuple[list[LabelledHistogram], list[CountView]]:
-    """Calls of what plugins registered beside runtimes."""
+    """Durations and errors of calls to plugins, except calls to runtimes. `counts` None: there were none."""
     if counts is None:
         return [], []
     labels = ("plugin", "registration", "callback")

@@ -1,4 +1,4 @@
-"""`MetricsView` from the rooms' counters, built at a scrape."""
+"""`metrics_view`: builds a `MetricsView` from the agent's counters at each scrape."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ DURATIONS = ("pod_start", "pod_worker_start", "image_pull")
 
 
 def metrics_view(node_name: str, counted: Counted) -> MetricsView:
-    """Build the view: counters since the start, and gauges from the last look."""
+    """Build the view: counters since the agent's start, and gauges from each pod's last snapshot."""
     manager, counters, secrets = counted.manager, counted.counters, counted.secrets
     states: Counter[str] = Counter()
     by_runtime: Counter[str] = Counter()

@@ -1,4 +1,7 @@
-"""Node, events and usage for the admin socket; keeps the node's conditions as runtimes change."""
+"""Node, events and usage for the admin socket.
+
+Recomputes the node's conditions when a runtime or a check changes.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ _PRESSURE_REASONS = {
 
 
 class NodeBackend:
-    """Implements `NodeVerbs`; also a listener of the runtimes."""
+    """Keeps the node's conditions up to date, and shows node, events and usage.
+
+    Implements `NodeVerbs`, and listens to changes of the runtimes.
+    """
 
     def __init__(
         self,
@@ -68,19 +74,25 @@ class NodeBackend:
                 self._record(reasons[has_pressure])
 
     def problems_changed(self, *problems: str) -> None:
-        """Set further reasons why the node is not Ready, and recompute the conditions."""
+        """Replace the reasons, other than runtimes, pressure and checks, why the node is not Ready, and recompute
+        the conditions.
+        """
         self._problems = problems
         self.runtime_changed("")
 
     def checks_changed(self, checks: tuple[CheckFacts, ...]) -> None:
-        """Set results of plugins' health checks, and recompute the conditions."""
+        """Replace the results of the plugins' health checks, and recompute the conditions."""
         self._checks = checks
         self.runtime_changed("")
 
     # --- the runtimes' listener ---
 
     def runtime_changed(self, name: str) -> None:
-        """Recompute the conditions; NodeReady and NodeNotReady are each recorded once."""
+        """Recompute the node's conditions after a change of any runtime.
+
+        A change of readiness is recorded as event NodeReady or NodeNotReady, except that a node that is not
+        ready at the agent's start gets no event.
+        """
         if self._update(self.reports()):
             for watcher in self._watchers:
                 watcher.put("node", None)
@@ -179,12 +191,12 @@ class NodeBackend:
         )
 
     def reports(self) -> list[RuntimeReport]:
-        """Every runtime as the node reports it."""
+        """State, version and traits of every runtime, as the Node object is built from them."""
         return runtime_reports(self._registry)
 
 
 def runtime_reports(registry: RuntimeRegistry) -> list[RuntimeReport]:
-    """Every runtime of the registry as the node reports it."""
+    """State, version and traits of every runtime of the registry, as the Node object is built from them."""
     return [
         RuntimeReport(
             facts=RuntimeFacts(name=h.name, workload_type=h.workload_type, state=h.state),

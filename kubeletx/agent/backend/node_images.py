@@ -11,12 +11,12 @@ from kubeletx.runtimes.images.store import ImageStore
 from kubeletx.runtimes.images.stores import ImageStores
 
 WAIT_SECONDS = 0.3
-"""A store that takes longer is shown as last seen."""
+"""Longest wait for a list. A store that takes longer is shown with its last known images."""
 LIST_SECONDS = 10.0
 
 
 class NodeImages:
-    """Images of all stores; at most one list call per store at a time."""
+    """Cache of the images of all stores. At most one list call per store runs at a time."""
 
     def __init__(self, stores: ImageStores) -> None:
         self._stores = stores
@@ -24,7 +24,10 @@ class NodeImages:
         self._asking: dict[StoreId, asyncio.Task[None]] = {}
 
     async def current(self) -> tuple[ContainerImage, ...]:
-        """Known images; each image id appears once."""
+        """List the images of every store, wait at most `WAIT_SECONDS` for it, and return what is known.
+
+        Each image id appears once.
+        """
         stores, _ = await self._stores.all()
         begun = [self._ask(store) for store in stores if store.id not in self._asking]
         if begun:

@@ -51,7 +51,7 @@ TELL_SECONDS = 30.0
 
 
 class PodBackend:
-    """Implements `PodVerbs`."""
+    """Commands on pods. Implements `PodVerbs`."""
 
     def __init__(
         self, manager: PodManager, services: PodExecutor, applied: AppliedSource, logs: PodLogs
@@ -116,7 +116,10 @@ class PodBackend:
         return ApplyResult(action=action, pod=self._found(made), warnings=self._applied.answers(made.ref))
 
     async def pod_history(self, target: PodTarget) -> Sequence[ActionView]:
-        """The last actions of the pod; of several pods of one name those of the newest."""
+        """The last actions of the pod with their results.
+
+        Raises NotFound, or Conflict for a pod that waits for another of its name.
+        """
         entries = self.find_worker(target).history.entries
         return [
             ActionView(at=e.at, action=e.action, result=e.result, seconds=e.seconds, count=e.count)
@@ -124,7 +127,10 @@ class PodBackend:
         ]
 
     async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
-        """Begin to delete every pod of this name, or the one with the target's UID."""
+        """Begin to delete every pod of this name, or only the one with the target's UID; returns the first of them.
+
+        Raises Conflict for a pod that its source would create again.
+        """
         grace, force = options.grace_seconds, options.force
         applied = self._applied.find(target.namespace, target.name)
         if applied is None and await self._applied.forget(target.namespace, target.name):
@@ -145,7 +151,10 @@ class PodBackend:
         return self._shown(worker) if worker is not None else self._waiting(lives[0])
 
     def _end_forgotten(self, target: PodTarget, grace: int | None, force: bool) -> Pod:
-        """Delete applied pods of this name whose file was unreadable and no longer exists."""
+        """Delete a pod of ``apply`` whose file was unreadable and is removed now.
+
+        Returns the pod, or an empty one of its name if it does not run.
+        """
         worker = self._manager.find(target.namespace, target.name)
         if worker is None or worker.desired.source != APPLIED:
             return Pod(metadata=ObjectMeta(namespace=target.namespace, name=target.name))
@@ -153,13 +162,13 @@ class PodBackend:
         return self._shown(worker)
 
     async def open_logs(self, target: PodTarget, options: LogOptions) -> AsyncIterator[bytes]:
-        """Yield the container's log lines."""
+        """Check that the container has a log, and return an iterator over its lines."""
         worker = self.find_worker(target)
         name = self._container(worker.desired.pod, options.container, only=True)
         return await self._logs.open(worker, name, options)
 
     async def exec(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
-        """Run a command in a running container."""
+        """Run a command in a running container. Returns the session, or the URL at which the runtime serves it."""
         worker, unit_id = self._running(target, container)
         if request.tty and worker.facts.own.has_own_kernel:
             raise Unsupported(
@@ -170,13 +179,19 @@ class PodBackend:
         return await handle.ask("exec", lambda: supports.exec(unit_id, request))
 
     async def attach(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
-        """Join the streams of the main process."""
+        """Join the streams of a container's main process.
+
+        Returns the session, or the URL at which the runtime serves it.
+        """
         worker, unit_id = self._running(target, container)
         handle, supports = self._capable(worker, SupportsAttach, "attach to its units")
         return await handle.ask("attach", lambda: supports.attach(unit_id, request))
 
     async def port_forward(self, target: PodTarget, port: int) -> Session | StreamUrl:
-        """Open one connection to a port of the pod."""
+        """Open one connection to a port of the pod.
+
+        Returns the session, or the URL at which the runtime serves it.
+        """
         worker = self.find_worker(target)
         snapshot = worker.facts.snapshot
         sandbox = snapshot.sandboxes[0] if snapshot is not None and snapshot.sandboxes else None
@@ -222,11 +237,15 @@ class PodBackend:
         return self._shown(worker) if worker is not None else pod
 
     def _waiting(self, desired: DesiredPod) -> Pod:
-        """A pod that waits for an older one of its name to end, as shown to users."""
+        """A pod that waits for the end of an older pod of its name, as shown to users."""
         return present(desired, None, None, self._services.now())
 
     def _lives(self, target: PodTarget) -> list[DesiredPod]:
-        """The living pod of this name, then those that wait for its end. Raises NotFound."""
+        """Pods of this name, or only the one with the target's UID: the pod that has a worker, then those that wait
+        for its end.
+
+        Raises NotFound if there are none.
+        """
         worker = self._manager.find(target.namespace, target.name)
         found = [worker.desired] if worker is not None else []
         found += [one for one in self._manager.queued() if one.ref == target.ref]

@@ -1,4 +1,4 @@
-"""A pod for display: the source's pod with its status, its binding, and its source."""
+"""`present`: adds to the pod of a source what a reader expects: its status, its runtime, its deletion."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from kubeletx.pods import DesiredPod, Now, PodFacts
 from kubeletx.server.views import ORPHANED
 
 PROBLEM = "kubeletx.io/manifest-problem"
-"""Annotation: the source's manifest is invalid now; the pod runs on unchanged."""
+"""Annotation: the source's manifest is invalid now; the pod runs on as it was before."""
 
 
 def present(
     desired: DesiredPod, facts: PodFacts | None, status: PodStatus | None, now: Now, *, orphaned: bool = False
 ) -> Pod:
-    """The pod as kubectl would show it. `facts` None: it waits for an older pod of its name to end."""
+    """Return the pod as kubectl would show it. `facts` None: the pod waits for an older pod of its name to end."""
     pod = desired.pod
     annotations = dict(pod.metadata.annotations)
     if facts is not None and facts.runtime is not None:

@@ -42,7 +42,7 @@ QUERY_SECONDS = 5.0
 
 
 class RuntimeBackend:
-    """Implements `RuntimeVerbs`."""
+    """Commands on runtimes. Implements `RuntimeVerbs`, and listens to changes of the runtimes for its watches."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class RuntimeBackend:
         registry.subscribe(self)
 
     def runtime_changed(self, name: str) -> None:
-        """Send the new list to watchers."""
+        """Send the new list of runtimes to every watch."""
         for watcher in self._watchers:
             watcher.put("all", None)
 
@@ -86,7 +86,7 @@ class RuntimeBackend:
             self._watchers.remove(changes)
 
     async def describe_runtime(self, name: str) -> RuntimeDetail:
-        """Details of one runtime; what it does not answer within a few seconds is left out."""
+        """Details of one runtime. Data that the runtime does not return within `QUERY_SECONDS` is left out."""
         handle = self._registry.get(name)
         traits = handle.traits
         health = store = None
@@ -123,7 +123,11 @@ class RuntimeBackend:
         )
 
     async def add_runtime(self, text: str, image_endpoint: str | None = None) -> RuntimeView:
-        """Add one endpoint permanently, as a drop-in file."""
+        """Add a runtime to the node.
+
+        Its endpoint is written to a drop-in file, so that later starts of the agent have it too. `text`: one
+        endpoint, in the syntax of ``--container-runtime-endpoint``.
+        """
         images = [image_endpoint] if image_endpoint else []
         (endpoint,) = parse_endpoints([text], images, self._kinds, "runtime add", places=["the endpoint"])
         handle = await self._registry.add_endpoint(endpoint)
@@ -132,9 +136,10 @@ class RuntimeBackend:
     async def remove_runtime(
         self, name: str, *, drain: bool, force: bool, timeout_seconds: float
     ) -> AsyncIterator[Progress]:
-        """Remove a runtime.
+        """Remove a runtime; yields the progress.
 
-        `drain` first ends its pods with their grace periods, `force` ends them at once (DECISIONS 11).
+        `drain` first cordons it and ends its pods with their grace periods, for at most `timeout_seconds`;
+        `force` ends its pods at once (DECISIONS 11).
         """
         self._registry.get(name)
         if drain:
@@ -148,7 +153,9 @@ class RuntimeBackend:
         yield Progress(message=f"runtime {name} removed", done=True)
 
     async def reload_plugins(self) -> PluginReload:
-        """Load new plugin distributions, then read the drop-in files again: they may name the new kinds."""
+        """Load new plugin distributions, then read the drop-in files of runtimes again, since they may name the new
+        kinds.
+        """
         found = await self._plugins.reload()
         errors = await self._complete(self._registry.reload_dropins(), "reload drop-ins")
         return PluginReload(
@@ -157,7 +164,7 @@ class RuntimeBackend:
         )
 
     async def cordon(self, name: str) -> RuntimeView:
-        """Cordon the runtime: it gets no new pods."""
+        """Cordon the runtime, also for later starts of the agent: it gets no new pods."""
         self._registry.cordon(name)
         return self._view(self._registry.get(name))
 
@@ -176,7 +183,10 @@ class RuntimeBackend:
         return await asyncio.shield(task)
 
     async def _drain(self, name: str, timeout_seconds: float) -> AsyncIterator[Progress]:
-        """End the pods of the runtime; yields one line for each that is gone."""
+        """End the pods of the runtime; yields one line for each that has ended.
+
+        Raises TimedOut after `timeout_seconds`.
+        """
         left = self._manager.end_on(name)
         deadline = asyncio.get_running_loop().time() + timeout_seconds
         try:
@@ -236,7 +246,10 @@ class RuntimeBackend:
 
 
 def one_of(registry: RuntimeRegistry, name: str | None, workload_type: str = "container") -> RuntimeHandle:
-    """The named runtime, or the default of the type. Raises NotFound, or Unavailable while it does not answer."""
+    """Return the named runtime, or with None the default of the workload type.
+
+    Raises NotFound, or Unavailable while it does not answer.
+    """
     handle = registry.get(name) if name is not None else registry.default_for(workload_type)
     if handle is None:
         raise NotFound(f"no {workload_type} runtime on this node; name one")

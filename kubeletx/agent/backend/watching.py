@@ -1,4 +1,6 @@
-"""`Latest`: a watch of bounded size: for a slow reader it keeps only the newest change of each key."""
+"""`Latest`: a bounded queue of changes for a watch, which keeps only the newest change of each key for a slow
+reader.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ V = TypeVar("V")
 
 
 class Latest(Generic[V]):
-    """Changes by key; iteration yields each key's newest value, in the order of their first change."""
+    """Queue of changes by key, for one reader.
+
+    Iteration does not end; it yields each key's newest value, in the order of the keys' first change.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[Hashable, V] = {}

@@ -1,4 +1,6 @@
-"""The node's identity in its cluster: from a kubeconfig, from rotated certificates, or by a bootstrap first."""
+"""The node's identity in its cluster: from a kubeconfig, from rotated certificates, or requested with a bootstrap
+kubeconfig.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,10 @@ SERVER_PURPOSE = Purpose(name="server", signer=SERVING_SIGNER, usage="server aut
 
 
 class NodeAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """The node's access to its cluster. `access`: usable once `bootstrap`, if set, has run.
+    """The node's access to its cluster.
 
-    `rebootstrap`: requests a new certificate if the present one has expired.
+    `access`: usable once `bootstrap`, if set, has run. `rebootstrap`: requests a new certificate if the present
+    one has expired; None without a bootstrap kubeconfig.
     """
 
     access: ClusterAccess
@@ -42,7 +45,10 @@ def cert_directory(config: AgentConfig) -> Path:
 
 
 def node_access(config: AgentConfig, kubeconfig: Path, node_name: str, clock: Clock) -> NodeAccess:
-    """Read the node's access. Raises InvalidConfig for unusable files."""
+    """Read the node's access from its kubeconfig; if that is missing or unusable, prepare a bootstrap.
+
+    Raises InvalidConfig for unusable files.
+    """
     settings = config.cluster
     files = CertificateFiles(cert_directory(config), CLIENT)
     again = None
@@ -73,7 +79,7 @@ def is_usable(kubeconfig: Path, clock: Clock) -> bool:
 def client_rotation(
     config: AgentConfig, found: NodeAccess, client: KubeClient, node_name: str, clock: Clock
 ) -> CertificateRotation | None:
-    """Rotation of the client certificate; None if it is off or the node has none."""
+    """Make the rotation of the client certificate; None if rotation is off or the node has no certificate."""
     if not config.cluster.rotate_certificates or found.access.certificate is None:
         return None
     return CertificateRotation(
@@ -89,7 +95,7 @@ def client_rotation(
 def server_rotation(
     config: AgentConfig, client: KubeClient, subject: Subject, clock: Clock
 ) -> CertificateRotation | None:
-    """Rotation of the serving certificate; None unless the cluster signs it."""
+    """Make the rotation of the serving certificate; None unless the cluster signs it."""
     if not config.cluster.server_tls_bootstrap or config.server.tls_cert_file is not None:
         return None
     return CertificateRotation(
@@ -102,9 +108,10 @@ def server_rotation(
 
 
 def _rotated(access: ClusterAccess, files: CertificateFiles, subject: Subject, clock: Clock) -> ClusterAccess:
-    """The access with the newest certificate; the kubeconfig's own is the first one.
+    """Return the access with the certificate that rotation stores, in place of the kubeconfig's own.
 
-    A certificate that is not valid yet is kept too: while a machine starts its clock may be behind.
+    The kubeconfig's own is stored first if there is no stored one, or that one is no longer good. A certificate
+    that is not valid yet is kept too: while a machine starts its clock may be behind.
     """
     held, pair = files.load(), _pair_of(access)
     if pair is not None and pair != held and (held is None or not _is_good(held, subject, pair, clock)):

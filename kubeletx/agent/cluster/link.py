@@ -1,6 +1,6 @@
 """The connection to the cluster and the cluster objects that pods refer to.
 
-It is built before the rooms of pods, which read it.
+It is built before the parts of the agent that run pods, which read it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
             await self.taint_client.close()
 
     def connect(self, manager: PodManager, node: ApiNode, admission: NodeAdmission) -> None:
-        """Pass changes of objects to pods, and the node's labels to volumes and admission."""
+        """From now on, report changes of API objects to the workers of pods, and pass the Node's labels and taints
+        to admission and its labels to volumes.
+        """
 
         def object_changed(uid: PodUid) -> None:
             if (worker := manager.workers.get(uid)) is not None:
@@ -73,7 +75,10 @@ class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
         admission.follow(look_at_node)
 
     async def wait_classes(self) -> None:
-        """Wait until the cluster's runtime classes are known, with a limit; after it, pods that name one wait."""
+        """Wait, at most `CLASSES_SECONDS`, until the cluster's RuntimeClasses are listed.
+
+        After that a pod that names an unknown one waits.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLASSES_SECONDS):
                 await self.class_reflector.synced.wait()

@@ -44,7 +44,10 @@ from .link import ClusterLink
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """The node's membership, built and connected; `run` runs its tasks. `health` gets failures of the pod source."""
+    """Everything that connects the node to its cluster: registration, lease, pods, statuses, mirror pods, events.
+
+    It is built and connected; `run` runs its tasks. `health`: gets the failures of the task that watches pods.
+    """
 
     clock: Clock
     health: SourceHealth
@@ -61,7 +64,10 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     node_reflector: Reflector[Node]
 
     async def run(self) -> None:
-        """Join the cluster once the node has an identity; static pods start before that."""
+        """Request the node's first certificate if it has none, then run the tasks until cancelled.
+
+        Static pods do not wait for this.
+        """
         if self.link.found.bootstrap is not None:
             await supervise("api-bootstrap", self.link.found.bootstrap.run, self.clock)
         async with asyncio.TaskGroup() as group:
@@ -71,7 +77,10 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
                 group.create_task(supervise(task, run, self.clock, on_failure), name=task)
 
     def _tasks(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """Background tasks by name; a task that fails with a bug is restarted."""
+        """Background tasks by name.
+
+        Those that report to the cluster run only while this agent may use the node's name.
+        """
         perhaps = {
             "client-certificate": self.link.client_rotation,
             "server-certificate": self.server_rotation,
@@ -101,22 +110,22 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         await self.node_reflector.run()
 
     async def _renew_lease(self) -> None:
-        """Create and renew the lease, after the Node: they are deleted together.
+        """Claim the node's name, then create the Lease after the Node, and renew it.
 
-        Reports wait for the claim to the name.
+        Node and Lease are deleted together, hence the order. Tasks that report wait for the claim.
         """
         await self.lease.claim()
         await self.node.registered.wait()
         await self.lease.run()
 
     async def _follow_pods(self) -> None:
-        """Watch pods, once the Node exists: the node authorizer lets a node see its own pods only (S1)."""
+        """Watch pods, once the Node exists: the node authorizer lets a node see its own pods only."""
         await self.node.registered.wait()
         await self.link.wait_classes()
         await self.pod_reflector.run()
 
     async def _begin_held_pods(self) -> None:
-        """Start pods that arrived while another agent had the node's name."""
+        """Start the pods that arrived while another agent had the node's name, then wait until cancelled."""
         self.pods.begin_all()
         await asyncio.Event().wait()
 
@@ -142,10 +151,10 @@ def make_cluster(  # noqa: PLR0913 - what the cluster takes from all other parts
     health: SourceHealth,
     clock: Clock,
 ) -> Cluster:
-    """Build the node's tasks over an existing connection.
+    """Build everything that connects the node to its cluster, over an existing connection.
 
-    `sources`: names of the sources whose pods are mirrored. `recorder`: target of the agent's events. `health`: gets
-    the failures of the pod source.
+    `sources`: names of the sources whose pods are mirrored. `recorder`: gets the agent's events. `health`: gets
+    the failures of the task that watches pods.
     """
     settings, client = config.cluster, link.client
     heartbeats = client.lane(None)  # an agent with much to tell does not lose its node
@@ -221,7 +230,7 @@ def make_cluster(  # noqa: PLR0913 - what the cluster takes from all other parts
 
 
 def identity_of(agent_id: str, clock: Clock) -> Identity:
-    """Identity with which this agent claims the node's name, from now on."""
+    """Identity with which this agent claims the node's name; `since` is the present time."""
     machine = read_system_info(kubelet_version="", runtime=None)
     return Identity(
         agent=agent_id,
@@ -241,7 +250,9 @@ def registration_taints(config: AgentConfig) -> tuple[Taint, ...]:
 
 
 def static_pods(manager: PodManager) -> tuple[dict[Key, DesiredPod], set[Key]]:
-    """Return the static pods to mirror, and the keys of pods that no source has claimed since the start."""
+    """Return the static pods to mirror by namespace and name, and the names of those that no source has claimed
+    since the start.
+    """
     here = {
         (one.pod.namespace, one.pod.name): one
         for one in (worker.desired for worker in manager.workers.values())

@@ -1,4 +1,4 @@
-"""Rules over the whole configuration: relations between settings, and formats that no kind checks."""
+"""Checks of the whole configuration: relations between settings, and formats that the kinds of values do not check."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([
 
 
 def check(config: AgentConfig) -> Iterator[InvalidConfig]:
-    """Yield an error for every broken rule, in the order of the tree."""
+    """Yield an error for each broken rule, in the order of `_RULES`."""
     for rule in _RULES:
         yield from rule(config)
 
@@ -123,9 +123,11 @@ def is_label(key: str, value: str) -> bool:
 
 
 def _may_label(key: str) -> bool:
-    """Return True if NodeRestriction lets a node set the label; with others the registration fails.
+    """Return True if NodeRestriction lets a node set the label; the registration of a node with any other label
+    fails.
 
-    Source: kubelet, cmd/kubelet/app/options ValidateKubeletFlags; k8s.io/kubelet, pkg/apis/well_known_labels.go.
+    Source: kubelet, cmd/kubelet/app/options ValidateKubeletFlags; k8s.io/kubelet,
+    pkg/apis/well_known_labels.go.
     """
     domain = key.rpartition("/")[0]
     if key in _OWN_LABELS or not _is_below(domain, ("kubernetes.io", "k8s.io")):

@@ -21,7 +21,11 @@ log = structlog.get_logger(__name__)
 
 
 def read_endpoints(config: AgentConfig, kinds: KindTable) -> tuple[Endpoint, ...]:
-    """The endpoints of flags and configuration, in order. Raises InvalidConfig naming each wrong item."""
+    """The endpoints of flags and configuration, in order; without any, and without drop-in files, the first CRI
+    socket found.
+
+    Raises InvalidConfig naming each wrong item.
+    """
     images = tuple(one.text for one in config.runtimes.image_endpoints)
     image_places = tuple(one.place for one in config.runtimes.image_endpoints)
     if config.runtimes.endpoints:
@@ -60,9 +64,9 @@ def check_classes(config: AgentConfig, endpoints: Sequence[Endpoint]) -> None:
 def check_plugins_part(
     config: AgentConfig, kinds: KindTable, others: Mapping[str, type[Any] | None] = MappingProxyType({})
 ) -> None:
-    """Check endpoints and settings of plugins, once these are loaded. Raises InvalidConfig naming each wrong item.
+    """Check the endpoints and the plugins' own settings; both need the loaded plugins.
 
-    `others`: see `KindTable.decode_settings`.
+    Raises InvalidConfig naming each wrong item. `others`: see `KindTable.decode_settings`.
     """
     if config.runtimes.endpoints:
         check_classes(config, _read_texts(config, kinds))

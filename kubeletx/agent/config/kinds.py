@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the help text must not wait for them
 
 
 class SettingKind(Protocol):
-    """One kind of value. `word` names it in messages and help."""
+    """Kind of a setting's value: parses it from the file or from a flag, and formats it for display."""
 
     @property
     def word(self) -> str:
@@ -26,41 +26,41 @@ class SettingKind(Protocol):
         ...
 
     def from_file(self, value: object) -> Any:
-        """The value for the configuration tree, from the file's."""
+        """Parse a value of the configuration file; returns the value for the configuration tree."""
         ...
 
     def from_flag(self, text: str) -> Any:
-        """The value for the configuration tree, from the flag's text."""
+        """Parse the text of a flag; returns the value for the configuration tree."""
         ...
 
     def show(self, value: Any) -> object:
-        """The value as the file would have it."""
+        """Convert a value of the configuration tree to the form that the file would have."""
         ...
 
 
 class String(msgspec.Struct, frozen=True):
-    """A string; `optional`: empty means None."""
+    """Kind of a string. `optional`: an empty one means None."""
 
     optional: bool = False
     word: str = "TEXT"
 
     def from_file(self, value: object) -> str | None:
-        """Strings only."""
+        """Accept strings only."""
         if not isinstance(value, str):
             raise ValueError(f"is {type_word(value)}; a string is expected")
         return self.from_flag(value)
 
     def from_flag(self, text: str) -> str | None:
-        """Any text."""
+        """Accept any text; an empty one means None if `optional`."""
         return None if self.optional and not text else text
 
     def show(self, value: Any) -> object:
-        """Empty for None."""
+        """Return an empty string for None."""
         return value or ""
 
 
 class PathKind(msgspec.Struct, frozen=True):
-    """An absolute path, or one relative to the working directory; empty means None."""
+    """Kind of a path, made absolute from the working directory; an empty one means None."""
 
     word: str = "PATH"
 
@@ -79,7 +79,7 @@ class PathKind(msgspec.Struct, frozen=True):
 
 
 class Boolean(msgspec.Struct, frozen=True):
-    """true or false. `optional`: the default is None."""
+    """Kind of a setting that is true or false. `optional`: null is accepted in the file and means None."""
 
     optional: bool = False
     word: str = "true|false"
@@ -105,7 +105,7 @@ class Boolean(msgspec.Struct, frozen=True):
 
 
 class Integer(msgspec.Struct, frozen=True):
-    """A whole number within bounds. `optional`: null means None."""
+    """Kind of a whole number within bounds. `optional`: null is accepted in the file and means None."""
 
     low: int = 0
     high: int = 2**31 - 1
@@ -135,7 +135,7 @@ class Integer(msgspec.Struct, frozen=True):
 
 
 class Duration(msgspec.Struct, frozen=True):
-    """A Go duration within bounds, which are in seconds; the tree holds seconds.
+    """Kind of a Go duration within bounds; bounds and parsed value are in seconds.
 
     `zero_means`: used in place of 0, since the kubelet treats a duration of zero as "not set".
     """
@@ -181,7 +181,7 @@ class Duration(msgspec.Struct, frozen=True):
 
 
 class Size(msgspec.Struct, frozen=True):
-    """A quantity of bytes such as 10Mi; the tree holds bytes."""
+    """Kind of a quantity of bytes such as 10Mi, parsed to bytes."""
 
     word: str = "SIZE"
 
@@ -210,7 +210,7 @@ class Size(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """Kind of a setting whose value is one of `words`."""
+    """Kind of a setting whose value is one of `words`. `optional`: an empty string is accepted and means None."""
 
     words: tuple[str, ...]
     optional: bool = False
@@ -240,7 +240,10 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Items(msgspec.Struct, frozen=True):
-    """A list, joined by commas on the command line. `paths`: items are paths."""
+    """Kind of a list of strings, joined by commas on the command line.
+
+    `paths`: the items are paths, made absolute.
+    """
 
     paths: bool = False
     word: str = "A,B,..."
@@ -262,7 +265,7 @@ class Items(msgspec.Struct, frozen=True):
 
 
 class Pairs(msgspec.Struct, frozen=True):
-    """A map of strings; on the command line ``a=1,b=2``. `separator`: between key and value."""
+    """Kind of a map of strings, ``a=1,b=2`` on the command line. `separator`: put between key and value there."""
 
     separator: str = "="
     word: str = "K=V,..."
@@ -297,12 +300,12 @@ class Pairs(msgspec.Struct, frozen=True):
 
 
 class HeaderMap(msgspec.Struct, frozen=True):
-    """HTTP headers: a map of lists in the file, ``Name:value,...`` on the command line (repeatable)."""
+    """Kind of HTTP headers: a map of lists in the file, ``Name:value,...`` on the command line (repeatable)."""
 
     word: str = "NAME:VALUE"
 
     def from_file(self, value: object) -> dict[str, tuple[str, ...]]:
-        """Names to lists of values."""
+        """Accept a map from header names to lists of values."""
         if not isinstance(value, dict):
             raise ValueError(f"is {type_word(value)}; a map of lists is expected")
         headers: dict[str, tuple[str, ...]] = {}
@@ -323,7 +326,7 @@ class HeaderMap(msgspec.Struct, frozen=True):
         return headers
 
     def show(self, value: Any) -> object:
-        """Values are credentials more often than not, so only names are shown."""
+        """Return the names, with each value hidden: headers often carry credentials."""
         return {name: ["<hidden>"] * len(values) for name, values in value.items()}
 
 
@@ -331,7 +334,9 @@ EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 class Taints(msgspec.Struct, frozen=True):
-    """Taints: a list of {key, value, effect} in the file, ``key=value:effect,...`` on the command line."""
+    """Kind of a list of taints: {key, value, effect} each in the file, ``key=value:effect,...`` on the command
+    line.
+    """
 
     word: str = "TAINTS"
 
@@ -373,7 +378,7 @@ def _checked(taint: Taint) -> Taint:
 
 
 class PriorityGraces(msgspec.Struct, frozen=True):
-    """Grace periods by priority: a list of maps, only in the file."""
+    """Kind of grace periods by priority: a list of maps, only in the file."""
 
     word: str = "LIST"
 
@@ -401,7 +406,7 @@ class PriorityGraces(msgspec.Struct, frozen=True):
 
 
 class Tables(msgspec.Struct, frozen=True):
-    """Settings of plugins: a map of maps, only in the file; each plugin checks its own."""
+    """Kind of plugins' settings: a map of maps, only in the file; each plugin checks its own."""
 
     word: str = "MAP"
 

@@ -1,4 +1,7 @@
-"""Kinds of values that kubeletx reads but does not carry out (`config_kubelet`). They are strict where a kubelet is."""
+"""Kinds of values of kubelet settings without effect in kubeletx (`agent.config.kubelet`).
+
+They refuse what a kubelet refuses.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Settings of the kubelet that have no effect in kubeletx: one row per flag and its field.
 
-`config_settings.SETTINGS` holds those with an effect. With `config_kubelet_options` it covers every flag and every
+`settings.SETTINGS` holds those with an effect. With `kubelet_options` it covers every flag and every
 field of KubeletConfiguration of kubelet v1.36; a house test compares both with the kubelet's own list.
-`config_kubelet_legacy` covers the flags that kubelets had from v1.15 on and have no more. A flag and its field are one
+`kubelet_legacy` covers flags that kubelets since v1.15 had and v1.36 no longer has. A flag and its field are one
 row, so that both are treated alike:
 
 - a value that asks for nothing kubeletx lacks (the kubelet's default, say) is accepted without a warning; any other
@@ -22,10 +22,11 @@ from .kinds import SettingKind
 
 
 class KubeletOption(msgspec.Struct, frozen=True, kw_only=True):
-    """One row. `field` or `flag` is empty if the kubelet has only the other.
+    """A setting of the kubelet without effect in kubeletx. `field` or `flag` is empty if the kubelet has only the
+    other.
 
-    `silent`: values accepted without a warning; so are empty texts, lists and maps. `accepted`: values of a refused
-    option that are accepted with the warning.
+    `silent`: values accepted without a warning; empty texts, lists and maps are always accepted so. `accepted`:
+    values of a refused option that are accepted with the warning.
     """
 
     field: str = ""

@@ -1,4 +1,4 @@
-"""`KUBELET_OPTIONS`: the rows of `config_kubelet`, in the order in which docs/cli.md shows them."""
+"""`KUBELET_OPTIONS`: the kubelet's settings without effect (see `kubelet`), in the order in which docs/cli.md shows them."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Building `AgentConfig`: defaults, file, drop-in directory, flags, in that order; all mistakes at once.
+"""`load_config`: builds `AgentConfig` from defaults, file, drop-in directory and flags, in that order.
 
 The file is a KubeletConfiguration (kubelet.config.k8s.io/v1beta1) in YAML or JSON with one more section,
-``kubeletx:``. A drop-in directory holds ``*.conf`` files of the same form, also in subdirectories, read in order of name; later
-values replace earlier ones, maps are merged key by key.
+``kubeletx:``. A drop-in directory holds ``*.conf`` files of the same form, also in subdirectories, read in
+order of name. Later values replace earlier ones; maps are merged key by key. All mistakes are raised together.
 
-Keys and flags are looked up in `config_settings`, then among the kubelet's options that are not carried out
-(`config_kubelet`), else refused. Endpoints are special: those of the flags come before those of the file (DECISIONS 2).
+Keys and flags are looked up in `settings`, then among the kubelet's settings without effect (`kubelet_options`); any
+other is refused. Endpoints are special: those of the flags come before those of the file (DECISIONS 2).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Values:
         self.problems: list[InvalidConfig] = []
 
     def refuse(self, obj: str, field: str, problem: str, fix: str = "") -> None:
-        """Record one mistake; reading goes on."""
+        """Record one mistake. Reading continues, so that all mistakes are raised together."""
         self.problems.append(InvalidConfig(obj=obj, field=field, problem=problem, fix=fix))
 
     def put(self, setting: Setting, value: Any, origin: str) -> None:
@@ -77,7 +77,10 @@ class _Values:
         self.options[option] = (value, file)
 
     def judge_options(self) -> tuple[UnusedSetting, ...]:
-        """Refuse or accept the options without effect; called once every file and flag is read."""
+        """Record a mistake for each refused option; returns the options that are accepted with a warning.
+
+        Called once every file and flag is read.
+        """
         accepted = []
         for option, (value, file) in self.options.items():
             name = option.field if file else f"--{option.flag}"
@@ -195,7 +198,10 @@ _BRANCHES: Final = frozenset(
 
 
 def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Yield dotted keys and values; descends only where a known key continues."""
+    """Yield dotted keys with their values.
+
+    A map is flattened only if a known key continues below it; any other map is a value.
+    """
     for name, value in table.items():
         key = f"{prefix}{name}"
         if f"{key}." in _BRANCHES and isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Open ports of the agent by configuration, and the features the node declares."""
+"""The ports that the agent opens by its configuration, and the features that its Node declares."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Flags, `kubeletx config view`, the checks of the configuration file and docs/cli.md all come from this table.
 Keys without a prefix are KubeletConfiguration's (kubelet.config.k8s.io/v1beta1) with its meaning; those that
-start with ``kubeletx.`` are ours. An empty key: there is only the flag. An empty flag: there is only the key.
+start with ``kubeletx.`` exist only here. An empty key: there is only the flag. An empty flag: there is only the key.
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ PERCENT: Final = Integer(low=0, high=100)
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One setting. `path`: in `AgentConfig`; `key`: in the file; `flag`: without dashes."""
+    """One setting.
+
+    `path`: its place in `AgentConfig`. `key`: its key in the file, empty if it has none. `flag`: its flag
+    without dashes, empty if it has none.
+    """
 
     path: str
     key: str
@@ -53,7 +57,10 @@ ENDPOINT_KEYS: Final = {
     ENDPOINTS: ("kubeletx.containerRuntimeEndpoints", "containerRuntimeEndpoint"),
     IMAGE_ENDPOINTS: ("kubeletx.imageServiceEndpoints", "imageServiceEndpoint"),
 }
-"""The list of this agent, and the kubelet's single endpoint, which a flag replaces."""
+"""Path in the tree → key of kubeletx's list of endpoints, and the kubelet's key of a single endpoint.
+
+Endpoints of a flag replace that single one.
+"""
 
 SETTINGS: Final[tuple[Setting, ...]] = (
     # runtimes

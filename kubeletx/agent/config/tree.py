@@ -1,7 +1,7 @@
 """The typed configuration of the agent: `AgentConfig`, read once, passed down as the part that is needed.
 
-Fields that exist in the kubelet's configuration keep its name (in snake_case), meaning and default; ours
-are added to them. `settings.SETTINGS` has for each field the key of the configuration file and
+Fields that exist in the kubelet's configuration keep its name (in snake_case), meaning and default; kubeletx
+adds fields of its own. `settings.SETTINGS` has for each field the key of the configuration file and
 the flag that set it; `load.load_config` builds the tree from defaults, file, drop-in directory and
 flags, in that order.
 
@@ -28,8 +28,8 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
 class EndpointText(Section, frozen=True, kw_only=True):
     """An endpoint list as the operator wrote it, not parsed yet.
 
-    `text`: one or more items joined by ``;``. `origin`: where it was written, for error messages; `key`: its field if
-    that is a file.
+    `text`: one or more endpoints joined by ``;``. `origin`: file or flag, for error messages. `key`: field of
+    the file; empty for a flag.
     """
 
     text: str
@@ -166,7 +166,7 @@ class PodSettings(Section, frozen=True, kw_only=True):
 
 
 class NetworkSettings(Section, frozen=True, kw_only=True):
-    """DNS and the pod network of runtimes that do not call CNI themselves."""
+    """Settings of DNS, and of the pod network for runtimes that do not call CNI themselves."""
 
     cni_conf_dir: Path | None = None
     """Directory of CNI configurations; None: plugins get no pod network from the host."""
@@ -179,7 +179,7 @@ class NetworkSettings(Section, frozen=True, kw_only=True):
 
 
 class ImageSettings(Section, frozen=True, kw_only=True):
-    """Pulls and collection of images, per store."""
+    """Settings of pulls and garbage collection of images, which are done per store."""
 
     serialize_pulls: bool = True
     max_parallel_pulls: int | None = None
@@ -203,7 +203,7 @@ class ImageSettings(Section, frozen=True, kw_only=True):
 
 
 class LogSettings(Section, frozen=True, kw_only=True):
-    """Container logs and the agent's own."""
+    """Settings of container logs and of the agent's own log."""
 
     pod_logs_dir: Path = Path("/var/log/pods")
     max_size_bytes: int = 10 * 1024 * 1024
@@ -246,17 +246,20 @@ DEFAULT_EVICTION_HARD: dict[str, str] = {
 
 
 class EvictionSettings(Section, frozen=True, kw_only=True):
-    """Settings of eviction. Hard thresholds are subtracted from allocatable."""
+    """Settings of eviction. Hard thresholds are subtracted from the node's allocatable resources."""
 
     hard: dict[str, str] = msgspec.field(default_factory=DEFAULT_EVICTION_HARD.copy)
-    """Signal → quantity or percentage. Setting any drops the other defaults, unless they are merged."""
+    """Signal → quantity or percentage.
+
+    If any is set, the defaults of the other signals are dropped, unless `merge_defaults`.
+    """
     merge_defaults: bool = False
     soft: dict[str, str] = {}
     """Signal → quantity or percentage of thresholds that act after a grace period."""
     soft_grace_periods: dict[str, str] = {}
     """Signal → duration; each soft threshold has one."""
     minimum_reclaim: dict[str, str] = {}
-    """Signal → quantity or percentage beyond the threshold at which a pressure ends."""
+    """Signal → quantity or percentage above the threshold that must be available again before the pressure ends."""
     pressure_transition_seconds: float = 300.0
     """Time for which a pressure is reported after it was last seen (kubelet: 5m)."""
     max_pod_grace_seconds: int = 0
@@ -273,9 +276,9 @@ class ShutdownSettings(Section, frozen=True, kw_only=True):
     grace_seconds: float = 0.0
     """Total time for which a shutdown waits for pods; 0: shutdowns are not watched."""
     critical_grace_seconds: float = 0.0
-    """Part of it that is reserved for critical pods, which end last."""
+    """Part of `grace_seconds` that is reserved for critical pods, which end last."""
     by_priority: tuple[ShutdownGroup, ...] = ()
-    """In place of the two: pods of each priority and above, with their time."""
+    """Used instead of the two settings above: the time to end pods, by priority."""
 
 
 class ServerSettings(Section, frozen=True, kw_only=True):
@@ -329,7 +332,7 @@ class AuthSettings(Section, frozen=True, kw_only=True):
 
 
 class ProcessSettings(Section, frozen=True, kw_only=True):
-    """Settings of the agent's own process. None: as the service manager started it."""
+    """Settings of the agent's own process. None: the value with which the service manager started it."""
 
     oom_score_adj: int | None = None
     """OOM score, -1000 to 1000; child processes inherit it."""
@@ -338,7 +341,10 @@ class ProcessSettings(Section, frozen=True, kw_only=True):
 
 
 class UnusedSetting(Section, frozen=True, kw_only=True):
-    """A kubelet setting that asks for a feature kubeletx does not have."""
+    """A kubelet setting without effect, since it asks for a feature that kubeletx does not have.
+
+    `consequence`: what happens instead, for the log.
+    """
 
     name: str
     """The field, or the flag with its dashes."""

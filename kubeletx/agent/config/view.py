@@ -12,7 +12,7 @@ from .tree import AgentConfig
 
 
 def effective_values(config: AgentConfig) -> tuple[ConfigValue, ...]:
-    """One entry per setting, in the table's order; settings without effect come last."""
+    """Return one entry per setting, in the order of `SETTINGS`; settings without effect come last."""
     rows = [
         ConfigValue(
             key="",

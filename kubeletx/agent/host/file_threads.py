@@ -20,7 +20,7 @@ THREADS = 64
 
 
 class FileThreads:
-    """Implements `api.Blocking`."""
+    """Bounded thread pool for blocking calls on files. Implements `api.Blocking`."""
 
     def __init__(self) -> None:
         self._pool = BoundedThreadPool("files", THREADS)
@@ -43,7 +43,7 @@ class FileThreads:
 
 
 class _Once:
-    """Wraps a function that is called at most once."""
+    """Callable that calls the wrapped function the first time and does nothing after that."""
 
     def __init__(self, call: Callable[[], None]) -> None:
         self._call: Callable[[], None] | None = call

@@ -34,7 +34,7 @@ class Kubelet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ours(msgspec.Struct, frozen=True, kw_only=True):
-    """Resources that this agent is about to use. `cgroup_root`: None if it makes no cgroups."""
+    """The resources of the machine that this agent is about to use. `cgroup_root`: None if it makes no cgroups."""
 
     root_dir: Path
     logs_dir: Path
@@ -53,7 +53,7 @@ class Collision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_kubelets(proc: Path = Path("/proc")) -> list[Kubelet]:
-    """Kubelet processes of this machine, by their command lines; neither this process nor processes of pods."""
+    """Find the kubelets of this machine by their command lines, except this process and processes of pods."""
     namespace = _pid_namespace(proc / "self")
     found = []
     for directory in sorted(proc.glob("[0-9]*")):
@@ -68,7 +68,10 @@ def find_kubelets(proc: Path = Path("/proc")) -> list[Kubelet]:
 
 
 def _is_of_a_pod(process: Path, namespace: str) -> bool:
-    """Return True in another PID namespace or below a cgroup of pods: a pod can choose such a process's name and flags."""
+    """Return True if the process is in another PID namespace or below a cgroup of pods.
+
+    A pod can choose the name and flags of such a process, so it is not taken for a kubelet.
+    """
     if namespace and _pid_namespace(process) not in ("", namespace):
         return True
     try:
@@ -161,7 +164,10 @@ def _with_kubelet(ours: Ours, kubelet: Kubelet) -> list[Collision]:
 
 
 def check(found: Sequence[Collision], *, share_runtime: bool) -> list[str]:
-    """Warnings for permitted collisions. Raises one InvalidConfig that lists all others."""
+    """Raise one InvalidConfig that lists all collisions, except those that `share_runtime` permits.
+
+    Returns the problems of the permitted ones, as warnings.
+    """
     refused = [c for c in found if not (c.shareable and share_runtime)]
     if refused:
         raise InvalidConfig(

@@ -19,10 +19,10 @@ LOCK_FILE = "lock"
 
 
 def ensure_agent_id(root_dir: Path) -> tuple[str, bool]:
-    """Return the agent id, and whether it existed before.
+    """Return the agent id, and True if it was stored before (False: it is new).
 
     Raises InvalidConfig for a file without a valid id, and for a root directory with pods of another agent: an agent
-    with a new id would treat them as leftovers, and start those of its cluster a second time beside them.
+    with a new id would treat them as leftovers, and start the cluster's pods a second time beside them.
 
     The id is the value of label ``kubeletx.io/agent-id`` on all sandboxes and units of the agent. It is in a file, not
     in the database, so that the agent still recognises its pods after the loss of the database (DECISIONS 7).

@@ -50,7 +50,10 @@ def set_verbosity(verbosity: int) -> None:
 
 
 def _switch(logger: Any, verbosity: int) -> Any:
-    """Change the class of an existing logger: loggers are cached, but their methods are looked up at each call."""
+    """Give the logger class the methods of the wanted verbosity.
+
+    Existing loggers follow, since they look up their methods at each call.
+    """
     source = _LOUD if verbosity >= DEBUG_VERBOSITY else _QUIET
     for name in ("debug", "adebug", "is_enabled_for", "get_effective_level"):
         if hasattr(source, name):  # the last two came with structlog 25

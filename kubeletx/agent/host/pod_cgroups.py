@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 def check_cgroup_version(settings: CgroupSettings, version: int, events: EventSink, node: ObjectRef) -> None:
-    """Report or refuse cgroup v1 (DECISIONS 28). Raises InvalidConfig with failCgroupV1."""
+    """Record an event for cgroup v1 (DECISIONS 28). Raises InvalidConfig for it if failCgroupV1 is true."""
     if version != 1:
         return
     if settings.fail_cgroup_v1:
@@ -57,7 +57,7 @@ def has_swap(swaps: Path = Path("/proc/swaps")) -> bool:
 
 
 def may_make_cgroups(settings: CgroupSettings, trees: CgroupTrees) -> bool:
-    """Return True if pods get cgroups, by the configuration and by this user's rights."""
+    """Return True if the agent makes cgroups for pods: the configuration wants it and this user has the right."""
     return settings.per_qos and trees.find_closed(settings.root.strip("/")) is None
 
 

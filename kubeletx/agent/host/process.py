@@ -26,7 +26,9 @@ def apply_process_settings(settings: ProcessSettings, oom_score: Path = OOM_SCOR
 
 
 def _raise_files(number: int) -> None:
-    """Raise the limit of open files, the hard limit too if this user may; else as far as possible."""
+    """Set the soft and the hard limit of open files to `number`; without the right to, raise the soft limit as far
+    as possible.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (number, number))

@@ -30,7 +30,7 @@ class HostReadings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_host() -> HostReadings:
-    """Read this machine."""
+    """Read the present state of this machine."""
     trees = CgroupTrees()
     return HostReadings(
         trees=trees,

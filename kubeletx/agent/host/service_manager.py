@@ -23,7 +23,10 @@ _SHARE = 0.5
 
 
 class ServiceManager:
-    """Connection to the service manager, one per process. No method raises, also without a service manager."""
+    """Connection to the service manager, one per process.
+
+    Errors are ignored, and without a service manager nothing is sent.
+    """
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         self._address = _address(environment.get("NOTIFY_SOCKET", ""))
@@ -58,7 +61,7 @@ class ServiceManager:
 
 
 def _address(text: str) -> str | None:
-    """Address of a socket; one that begins with ``@`` is abstract. None for an invalid text."""
+    """Address of the notification socket; a leading ``@`` means an abstract socket. None for an empty text."""
     if text.startswith("@"):
         return "\0" + text[1:]
     return text or None

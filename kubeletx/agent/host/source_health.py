@@ -1,4 +1,4 @@
-"""`SourceHealth`: pod sources whose task fails repeatedly, for ``/healthz`` and as an event.
+"""`SourceHealth`: reports pod sources whose task fails repeatedly, in ``/healthz`` and as an event.
 
 A source that failed once and works after its restart is not mentioned. Unreachable and invalid manifests are not
 failures of the source: it reports them itself and keeps its pods.
@@ -27,7 +27,7 @@ class _Failing(msgspec.Struct):
 
 
 class SourceHealth:
-    """Counts failures by the source's name. Used from the event loop."""
+    """Counts the failures of each pod source's task, by the source's name. Used from the event loop."""
 
     def __init__(self, *, clock: Clock, events: EventSink, node: ObjectRef) -> None:
         self._clock = clock

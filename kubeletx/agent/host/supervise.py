@@ -1,4 +1,4 @@
-"""`supervise`: the root of the agent's background tasks; a failure in one ends neither it nor the agent.
+"""`supervise`: runs a background task of the agent and restarts it after a failure, which thus does not end the agent.
 
 Examples are pod sources, clean-up, drop-ins, image collection and log keeping. A task that returns is done; one that
 raises is started again after a delay.
@@ -24,7 +24,10 @@ async def supervise(
     clock: Clock,
     on_failure: Callable[[Exception], None] | None = None,
 ) -> None:
-    """Run to the end, and again after each failure. `name`: for the log; `on_failure`: gets each error."""
+    """Call `run` until it returns without an error; after each error, wait `RESTART_SECONDS` and call it again.
+
+    `name`: the task's name in the log. `on_failure`: called with each error.
+    """
     while True:
         try:
             await run()

@@ -35,16 +35,16 @@ class EventLoopWatchdog:
         self._thread = threading.Thread(target=self._watch, name="event-loop-watchdog", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start the thread that watches the event loop."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop watching."""
+        """Ask the thread to end; does not wait for it."""
         self._closed.set()
 
     @property
     def is_alive(self) -> bool:
-        """Return True if the loop answered recently."""
+        """Return True if the event loop has run within the last `DEAD_SECONDS`."""
         return time.monotonic() - self._beat_at < DEAD_SECONDS
 
     def _beat(self) -> None:
@@ -74,7 +74,7 @@ class EventLoopWatchdog:
             )
 
     def _task(self) -> str:
-        """Name of the task that runs now."""
+        """Name of the task that the event loop runs now; empty if none runs."""
         task = asyncio.current_task(self._loop)
         return task.get_name() if task is not None else ""
 
@@ -84,7 +84,7 @@ class EventLoopWatchdog:
 
 
 def _where(stack: str) -> str:
-    """The plugin or room of the innermost stack frame that belongs to one."""
+    """Line of the innermost stack frame in a plugin or in kubeletx; empty if there is none."""
     for line in reversed(stack.split("\n")):
         for mark in ("kubeletx_", "kubeletx/"):
             if mark in line:

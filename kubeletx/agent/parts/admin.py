@@ -31,7 +31,7 @@ from .volumes import VolumesRoom
 
 
 class AdminNeeds(msgspec.Struct, frozen=True, kw_only=True):
-    """The rooms that the admin server reads."""
+    """The parts of the agent that the admin server reads."""
 
     node: NodeRoom
     link: LinkRoom
@@ -46,7 +46,10 @@ class AdminNeeds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AdminRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The admin objects. `pods` is also part of `backend`. `http`: counters of requests to the servers."""
+    """Result of `make_admin`: the objects that answer the servers' requests.
+
+    `pods` is also part of `backend`. `http`: counters of requests to the servers.
+    """
 
     part: Part
     backend: AdminBackend
@@ -57,7 +60,10 @@ class AdminRoom(msgspec.Struct, frozen=True, kw_only=True):
 def make_admin(
     ctx: PartContext, needs: AdminNeeds, health: Callable[[], tuple[PartHealth, ...]]
 ) -> AdminRoom:
-    """Make the admin objects. `health`: returns the health of every part of the agent."""
+    """Make the objects that answer the servers' requests.
+
+    `health`: returns the health of every part of the agent.
+    """
     services, manager = needs.pods.services, needs.pods.manager
     registry, http = needs.runtimes.registry, HttpCounts()
     reader = LogReader(blocking=needs.volumes.files, watcher=needs.pods.watcher)

@@ -32,7 +32,7 @@ RETRY_SECONDS = 60.0
 
 
 class CleanUp:
-    """Removes remains of earlier pods; runs after the start until everything is removed."""
+    """Removes what pods of an earlier agent process left; ends when everything is removed."""
 
     def __init__(
         self,
@@ -58,7 +58,9 @@ class CleanUp:
         self._problems: dict[PodUid, str] = {}
 
     async def run(self) -> None:
-        """Wait for the sources, clean up, and return."""
+        """Wait until every source is synced, then clean up; repeat that every `RETRY_SECONDS` until nothing is
+        left.
+        """
         while not self._sources() <= self._manager.synced_sources:
             await self._manager.wait_synced()
         await self._clock.sleep(SETTLE_SECONDS)
@@ -68,7 +70,7 @@ class CleanUp:
             await self._clock.sleep(RETRY_SECONDS)
 
     async def _clean(self) -> bool:
-        """Clean up; True if nothing is left."""
+        """Remove all remains once; returns True if nothing is left."""
         orphans = await self._volumes.find_orphans(self._known())
         return all([await self._remove(orphan.uid) for orphan in orphans])
 
@@ -80,7 +82,7 @@ class CleanUp:
         return frozenset((*self._manager.workers, *queued, *self._registry.bindings()))
 
     async def _remove(self, uid: PodUid) -> bool:
-        """Remove the pod's remains; True if nothing is left, or if it belongs to another agent."""
+        """Remove the pod's remains; returns True if nothing is left, or if the pod is known again."""
         steps: tuple[Callable[[], Awaitable[object]], ...] = (
             lambda: self._volumes.release(uid),
             lambda: self._blocking(self._directories.remove_logs, uid),
@@ -105,7 +107,7 @@ class CleanUp:
 
 
 class CleanUpRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of the clean-up: one task, which ends when everything is removed."""
+    """Result of `make_clean_up`: the part with its one task, which ends when everything is removed."""
 
     part: Part
 

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class ClusterRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of the membership. `cluster` None: the node is in no cluster."""
+    """Result of `make_cluster_room`: the part, and the node's membership.
+
+    `cluster` None: the node is in no cluster.
+    """
 
     part: Part
     cluster: Cluster | None
@@ -38,7 +41,10 @@ def make_cluster_room(
     views: ViewsRoom,
     names: Callable[[], frozenset[str]],
 ) -> ClusterRoom:
-    """Connect pods, the node and events to the API server. `names`: returns those of all pod sources."""
+    """Connect pods, the node and events to the API server, if there is a kubeconfig.
+
+    `names`: returns the names of all pod sources.
+    """
     if link.link is None:
         return ClusterRoom(part=Part(name="cluster"), cluster=None)
     from ..cluster.member import make_cluster  # an agent without a cluster does not load it

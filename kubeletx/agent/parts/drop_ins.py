@@ -14,7 +14,7 @@ from kubeletx.runtimes.registry import RuntimeRegistry
 log = structlog.get_logger(__name__)
 
 QUIET_SECONDS = 0.2
-"""Files written within this time of each other are read together."""
+"""Delay before the files are read after a change; files written within it are read together."""
 
 
 class DropInWatch:
@@ -26,7 +26,7 @@ class DropInWatch:
         self._refused: dict[str, str] = {}
 
     async def run(self) -> None:
-        """Follow changes until cancelled; earlier changes are read at once."""
+        """Let the registry read the files now and after each change, until cancelled."""
         changed = asyncio.Event()
         changed.set()
         watch = Inotify(lambda _events: changed.set())

@@ -11,13 +11,13 @@ from .part import Part
 
 
 class EventLoopRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of the watchdog, which runs from now on."""
+    """Result of `make_event_loop`: the part of the watchdog, which runs already."""
 
     part: Part
 
 
 def make_event_loop() -> EventLoopRoom:
-    """Start the watchdog of the running loop."""
+    """Start the watchdog of the running event loop."""
     watchdog = EventLoopWatchdog()
     watchdog.start()
 

@@ -24,7 +24,7 @@ from .volumes import VolumesRoom
 
 
 class EvictionRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of eviction: one task."""
+    """Result of `make_eviction`: the part with its one task."""
 
     part: Part
 
@@ -38,7 +38,7 @@ def make_eviction(
     pods: PodsRoom,
     views: ViewsRoom,
 ) -> EvictionRoom:
-    """Make the evictor; it passes each pressure to admission and to the node's conditions."""
+    """Make the task that evicts pods. It passes each pressure to admission and to the node's conditions."""
 
     def on_pressure(pressure: Pressure) -> None:
         pods.door.pressure = pressure
@@ -71,7 +71,10 @@ def make_eviction(
 
 
 def _pids_counter(cgroups: PodCgroupManager | None, trees: CgroupTrees) -> Callable[[Pod], int | None]:
-    """A function that counts a pod's processes by its cgroup; None for a pod without a cgroup of the agent."""
+    """Return a function that counts a pod's processes by its cgroup.
+
+    It returns None for a pod without a cgroup of the agent, and if it finds no process.
+    """
 
     def count(pod: Pod) -> int | None:
         if cgroups is None:

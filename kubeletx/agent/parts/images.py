@@ -20,7 +20,10 @@ from .settings import provider_plan, pull_settings
 
 
 class ImagesRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of images. `records`: the images that the agent pulled."""
+    """Result of `make_images`: the part, the image stores and what they use.
+
+    `records`: the images that the agent pulled.
+    """
 
     part: Part
     stores: ImageStores
@@ -31,7 +34,10 @@ class ImagesRoom(msgspec.Struct, frozen=True, kw_only=True):
 def make_images(
     ctx: PartContext, runtimes: RuntimesRoom, objects: Mapping[str, ClusterObjects]
 ) -> ImagesRoom:
-    """Build the part of images, with the configured credential providers. `objects`: cluster objects, for pull secrets, by pod source."""
+    """Make the image stores and the configured credential providers.
+
+    `objects`: by pod source, access to the cluster's objects, for pull secrets.
+    """
     records = ImageRecords(ctx.store)
     providers = CredentialProviders(provider_plan(ctx.config), cluster=objects, clock=ctx.clock)
     node_credentials = NodeCredentials(default_paths(ctx.config.root_dir))

@@ -1,4 +1,4 @@
-"""The kubelet's API: what is built when its port is wanted."""
+"""Builds the server of the kubelet's API; imported only if that port is wanted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ from ..host.logging import set_verbosity
 
 
 def review_client(client: KubeClient, clock: Clock) -> KubeClient:
-    """A client apart from the node's own, so that reviews of other users' requests never delay the node's requests."""
+    """Make a client apart from the node's own, so that reviews of other users' requests never delay the node's
+    requests.
+    """
     return KubeClient(
         client.access,
         clock=clock,
@@ -60,9 +62,9 @@ def kubelet_server(  # noqa: PLR0913 - what the server takes from all other part
     blocking: Blocking,
     clock: Clock,
 ) -> KubeletServer:
-    """Build the server. `websockets`: counter by subresource.
+    """Build the server of the kubelet's API; it does not listen yet.
 
-    Raises InvalidConfig for unusable certificates.
+    `websockets`: counts streams over WebSocket by subresource. Raises InvalidConfig for unusable certificates.
     """
     server = config.server
     plan = TlsPlan(

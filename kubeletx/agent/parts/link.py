@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class LinkRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of the connection. `link` None: the node is in no cluster. `classes`: of cluster and configuration."""
+    """Result of `make_link_room`: the part, and the connection to the cluster.
+
+    `link` None: the node is in no cluster. `classes`: RuntimeClasses of the cluster and of the configuration.
+    """
 
     part: Part
     link: ClusterLink | None
@@ -25,7 +28,10 @@ class LinkRoom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_link_room(ctx: PartContext, node: NodeRoom) -> LinkRoom:
-    """Read the kubeconfig, if configured. Raises InvalidConfig if it is unusable."""
+    """Make the connection to the cluster, if a kubeconfig is configured.
+
+    Raises InvalidConfig if that is unusable.
+    """
     classes = RuntimeClasses(ctx.config.runtimes.classes)
     kubeconfig = ctx.config.cluster.kubeconfig
     if kubeconfig is None:

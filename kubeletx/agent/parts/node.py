@@ -27,7 +27,10 @@ log = structlog.get_logger(__name__)
 
 
 class NodeRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of the node. `ref`: the node as the object of events."""
+    """Result of `make_node`: the part, and the node's reports and events.
+
+    `ref`: the node as the object of events.
+    """
 
     part: Part
     reporter: NodeReporter
@@ -37,7 +40,7 @@ class NodeRoom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_node(ctx: PartContext, endpoints: Sequence[Endpoint]) -> NodeRoom:
-    """Read the node's capacity and addresses.
+    """Read the node's capacity and addresses, and make its reports and events.
 
     Raises InvalidConfig when the agent would share `endpoints`, directories, cgroups or ports with a kubelet.
     """

@@ -1,9 +1,9 @@
-"""`Part`: what a room gives to the agent, as a value.
+"""`Part`: one part of the agent as a value: its tables, tasks, servers and health checks.
 
-    factory ─► room (typed: registry, manager, …) with its Part ─► Composition
+    factory ─► typed result (registry, manager, …) with its Part ─► Composition
     Part    tables, load ─► tasks ─► servers ─► feeds        close
 
-Each factory in this folder builds one room from the configuration and the rooms before it, without I/O on the loop. The
+Each factory in this folder builds one part from the configuration and the results of earlier factories. The
 composition opens the store with the tables of all parts, then loads and closes them (see `kubeletx.agent.composition`).
 """
 
@@ -28,25 +28,29 @@ from ..plugins import Plugins
 Run = Callable[[], Awaitable[None]]
 Close = Callable[[], Awaitable[None] | None]
 HealthCheck = Callable[[], Sequence[PartHealth]]
-"""Returns health parts; quick, and calls nothing outside the process."""
+"""Returns the health of one part of the agent; quick, and calls nothing outside the process."""
 StatusListener = Callable[[DesiredPod, PodFacts, PodStatus | None], None]
 """Called after each change of a pod's status; status None: the pod is gone."""
 
 
 class ListeningServer(Protocol):
-    """One listening server."""
+    """A server that listens on a socket from `start` to `stop`."""
 
     async def start(self) -> None:
-        """Listen."""
+        """Begin to listen and to serve."""
         ...
 
     async def stop(self) -> None:
-        """Stop listening and cut what is open."""
+        """Stop listening and close open connections."""
         ...
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """One background task. It is restarted after a failure; when `run` returns, it is done."""
+    """A background task of the agent.
+
+    It is restarted after a failure; when `run` returns without an error, it is done. `on_failure`: called with
+    each error.
+    """
 
     name: str
     run: Run
@@ -54,11 +58,14 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One room's part of the agent. Every field except the name is optional."""
+    """One part of the agent: what it adds to the agent's tables, tasks, servers and checks.
+
+    Only `name` is required.
+    """
 
     name: str
     tables: tuple[MetaData, ...] = ()
-    """The room's tables in the state database."""
+    """The part's tables in the state database."""
     load: Run | None = None
     """Runs once the state database is open, in the order of the parts."""
     tasks: tuple[Task, ...] = ()
@@ -70,18 +77,18 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     close: tuple[Close, ...] = ()
     """Functions to call at the end, in reverse order, after the parts added later are closed."""
     health: tuple[HealthCheck, ...] = ()
-    """Health checks of the room, for ``/healthz``."""
+    """Health checks of the part, for ``/healthz``."""
     status_listeners: tuple[StatusListener, ...] = ()
     sources: tuple[str, ...] = ()
     """Names of the pod sources that report `synced` to the manager."""
     objects: Mapping[str, ClusterObjects] = {}
-    """Cluster objects for pods, by the name of their source."""
+    """Access to the API objects that pods may name, by the name of the pods' source."""
     extras: Mapping[str, ExtrasProvider] = {}
     """Providers of mounts, variables and annotations for units, by names that no other part uses."""
 
 
 class PartContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs of every factory."""
+    """Values that every factory of a part needs."""
 
     config: AgentConfig
     plugins: Plugins

@@ -25,31 +25,37 @@ if TYPE_CHECKING:
 
 
 class PluginsRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of plugins. `rooms` None: plugins register only runtimes."""
+    """Result of `make_plugins`: the part, and what plugins registered other than runtimes.
+
+    `rooms` None: plugins registered only runtimes.
+    """
 
     part: Part
     rooms: PluginRooms | None
 
     @property
     def review(self) -> Review | None:
-        """Reviews new pods; None if no plugin does."""
+        """Function that reviews new pods by the plugins' admission checks; None if there are none."""
         return self.rooms.review if self.rooms is not None else None
 
     @property
     def sources(self) -> tuple[SourceTraits, ...]:
-        """Traits of the pod sources of plugins."""
+        """Name and remedy of each pod source that a plugin registered."""
         names = self.rooms.sources.names if self.rooms is not None else ()
         return tuple(SourceTraits(name=name, remedy=f"remove it from pod source {name}") for name in names)
 
 
 class PluginFeeds(msgspec.Struct, frozen=True):
-    """The part of plugins' tasks that report to rooms above: health checks and pod sources."""
+    """Result of `make_plugin_feeds`: the part with the tasks of the plugins' health checks and pod sources."""
 
     part: Part
 
 
 def make_plugins(ctx: PartContext, node: NodeRoom, objects: Mapping[str, ClusterObjects]) -> PluginsRoom:
-    """Make a host for everything that plugins register besides runtimes. `objects`: cluster objects by source."""
+    """Make the objects of everything that plugins registered besides runtimes.
+
+    `objects`: access to API objects by pod source.
+    """
     if not len(ctx.plugins.registrations):
         return PluginsRoom(part=Part(name="plugins"), rooms=None)
     from kubeletx.store.records import StoreRecords

@@ -45,7 +45,10 @@ from .volumes import VolumesRoom
 
 
 class PodsRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of pods. The agent runs `manager`. `cgroups` None: the agent makes none."""
+    """Result of `make_pods`: the part, and the objects that run pods.
+
+    The agent runs `manager`. `cgroups` None: the agent makes no cgroups for pods.
+    """
 
     part: Part
     manager: PodManager
@@ -59,9 +62,10 @@ class PodsRoom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodNeeds(msgspec.Struct, frozen=True, kw_only=True):
-    """The rooms below pods. `objects`: of the cluster, by the source of the pods that may refer to them.
+    """Inputs of `make_pods`.
 
-    `extras`: providers of mounts, variables and annotations for units, by name.
+    `objects`: API objects that pods may name, by the pods' source. `extras`: providers of mounts, variables and
+    annotations for units, by name.
     """
 
     node: NodeRoom
@@ -78,7 +82,7 @@ class PodNeeds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_pods(ctx: PartContext, needs: PodNeeds) -> PodsRoom:
-    """Make the manager and everything that its workers use; no pod has a worker yet."""
+    """Make the pod manager and everything that its workers use; no pod has a worker yet."""
     config, clock = ctx.config, ctx.clock
     node, volumes, registry = needs.node, needs.volumes, needs.runtimes.registry
     reporter, context, files = node.reporter, node.context, needs.volumes.files

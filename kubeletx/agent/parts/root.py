@@ -21,16 +21,20 @@ DATABASE = "kubeletx.db"
 
 
 class RootRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The part built first: identity and paths. `ctx`: the context of the other parts, whose store is not open yet."""
+    """Result of `make_root`, the first factory.
+
+    `ctx`: input of the other factories, whose store is not open yet.
+    """
 
     part: Part
     ctx: PartContext
 
 
 def make_root(config: AgentConfig, plugins: Plugins, clock: Clock, host: HostReadings | None) -> RootRoom:
-    """Lock the root directory for this process. Raises InvalidConfig if another agent has it or it is unusable.
+    """Lock the root directory for this process, and read the agent id and the machine.
 
-    `host` None: read from this machine.
+    Raises InvalidConfig if another agent holds the lock or the directory is unusable. `host`: used instead of
+    reading this machine; None reads it.
     """
     lock = lock_root(config.root_dir)
     try:

@@ -28,7 +28,10 @@ log = structlog.get_logger(__name__)
 
 
 class RuntimesRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of runtimes. `registry`: the agent runs it as a task. `plugins`: includes plugins found by a reload."""
+    """Result of `make_runtimes`: the part, and the runtimes.
+
+    The agent runs `registry` as a task. `plugins` includes those found by a reload.
+    """
 
     part: Part
     registry: RuntimeRegistry
@@ -45,7 +48,7 @@ def read_runtimes(ctx: PartContext) -> tuple[Endpoint, ...]:
 def make_runtimes(
     ctx: PartContext, node: NodeRoom, link: LinkRoom, endpoints: Sequence[Endpoint]
 ) -> RuntimesRoom:
-    """Make a handle for each endpoint. An unusable drop-in file is logged."""
+    """Make the registry with a handle for each endpoint. An unusable drop-in file is logged and ignored."""
     config, root = ctx.config, ctx.config.root_dir
     bindings, tombstones = Bindings(ctx.store), Tombstones(ctx.store)
     pod_network = pod_network_of(config, ctx.agent_id, ctx.clock)

@@ -15,7 +15,10 @@ from .part import Close, ListeningServer, Part, PartContext
 
 
 class ServersRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of the servers. `figures`: the measurements of the kubelet's API."""
+    """Result of `make_servers`: the part with its servers.
+
+    `figures`: the measurements that the kubelet's API serves.
+    """
 
     part: Part
     figures: FigureBackend

@@ -1,4 +1,4 @@
-"""The settings of each room from the configuration: one small function per room, without I/O."""
+"""Converts the configuration to the settings of each part of the agent: one small function for each."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def pod_network_of(config: AgentConfig, agent_id: str, clock: Clock) -> CniPodNe
 
 
 def node_plan(config: AgentConfig) -> NodePlan:
-    """Node settings for its report, and its reserved resources."""
+    """Settings of the node's report: name, labels, capacity, reserved resources."""
     node = config.node
     return NodePlan(
         root_dir=config.root_dir,
@@ -128,7 +128,7 @@ def node_plan(config: AgentConfig) -> NodePlan:
 def node_context(
     config: AgentConfig, agent_id: str, reporter: NodeReporter, host: HostReadings
 ) -> NodeContext:
-    """Node data for the specs of pods."""
+    """Data of the node that the specs of pods' sandboxes and units need."""
     facts = host.facts
     return NodeContext(
         agent_id=agent_id,
@@ -160,7 +160,7 @@ def node_context(
 def admission_node(
     config: AgentConfig, context: NodeContext, reporter: NodeReporter, host: HostReadings
 ) -> AdmissionNode:
-    """The node as admission compares pods with it."""
+    """The node's data that admission compares with a pod."""
     return AdmissionNode(
         name=reporter.name,
         allocatable=context.allocatable,

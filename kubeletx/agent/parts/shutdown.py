@@ -19,7 +19,7 @@ SHUTTING_DOWN = "node is shutting down"
 
 
 class ShutdownRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of the shutdown watch: one task."""
+    """Result of `make_shutdown`: the part with its one task."""
 
     part: Part
 
@@ -32,7 +32,10 @@ def make_shutdown(
     views: ViewsRoom,
     cluster: ClusterRoom,
 ) -> ShutdownRoom:
-    """Make the watch; a shutdown closes admission and sets the node not ready."""
+    """Make the task that watches for a shutdown of the host.
+
+    A shutdown closes admission and makes the node not Ready.
+    """
     settings = ctx.config.shutdown
 
     def on_change(is_going: bool) -> None:

@@ -28,9 +28,10 @@ log = structlog.get_logger(__name__)
 
 
 class SourcesRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of the sources. `applied`: the admin server writes to it.
+    """Result of `make_sources`: the part of the pod sources.
 
-    `health`: failures of all sources, including the cluster's.
+    `applied`: the source that the admin server writes to. `health`: failures of all sources, including the
+    cluster's.
     """
 
     part: Part
@@ -39,7 +40,7 @@ class SourcesRoom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_sources(ctx: PartContext, node: NodeRoom, pods: PodsRoom) -> SourcesRoom:
-    """Make the configured sources, and that of applied pods, which always exists."""
+    """Make the configured pod sources; the source of applied pods always exists."""
     workload_types = WorkloadTypes(ctx.plugins.kinds)
     reader = ManifestReader(node_name=node.reporter.name, workload_types=workload_types)
     on_unknown = functools.partial(_warn, node.events)
@@ -103,7 +104,7 @@ def _url_source(
 
 
 def _warn(events: EventSink, pod: Pod, fields: tuple[str, ...]) -> None:
-    """Record one event for each field of a manifest that has no effect."""
+    """Log the unknown fields of a manifest, and record an event of its pod for each."""
     log.warning("Ignored unknown fields of a manifest", pod=pod.ref, fields=fields)
     ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(pod.uid))
     for field in fields:

@@ -20,7 +20,10 @@ from .volumes import VolumesRoom
 
 
 class ViewsRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of measurements. `usage`: of runtimes. `disks`, `volumes`: disk usage of pods, and by volume."""
+    """Result of `make_views`: the part, and the measurements.
+
+    `usage`: of runtimes. `disks`, `volumes`: disk usage by pod and by volume.
+    """
 
     part: Part
     collector: ImageCollector

@@ -16,7 +16,10 @@ VOLUME_THREADS = 16
 
 
 class VolumesRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of volumes. `files`: threads for local file work. `measuring`: threads for calls that a dead file server may block."""
+    """Result of `make_volumes`: the part, and the preparer of volumes.
+
+    `files`: threads for local file work. `measuring`: threads for calls that a dead file server may block.
+    """
 
     part: Part
     files: FileThreads
@@ -25,7 +28,7 @@ class VolumesRoom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_volumes(ctx: PartContext, node: NodeRoom) -> VolumesRoom:
-    """Make the threads and the preparer of volumes."""
+    """Make the thread pools for files, and the preparer of volumes."""
     files, measuring = FileThreads(), BoundedThreadPool("volume-usage", VOLUME_THREADS)
     return VolumesRoom(
         part=Part(name="volumes", close=(files.close, measuring.close)),

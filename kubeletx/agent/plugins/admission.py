@@ -24,7 +24,10 @@ REASON: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}")
 
 
 class AdmissionChecks:
-    """All admission checks, in the order of their names. None in place of a check whose factory failed."""
+    """Calls the plugins' admission checks in the order of their names.
+
+    A check whose factory failed is None, and counts as failing.
+    """
 
     def __init__(
         self,
@@ -39,7 +42,11 @@ class AdmissionChecks:
         return len(self._checks)
 
     async def review(self, pod: Pod) -> Rejection | Waiting | None:
-        """The first refusal or waiting reason; None if every check allows the pod."""
+        """Call the checks until one does not allow the pod.
+
+        Returns its refusal, or Waiting if the check failed, so that the pod is reviewed again later; None if
+        every check allows the pod. A check that `fails_open` is skipped when it fails.
+        """
         for callbacks, check in self._checks:
             registration = callbacks.registration
             try:

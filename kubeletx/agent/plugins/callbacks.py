@@ -46,7 +46,7 @@ class PluginState(msgspec.Struct, frozen=True):
 
 
 class CallbackCounts:
-    """Durations and failures by (plugin, registration, callback), of all registrations."""
+    """Durations and failures of the calls to all registrations, by (plugin, registration, callback)."""
 
     def __init__(self) -> None:
         self.durations = LabelledDurations()
@@ -59,7 +59,7 @@ class _Raised(msgspec.Struct, frozen=True):
 
 
 class Callbacks:
-    """The calls to the plugin code of one registration."""
+    """Calls the plugin code of one registration, and keeps the registration's state."""
 
     def __init__(self, registration: Registration, clock: Clock, counts: CallbackCounts) -> None:
         self.registration = registration
@@ -70,7 +70,7 @@ class Callbacks:
         self.state = PluginState()
 
     def make(self, make: Callable[[], T]) -> T | None:
-        """Call the plugin's factory; None if it fails, with the reason in `state`."""
+        """Call the plugin's factory; returns None if it fails, with the reason in `state`."""
         began = time.perf_counter()
         try:
             made = make()
@@ -146,13 +146,16 @@ class Callbacks:
         return self._degraded(callback, self._translated(callback, error))
 
     def recovered(self, callback: str) -> None:
-        """Set the state to ready."""
+        """Set the state to ready after a success; logged if it was degraded."""
         if self.state.word == DEGRADED:
             log.info("Plugin works again", **self._who(callback))
         self.state = PluginState()
 
     async def _ended(self, task: asyncio.Task[Any], seconds: float) -> bool:
-        """Wait for the task; False after the deadline. Cancels it when the caller is cancelled."""
+        """Wait for the task; returns True if it ended, False at the deadline.
+
+        Cancels the task when the caller is cancelled.
+        """
         expired: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         forget = self._clock.call_at(self._clock.monotonic() + seconds, expired.cancel)
         try:
@@ -199,7 +202,7 @@ class Callbacks:
 
 
 async def _outcome(start: Callable[[], Awaitable[T]]) -> T | _Raised:
-    """The call's result, or its error as a value. Only a cancellation by the host is raised."""
+    """Return the call's result, or its error as a value. Only a cancellation by the host is raised."""
     try:
         return await start()
     except asyncio.CancelledError as error:

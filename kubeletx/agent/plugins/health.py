@@ -30,7 +30,7 @@ PART_PREFIX: Final = "plugin-"
 
 
 class CheckVerdict(enum.Enum):
-    """The meaning of the last result."""
+    """Outcome of a health check. UNKNOWN: the check itself failed, or has not run yet."""
 
     PASSED = "passed"
     WARNING = "warning"
@@ -48,7 +48,7 @@ _STATUS: Final = {
 
 
 class LastCheck(msgspec.Struct, frozen=True):
-    """The last result of one check."""
+    """The last result of one health check. `message`: the plugin's, or why the check failed."""
 
     verdict: CheckVerdict
     message: str = ""
@@ -58,7 +58,7 @@ NOT_YET: Final = LastCheck(CheckVerdict.UNKNOWN, "not checked yet")
 
 
 class RunningCheck(msgspec.Struct, kw_only=True):
-    """A check whose factory succeeded."""
+    """A health check whose factory succeeded, with its last result."""
 
     callbacks: Callbacks
     check: HealthCheck
@@ -71,7 +71,7 @@ class RunningCheck(msgspec.Struct, kw_only=True):
 
 
 class HealthChecks:
-    """All health checks. `run` is their one task in the agent."""
+    """Runs the plugins' health checks and keeps their last results. `run` is their one task in the agent."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class HealthChecks:
         self._timeout_seconds = timeout_seconds
 
     def parts(self) -> tuple[PartHealth, ...]:
-        """The parts of ``/healthz``."""
+        """One health part for each check, for ``/healthz``."""
         return tuple(
             PartHealth(
                 name=PART_PREFIX + one.name,
@@ -100,11 +100,14 @@ class HealthChecks:
         )
 
     def facts(self) -> tuple[CheckFacts, ...]:
-        """Facts for the node conditions."""
+        """The last result of each check, as the node's conditions need it."""
         return tuple(_facts(one) for one in self._checks)
 
     async def run(self, on_changed: Callable[[tuple[CheckFacts, ...]], None]) -> None:
-        """Check until cancelled. `on_changed` gets the facts for the node conditions at each change."""
+        """Run each check in its period until cancelled.
+
+        `on_changed`: called with `facts()` at the start and after each change.
+        """
         if self._checks:
             on_changed(self.facts())
         async with asyncio.TaskGroup() as group:
@@ -126,7 +129,7 @@ class HealthChecks:
             return LastCheck(CheckVerdict.UNKNOWN, line(str(error)))
 
     def _note(self, one: RunningCheck, outcome: LastCheck) -> bool:
-        """Store the outcome; True if it changed. A changed verdict records an event."""
+        """Store the outcome; returns True if it changed. A changed verdict is recorded as an event."""
         before, one.outcome = one.outcome, outcome
         if outcome.verdict is before.verdict or (
             before is NOT_YET and outcome.verdict is CheckVerdict.PASSED
@@ -144,7 +147,7 @@ class HealthChecks:
 
 
 async def _checked(check: HealthCheck) -> LastCheck:
-    """The verdict of one check."""
+    """Call the plugin's check and convert its result. Raises TypeError if that is no CheckResult."""
     result = expect(await check.check(), CheckResult)
     if result.ok:
         return LastCheck(CheckVerdict.PASSED, line(result.message))

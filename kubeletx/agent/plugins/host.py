@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class RegistrationHost:
-    """Implements `kubeletx.api.PluginHost` for the registration `name`."""
+    """Services of the agent for the plugin code of one registration. Implements `kubeletx.api.PluginHost`."""
 
     def __init__(self, name: str, parts: PluginHostParts) -> None:
         self._name = name
@@ -41,22 +41,22 @@ class RegistrationHost:
 
     @property
     def clock(self) -> Clock:
-        """The injected clock."""
+        """Clock of the agent; tests replace it."""
         return self._parts.clock
 
     @property
     def events(self) -> EventSink:
-        """Events for users."""
+        """Sink for Kubernetes events."""
         return self._parts.events
 
     @property
     def records(self) -> Records:
-        """Records of kind ``plugin.<name>``."""
+        """This registration's records in the state database, of kind ``plugin.<name>``."""
         return self._parts.records(f"plugin.{self._name}")
 
     @property
     def cluster(self) -> ClusterObjects | None:
-        """Objects of the cluster; None without one."""
+        """Access to objects of the cluster; None if the node is in no cluster."""
         return self._parts.cluster
 
     async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 
 class PluginHostParts(msgspec.Struct, frozen=True, kw_only=True):
-    """Parts of the hosts. `root`: the agent's root directory. `records`: by kind. `cluster`: None without a cluster."""
+    """Objects that the hosts of all registrations share.
+
+    `root`: the agent's root directory. `records`: returns the records of a kind. `cluster` None: the node is in
+    no cluster.
+    """
 
     node_name: str
     root: Path

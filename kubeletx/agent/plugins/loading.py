@@ -1,4 +1,7 @@
-"""Finding and loading plugins: entry points in group ``kubeletx``; one broken plugin never stops the others."""
+"""Finds and loads plugins, which are entry points in group ``kubeletx``.
+
+One broken plugin never stops the others.
+"""
 
 from __future__ import annotations
 
@@ -46,12 +49,12 @@ class Plugins(msgspec.Struct, frozen=True, kw_only=True):
     registrations: Registrations = msgspec.field(default_factory=Registrations)
 
     def decode_settings(self, sections: Mapping[str, Any], origin: str = "") -> dict[str, Any]:
-        """The settings of every kind and registration by name; see `KindTable.decode_settings`."""
+        """Decode the settings of every kind and registration, by name; see `KindTable.decode_settings`."""
         return self.kinds.decode_settings(sections, origin, self.registrations.settings())
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """An imported plugin and what it wants to register. `about.state` may be failed already."""
+    """An imported plugin and what it wants to register. `about.state` is failed if the import or a hook failed."""
 
     about: LoadedPlugin
     kinds: tuple[RuntimeKind, ...] = ()
@@ -59,7 +62,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_plugins(found: Iterable[EntryPoint] | None = None) -> Plugins:
-    """Load every installed plugin, in the order of names. `found` replaces the installed ones."""
+    """Load every plugin, in the order of names. `found`: entry points to load instead of the installed ones."""
     points = entry_points(group=ENTRY_POINT_GROUP) if found is None else found
     kinds, registrations = KindTable(), Registrations()
     loaded = [
@@ -104,7 +107,7 @@ def load_candidate(point: EntryPoint) -> Candidate:
 
 
 def take_over(candidate: Candidate, kinds: KindTable, registrations: Registrations) -> LoadedPlugin:
-    """Add the candidate's registrations to the tables: all of them or none."""
+    """Add the candidate's registrations to the tables, all of them or none. Returns the plugin with its state."""
     try:  # raises before the first of them is taken over
         all_kinds = KindTable((*kinds, *candidate.kinds))
         check_kind_names(Registrations((*registrations, *candidate.registrations)), all_kinds)

@@ -20,7 +20,7 @@ PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 
 
 class Panels:
-    """Panels by name. None in place of a panel whose factory failed."""
+    """Lists the plugins' panels, and renders one on request. A panel whose factory failed is None."""
 
     def __init__(
         self, panels: Mapping[str, tuple[Callbacks, Panel | None]], *, timeout_seconds: float
@@ -55,7 +55,7 @@ class Panels:
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """Cancel calls in flight."""
+        """Cancel the calls of panels that are in flight."""
         tasks = tuple(self._shown.values())
         for task in tasks:
             task.cancel()

@@ -40,7 +40,10 @@ RESTART_SECONDS: Final = 10.0
 
 
 class SourceParts(msgspec.Struct, frozen=True, kw_only=True):
-    """Objects that all sources share. `on_failure` gets a source's name and the error that ended its run."""
+    """Objects that the pod sources of all plugins share.
+
+    `on_failure`: called with a source's name and the error that ended its run.
+    """
 
     pods: PodSink
     reader: ManifestReader
@@ -49,7 +52,7 @@ class SourceParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodSources:
-    """The pod sources of all plugins; None in place of a source whose factory failed: its pods keep running."""
+    """Runs the pod sources of all plugins. A source whose factory failed is None; its pods keep running."""
 
     def __init__(self, sources: Sequence[tuple[Callbacks, PodSource | None]], *, sync_seconds: float) -> None:
         """`sync_seconds`: a source that has not reported `synced` by then is degraded until it does."""
@@ -62,7 +65,7 @@ class PodSources:
         return tuple(callbacks.registration.name for callbacks, _ in self._sources)
 
     def feeds(self, parts: SourceParts) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
-        """One endless task per source, by its name."""
+        """Tasks to run, by source name. Each runs its source until cancelled, and again after each end."""
         return {
             callbacks.registration.name: partial(self._keep, callbacks, source, parts)
             for callbacks, source in self._sources
@@ -94,7 +97,7 @@ class PodSources:
 
 
 class Sink:
-    """Implements `kubeletx.api.PodSourceSink` for one source."""
+    """Takes the pods of one source and passes them to the manager. Implements `kubeletx.api.PodSourceSink`."""
 
     def __init__(self, label: str, source: str, parts: SourceParts, *, on_synced: Callable[[], None]) -> None:
         self._label = label
@@ -110,7 +113,7 @@ class Sink:
         self.is_synced = False
 
     def begin(self) -> None:
-        """Note that a run of the source begins."""
+        """Prepare for a new run of the source: it is not synced, and has set no pod yet."""
         self._seen = set()
         self.is_synced = False
 
@@ -196,7 +199,7 @@ class Sink:
 
 
 def _key(pod: Any) -> tuple[str, str]:
-    """Namespace and name of the mapping, as far as it has them."""
+    """Namespace and name of the mapping; default and an empty name where they are missing."""
     metadata = pod.get("metadata") if isinstance(pod, Mapping) else None
     if not isinstance(metadata, Mapping):
         return "default", ""

@@ -30,7 +30,10 @@ class Hook(enum.Enum):
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
-    """One registration of a plugin. `plugin`: name of its entry point."""
+    """Anything but a runtime kind that a plugin registered, such as a health check.
+
+    `plugin`: name of its entry point.
+    """
 
     hook: Hook
     name: str
@@ -51,7 +54,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Registrations:
-    """All registrations by name, in the order of their addition."""
+    """Table of all registrations by name, in the order of their addition."""
 
     def __init__(self, items: Iterable[Registration] = ()) -> None:
         self._items: dict[str, Registration] = {}
@@ -65,7 +68,7 @@ class Registrations:
         return len(self._items)
 
     def of(self, hook: Hook) -> tuple[Registration, ...]:
-        """The registrations of one hook."""
+        """The registrations made by one hook."""
         return tuple(item for item in self if item.hook is hook)
 
     def settings(self) -> Mapping[str, type[Any] | None]:
@@ -106,7 +109,7 @@ def check_kind_names(registrations: Registrations, kinds: KindTable) -> None:
 
 
 def registrars(into: Registrations, plugin: str) -> Mapping[str, Callable[..., None]]:
-    """Name of each hook → the `register` function to pass to it for `plugin`."""
+    """Name of each hook → the `register` function for this hook of `plugin`; it adds the registration to `into`."""
 
     def health_check(
         name: str, factory: Any, *, period_seconds: float = 60.0, settings: type[Any] | None = None

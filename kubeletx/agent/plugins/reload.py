@@ -52,7 +52,7 @@ class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunningPlugins:
-    """The agent's loaded plugins, made once; called from its event loop."""
+    """The plugins of the running agent; `reload` adds new ones. Used from the event loop only."""
 
     def __init__(
         self,
@@ -61,7 +61,10 @@ class RunningPlugins:
         on_settings: Callable[[str, Any], None],
         find: Callable[[], Iterable[EntryPoint]] = lambda: entry_points(group=ENTRY_POINT_GROUP),
     ) -> None:
-        """`on_settings`: gets the default settings of a new kind."""
+        """`on_settings`: called with the name and the default settings of each new kind.
+
+        `find`: returns the installed entry points.
+        """
         self._loaded = {_key(one.distribution, one.name): one for one in plugins.loaded}
         self._kinds = plugins.kinds
         self._on_settings = on_settings
@@ -125,7 +128,7 @@ class RunningPlugins:
         return loaded
 
     def _claims(self, found: Iterable[LoadedPlugin]) -> Iterable[str]:
-        """Notes on endpoints that only older kinds served and that a new kind now claims too."""
+        """Yield a note for each new kind that claims the same endpoints as another kind."""
         new = {name for plugin in found for name in plugin.kinds}
         for kind in self._kinds:
             rivals = [other.name for other in self._kinds if kind.name in new and _are_rivals(kind, other)]
@@ -136,7 +139,7 @@ class RunningPlugins:
                 )
 
     def _changes(self, points: Iterable[EntryPoint]) -> Iterable[str]:
-        """Notes on differences between loaded and installed plugins."""
+        """Yield a note for each difference between the loaded and the installed plugins."""
         installed = {_key(_distribution(point), point.name): point for point in points}
         for key, loaded in sorted(self._loaded.items()):
             point = installed.pop(key, None)

@@ -22,7 +22,10 @@ from .registrations import Hook, Registration, Registrations
 
 
 class PluginRooms:
-    """All registrations except runtimes, made once before any plugin code runs."""
+    """Everything that plugins registered besides runtimes: health checks, pod sources, admission checks, panels.
+
+    Made once, at the agent's start.
+    """
 
     def __init__(
         self,

@@ -37,9 +37,9 @@ KEY_FILE = "kubelet-client.key.tmp"
 
 
 class Bootstrap:
-    """Gets the node its first client certificate by a bootstrap kubeconfig.
+    """Obtains the node's first client certificate with a bootstrap kubeconfig.
 
-    `run` returns once the node has its identity.
+    `run` returns once the node has it.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Bootstrap:
         self._key_file = files.current.with_name(KEY_FILE)
 
     async def run(self) -> None:
-        """Request a certificate until one is issued."""
+        """Request a certificate, again with back-off after each failure, until one is issued or found in the files."""
         backoff, problem = server_backoff(first=1.0), ""
         while True:
             try:

@@ -33,7 +33,7 @@ class CertificateFiles:
         self.current = directory / f"{prefix}-current.pem"
 
     def load(self) -> KeyPair | None:
-        """The newest pair; None if there is none, or none is usable, which is logged."""
+        """Return the newest pair; None if there is none, or if it is unusable, which is logged."""
         try:
             return parse_pair(self.current.read_bytes(), str(self.current))
         except FileNotFoundError:  # no certificate was stored yet, or the link has no target
@@ -43,7 +43,7 @@ class CertificateFiles:
             return None
 
     def store(self, pair: KeyPair, now: datetime) -> Path:
-        """Store the pair and make it the newest. Raises OSError."""
+        """Store the pair in a new file and point the link at it; returns the file's path. Raises OSError."""
         self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         path = self._directory / f"{self._prefix}-{now:%Y-%m-%d-%H-%M-%S}.pem"
         write_file(path, pair.pem, 0o600)

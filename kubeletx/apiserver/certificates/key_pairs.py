@@ -36,7 +36,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyPair(msgspec.Struct, frozen=True, kw_only=True):
-    """A certificate with its key, as in one file. Its repr hides the key."""
+    """A certificate and its private key, in one PEM text. Its repr hides the key."""
 
     pem: bytes
     common_name: str
@@ -49,7 +49,7 @@ class KeyPair(msgspec.Struct, frozen=True, kw_only=True):
         return f"KeyPair(common_name={self.common_name!r}, not_after={self.not_after.isoformat()!r})"
 
     def is_for(self, subject: Subject) -> bool:
-        """Return True if the certificate matches the subject."""
+        """Return True if the certificate has the subject's user name, DNS names and addresses."""
         return (
             self.common_name == subject.common_name
             and set(self.dns_names) == set(subject.dns_names)
@@ -61,13 +61,16 @@ class KeyPair(msgspec.Struct, frozen=True, kw_only=True):
         return self.not_before <= now < self.not_after
 
     def rotate_at(self, draw: float) -> datetime:
-        """Time of the renewal. `draw`: a random number from 0 to 1, so that nodes do not all renew together."""
+        """Time at which to renew the certificate.
+
+        `draw`: a random number from 0 to 1, so that nodes do not all renew together.
+        """
         life = self.not_after - self.not_before
         return self.not_before + life * (_EARLIEST + (_LATEST - _EARLIEST) * draw)
 
 
 def new_key() -> bytes:
-    """Make a private key; PEM."""
+    """Make a private key (ECDSA P-256) in PEM form."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -79,7 +82,7 @@ def new_key() -> bytes:
 
 
 def make_request(key: bytes, subject: Subject) -> bytes:
-    """Make a certificate request signed with the key; PEM. Raises InvalidConfig for an invalid key."""
+    """Make a certificate request in PEM form, signed with the key. Raises InvalidConfig for an invalid key."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.x509.oid import NameOID
@@ -99,7 +102,7 @@ def make_request(key: bytes, subject: Subject) -> bytes:
 
 
 def public_part(key: bytes) -> bytes:
-    """The public key. Raises InvalidConfig for an invalid key."""
+    """Return the public key in DER form. Raises InvalidConfig for an invalid key."""
     from cryptography.hazmat.primitives import serialization
 
     return (
@@ -148,7 +151,7 @@ def _private(key: bytes) -> ec.EllipticCurvePrivateKey:
 
 
 def _key_of(pem: bytes) -> bytes:
-    """The private key's part of the text: a file may begin with the certificate."""
+    """Return the text from the private key on; a file may begin with the certificate."""
     begin = pem.find(b"-----BEGIN", 0)
     while begin >= 0:
         if b"PRIVATE KEY" in pem[begin : pem.find(b"\n", begin)]:

@@ -32,10 +32,10 @@ _LOOK_FIRST, _LOOK_CAP = 0.25, 5.0
 async def obtain(
     client: KubeClient, key: bytes, subject: Subject, *, signer: str, usage: str, clock: Clock
 ) -> KeyPair:
-    """Obtain a certificate for the key. `usage`: ``client auth`` or ``server auth``.
+    """Request a certificate for the key, and wait until it is issued. `usage`: ``client auth`` or ``server auth``.
 
-    The same key and subject give the same request name, so an approval given meanwhile is used immediately. Raises
-    PermissionDenied if it was denied, TimedOut without a decision, and the API server's errors.
+    The same key and subject give the same request name, so a retry finds the earlier request and its approval.
+    Raises PermissionDenied if it was denied, TimedOut without a decision, and the API server's errors.
     """
     wanted = CertificateSigningRequest(
         metadata=ObjectMeta(name=_name(key, subject, signer)),

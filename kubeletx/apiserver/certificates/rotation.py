@@ -42,7 +42,10 @@ LIVES = (60.0, 3600.0, 4 * 3600.0, *(days * _DAY for days in (1, 7, 30, 90, 180,
 
 
 class Purpose(msgspec.Struct, frozen=True, kw_only=True):
-    """Purpose of a certificate. `name`: client or server, for the log."""
+    """Kind of certificate to request.
+
+    `name`: client or server, for the log. `signer`, `usage`: of the CertificateSigningRequest.
+    """
 
     name: str
     signer: str
@@ -50,7 +53,7 @@ class Purpose(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CertificateRotation:
-    """Renews one certificate; `run` is its only task.
+    """Keeps one certificate of the node valid; `run` is its only task.
 
     `errors`: number of failed requests. `lives`: how long certificates were in use.
     """
@@ -66,7 +69,9 @@ class CertificateRotation:
         when_expired: Callable[[], Awaitable[None]] | None = None,
         draw: random.Random | None = None,
     ) -> None:
-        """`when_expired`: obtains a certificate if the one that authenticates requests has expired; None: no other way."""
+        """`when_expired`: called instead of a request when the certificate has expired, since an expired one cannot
+        authenticate the request; None: the request is made all the same.
+        """
         self._client = client
         self._files = files
         self._subject = subject
@@ -89,7 +94,7 @@ class CertificateRotation:
         return (self.current.not_after - self._clock.now()).total_seconds()
 
     async def run(self) -> None:
-        """Renew the certificate until cancelled."""
+        """Renew the certificate each time it is due, until cancelled."""
         backoff = server_backoff(first=FIRST_SECONDS, cap=CAP_SECONDS)
         while True:
             seconds = self._seconds_left()
@@ -110,7 +115,7 @@ class CertificateRotation:
                 await self._clock.sleep(self._rest(backoff))
 
     def _rest(self, backoff: Backoff) -> float:
-        """Seconds to wait after a success.
+        """Seconds to wait after a renewal.
 
         There is a minimum, in case the certificate's life is too short or the clock is wrong.
         """

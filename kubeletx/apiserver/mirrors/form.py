@@ -4,8 +4,8 @@ The mirror is the pod as written, plus what the API server needs, minus what it 
 
 - the annotation ``kubernetes.io/config.mirror`` with the static pod's hash, by which kubectl finds its events, and the
   Node as the owner, which NodeRestriction demands of a node;
-- fields of ours become annotations, and a machine one container (`kube.machine_form`), since an API server prunes what
-  it does not know and takes no pod without containers; docs/decisions/0004 says why this form;
+- fields that only kubeletx has become annotations, and a machine becomes one container (`kube.machine_form`), since
+  an API server prunes unknown fields and refuses a pod without containers; docs/decisions/0004 says why this form;
 - first-boot data of machines stays on the node: it often holds passwords, and annotations are readable with pods;
 - block devices and priorities are left out: the first are refused unless they are claims, the second are computed.
 
@@ -36,13 +36,13 @@ _LOCAL: Final = frozenset({names.BOUND_RUNTIME, names.CONFIG_MIRROR})
 
 
 class Create(msgspec.Struct, frozen=True):
-    """The static pod needs a mirror."""
+    """Step of the plan: create a mirror of this static pod."""
 
     static: DesiredPod
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """This mirror has to be deleted. `why`: for the log."""
+    """Step of the plan: delete this mirror. `why`: reason for the log."""
 
     mirror: Pod
     why: str
@@ -52,17 +52,19 @@ Step = Create | Delete
 
 
 def static_hash(static: DesiredPod) -> str:
-    """Value of ``config.mirror``: the manifest's hash; for applied pods, which change in place, their UID."""
+    """Return the value of annotation ``config.mirror``: the manifest's hash; for an applied pod, which changes in
+    place, its UID.
+    """
     return static.pod.metadata.annotations.get(names.CONFIG_HASH) or static.uid
 
 
 def stands_for(mirror: Pod, static: DesiredPod) -> bool:
-    """Return True if the mirror is of this pod."""
+    """Return True if the mirror belongs to this static pod, whose hash is in its annotation."""
     return mirror.metadata.annotations.get(names.CONFIG_MIRROR) == static_hash(static)
 
 
 def is_current(mirror: Pod, static: DesiredPod) -> bool:
-    """Return True if the mirror also shows the pod's current spec."""
+    """Return True if the mirror belongs to this static pod and shows its present spec."""
     seen = mirror.metadata.annotations.get(names.POD_SPEC_HASH)
     return stands_for(mirror, static) and seen == static.spec_hash
 
@@ -98,7 +100,10 @@ def plan_mirrors(
 
 
 def mirror_of(static: DesiredPod, *, node_name: str, node_uid: str) -> Pod:
-    """The mirror to make. `node_uid`: of the Node in the API server."""
+    """Build the mirror pod of a static pod.
+
+    `node_uid`: UID of the Node in the API server, which owns the mirror.
+    """
     pod = as_containers(static.pod)
     notes = {
         key: text

@@ -1,7 +1,7 @@
 """`Mirrors`: makes one mirror pod in the API server for each static pod.
 
     static pods of the manager ──┐
-    mirrors of the watch ────────┼─► plan (`mirror_form`) ─► POST ─► what the answer says is known at once
+    mirrors of the watch ────────┼─► plan (`form.py`) ─────► POST ─► what the answer says is known at once
     the Node, sources' news ─────┘                       └─► DELETE with the uid, once ─► the watch says that it is gone
 
 A mirror is only a copy: its deletion in the API never affects the pod, and it is created again. No mirror is created
@@ -53,15 +53,15 @@ from .form import Create, Delete, Key, Step, is_current, mirror_of, plan_mirrors
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 10.0
-"""Interval of looks without an event, for changes such as a source claiming a pod again."""
+"""Interval at which the mirrors are checked without an event, for changes such as a source claiming a pod again."""
 FIRST_SECONDS, CAP_SECONDS = 0.5, 60.0
 
 StaticPods = Callable[[], tuple[dict[Key, DesiredPod], set[Key]]]
-"""Returns all static pods by name, and the names of those that no source has claimed yet."""
+"""Returns the static pods by namespace and name, and the names of those that no source has claimed yet."""
 
 
 class Mirrors:
-    """Keeps mirrors; `run` is its only task. Call `wake` after a change."""
+    """Keeps one mirror pod for each static pod. `run` is its only task; `wake` makes it plan again."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Mirrors:
         events: EventSink,
         clock: Clock,
     ) -> None:
-        """`all_seen`: returns whether every source of static pods is synced."""
+        """`all_seen`: returns True if every source of static pods is synced."""
         self._client = client
         self._pods = pods
         self._static_pods = static_pods
@@ -98,11 +98,14 @@ class Mirrors:
     # --- ears ---
 
     def wake(self, *_: object) -> None:
-        """Plan again: a pod or a source changed."""
+        """Make `run` plan again, because a pod or a source changed. The arguments are ignored."""
         self._news.set()
 
     def node_changed(self, node: Node | None) -> None:
-        """Listener of `ApiNode`; None: there is no Node, which would own the mirrors."""
+        """Listener of `ApiNode`: plan again if the Node, which owns the mirrors, has another UID than before.
+
+        None: there is no Node.
+        """
         before, self._node = self._node, node
         if (before.metadata.uid if before else None) != (node.metadata.uid if node else None):
             self._news.set()
@@ -178,9 +181,10 @@ class Mirrors:
         self._foreign.settle(key)
 
     def _is_answer(self, step: Step, statics: Mapping[Key, DesiredPod]) -> bool:
-        """Return True if a foreign write, not a change of the pod, causes the step.
+        """Return True if the step corrects a foreign write; False if a change of the pod causes it.
 
-        A mirror deleted with a grace period is removed immediately; its replacement may have to wait.
+        The deletion of a mirror that has a deletion mark is never a correction, so it is immediate; its
+        replacement may have to wait.
         """
         key = _key(step)
         static, shown = statics.get(key), self._shown.get(key)
@@ -192,7 +196,10 @@ class Mirrors:
         return isinstance(step, Delete) and step.mirror.uid in self._deleted
 
     async def _try(self, step: Step) -> bool:
-        """Carry out a step; False if the server does not answer, so that the rest is not tried now."""
+        """Carry out a step.
+
+        Returns False if the API server does not answer, so that the other steps are not tried now.
+        """
         key = _key(step)
         try:
             if key in self._answers and key not in self._named:
@@ -254,7 +261,10 @@ class Mirrors:
         self._pods.put(made)
 
     def _tell(self, step: Step, error: KubeletxError) -> None:
-        """Report each error text once; the client reports an unreachable server."""
+        """Log a step's error once per error text, with an event if a mirror cannot be created.
+
+        The client itself reports a server that does not answer.
+        """
         key, text = _key(step), str(error)
         if isinstance(error, Unavailable | TimedOut) or self._told.get(key) == text:
             return

@@ -55,7 +55,10 @@ class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiNode:
-    """Reports the Node; a `ReflectorSink` of nodes. `run` is its only task."""
+    """Registers this machine's Node and reports its status and labels.
+
+    Implements `ReflectorSink` for the watch of this Node. `run` is its only task.
+    """
 
     def __init__(
         self,
@@ -85,31 +88,31 @@ class ApiNode:
 
     @property
     def current(self) -> Node | None:
-        """The Node in the API server; None if it has none or was not read yet."""
+        """The Node in the API server; None if there is none or it was not read yet."""
         return self._current
 
     def subscribe(self, listener: Callable[[Node | None], None]) -> None:
-        """Call the listener on every change of the Node in the API server."""
+        """Call the listener with the Node at each change in the API server, and with None when it is deleted."""
         self._listeners.append(listener)
 
     async def refresh(self) -> None:
-        """Read the Node now: the watch may lag behind."""
+        """Read the Node from the API server now, since the watch may lag behind."""
         self.put(await self._client.get(NODES.path(name=self._name), Node))
 
     # --- ReflectorSink ---
 
     def replace(self, items: Sequence[Node], unreadable: Sequence[ObjectMeta]) -> None:
-        """Set the Node from a list."""
+        """Take the Node from a full list; an empty list means that it does not exist."""
         if not unreadable:
             self._set(items[0] if items else None)
 
     def put(self, item: Node) -> None:
-        """Store a change; this agent's own writes come back too and are recognised by their version."""
+        """Take the Node from a watch event, unless a newer version is known: this agent's own writes come back too."""
         if self._current is None or not is_older(item.metadata, self._current.metadata):
             self._set(item)
 
     def drop(self, item: Node) -> None:
-        """Note a deletion, except of an older Node than the one registered since."""
+        """Handle the deletion of the Node; ignored if another Node was registered since."""
         if self._current is None or self._current.metadata.uid == item.metadata.uid:
             self._set(None)
 
@@ -119,7 +122,7 @@ class ApiNode:
     # --- life ---
 
     async def run(self) -> None:
-        """Register, then report until cancelled."""
+        """Register the Node, then report its status and labels until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._observe(), name="node-status")
             group.create_task(self._tick(), name="node-tick")
@@ -198,7 +201,10 @@ class ApiNode:
         self._tell()
 
     async def _report_status(self, current: Node, wanted: Node, told: Node | None) -> bool:
-        """Send the status if due; True if the API server has it now."""
+        """Send the status if it differs or the report is due.
+
+        Returns False if the Node turned out to be deleted, otherwise True.
+        """
         now, heartbeat = self._clock.monotonic(), self._clock.now()
         is_due = now - self._reported_at >= self._policy.report_seconds
         status = wanted.status
@@ -225,7 +231,10 @@ class ApiNode:
         return self._current is not None
 
     async def _report_labels(self, current: Node, wanted: Node, told: Node | None) -> bool:
-        """Send labels if they differ; True if the API server has them now."""
+        """Send labels and annotations if they differ.
+
+        Returns False if the Node turned out to be deleted, otherwise True.
+        """
         metadata = metadata_patch(current.metadata, wanted.metadata)
         if not metadata:
             self._foreign.settle(_LABELS, is_answer=False)

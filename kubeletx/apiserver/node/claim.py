@@ -24,7 +24,10 @@ from kubeletx.kube.types.lease import Lease
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent and its claim. `since`: begin of the claim, as a MicroTime text."""
+    """An agent's claim to the node's name, as written into the Lease.
+
+    `boot`, `machine`: boot id and system UUID. `since`: begin of the claim, as a MicroTime text.
+    """
 
     agent: str
     boot: str
@@ -33,7 +36,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     since: str
 
     def text(self) -> str:
-        """The annotation's value."""
+        """Encode the identity as the value of the Lease's annotation."""
         return msgspec.json.encode(self).decode()
 
     @property
@@ -46,15 +49,15 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         return (self.agent, self.boot) == (other.agent, other.boot)
 
     def is_older_than(self, other: Identity) -> bool:
-        """Return True if this claim is older and so wins over `other`; never true both ways."""
+        """Return True if this claim is older and so wins over `other`; never True for both of two claims."""
         return (self.since, self.agent, self.boot) < (other.since, other.agent, other.boot)
 
 
 class LeaseVerdict(enum.Enum):
-    """Meaning of a Lease found at the start."""
+    """Judgement of a Lease that an agent finds at its start."""
 
     OURS = "ours"
-    """This agent's, or of one that is gone for certain."""
+    """This agent may take the Lease: it is its own, has expired, or belongs to an agent that is gone for certain."""
     DOUBT = "doubt"
     """The Lease belongs to another agent, which may be alive."""
 
@@ -80,9 +83,10 @@ def is_over(lease: Lease, now: datetime) -> bool:
 def first_verdict(
     own: Identity, lease: Lease, *, node_boot: str, now: datetime, is_process: Callable[[int], bool]
 ) -> LeaseVerdict:
-    """Judge a Lease that this agent has not renewed yet. `node_boot`: the boot id in the Node, empty if none.
+    """Judge a Lease that this agent has not renewed yet.
 
-    `is_process`: returns whether the renewer's process exists on this machine.
+    `node_boot`: the boot id in the Node, empty if none. `is_process`: returns True if a process with this id
+    exists on this machine.
     """
     if is_over(lease, now):
         return LeaseVerdict.OURS
@@ -99,12 +103,18 @@ def first_verdict(
 
 
 def must_stop(own: Identity, rival: Identity | None) -> bool:
-    """Return True if both agents live and this one must stop reporting. `rival` None: it wrote no identity."""
+    """Return True if this agent must stop reporting: a living rival has an older claim.
+
+    `rival` None: it wrote no identity.
+    """
     return rival is not None and not rival.is_same_run(own) and rival.is_older_than(own)
 
 
 class Reporting:
-    """Permission of this agent to report as its node, and the tasks that need it."""
+    """Permission of this agent to report as the node.
+
+    `while_allowed` runs a task only while the permission holds.
+    """
 
     def __init__(self) -> None:
         self._allowed, self._refused = asyncio.Event(), asyncio.Event()
@@ -130,7 +140,10 @@ class Reporting:
         self._refused.set()
 
     async def while_allowed(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run the coroutine while reporting is allowed: cancel it when not, start it again when allowed again."""
+        """Run a task while reporting is allowed: cancel it when the permission ends, start it again with the next.
+
+        Returns when the task returns.
+        """
         while True:
             await self._allowed.wait()
             work = asyncio.create_task(run(), name="reporting")

@@ -55,7 +55,10 @@ _WRITTEN = 8
 
 
 class NodeLease:
-    """Renews the lease; `run` is its only task. Await `claim` before reporting anything."""
+    """Renews the node's Lease, and finds out which agent may use the node's name.
+
+    `run` is its only task. Await `claim` before reporting anything.
+    """
 
     def __init__(
         self,
@@ -93,7 +96,7 @@ class NodeLease:
             self.reporting.allow()
 
     def owned_by(self, node_uid: str) -> None:
-        """Set the UID of the Node that owns the lease; empty: there is none."""
+        """Set the UID of the Node that owns the Lease; empty if there is no Node."""
         if node_uid and self._node_uid != node_uid and self._lease is not None:
             self._hurry.set()  # the owner that it names may be gone, and the lease soon with it
         self._node_uid = node_uid
@@ -101,7 +104,7 @@ class NodeLease:
     # --- life ---
 
     async def run(self) -> None:
-        """Renew until cancelled."""
+        """Claim the node's name, then renew the Lease until cancelled."""
         every = self._duration * RENEW_FRACTION
         backoff = server_backoff(first=0.2, cap=min(CAP_SECONDS, every))
         while True:
@@ -191,7 +194,7 @@ class NodeLease:
             self._take()
 
     def _take(self) -> None:
-        """Begin to report; a claim that the Lease already holds continues."""
+        """Allow reporting. If the Lease has a claim of this agent already, the claim keeps its begin."""
         own, known = self._identity, identity_in(self._lease) if self._lease is not None else None
         if own is not None and known is not None and known.agent == own.agent:
             self._identity = replace(own, since=min(own.since, known.since))
@@ -216,7 +219,9 @@ class NodeLease:
         self._record(problem)
 
     async def _judge(self, lease: Lease) -> bool:
-        """Return True if this agent may use the found lease; another agent may have renewed it meanwhile."""
+        """Return True if this agent may use `lease`, which was read after a conflict: another agent may have
+        renewed it.
+        """
         own = self._identity
         if own is None or not self._written or lease.spec.renew_time in self._written:
             return True
@@ -252,7 +257,10 @@ class NodeLease:
     # --- one renewal ---
 
     async def renew(self) -> None:
-        """Renew once. Raises the API server's error, or that of the connection."""
+        """Create or renew the Lease once, unless an older claim is found in it.
+
+        Raises the API server's error, or that of the connection.
+        """
         if self._lease is None and not await self._find_again():
             return
         if self._lease is None:
@@ -273,7 +281,7 @@ class NodeLease:
                 await self._replace()
 
     async def _find_again(self) -> bool:
-        """Read the lease again after a conflict; True if this agent may use it."""
+        """Read the Lease again after a conflict; returns True if there is none, or if this agent may use it."""
         self._lease = await self._find()
         return self._lease is None or await self._judge(self._lease)
 
@@ -306,7 +314,9 @@ class NodeLease:
         return replace(lease, metadata=metadata, spec=spec)
 
     def _owners(self, known: tuple[OwnerReference, ...]) -> tuple[OwnerReference, ...]:
-        """Owners of the lease: the present Node instead of an earlier one; owners of other kinds stay."""
+        """Return the owners of the Lease, with the present Node in place of an earlier one; owners of other kinds
+        stay.
+        """
         if not self._node_uid or any(one.uid == self._node_uid for one in known):
             return known
         node = OwnerReference(api_version="v1", kind="Node", name=self._name, uid=self._node_uid)

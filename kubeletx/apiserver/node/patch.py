@@ -1,4 +1,4 @@
-"""Patches that make the API's Node equal to ours: status and labels. Pure.
+"""Patches that make the Node in the API server equal to this machine's: status and labels. Pure.
 
 Conditions are merged by type and addresses replaced as a whole, since a node may have two of one type. A heartbeat alone is
 not a difference: it is sent with another change or when the report is due.
@@ -40,7 +40,10 @@ _GIVEN_UP = frozenset({"NodeStatusUnknown", "NodeStatusNeverUpdated"})
 def status_patch(
     current: NodeStatus, wanted: NodeStatus, *, heartbeat: datetime, is_due: bool
 ) -> dict[str, Any] | None:
-    """Patch of ``status``; None without a difference. `is_due`: report even then."""
+    """Return the patch of ``status``; None if nothing differs, unless `is_due`.
+
+    `heartbeat`: heartbeat time of the conditions.
+    """
     before, after = _plain(current), _plain(wanted)
     patch: dict[str, Any] = {}
     for field in sorted((before.keys() | after.keys()) - _OTHERS - {"conditions"}):
@@ -72,7 +75,10 @@ def status_patch(
 def map_patch(
     current: Mapping[str, str], wanted: Mapping[str, str], own_prefix: str | tuple[str, ...]
 ) -> dict[str, str | None]:
-    """Labels or annotations to set, and those with `own_prefix` to remove (None); empty without a difference."""
+    """Patch of labels or annotations: those to set, and None for those with `own_prefix` to remove.
+
+    Empty without a difference.
+    """
     gone = {key: None for key in current if key.startswith(own_prefix) and key not in wanted}
     return {**gone, **{key: value for key, value in wanted.items() if current.get(key) != value}}
 
@@ -106,7 +112,9 @@ def is_given_up(current: NodeStatus, wanted: NodeStatus) -> bool:
 
 
 def _timed(one: NodeCondition, known: NodeCondition | None, now: datetime) -> NodeCondition:
-    """The condition with the transition time that readers of the API server saw, as a kubelet keeps it."""
+    """Set the times of a condition for the patch: the transition time changes only with the status in the API
+    server.
+    """
     since = one.last_transition_time
     if known is not None and known.last_transition_time is not None:
         if known.status == one.status:

@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 class TypeTaints:
-    """Keeps the taints; `run` is its only task."""
+    """Keeps the taints of workload types on the Node equal to the wanted ones; `run` is its only task."""
 
     def __init__(
         self, client: KubeClient, watch_node: Callable[[], AsyncIterator[Node]], *, clock: Clock
@@ -56,7 +56,7 @@ class TypeTaints:
         self._news.set()
 
     async def run(self) -> None:
-        """Correct the taints until cancelled."""
+        """Set the taints after each change, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._observe(), name="taints-due")
             await run_sync_loop(
@@ -104,7 +104,10 @@ class TypeTaints:
 
 
 def merged(current: tuple[Taint, ...], due: tuple[Taint, ...]) -> tuple[Taint, ...] | None:
-    """The whole list with those of others unchanged, then the wanted ones; None if nothing changes."""
+    """Return the Node's new list of taints; None if nothing changes.
+
+    Taints of others come before `due`, the wanted taints of workload types.
+    """
     ours = [one for one in current if one.key.startswith(WORKLOAD_TAINT_PREFIX)]
     if {_said(one) for one in ours} == {_said(one) for one in due}:
         return None

@@ -2,11 +2,11 @@
 
 | what                    | how                                          | file                  |
 |-------------------------|----------------------------------------------|-----------------------|
-| config maps, secrets    | a watch for each, while a pod refers to it   | `objects_followed.py` |
-| service account tokens  | asked for, bound to the pod, renewed         | `objects_tokens.py`   |
+| config maps, secrets    | a watch for each, while a pod refers to it   | `followed.py`         |
+| service account tokens  | asked for, bound to the pod, renewed         | `tokens.py`           |
 | service accounts        | read when a credential provider wants them   |                       |
-| services                | one watch of all                             | `objects_services.py` |
-| claims and volumes      | read when a pod's volumes are made ready     | `objects_volumes.py`  |
+| services                | one watch of all                             | `services.py`         |
+| claims and volumes      | read when a pod's volumes are made ready     | `volumes.py`          |
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ WAIT_SECONDS = 5.0
 
 
 class ApiObjects:
-    """Implements `kubeletx.api.ClusterObjects`. `run` runs its watches."""
+    """Reads the API objects that pods refer to.
+
+    Implements `kubeletx.api.ClusterObjects`. `run` runs its watches.
+    """
 
     def __init__(
         self,
@@ -60,7 +63,7 @@ class ApiObjects:
         self._service_watch = Reflector(client, SERVICES, Service, self._services, clock=clock)
 
     async def run(self) -> None:
-        """Watch until cancelled."""
+        """Run the watches until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._followed.run(), name="api-followed")
             group.create_task(self._service_watch.run(), name="api-services")

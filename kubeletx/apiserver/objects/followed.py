@@ -1,10 +1,10 @@
 """Config maps and secrets that pods refer to: each has a watch of its own while a pod of this node refers to it.
 
-    pod follows ─► first user: list and watch metadata.name=NAME ─► content changed: its users are told
+    pod follows ─► first user: list and watch metadata.name=NAME ─► content changed: `tell` is called for each user
     pod leaves  ─► last user gone: the watch ends and the content is forgotten
 
-The Node authorizer lets a node see no others, and never a whole namespace. Immutable objects are read once. While the
-API server is unreachable the content stays as last seen. Source: kubelet, pkg/kubelet/util/manager.
+The Node authorizer lets a node read only these objects, never a whole namespace. Immutable objects are read once.
+While the API server is unreachable the content stays as last seen. Source: kubelet, pkg/kubelet/util/manager.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from kubeletx.kube.types.objects import ConfigMap, Secret
 log = structlog.get_logger(__name__)
 
 WAIT_SECONDS = 5.0
-"""Time to wait for a first answer."""
+"""Longest wait for the API server's first answer about an object."""
 
 LISTS_AT_ONCE = 8
-"""Concurrent lists.
+"""Limit of concurrent list requests.
 
-After a restart all pods need theirs at once, and each new connection takes much memory while it is busy.
+After a restart all pods need their objects at once, and each new connection takes much memory while it is busy.
 """
 
 Content = ConfigMap | Secret
 
 
 class FollowedKind(enum.Enum):
-    """Kinds of followed objects, by the word in the kubelet's messages."""
+    """Kind of an object that is watched; the value is the word in the kubelet's messages."""
 
     CONFIG_MAP = "configmap"
     SECRET = "secret"
@@ -54,7 +54,7 @@ class FollowedKind(enum.Enum):
 
 
 class ObjectKey(msgspec.Struct, frozen=True):
-    """One object."""
+    """Identifies one config map or secret."""
 
     kind: FollowedKind
     namespace: str
@@ -65,7 +65,10 @@ class ObjectKey(msgspec.Struct, frozen=True):
 
 
 class _Followed:
-    """One object and the pods that use it: a `ReflectorSink` of at most one item."""
+    """One watched object, its last content and the pods that use it.
+
+    Implements `ReflectorSink` for at most one item.
+    """
 
     def __init__(self, key: ObjectKey, tell: Callable[[PodUid], None]) -> None:
         self.key = key
@@ -80,18 +83,18 @@ class _Followed:
         self._tell = tell
 
     def begin(self, group: asyncio.TaskGroup, reflector: Reflector[Content]) -> None:
-        """Begin to watch."""
+        """Start a task in `group` that watches the object."""
         self.reflector = reflector
         self._task = group.create_task(reflector.run(), name=f"api-follow {self.key}")
 
     def end(self) -> None:
-        """Stop watching."""
+        """Cancel the task that watches the object."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
 
     def replace(self, items: Sequence[Content], unreadable: Sequence[ObjectMeta]) -> None:
-        """Store the listed object, or its absence."""
+        """Store the object from a list; an empty list means that it does not exist."""
         if not unreadable:
             self._see(items[0] if items else None)
 
@@ -100,11 +103,11 @@ class _Followed:
         self._see(item)
 
     def drop(self, item: Content) -> None:
-        """Note that the object is gone."""
+        """Record that the object was deleted."""
         self._see(None)
 
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:
-        """Keep the content that was seen last."""
+        """Keep the content that was last seen."""
 
     def _see(self, item: Content | None) -> None:
         data = None if item is None else data_of(item)
@@ -138,7 +141,7 @@ class FollowedObjects:
         return frozenset(self._followed)
 
     async def run(self) -> None:
-        """Run all watches until cancelled."""
+        """Run all watches, also those added later, until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             try:
@@ -149,7 +152,7 @@ class FollowedObjects:
                 self._group = None
 
     def follow(self, user: ObjectUser) -> None:
-        """Watch exactly the objects that the pod refers to."""
+        """Watch the objects that the pod refers to, and no others for this pod."""
         wanted = {ObjectKey(FollowedKind.CONFIG_MAP, user.namespace, name) for name in user.config_maps}
         wanted |= {ObjectKey(FollowedKind.SECRET, user.namespace, name) for name in user.secrets}
         for key in wanted:
@@ -161,11 +164,14 @@ class FollowedObjects:
         self._drop(user.uid, but=wanted)
 
     def leave(self, uid: PodUid) -> None:
-        """Stop watching for this pod."""
+        """End the watches that only this pod needed."""
         self._drop(uid, but=set())
 
     async def find(self, kind: FollowedKind, namespace: str, name: str) -> ObjectData | None:
-        """Return the object as last seen; None if it does not exist. Raises Unavailable before the first answer."""
+        """Return the object as last seen; None if it does not exist.
+
+        An object that is not watched is read. Raises Unavailable without an answer of the API server.
+        """
         key = ObjectKey(kind, namespace, name)
         one = self._followed.get(key)
         if one is None:

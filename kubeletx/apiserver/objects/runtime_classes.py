@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class RuntimeClasses(Mapping[str, str]):
-    """Class name → handler; changes while the agent runs. A `ReflectorSink` of runtime classes."""
+    """Mapping from class name to handler, which changes while the agent runs.
+
+    Implements `ReflectorSink` of runtime classes.
+    """
 
     def __init__(self, configured: Mapping[str, str]) -> None:
         self._configured = dict(configured)
@@ -22,7 +25,7 @@ class RuntimeClasses(Mapping[str, str]):
         self._listeners: list[Callable[[], None]] = []
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call the listener on every change."""
+        """Call the listener after each change of the cluster's classes."""
         self._listeners.append(listener)
 
     def __getitem__(self, name: str) -> str:
@@ -35,7 +38,7 @@ class RuntimeClasses(Mapping[str, str]):
         return len(self._found.keys() | self._configured.keys())
 
     def replace(self, items: Sequence[RuntimeClass], unreadable: Sequence[ObjectMeta]) -> None:
-        """Replace all classes; undecodable ones keep their last form."""
+        """Replace all classes of the cluster; one that cannot be decoded keeps its last handler."""
         kept = {meta.name: self._found[meta.name] for meta in unreadable if meta.name in self._found}
         self._become({**kept, **{item.metadata.name: item.handler for item in items}})
 
@@ -48,7 +51,7 @@ class RuntimeClasses(Mapping[str, str]):
         self._become({name: one for name, one in self._found.items() if name != item.metadata.name})
 
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:
-        """Keep the last decoded form."""
+        """Keep the class's last decoded handler."""
 
     def _become(self, found: dict[str, str]) -> None:
         if found == self._found:

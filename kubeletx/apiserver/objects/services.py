@@ -1,4 +1,4 @@
-"""Services of the cluster, all of them watched, for the service variables of containers."""
+"""Services of the cluster, which are all watched, for the service variables of containers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kubeletx.kube.types.objects import Service
 
 
 class ServiceSink:
-    """A `ReflectorSink` of services: those with an address, by namespace and name."""
+    """Keeps the services that have a cluster IP, by namespace and name. Implements `ReflectorSink` of services."""
 
     def __init__(self) -> None:
         self._services: defaultdict[str, dict[str, ClusterService]] = defaultdict(dict)
@@ -22,7 +22,7 @@ class ServiceSink:
         return tuple(found[name] for name in sorted(found))
 
     def replace(self, items: Sequence[Service], unreadable: Sequence[ObjectMeta]) -> None:
-        """These and no others, but what cannot be read stays as it was."""
+        """Replace all services; one that cannot be decoded stays as it was."""
         before, self._services = self._services, defaultdict(dict)
         for meta in unreadable:
             if (known := before[meta.namespace].get(meta.name)) is not None:
@@ -31,7 +31,7 @@ class ServiceSink:
             self.put(item)
 
     def put(self, item: Service) -> None:
-        """Add or replace the service."""
+        """Add or replace the service; one without a cluster IP is removed."""
         spec, meta = item.spec, item.metadata
         if spec.cluster_ip in ("", "None"):
             self.drop(item)
@@ -51,4 +51,4 @@ class ServiceSink:
             self._services.pop(item.metadata.namespace, None)
 
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:
-        """Keep the last decoded form."""
+        """Keep the service as it was last decoded."""

@@ -1,4 +1,4 @@
-"""Tokens of pods' service accounts: requested, cached in memory, renewed before they expire (kubelet V6).
+"""Tokens of pods' service accounts: requested, cached in memory, renewed before they expire.
 
 A token is bound to its pod and ends with it. It is renewed after 80 % of its life or a day, whichever comes first,
 minus a few random seconds; then the pod is notified and its volumes are written again. While renewal fails the old
@@ -41,9 +41,10 @@ _BEHIND = ("scheduled on a different node", "no relationship found")
 
 
 class _Token(msgspec.Struct, kw_only=True):
-    """One token. `renew_at`: monotonic; `ends_at` and `renew_by`: this machine's wall clock.
+    """A service account token and its times. `renew_at`: monotonic time; `renew_by` and `ends_at`: this machine's
+    wall clock.
 
-    They count from the request, since the API server's clock may differ.
+    The times count from the request, since the API server's clock may differ.
     """
 
     value: bytes
@@ -56,7 +57,7 @@ class _Token(msgspec.Struct, kw_only=True):
 
 
 class PodTokens:
-    """Tokens of all pods on this node."""
+    """Requests, caches and renews the service account tokens of all pods on this node."""
 
     def __init__(
         self,
@@ -76,7 +77,10 @@ class PodTokens:
         self._locks: dict[PodUid, asyncio.Lock] = {}
 
     async def token(self, user: ObjectUser, wanted: TokenParameters) -> bytes:
-        """A token with most of its life left. Raises Unavailable if there is none."""
+        """Return a token that is not due for renewal; if the renewal fails, the old one until it expires.
+
+        Raises Unavailable if there is none.
+        """
         key = (user.uid, user.service_account, wanted)
         async with self._locks.setdefault(user.uid, asyncio.Lock()):
             known = self._tokens.get(key)
@@ -108,7 +112,7 @@ class PodTokens:
             self._timers.pop(key)()
 
     def _is_due(self, token: _Token) -> bool:
-        """Return True if either clock says so.
+        """Return True if the token is due for renewal by either clock.
 
         The monotonic one stops while a machine sleeps, and the wall clock may be set.
         """

@@ -1,7 +1,7 @@
 """Volumes that claims are bound to. A node may read only the claims of its pods and their volumes, one by one.
 
-    bound ─► remembered for as long as the API server does not answer
-    not there, not bound yet ─► looked at now and then; its pods are told when it is
+    bound ─► kept, and used while the API server does not answer
+    missing or not bound ─► read again repeatedly; `tell` is called for its pods once it is
 
 A node may not watch claims, so they are read again: after a second, later every ten.
 """
@@ -24,11 +24,11 @@ _Key = tuple[str, str]
 
 
 class _NotUsable(Unavailable):
-    """The claim cannot be used, by the API server's answer; not a failed request."""
+    """Raised when the API server's answer shows that the claim cannot be used; not for a failed request."""
 
 
 class ClaimedVolumes:
-    """Finds the volumes of claims. `run` repeats the reads that pods wait for."""
+    """Finds the volumes that claims are bound to. `run` repeats the reads of claims that were not usable."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ClaimedVolumes:
         self._news = asyncio.Event()
 
     async def run(self) -> None:
-        """Read the awaited claims again until cancelled."""
+        """Read the claims that pods wait for again, until cancelled."""
         delay = FIRST_SECONDS
         while True:
             if not self._waiting:
@@ -91,7 +91,7 @@ class ClaimedVolumes:
         return found
 
     def leave(self, uid: PodUid) -> None:
-        """Drop the claims of a pod that is gone."""
+        """Drop the claims that only this pod, which is gone, used."""
         for key, users in list(self._users.items()):
             users.discard(uid)
             if not users:

@@ -1,8 +1,8 @@
-"""`is_startup_only`: whether a status may wait for a newer one; pure.
+"""`is_startup_only`: decides whether a status may wait for a newer one. Pure.
 
 A pod before its first start has a new status after each step: admitted, sandbox created, address known. No client acts
-on these, and an undisturbed start takes less than a second. All others are sent: something runs, has ended, fails, or
-waits.
+on these, and an undisturbed start takes less than a second. All other statuses are sent: something runs, has ended,
+fails, or waits.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
-"""`StatusReporter`: statuses of the board go to the API server, and pods that have ended here are deleted there.
+"""`StatusReporter`: sends statuses of the board to the API server, and deletes pods there that have ended here.
 
     board ──┐                         ┌─► PATCH pods/NAME/status, only what differs
             ├─► queue, one of each ───┤
-    watch ──┘                         └─► DELETE pods/NAME with the uid, once nothing of it is left here
+    watch ──┘                         └─► DELETE pods/NAME with the uid, once nothing of the pod is left here
 
-- For each pod the newest status counts; what came between is not sent. One request for a pod at a time, in order.
-- A status that says only that a first start is on its way waits for the next one, until a second has passed in which
-  no pod had news, or five seconds. The others never wait.
-- What the watch brings is compared too: a status that another wrote over is written again, and ever later while the
-  other goes on (`ForeignWrites`).
-- Failures are tried again with back-off, for as long as the pod is in the API; an API server that is away costs one
-  line in the log.
-- The status of a static pod goes to its mirror, which has another uid; a mirror is deleted by `Mirrors`, not here.
+- For each pod only the newest status is sent. One request for a pod at a time, in order.
+- A status that only shows the progress of a first start waits for the next one, until no pod has changed for a
+  second, at most five seconds. Other statuses never wait.
+- Pods of the watch are compared too: a status that another client has overwritten is written again, with growing
+  delays while the other client continues (`ForeignWrites`).
+- Failures are tried again with back-off, for as long as the pod is in the API server; an outage of the API server is
+  logged once.
+- The status of a static pod goes to its mirror, which has another UID; a mirror is deleted by `Mirrors`, not here.
 - A deleted pod that is not here and has not ended, because it never started or was forgotten, is reported as Failed.
-- A pod leaves the API only after its last status was written and its worker is done: nothing of it runs (T7). That is
-  asked for once, whatever the watch still brings of the pod, unless the answer was lost.
+- A pod is deleted in the API server only after its last status was written and its worker is done: nothing of it
+  runs. The deletion is requested once, unless its answer was lost.
 
 Source: kubelet, pkg/kubelet/status/status_manager.go.
 """
@@ -51,13 +51,16 @@ log = structlog.get_logger(__name__)
 PARALLEL = 10
 """Concurrent requests for different pods."""
 QUIET_SECONDS = 1.0
-"""Time a status waits for a newer one; a kubelet relists once a second."""
+"""Time that a status may wait for a newer one; a kubelet relists once a second."""
 MOST_SECONDS = 5.0
-"""Longest wait while other pods change."""
+"""Longest wait of a status while other pods change."""
 
 
 class _Pending(msgspec.Struct):
-    """Status of one pod to report."""
+    """A pod's newest status, which is to be reported.
+
+    `runtime`: name of its runtime. `is_gone`: nothing of the pod is left here.
+    """
 
     status: PodStatus
     runtime: str = ""
@@ -67,7 +70,7 @@ class _Pending(msgspec.Struct):
 
 
 class _Reported(msgspec.Struct, frozen=True):
-    """Last sent status, and the API server's pod at that time."""
+    """The last status sent for a pod, and the pod with which the API server answered."""
 
     wanted: PodStatus
     answer: Pod
@@ -76,12 +79,15 @@ class _Reported(msgspec.Struct, frozen=True):
 
 
 class StatusReporter:
-    """Reports statuses; `board_changed` and `api_changed` are its inputs, `run` is its only task."""
+    """Reports pod statuses to the API server.
+
+    `board_changed` and `api_changed` are its inputs, `run` is its only task.
+    """
 
     def __init__(
         self, client: KubeClient, pods: ApiPods, *, clock: Clock, is_here: Callable[[PodUid], bool]
     ) -> None:
-        """`is_here`: returns whether the manager has the pod."""
+        """`is_here`: returns True if the manager has the pod, running or waiting."""
         self._client = client
         self._pods = pods
         self._clock = clock
@@ -108,7 +114,7 @@ class StatusReporter:
     # --- ears ---
 
     def board_changed(self, desired: DesiredPod, facts: PodFacts, status: PodStatus | None) -> None:
-        """Listener of the status board."""
+        """Listener of the status board: queue the pod's new status. `status` None: the pod is gone."""
         if not desired.traits.is_cluster and not self._static_changed(desired, status):
             return
         known = self._wanted.get(desired.uid)
@@ -127,7 +133,9 @@ class StatusReporter:
             self._put(desired.uid)
 
     def api_changed(self, pod: Pod, is_there: bool) -> None:
-        """Listener of `ApiPods`."""
+        """Listener of `ApiPods`: queue a comparison with the pod's status; a pod that no longer exists is
+        forgotten.
+        """
         if is_mirror(pod):
             uid = self._static_uids.get((pod.namespace, pod.name))
             if uid is not None and is_there:
@@ -140,18 +148,18 @@ class StatusReporter:
 
     @property
     def is_idle(self) -> bool:
-        """True if every status was reported."""
+        """True if no status waits to be reported."""
         return not self._queue and not self._busy and not self._later
 
     @property
     def told_at(self) -> float:
-        """Monotonic time of the last report; the present time while a report is due."""
+        """Monotonic time at which the last report was sent; the present time while a report is due."""
         return self._clock.monotonic() if self._queue or self._busy else self._told_at
 
     # --- life ---
 
     async def run(self) -> None:
-        """Report until cancelled; may be started again."""
+        """Report statuses until cancelled; may be started again."""
         for uid in self._wanted:
             self._put(uid)
         slots = asyncio.Semaphore(PARALLEL)
@@ -207,7 +215,7 @@ class StatusReporter:
             log.debug("Found another pod of this name in the API", pod=pod.ref, pod_uid=uid)
 
     def _static_changed(self, desired: DesiredPod, status: PodStatus | None) -> bool:
-        """Return True if there is a mirror to report to; statuses of a removed static pod are dropped."""
+        """Record a static pod; returns True if it exists, False if it is gone, which drops its statuses."""
         key = (desired.pod.namespace, desired.pod.name)
         if status is None:
             self._statics.pop(desired.uid, None)
@@ -220,7 +228,10 @@ class StatusReporter:
         return True
 
     def _target(self, uid: PodUid) -> Pod | None:
-        """The pod in the API that shows the status: itself, or the mirror of a static pod; None if there is none."""
+        """Return the pod in the API server that shows the status: the pod itself, or the mirror of a static pod.
+
+        None if there is none.
+        """
         static = self._statics.get(uid)
         if static is None:
             return self._pods.pods.get(uid)
@@ -230,7 +241,10 @@ class StatusReporter:
         return mirror
 
     async def _patch(self, uid: PodUid, pod: Pod, wanted: _Pending, *, is_last: bool = True) -> None:
-        """Send the patch. `is_last`: the pod is deleted next, so it is sent without a wait."""
+        """Send what differs, unless it is the correction of a foreign write that has to wait.
+
+        `is_last`: the pod is deleted next, so nothing waits.
+        """
         told = self._told.get(uid)
         if told is not None and told.answer.uid != pod.uid:
             told = None  # of the mirror before
@@ -281,7 +295,10 @@ class StatusReporter:
         self._news.set()
 
     def _put_seen(self, uid: PodUid, pod: Pod) -> None:
-        """Queue a comparison: the API server's pod changed, perhaps by an own report; a waiting status keeps its time."""
+        """Queue a comparison, because the API server's pod has changed.
+
+        A status that waits for a newer one keeps its time.
+        """
         wanted = self._wanted.get(uid)
         may_wait = wanted is None or (uid in self._later and is_startup_only(wanted.status))
         if not may_wait or pod.metadata.deletion_timestamp is not None:

@@ -1,1 +1,1 @@
-"""The subcommands, one verb a file."""
+"""Subcommands of kubeletx, one file for each."""

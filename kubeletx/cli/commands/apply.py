@@ -1,4 +1,4 @@
-"""``kubeletx apply``: pods of a source of its own, kept over restarts."""
+"""``kubeletx apply``: creates or changes pods of a source of its own, which the agent keeps over restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kubeletx attach``: join the streams of a running container, or a machine's console."""
+"""``kubeletx attach``: joins the streams of a running container, or a machine's console."""
 
 from __future__ import annotations
 

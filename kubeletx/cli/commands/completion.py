@@ -1,4 +1,4 @@
-"""``kubeletx completion``: the script that makes a shell complete commands and flags."""
+"""``kubeletx completion``: prints the script with which a shell completes commands and flags."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _of_flags(invocation: Invocation) -> Sequence[ConfigValue]:
 
 
 def as_document(values: Sequence[ConfigValue]) -> dict[str, Any]:
-    """The settings as a configuration file with the same effect."""
+    """Return the settings as a configuration file that has the same effect."""
     document: dict[str, Any] = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
     for value in values:
         if not value.key or value.value is None or value.unused:

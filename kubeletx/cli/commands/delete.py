@@ -1,4 +1,4 @@
-"""``kubeletx delete pod``: end pods and wait until they are gone."""
+"""``kubeletx delete pod``: ends pods and waits until they are gone."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _targets(
 
 
 def _names(words: tuple[str, ...]) -> list[str]:
-    """Parse ``pod a b`` and ``pod/a pod/b`` to names."""
+    """Return the pods' names in arguments such as ``pod a b`` or ``pod/a pod/b``."""
     names: list[str] = []
     for kind, some in kinds_and_names(words):
         if kind.singular != "pod":
@@ -156,7 +156,7 @@ def _delete_one(
 def _wait(
     agent: AgentClient, changes: Iterator[Line], namespace: str, name: str, timeout_seconds: float
 ) -> None:
-    """Read the watch until every pod of this name that exists now has ended."""
+    """Read the watch until every pod of this name that exists at the start has ended. Raises TimedOut."""
 
     def expire(*_: object) -> None:
         raise TimedOut(f"pod {namespace}/{name} is still ending after {timeout_seconds:g}s")

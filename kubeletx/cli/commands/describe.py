@@ -1,4 +1,4 @@
-"""``kubeletx describe``: everything about a pod, the node or a runtime, with its events."""
+"""``kubeletx describe``: shows everything about a pod, the node or a runtime, with its events."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _node(agent: AgentClient, names: tuple[str, ...]) -> None:
 
 
 def describe_runtimes(agent: AgentClient, names: tuple[str, ...], output: str | None) -> int:
-    """Describe runtimes by name; ``runtime describe`` is the same."""
+    """Print descriptions of the named runtimes; ``runtime describe`` does the same. Returns the exit code."""
     from ..describe.runtime import describe_runtime
 
     sheets = []

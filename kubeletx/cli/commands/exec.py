@@ -1,4 +1,4 @@
-"""``kubeletx exec``: run a command in a container and pass on its exit code."""
+"""``kubeletx exec``: runs a command in a container and returns its exit code."""
 
 from __future__ import annotations
 

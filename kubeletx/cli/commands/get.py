@@ -1,4 +1,4 @@
-"""``kubeletx get``: tables, JSON, YAML or names of pods, runtimes, the node, images and events."""
+"""``kubeletx get``: shows pods, runtimes, the node, images and events as tables, JSON, YAML or names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..output.printers import FORMATS, ObjectTable, print_object, to_json, to_ya
 
 
 class Query(NamedTuple):
-    """Selection of objects, and their presentation."""
+    """Selection of the objects that `get` shows, and the form in which it shows them."""
 
     kind: ObjectKind
     names: tuple[str, ...]
@@ -40,7 +40,7 @@ class Query(NamedTuple):
     """True to show ADDED, MODIFIED or DELETED in a watch."""
 
     def wants(self, item: Any) -> bool:
-        """Return True if the object is selected."""
+        """Return True if the object has one of the names, and the namespace and labels that were asked for."""
         kind = self.kind
         if self.names and kind.name(item) not in self.names and not _has_tag(item, self.names):
             return False
@@ -173,7 +173,7 @@ def _print_documents(answers: Sequence[_Answer]) -> None:
 
 
 def _not_found(query: Query, items: Sequence[Any], everything: Sequence[Any]) -> list[NotFound]:
-    """One error for each name without an object, with the most similar existing name."""
+    """Return an error for each name that no object has, with the namespace where it exists or a similar name."""
     kind = query.kind
     found = {kind.name(item) for item in items}
     there = [kind.name(item) for item in everything if query._replace(names=()).wants(item)]
@@ -236,7 +236,7 @@ def _watch(agent: AgentClient, query: Query) -> int:
 
 
 def _watcher(query: Query) -> Callable[[str, Any], None]:
-    """Return a printer of changes in the requested format."""
+    """Return a function that prints one change (its type, the object) in the requested output format."""
     if query.output == "json":
         return lambda type_, item: click.echo(
             to_json({"type": type_, "object": item} if query.event_types else item)
@@ -256,7 +256,7 @@ def _watcher(query: Query) -> Callable[[str, Any], None]:
 
 
 def _has_tag(item: Any, names: tuple[str, ...]) -> bool:
-    """Return True if a name is the image's id, a tag, a digest, or its id as the table shows it."""
+    """Return True if one of `names` is the image's id, a tag, a digest, or the id as the table shortens it."""
     image_id = getattr(item, "id", "")
     if any(is_short_id(name, image_id) for name in names):
         return True
@@ -270,7 +270,7 @@ def _about(item: Any) -> str:
 
 
 def _normal(about: str) -> str:
-    """Singular form: ``pods/web`` becomes ``pod/web``."""
+    """Convert the kind in the value of ``--for`` to its singular: ``pods/web`` becomes ``pod/web``."""
     if not about:
         return ""
     word, slash, name = about.partition("/")

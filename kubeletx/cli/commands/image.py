@@ -1,4 +1,4 @@
-"""``kubeletx image``: images of the runtimes' stores; pulls show their progress."""
+"""``kubeletx image``: manages images of the runtimes' stores; pulls show their progress."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _drain(updates: Iterator[PullUpdate]) -> PullUpdate | None:
 
 
 def _show(name: str, updates: Iterator[PullUpdate]) -> PullUpdate | None:
-    """Read all updates and show them as one line on the terminal; returns the last."""
+    """Show all updates of a pull as one line on the terminal; returns the last update, None if there was none."""
     last = None
     with ProgressLine(sys.stderr) as line:
         for update in updates:

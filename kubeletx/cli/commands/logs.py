@@ -1,4 +1,4 @@
-"""``kubeletx logs``: the log of one container, or of all containers of a pod."""
+"""``kubeletx logs``: prints the log of one container, or of all containers of a pod."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def logs(
 
 
 def _all_containers(pod: Pod) -> list[str]:
-    """Containers of the pod in the order of their start; for a virtual machine pod its only unit."""
+    """Return the names of the pod's containers in the order of their start; of a machine, its only unit."""
     spec = pod.spec
     containers = (*spec.init_containers, *spec.containers, *spec.ephemeral_containers)
     return [container.name for container in containers] or [""]

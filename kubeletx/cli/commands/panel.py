@@ -1,4 +1,4 @@
-"""``kubeletx panel``: what plugins show about the node."""
+"""``kubeletx panel``: shows a panel, in which a plugin presents something about the node."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def panel(agent: AgentClient, name: str | None, file: Path | None, force: bool, 
 
 
 def _shown(text: str) -> str:
-    """The text without control characters, which would move the cursor of a terminal."""
+    """Return the text without control characters, which could move the terminal's cursor."""
     return "".join(
         sign if sign.isprintable() or sign == "\t" else "\N{REPLACEMENT CHARACTER}" for sign in text
     )

@@ -1,4 +1,4 @@
-"""``kubeletx plugins``: what was found at start or by a reload, and what became of it."""
+"""``kubeletx plugins``: lists the plugins found at start or by a reload, and whether each is ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kubeletx port-forward``: local ports that lead into a pod, until Ctrl-C."""
+"""``kubeletx port-forward``: listens on local ports and forwards connections into a pod, until Ctrl-C."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kubeletx replace``: pods that exist get a new specification."""
+"""``kubeletx replace``: gives existing pods a new specification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kubeletx runtime``: add, remove, cordon, describe and list runtimes of a running agent."""
+"""``kubeletx runtime``: adds, removes, cordons, describes and lists runtimes of a running agent."""
 
 from __future__ import annotations
 

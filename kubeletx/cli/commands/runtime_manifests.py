@@ -23,14 +23,14 @@ _MEBIBYTE: Final = 1024 * 1024
 
 
 class Classes(NamedTuple):
-    """Printed RuntimeClasses. `notes`: text about missing or incomplete ones."""
+    """RuntimeClasses to print. `notes`: sentences about classes that are missing or incomplete."""
 
     classes: tuple[RuntimeClass, ...]
     notes: tuple[str, ...]
 
 
 def runtime_classes(details: Sequence[RuntimeDetail]) -> Classes:
-    """RuntimeClasses of the runtimes, in the order listed."""
+    """Make the RuntimeClasses of the runtimes, in the order of `details`."""
     types = sorted({CONTAINER, VM, *(one.runtime.workload_type for one in details)})
     classes, notes = [], []
     for detail in details:

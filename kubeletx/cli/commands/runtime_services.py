@@ -23,9 +23,9 @@ LABELS: Final = {"app.kubernetes.io/name": "kubeletx", "app.kubernetes.io/compon
 
 
 class ServiceReport(NamedTuple):
-    """The ConfigMap of the node's runtimes.
+    """ConfigMap that lists the node's runtimes.
 
-    `notes`: what the reader should know of services that are not complete.
+    `notes`: sentences about runtimes whose entries are incomplete.
     """
 
     config_map: ConfigMap
@@ -33,7 +33,7 @@ class ServiceReport(NamedTuple):
 
 
 def runtime_services(details: Sequence[RuntimeDetail], node_name: str) -> ServiceReport:
-    """The ConfigMap of a node, without a namespace."""
+    """Make the ConfigMap of a node. It has no namespace, so that the user can choose one."""
     notes = [
         f"{one.runtime.name} never answered, so its features and handlers are not known"
         for one in details

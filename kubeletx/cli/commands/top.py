@@ -1,4 +1,4 @@
-"""``kubeletx top``: usage of pods, runtimes and the node, with the runtimes that did not answer named."""
+"""``kubeletx top``: shows usage of pods, runtimes and the node, and names the runtimes that did not answer."""
 
 from __future__ import annotations
 

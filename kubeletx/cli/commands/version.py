@@ -1,4 +1,4 @@
-"""``kubeletx version``: this command's version and the running agent's."""
+"""``kubeletx version``: prints this command's version and the running agent's."""
 
 from __future__ import annotations
 

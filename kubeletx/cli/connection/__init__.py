@@ -1,1 +1,1 @@
-"""The admin socket's client: requests, streams, forwarded ports."""
+"""Client of the agent's admin socket: requests, streams and forwarded ports."""

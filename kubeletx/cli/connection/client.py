@@ -28,21 +28,21 @@ UNARY_TIMEOUT_SECONDS = 150.0
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One line of a stream."""
+    """One line of a stream of JSON lines: its type, such as ADDED, and the object, not decoded."""
 
     type: str
     object: msgspec.Raw
 
 
 class AgentClient:
-    """Calls to one agent. Every method raises KubeletxError, with a message for users."""
+    """HTTP client of one agent's admin socket. Every method raises KubeletxError, with a message for users."""
 
     def __init__(self, socket_path: Path) -> None:
-        """`socket_path`: may appear later than this object."""
+        """`socket_path`: path of the admin socket. It need not exist yet."""
         self.socket_path = socket_path
 
     def get(self, path: str, type_: type[T], **parameters: Any) -> T:
-        """GET and decode."""
+        """Make a GET request and decode the answer as `type_`."""
         return self.call("GET", path, type_, parameters)
 
     def call(
@@ -55,7 +55,7 @@ class AgentClient:
         *,
         timeout: float | None = None,
     ) -> T:
-        """Make a call and decode its answer. `timeout` None: `UNARY_TIMEOUT_SECONDS`."""
+        """Make a request and decode the answer as `type_`. `timeout`: in seconds; None: `UNARY_TIMEOUT_SECONDS`."""
         response = self._request(method, path, parameters or {}, body, timeout or UNARY_TIMEOUT_SECONDS)
         try:
             with response:
@@ -68,7 +68,7 @@ class AgentClient:
     def lines(
         self, method: str, path: str, parameters: Parameters | None = None, body: bytes = b""
     ) -> Iterator[Line]:
-        """Yield the lines of a JSON stream; an ERROR line is raised."""
+        """Make a request and yield the lines of its JSON stream. Raises the error that an ERROR line contains."""
         response = self._request(method, path, parameters or {}, body, None)
         decoder = msgspec.json.Decoder(Line)
         try:
@@ -82,7 +82,7 @@ class AgentClient:
             raise self._lost(err) from err
 
     def chunks(self, path: str, parameters: Parameters) -> Iterator[bytes]:
-        """Yield the bytes of a stream as they arrive."""
+        """Make a GET request and yield the bytes of its answer as they arrive."""
         response = self._request("GET", path, parameters, b"", None)
         try:
             with response:
@@ -123,7 +123,7 @@ class AgentClient:
 
 
 def not_running(socket_path: Path) -> Unavailable:
-    """Error for a socket on which no agent answers."""
+    """Return the error for a socket on which no agent answers."""
     return Unavailable(
         f"no agent is running on {socket_path}; start one with 'kubeletx --root-dir {socket_path.parent} "
         "--container-runtime-endpoint ...', or name another with 'kubeletx --root-dir DIR COMMAND'"
@@ -131,14 +131,14 @@ def not_running(socket_path: Path) -> Unavailable:
 
 
 def no_permission(socket_path: Path) -> PermissionDenied:
-    """Error for an agent of another user."""
+    """Return the error for a socket that this user may not open."""
     return PermissionDenied(
         f"permission denied on {socket_path}; run the command as the agent's user (with sudo)"
     )
 
 
 def url_of(path: str, parameters: Parameters) -> str:
-    """Path and query; None and False are left out, True becomes 1."""
+    """Join path and query. Parameters that are None or False are left out; True becomes 1."""
     query = {
         k: ("1" if v is True else str(v)) for k, v in parameters.items() if v is not None and v is not False
     }
@@ -146,7 +146,7 @@ def url_of(path: str, parameters: Parameters) -> str:
 
 
 def pod_path(namespace: str, name: str, verb: str = "") -> str:
-    """The path of one pod."""
+    """Return the URL path of one pod, or of `verb` below it."""
     path = f"/v1/pods/{quote(namespace, safe='')}/{quote(name, safe='')}"
     return f"{path}/{verb}" if verb else path
 
@@ -167,7 +167,7 @@ class _UnixConnection(http.client.HTTPConnection):
         self._path = str(path)
 
     def connect(self) -> None:
-        """Connect to the socket's path instead of a host."""
+        """Connect to the unix socket, in place of a TCP connection to the host."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.settimeout(self.timeout)
         try:

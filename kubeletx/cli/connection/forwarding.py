@@ -1,4 +1,4 @@
-"""Listener of ``port-forward``: one session of the agent for each local connection."""
+"""Listener of ``port-forward``: opens a session at the agent for each local connection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BLOCK = 32 * 1024
 
 
 async def forward(socket_path: Path, path: str, address: str, ports: Sequence[Forward]) -> None:
-    """Listen until cancelled. Raises InvalidConfig if no port is available."""
+    """Listen on the local ports until cancelled. Raises InvalidConfig if one of them cannot be used."""
     with agent_session(socket_path) as made:
         async with made as client:
             servers = [await _listen(client, socket_path, path, address, port) for port in ports]
@@ -57,7 +57,10 @@ async def _listen(
 
 
 async def carry(session: Session, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy bytes both ways until the far end has ended; the local end may half-close earlier."""
+    """Copy bytes between a local connection and a session until the far end has ended; then close the session.
+
+    The local end may half-close earlier.
+    """
     upload = asyncio.create_task(_upload(session, reader), name="port-forward-upload")
     try:
         async for _, data in session.output():

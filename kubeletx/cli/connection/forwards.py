@@ -1,4 +1,4 @@
-"""Ports of ``port-forward``."""
+"""Arguments of ``port-forward``, parsed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import click
 
 
 class Forward(NamedTuple):
-    """A port to forward. `local` 0: any free port."""
+    """Port of a pod that a local port is forwarded to. `local` 0: any free port."""
 
     local: int
     remote: int
 
 
 def parse_forward(text: str) -> Forward:
-    """Parse ``8080:80``, ``80`` (the same on both sides) or ``:80`` (any local port)."""
+    """Parse ``8080:80``, ``80`` (the same port on both sides) or ``:80`` (any free local port)."""
     local, colon, remote = text.rpartition(":")
     numbers = (local or "0", remote) if colon else (remote, remote)
     if not all(number.isascii() and number.isdigit() and int(number) < 65536 for number in numbers):

@@ -1,4 +1,4 @@
-"""Shared code of ``exec`` and ``attach``: container, streams, exit code."""
+"""Code that ``exec`` and ``attach`` share: choice of the container, streams and exit code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ def is_machine(pod: Pod) -> bool:
 
 
 def choose_container(pod: Pod, wanted: str) -> str:
-    """The container to use: the named one, the pod's only one, else its first, with a note to the user."""
+    """Return the container to use: `wanted` if set, else the pod's default container, else its first.
+
+    If it takes the first of several, a line on standard error says so. For a pod with a machine, returns
+    `wanted` even if it is empty.
+    """
     if wanted or pod.spec.virtual_machine is not None:
         return wanted
     names = [container.name for container in pod.spec.containers]
@@ -43,7 +47,7 @@ def run_in(
     stdin: bool,
     tty: bool,
 ) -> int:
-    """Run the streams of ``exec`` or ``attach``; returns the far end's exit code."""
+    """Run ``exec`` or ``attach`` (`verb`) with this process's streams; returns the far end's exit code."""
     from .streams import has_terminal, run_remote
 
     if tty and not has_terminal():

@@ -31,7 +31,10 @@ _BLOCK = 32 * 1024
 
 @contextmanager
 def agent_session(socket_path: Path) -> Iterator[aiohttp.ClientSession]:
-    """An HTTP client on the admin socket; close it with `async with`."""
+    """Yield an HTTP client of the admin socket, to be closed with `async with`.
+
+    Raises Unavailable if the socket does not exist, PermissionDenied if this user may not open it.
+    """
     if not socket_path.exists():
         raise not_running(socket_path)
     if not os.access(socket_path, os.W_OK):
@@ -45,7 +48,7 @@ def agent_session(socket_path: Path) -> Iterator[aiohttp.ClientSession]:
 async def open_stream(
     client: aiohttp.ClientSession, socket_path: Path, path: str, query: Sequence[tuple[str, str]]
 ) -> WebSocketSession:
-    """Open one session; the error names an agent that does not answer."""
+    """Open one session at the agent. Raises Unavailable if no agent answers on the socket."""
     try:
         return await connect_session(client, path, query)
     except KubeletxError as err:
@@ -63,7 +66,10 @@ async def run_remote(
     terminal: bool,
     leave: bytes = b"",
 ) -> int:
-    """Connect this process's streams with a remote command; returns its exit code, or 0 after the key `leave`."""
+    """Connect this process's streams with a remote command until it ends; returns its exit code.
+
+    If the user types the key `leave`, returns 0 while the command continues. Empty: there is no such key.
+    """
     with agent_session(socket_path) as made:
         async with made as client:
             session = await open_stream(client, socket_path, path, query)
@@ -75,7 +81,11 @@ async def run_remote(
 
 
 async def pump(session: Session, *, stdin: bool, terminal: bool, leave: bytes = b"") -> int:
-    """Copy bytes both ways until the far end has ended, or `leave` was typed (empty: no such key)."""
+    """Copy bytes between this process and the session until the far end has ended; returns its exit code.
+
+    If the user types the key `leave`, returns 0 immediately. Empty: there is no such key. `terminal`: the
+    session gets the size of the local terminal and its changes.
+    """
     loop = asyncio.get_running_loop()
     left = asyncio.Event()
     output = asyncio.create_task(_show(session), name="output")
@@ -114,7 +124,10 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 async def _feed(session: Session, leave: bytes, left: asyncio.Event) -> None:
-    """Send standard input to the session, then half-close. Input typed before the key `leave` is still sent."""
+    """Send standard input to the session, then the end of stdin. The key `leave` sets `left` instead and stops.
+
+    Input typed before that key is still sent.
+    """
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[bytes] = asyncio.Queue()
     room = threading.Semaphore(8)
@@ -160,7 +173,7 @@ def has_terminal() -> bool:
 
 @contextmanager
 def raw_terminal() -> Iterator[None]:
-    """Context with the terminal on standard input in raw mode; the old mode is restored."""
+    """Context manager that puts the terminal on standard input into raw mode, and restores the old mode."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     tty.setraw(descriptor)

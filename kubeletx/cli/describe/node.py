@@ -20,7 +20,7 @@ from .sheet import Sheet
 def describe_node(
     node: Node, runtimes: Sequence[RuntimeView], pods: Sequence[Pod], events: Sequence[Event], now: datetime
 ) -> list[str]:
-    """The lines of the node's description."""
+    """Return the lines of the node's description."""
     sheet = Sheet()
     status = node.status
     sheet.add("Name", node.metadata.name)

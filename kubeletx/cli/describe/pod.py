@@ -27,7 +27,7 @@ from .sheet import Sheet
 
 
 def describe_history(items: Sequence[ActionView], now: datetime) -> list[str]:
-    """The lines of a pod's last actions, oldest first."""
+    """Return the lines that show a pod's last actions, oldest first."""
     rows = [
         (
             age(one.at, now),
@@ -42,7 +42,7 @@ def describe_history(items: Sequence[ActionView], now: datetime) -> list[str]:
 
 
 def describe_pod(pod: Pod, events: Sequence[Event], now: datetime) -> list[str]:
-    """The lines of one pod's description."""
+    """Return the lines of one pod's description."""
     sheet = Sheet()
     meta, spec, status = pod.metadata, pod.spec, pod.status
     sheet.add("Name", meta.name).add("Namespace", meta.namespace).add("UID", meta.uid)
@@ -69,7 +69,7 @@ def describe_pod(pod: Pod, events: Sequence[Event], now: datetime) -> list[str]:
 
 
 def add_events(sheet: Sheet, events: Sequence[Event], now: datetime) -> None:
-    """Add the events as the last section."""
+    """Add the events to the sheet, as its last section."""
     rows = []
     for event in events:
         seen, type_, reason, _, message, *_ = event_row(event, now)

@@ -16,7 +16,7 @@ from .sheet import Sheet
 
 
 def describe_runtime(detail: RuntimeDetail, events: Sequence[Event], now: datetime) -> list[str]:
-    """The lines of one runtime's description."""
+    """Return the lines of one runtime's description."""
     sheet, runtime = Sheet(), detail.runtime
     sheet.add("Name", runtime.name).add("Type", runtime.workload_type).add("Kind", runtime.kind)
     sheet.add("Endpoint", runtime.url).add("Image Endpoint", runtime.image_url or "the runtime itself")

@@ -10,27 +10,30 @@ Value = "str | Sequence[str] | Sheet"
 
 
 class Sheet:
-    """Lines in order; a value is text, several lines of text, or another sheet below its key."""
+    """Lines of a description, in order. A value is text, several lines of text, or another sheet below its key.
+
+    Methods return the sheet, so that calls can be chained.
+    """
 
     def __init__(self) -> None:
         self._rows: list[tuple[str, list[str] | Sheet]] = []
 
     def add(self, key: str, value: str | Iterable[str] | None) -> Sheet:
-        """Add one key; several lines are aligned below each other; an empty value shows as ``<none>``."""
+        """Add a key with its value. Several lines are aligned below each other; an empty value shows as ``<none>``."""
         lines = [value] if isinstance(value, str) else list(value or ())
         self._rows.append((key, [line for line in lines if line] or [NONE]))
         return self
 
     def add_if(self, key: str, value: str | Sequence[str] | None) -> Sheet:
-        """Add the key only if there is a value."""
+        """Add the key with its value; does nothing if the value is empty or None."""
         return self.add(key, value) if value else self
 
     def add_map(self, key: str, values: Mapping[str, str], separator: str = "=") -> Sheet:
-        """Add a map, one pair per line, sorted."""
+        """Add a key with the pairs of a map, sorted, one on each line."""
         return self.add(key, [f"{name}{separator}{text}" for name, text in sorted(values.items())])
 
     def nest(self, key: str) -> Sheet:
-        """Add an empty sheet below the key and return it."""
+        """Add a key with an empty sheet as its value, and return that inner sheet."""
         inner = Sheet()
         self._rows.append((key, inner))
         return inner
@@ -54,7 +57,7 @@ class Sheet:
         return self
 
     def lines(self, indent: int = 0) -> list[str]:
-        """The lines of the sheet, indented."""
+        """Return the lines of the sheet, each after `indent` spaces."""
         plain = [len(key) for key, value in self._rows if key and isinstance(value, list)]
         column = max(plain, default=0) + 3
         found: list[str] = []

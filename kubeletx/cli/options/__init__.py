@@ -1,1 +1,1 @@
-"""Options, settings and groups that the commands share."""
+"""Options, settings and click groups that the commands share."""

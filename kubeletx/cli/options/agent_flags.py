@@ -24,13 +24,13 @@ _WORDS: Final = dict.fromkeys(ENDPOINT_KEYS, "TYPE:NAME:URL;...")
 
 
 class _BooleanText(click.Option):
-    """A boolean option whose text is passed to `load_config` unchanged."""
+    """Option for a boolean setting; its text is passed to `load_config` unchanged."""
 
     stands_alone = True
 
 
 def with_agent_flags(function: F) -> F:
-    """Add every flag of both tables to a command."""
+    """Decorator that adds every flag of the agent to a command, those of the kubelet without effect included."""
     for flag, option in OPTION_BY_FLAG.items():
         function = click.option(
             f"--{flag}", parameter(flag), cls=_class_of(option.kind), multiple=True, hidden=True
@@ -58,18 +58,18 @@ def _class_of(kind: SettingKind) -> type[click.Option]:
 
 
 def parameter(flag: str) -> str:
-    """Python name of a flag."""
+    """Return the name of the Python parameter that gets the value of a flag."""
     return "flag_" + flag.replace("-", "_")
 
 
 def given(values: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Name → texts, in order, of the flags that were given."""
+    """Return the flags that were given, by name, each with the texts of all its occurrences in order."""
     flags = (*BY_FLAG, *OPTION_BY_FLAG)
     return {flag: values[parameter(flag)] for flag in flags if values.get(parameter(flag))}
 
 
 def explain_unknown(option: str) -> str:
-    """Message for an unknown flag, with what to do."""
+    """Return the message for an unknown flag: the field of the configuration file to set instead, or a similar flag."""
     name = option.lstrip("-").partition("=")[0]
     field = _FIELDS.get(name.replace("-", ""))
     if field is not None:

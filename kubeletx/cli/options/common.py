@@ -19,7 +19,7 @@ DEFAULT_NAMESPACE = "default"
 
 
 def with_agent(function: F) -> F:
-    """Pass an `AgentClient` to the command; ``--root-dir`` may follow the command too."""
+    """Decorator that passes an `AgentClient` to the command; adds ``--root-dir``, which selects the agent."""
 
     @click.option(
         "--root-dir",
@@ -40,7 +40,7 @@ def with_agent(function: F) -> F:
 
 
 def namespace_option(function: F) -> F:
-    """Add the option ``-n``."""
+    """Decorator that adds the option ``-n`` (``--namespace``) to a command."""
     return click.option(
         "-n",
         "--namespace",
@@ -52,24 +52,24 @@ def namespace_option(function: F) -> F:
 
 
 def _namespace(ctx: click.Context, _: click.Parameter, value: str | None) -> str:
-    """The namespace given after the command, else before it, else ``default``."""
+    """Return the namespace given after the command, else the one before it, else ``default``."""
     return value or ctx.find_root().params.get("namespace") or DEFAULT_NAMESPACE
 
 
 def output_option(*formats: str) -> Callable[[F], F]:
-    """Add the option ``-o`` with these formats."""
+    """Return a decorator that adds the option ``-o`` (``--output``) with these formats to a command."""
     return click.option(
         "-o", "--output", type=click.Choice(formats), metavar="|".join(formats), help="Output format."
     )
 
 
 def now() -> datetime:
-    """The present time, with a zone."""
+    """Return the present time, with a zone."""
     return datetime.now(UTC)
 
 
 def split_pod(argument: str) -> str:
-    """A pod's name from ``web``, ``pod/web`` or ``pods/web``."""
+    """Return the pod's name in ``web``, ``pod/web`` or ``pods/web``. Raises UsageError for another kind."""
     kind, slash, name = argument.partition("/")
     if not slash:
         return argument

@@ -22,13 +22,13 @@ Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def complete_pods(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Names of pods, with ``pod/`` before them if that was typed."""
+    """Return the names of pods that begin with `incomplete`; if it has ``pod/`` before the name, they have it too."""
     kind, slash, _name = incomplete.rpartition("/")
     return _starting([f"{kind}{slash}{pod.name}" for pod in _pods(ctx)], incomplete)
 
 
 def complete_containers(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Containers of the named pod; of all pods if none is named yet."""
+    """Return the containers of the pod that is named before; if none is yet, those of all pods in the namespace."""
     name = str(ctx.params.get("pod") or "").rpartition("/")[2]
     pods = [pod for pod in _pods(ctx) if not name or pod.name == name]
     found = {c.name for pod in pods for c in (*pod.spec.init_containers, *pod.spec.containers)}
@@ -36,12 +36,12 @@ def complete_containers(ctx: click.Context, _: click.Parameter, incomplete: str)
 
 
 def complete_runtimes(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Names of runtimes."""
+    """Return the names of runtimes that begin with `incomplete`."""
     return _starting(_names(ctx, "runtimes"), incomplete)
 
 
 def complete_kinds(*plurals: str) -> Completer:
-    """Complete these kinds, and after a kind (``pods`` or ``pod/``) the names of its objects."""
+    """Return a function that completes these kinds and, after a kind (``pods`` or ``pod/``), names of its objects."""
 
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
         before = _words(ctx.params.get("kind") if parameter.name != "kind" else None)

@@ -21,7 +21,10 @@ _FALSE: Final = ("0", "f", "F", "FALSE", "false", "False")
 
 
 class Spelling(NamedTuple):
-    """Syntax of one option. `boolean`: the value is optional. `value`: the value of the bare name."""
+    """Syntax of one option's name. `boolean`: a value may follow after ``=``.
+
+    `value`: the value that the name has without one.
+    """
 
     name: str
     """The name to use instead, such as ``--follow`` for ``-f``."""
@@ -32,10 +35,10 @@ class Spelling(NamedTuple):
 
 
 class GoBoolean(click.types.BoolParamType):
-    """A click type that accepts Go's spellings of true and false."""
+    """click type for the texts that Go accepts as true and false."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
-        """Convert a Go boolean; refuse everything else."""
+        """Convert Go's text for true or false to a bool; fails for any other text."""
         if isinstance(value, str):
             if value not in (*_TRUE, *_FALSE):
                 self.fail(f"{value!r} is neither true nor false", param, ctx)
@@ -44,46 +47,46 @@ class GoBoolean(click.types.BoolParamType):
 
 
 class BooleanOption(click.Option):
-    """A boolean that takes a value after its command has normalised its arguments."""
+    """Option for a boolean. It always takes a value: its command adds the value where the user left it out."""
 
     stands_alone = True
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Add as an option with one value; help and completion still show a switch."""
+        """Add the option to the parser with exactly one value; help and completion still show a switch."""
         parser.add_option(
             obj=self, opts=[*self.opts, *self.secondary_opts], dest=self.name, action="store", nargs=1
         )
 
 
 def boolean(*names: str, help: str, default: bool = False, **more: Any) -> Callable[[F], F]:
-    """A boolean option. A name such as ``--wait/--no-wait`` gives it an opposite too."""
+    """Return a decorator that adds a boolean option. A name such as ``--wait/--no-wait`` adds its opposite too."""
     return click.option(
         *names, cls=BooleanOption, is_flag=True, type=GoBoolean(), default=default, help=help, **more
     )
 
 
 class Command(click.Command):
-    """A command whose options may be written in Go's syntax."""
+    """click command that accepts options in the syntax of Go's pflag."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Normalise the arguments, then parse."""
+        """Rewrite the arguments to click's syntax, then parse them."""
         spellings = spellings_of(self.get_params(ctx))
         return super().parse_args(ctx, spell_out(args, spellings, only_front=not ctx.allow_interspersed_args))
 
 
 class Group(click.Group):
-    """A group of `Command`."""
+    """click group whose commands accept options in the syntax of Go's pflag."""
 
     command_class = Command
 
 
 def command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], Command]:
-    """`click.command` with class `Command`."""
+    """Return a decorator that makes a `Command`, as `click.command` does."""
     return click.command(name, cls=Command, **attributes)
 
 
 def spellings_of(params: Sequence[click.Parameter]) -> dict[str, Spelling]:
-    """Syntax of every name of every option."""
+    """Return the syntax of all options, by each of their names."""
     found = {}
     for option in params:
         if not isinstance(option, click.Option):
@@ -99,9 +102,9 @@ def spellings_of(params: Sequence[click.Parameter]) -> dict[str, Spelling]:
 
 
 def spell_out(args: Sequence[str], spellings: dict[str, Spelling], *, only_front: bool = False) -> list[str]:
-    """Normalise arguments to the only form that click takes; unknown ones are unchanged.
+    """Rewrite arguments to the only form that click takes; unknown options are unchanged.
 
-    `only_front`: the first word that is not an option ends the options, as before a subcommand. ``--`` always does.
+    `only_front`: options end at the first word that is none, as before a subcommand. ``--`` always ends them.
     """
     result: list[str] = []
     rest = list(args)
@@ -133,7 +136,11 @@ def _long(arg: str, rest: list[str], spellings: dict[str, Spelling]) -> list[str
 
 
 def _short(arg: str, rest: list[str], spellings: dict[str, Spelling]) -> list[str]:
-    """Normalise ``-it``, ``-i=false``, ``-oyaml``, ``-o=yaml``, ``-o yaml`` and combinations such as ``-Aoyaml``."""
+    """Rewrite one argument with short options to click's syntax.
+
+    Examples: ``-it``, ``-i=false``, ``-oyaml``, ``-o=yaml``, ``-o yaml``, and combinations such as
+    ``-Aoyaml``. `rest`: the arguments after it, from which a value may be taken.
+    """
     result: list[str] = []
     letters = arg[1:]
     while letters:

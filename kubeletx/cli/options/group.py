@@ -20,26 +20,29 @@ from .exit_codes import ExitCode
 
 
 class Lazy(NamedTuple):
-    """A command that is not imported yet: its ``module:attribute`` and its help line."""
+    """Command that is not imported yet.
+
+    `target`: its ``module:attribute``; `help`: its line in the list of commands.
+    """
 
     target: str
     help: str
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are `Lazy`. Typos get a suggestion."""
+    """click group that imports a command only when it is used. A mistyped command gets a suggestion."""
 
     def __init__(self, *args: Any, lazy: dict[str, Lazy], **kwargs: Any) -> None:
-        """`lazy`: command name → its location, in the order of the help."""
+        """`lazy`: the commands by name, in the order of the help."""
         super().__init__(*args, **kwargs)
         self.lazy = lazy
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands' names, in the order given."""
+        """Return the names of the commands in the order of the help."""
         return list(self.lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of the command."""
+        """Import the module of the command and return it; None for an unknown name."""
         entry = self.lazy.get(cmd_name)
         if entry is None:
             return None
@@ -50,7 +53,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve like click, with a suggestion for an unknown command."""
+        """Find the command as click does. Raises UsageError, with a suggestion, for an unknown one."""
         if args and args[0] not in self.lazy and not args[0].startswith("-"):
             raise click.UsageError(
                 f"unknown command {args[0]!r}{did_you_mean(args[0], list(self.lazy))}", ctx
@@ -58,16 +61,16 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the help lines without importing a command."""
+        """Write the list of commands into the help without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.help) for name, entry in self.lazy.items()])
 
 
 class ErrorGroup(LazyGroup):
-    """The outermost group: errors become one line on standard error and an exit code."""
+    """Outermost click group. It prints errors as one line on standard error and exits with an `ExitCode`."""
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
-        """Run and exit; a traceback means a bug."""
+        """Run the command and exit the process. An exception that is not caught here is a bug, shown as a traceback."""
         extra["standalone_mode"] = False
         try:
             code = super().main(args, *rest, **extra)
@@ -91,7 +94,7 @@ class ErrorGroup(LazyGroup):
 
 
 def show(error: KubeletxError) -> ExitCode:
-    """Print each mistake on one line; returns the exit code."""
+    """Print each error on a line of its own on standard error; returns the exit code."""
     each: Sequence[KubeletxError] = getattr(error, "errors", None) or (error,)
     for one in each:
         click.echo(f"Error: {one.message}", err=True)
@@ -99,13 +102,13 @@ def show(error: KubeletxError) -> ExitCode:
 
 
 def _not_utf8(error: UnicodeEncodeError) -> InvalidConfig:
-    """Error for an argument that is not UTF-8 and cannot be sent to the agent."""
+    """Return the error for an argument that is not UTF-8 and so cannot be sent to the agent."""
     problem = f"{printable(str(error.object))!r} is not UTF-8"
     return InvalidConfig(field="arguments", problem=problem, fix="give names as UTF-8")
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """``; did you mean 'x'?``, or an empty text."""
+    """Return ``; did you mean 'x'?`` with the most similar known word, or an empty text if none is similar."""
     import difflib  # here: only a typo needs its 0.5 MiB
 
     near = difflib.get_close_matches(word, known, n=1)
@@ -113,7 +116,7 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
 
 
 def _quiet_pipe() -> ExitCode:
-    """Exit quietly after the reader (head, less) has gone: this is no error, and nothing more may be written."""
+    """Discard all further output and return OK: the reader of standard output, such as head, has ended."""
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

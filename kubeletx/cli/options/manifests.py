@@ -25,14 +25,14 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 
 class ManifestText(NamedTuple):
-    """One file's bytes and its name for messages."""
+    """Content of one manifest file. `origin`: its name for messages."""
 
     origin: str
     data: bytes
 
 
 def read_manifests(files: tuple[str, ...]) -> Iterator[ManifestText]:
-    """Yield files, all manifests of directories in order, and standard input for ``-``."""
+    """Yield the files, all manifests in directories in order, and standard input for ``-``."""
     for file in files:
         if file == "-":
             yield ManifestText("standard input", sys.stdin.buffer.read())
@@ -55,7 +55,7 @@ def _read(path: Path) -> bytes:
 
 
 def manifest_options(function: F) -> F:
-    """Add ``-f``, ``--validate`` and ``--dry-run`` as in kubectl."""
+    """Decorator that adds ``-f``, ``--validate`` and ``--dry-run`` to a command, as in kubectl."""
     options = (
         click.option(
             "-f",
@@ -92,7 +92,7 @@ def manifest_options(function: F) -> F:
 
 
 def _validation(_: click.Context, __: click.Parameter, value: str) -> str:
-    """The API's value for kubectl's value of ``--validate``."""
+    """Convert the value of kubectl's ``--validate`` to that of the API's field validation."""
     found = {"strict": "Strict", "true": "Strict", "warn": "Warn", "ignore": "Ignore", "false": "Ignore"}.get(
         value
     )
@@ -104,7 +104,7 @@ def _validation(_: click.Context, __: click.Parameter, value: str) -> str:
 
 
 def _dry_run(_: click.Context, __: click.Parameter, value: str) -> str:
-    """Suffix of a pod's action in the output; empty without a dry run."""
+    """Return the text that follows a pod's action in the output; empty without a dry run."""
     if value not in _DRY_RUNS:
         raise click.UsageError(f'Invalid dry-run value ({value}). Must be "none", "server", or "client".')
     return _DRY_RUNS[value]
@@ -119,7 +119,10 @@ def send(
     dry_run: str,
     **parameters: bool,
 ) -> int:
-    """Send every manifest and print one line for each pod. An invalid one does not stop the others."""
+    """Send every manifest to the agent and print one line for each pod. Returns the exit code.
+
+    An invalid manifest does not stop the others. `parameters`: further query parameters.
+    """
     failed = False
     parameters["dryRun"] = bool(dry_run)
     for manifest in read_manifests(files):

@@ -17,14 +17,14 @@ _TERM: Final = re.compile(
 
 
 class Requirement(NamedTuple):
-    """One term. `operator`: in, notin, exists, absent."""
+    """One term of a label selector. `operator`: in, notin, exists or absent."""
 
     key: str
     operator: str
     values: frozenset[str] = frozenset()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Match as the API server does; ``notin`` and ``!=`` also match objects without the label."""
+        """Return True if labels match the term; ``notin`` and ``!=`` also match objects without the label."""
         value = labels.get(self.key)
         match self.operator:
             case "in":
@@ -68,5 +68,5 @@ def _requirement(match: re.Match[str]) -> Requirement:
 
 
 def select(requirements: tuple[Requirement, ...], labels: Mapping[str, str]) -> bool:
-    """Return True if all terms match."""
+    """Return True if the labels match all terms of a selector."""
     return all(requirement.matches(labels) for requirement in requirements)

@@ -17,7 +17,11 @@ SOCKET = "kubeletx.sock"
 
 
 def find_socket(root_dir: Path | None, *, as_kubelet: bool = False) -> Path:
-    """The admin socket below `root_dir`. None: of the agent that runs here, as itself or as the kubelet."""
+    """Return the path of the admin socket below `root_dir`.
+
+    None: below the default directory, or the kubelet's if only there a socket exists. `as_kubelet`: only the
+    kubelet's.
+    """
     roots: tuple[Path, ...] = (DEFAULT_ROOT, KUBELET_ROOT)
     if root_dir is not None or as_kubelet:
         roots = (root_dir or KUBELET_ROOT,)
@@ -25,7 +29,7 @@ def find_socket(root_dir: Path | None, *, as_kubelet: bool = False) -> Path:
 
 
 class Invocation(NamedTuple):
-    """Flags before the subcommand; None for those not given."""
+    """Options that were given before the subcommand; None for those that were not."""
 
     root_dir: Path | None
     config_file: Path | None
@@ -36,12 +40,12 @@ class Invocation(NamedTuple):
 
     @property
     def socket_path(self) -> Path:
-        """The admin socket of the selected agent."""
+        """Path of the admin socket of the agent that these options select."""
         return find_socket(self.root_dir, as_kubelet=self.as_kubelet)
 
     @property
     def has_agent_flags(self) -> bool:
-        """True if a flag other than --root-dir was given."""
+        """True if an option that only the start of an agent uses was given: a flag, or --config or --config-dir."""
         return bool(self.flags or self.config_file or self.config_dir)
 
     def refuse_agent_flags(self) -> None:
@@ -53,7 +57,7 @@ class Invocation(NamedTuple):
             )
 
     def load(self) -> AgentConfig:
-        """The configuration that an agent started with these flags would have."""
+        """Return the configuration that an agent started with these options would have."""
         from kubeletx.agent.config.load import load_config
 
         return load_config(

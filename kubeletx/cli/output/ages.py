@@ -8,7 +8,10 @@ _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86400, 365 * 86400
 
 
 def human_duration(seconds: float) -> str:
-    """``45s``, ``3m20s``, ``25m``, ``5h10m``, ``30h``, ``6d4h``, ``90d``, ``2y30d``."""
+    """Format a duration as kubectl does: one or two units, and fewer the longer it is.
+
+    Examples: ``45s``, ``3m20s``, ``25m``, ``5h10m``, ``30h``, ``6d4h``, ``90d``, ``2y30d``.
+    """
     whole = int(seconds)
     if whole < -1:
         return "<invalid>"
@@ -39,5 +42,5 @@ def _two(whole: int, unit: int, letter: str, small: int, small_letter: str) -> s
 
 
 def age(since: datetime | None, now: datetime) -> str:
-    """Age since a time; ``<unknown>`` without one."""
+    """Format the time from `since` until `now`; ``<unknown>`` if `since` is None."""
     return human_duration((now - since).total_seconds()) if since is not None else "<unknown>"

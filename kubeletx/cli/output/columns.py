@@ -79,12 +79,12 @@ EVENT_TYPE: Final = Column("EVENT")
 
 
 def runtime_of(pod: Pod) -> str:
-    """The runtime that a pod is bound to; empty if none."""
+    """Return the name of the runtime that a pod is bound to; empty if it is bound to none."""
     return pod.metadata.annotations.get(names.BOUND_RUNTIME, "")
 
 
 def pod_row(pod: Pod, now: datetime) -> list[str]:
-    """One pod."""
+    """Return the cells of a pod in the columns `POD`."""
     summary = summarise(pod, now)
     ips = ",".join(entry.ip for entry in pod.status.pod_ips) or pod.status.pod_ip or ""
     made = pod.metadata.creation_timestamp or pod.status.start_time
@@ -102,7 +102,10 @@ def pod_row(pod: Pod, now: datetime) -> list[str]:
 
 
 def runtime_row(runtime: RuntimeView, now: datetime) -> list[str]:
-    """One runtime; a cordoned one has a note beside its status, as kubectl shows nodes."""
+    """Return the cells of a runtime in the columns `RUNTIME`.
+
+    The status of a cordoned one ends with SchedulingDisabled, as kubectl shows nodes.
+    """
     status = f"{runtime.status},SchedulingDisabled" if runtime.cordoned else runtime.status
     return [
         runtime.name,
@@ -121,7 +124,7 @@ def runtime_row(runtime: RuntimeView, now: datetime) -> list[str]:
 
 
 def node_row(node: Node, now: datetime) -> list[str]:
-    """The node."""
+    """Return the cells of the node in the columns `NODE`."""
     conditions = {condition.type: condition for condition in node.status.conditions}
     ready = conditions.get("Ready")
     runtimes = [c.status for c in node.status.conditions if c.type.startswith(RUNTIME_CONDITION_PREFIX)]
@@ -146,7 +149,7 @@ def node_row(node: Node, now: datetime) -> list[str]:
 
 
 def image_rows(image: ImageView) -> list[list[str]]:
-    """One row for each tag of an image, at least one."""
+    """Return one row of cells in the columns `IMAGE` for each tag of an image; one row if it has no tag."""
     first = find_image_reference(image.digests[0]) if image.digests else None
     digest = first.digest if first is not None else ""
     rest = [
@@ -166,20 +169,20 @@ def image_rows(image: ImageView) -> list[list[str]]:
 
 
 def split_tag(text: str) -> tuple[str, str]:
-    """``docker.io/library/busybox:1.36`` into name and tag; what has no tag, or is no reference, as it is."""
+    """Split ``docker.io/library/busybox:1.36`` into name and tag. Text without a tag is the name, with ``<none>``."""
     found = find_image_reference(text)
     end = f":{found.tag}" if found is not None and found.tag else ""
     return (text.removesuffix(end), end[1:]) if end and text.endswith(end) else (text, NONE)
 
 
 def short_id(image_id: str) -> str:
-    """Thirteen digits of a digest, as in crictl."""
+    """Shorten an image id to thirteen digits of its digest, as crictl does."""
     digest = image_id.partition(":")[2]
     return digest[:13] if digest else image_id
 
 
 def event_row(event: Event, now: datetime) -> list[str]:
-    """One event."""
+    """Return the cells of an event in the columns `EVENT`."""
     last = event.last_timestamp or event.event_time or event.first_timestamp
     ref = event.involved_object
     count = event.count or 1

@@ -24,7 +24,10 @@ Watch = Iterator[tuple[str, Any]]
 
 
 class ObjectKind(NamedTuple):
-    """One kind of object. `list_header`: of the JSON list."""
+    """One kind of object, with the functions that fetch, watch and show it.
+
+    `list_header`: apiVersion and kind of a list of such objects in JSON.
+    """
 
     singular: str
     plural: str
@@ -56,12 +59,12 @@ def _watch_pods(agent: AgentClient) -> Watch:
 
 
 def list_runtimes(agent: AgentClient) -> tuple[Sequence[RuntimeView], Sequence[str]]:
-    """All runtimes in their order."""
+    """Return all runtimes in their order, and no names of missing ones."""
     return agent.get("/v1/runtimes", _Items).items, ()
 
 
 def _differences(lists: Iterable[Mapping[Hashable, Any]]) -> Watch:
-    """Convert a stream of whole lists to changes: yields only the differences to the list before."""
+    """Convert a stream of whole lists to changes: yields the differences of each list to the one before."""
     before: Mapping[Hashable, Any] = {}
     for present in lists:
         for key, item in present.items():
@@ -98,7 +101,7 @@ def _watch_images(agent: AgentClient) -> Watch:
 
 
 def _image_lists(agent: AgentClient) -> Iterator[Mapping[Hashable, ImageView]]:
-    """Yield images by store and id; those of a store that does not answer stay as last seen."""
+    """Yield all images, by store and id, after each change. Those of a store that does not answer stay as last seen."""
     before: dict[Hashable, ImageView] = {}
     for line in agent.lines("GET", "/v1/images", {"watch": True}):
         listing = msgspec.json.decode(line.object, type=ImageListing)
@@ -117,7 +120,7 @@ def _watch_events(agent: AgentClient) -> Watch:
 
 
 def _event_namespace(event: Event) -> str:
-    """Namespace of an event; ``default`` for events of the node and of runtimes, as in a cluster."""
+    """Return the namespace of an event; ``default`` for events of the node and of runtimes, as in a cluster."""
     return event.metadata.namespace or event.involved_object.namespace or "default"
 
 
@@ -193,7 +196,7 @@ _BY_WORD: Final = {word: kind for kind in KINDS for word in (kind.singular, kind
 
 
 def kind_of(word: str) -> ObjectKind:
-    """Find a kind by any of its names. Raises UsageError with a suggestion."""
+    """Return the kind that has this name. Raises UsageError, with a suggestion, for an unknown one."""
     kind = _BY_WORD.get(word.lower())
     if kind is None:
         known = ", ".join(kind.plural for kind in KINDS)
@@ -202,7 +205,10 @@ def kind_of(word: str) -> ObjectKind:
 
 
 def kinds_and_names(words: tuple[str, ...]) -> list[tuple[ObjectKind, tuple[str, ...]]]:
-    """Parse ``pods``, ``pod a b``, ``pods,runtimes``, ``pod/a`` and ``pod/a runtime/b``, keeping the order."""
+    """Parse arguments to kinds, each with the names of the wanted objects (empty: all), keeping the order.
+
+    The forms are ``pods``, ``pod a b``, ``pods,runtimes``, ``pod/a`` and ``pod/a runtime/b``.
+    """
     if not words[0].strip():
         raise click.UsageError("name a kind, such as pods")
     if "/" not in words[0]:

@@ -10,7 +10,7 @@ Log = Callable[[], Iterator[bytes]]
 
 
 def with_prefix(prefix: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield whole lines, each with `prefix` before it; an incomplete last line is passed on as it is."""
+    """Yield whole lines, each after `prefix`. An incomplete last line gets the prefix too, and no line feed."""
     for line in whole_lines(pieces):
         yield prefix.encode() + line
 
@@ -27,9 +27,9 @@ def whole_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def merge(logs: Sequence[Log], *, at_once: bool) -> Iterator[bytes]:
-    """Yield the logs one after the other or, `at_once`, line by line as they arrive.
+    """Yield the logs one after the other; with `at_once`, line by line as they arrive.
 
-    The first error of any of them is raised. `at_once` uses a daemon thread for each log if there are several.
+    Raises the first error of any log. `at_once` uses a daemon thread for each log if there are several.
     """
     if not at_once or len(logs) == 1:
         for log in logs:

@@ -9,7 +9,10 @@ import click
 
 
 def write_picture(data: bytes, target: Path, what: str, *, force: bool) -> None:
-    """Write `data` to `target`; `force`: overwrite it. `what`: for the message, such as vm/web."""
+    """Write a picture to the file `target`, or to standard output for ``-``. `force`: overwrite an existing file.
+
+    `what`: name of the picture's object for messages, such as vm/web.
+    """
     if str(target) == "-":
         sys.stdout.buffer.write(data)
         return

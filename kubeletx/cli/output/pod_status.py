@@ -23,7 +23,7 @@ _POWERS = {"paused": "Paused", "suspended": "Suspended", "shutdown": "Shutdown",
 
 
 class PodSummary(NamedTuple):
-    """The columns READY, STATUS and RESTARTS."""
+    """Cells of a pod in the columns READY, STATUS and RESTARTS."""
 
     ready: str
     status: str
@@ -43,7 +43,7 @@ class _Count(NamedTuple):
 
 
 def summarise(pod: Pod, now: datetime) -> PodSummary:
-    """The columns of one pod."""
+    """Compute the columns READY, STATUS and RESTARTS of one pod."""
     if pod.spec.virtual_machine is not None or pod.status.virtual_machine_status is not None:
         return _machine(pod, now)
     sidecars = {c.name for c in pod.spec.init_containers if _is_sidecar(c)}
@@ -67,7 +67,10 @@ def _condition(pod: Pod, type_: str) -> bool:
 
 
 def _init(pod: Pod, sidecars: set[str]) -> tuple[str, _Count, _Count]:
-    """Status from the init containers (empty once they are done), and the counts of all and of sidecars."""
+    """Return the status that init containers give, the counts of all of them, and the counts of sidecars.
+
+    The status is empty once all have finished or, as sidecars, have started.
+    """
     every, ours = _Count(), _Count()
     for number, status in enumerate(pod.status.init_container_statuses):
         every = every.add(status)
@@ -89,7 +92,10 @@ def _init(pod: Pod, sidecars: set[str]) -> tuple[str, _Count, _Count]:
 
 
 def _regular(pod: Pod, reason: str, count: _Count) -> tuple[str, _Count]:
-    """Status from the first container that has one."""
+    """Return the status that regular containers give, and `count` with theirs added.
+
+    The status is that of the first container that waits or has ended; `reason` if there is none.
+    """
     running = False
     for status in reversed(pod.status.container_statuses):
         count = count.add(status)
@@ -124,7 +130,7 @@ def _ending(pod: Pod, reason: str) -> str:
 
 
 def _is_unseen(pod: Pod) -> bool:
-    """Return True if the pod's runtime does not answer, so that all columns show the last known state."""
+    """Return True if the pod's runtime does not answer, so that all columns show its last known state."""
     is_over = pod.status.phase in ("Succeeded", "Failed")
     away = (c.type == names.RUNTIME_REACHABLE and c.status == "False" for c in pod.status.conditions)
     return not is_over and any(away)
@@ -137,7 +143,7 @@ def _restarts(count: _Count, now: datetime) -> str:
 
 
 def _machine(pod: Pod, now: datetime) -> PodSummary:
-    """Columns of a virtual machine, as the pod's one container; a requested power state is its status."""
+    """Compute the columns of a machine as if it were the pod's one container. The power state is its status."""
     status = pod.status.virtual_machine_status
     reason, count = _regular(pod, _first(pod), _Count())
     if status is None:

@@ -18,23 +18,23 @@ FORMATS = ("wide", "json", "yaml", "name")
 
 
 class Column(NamedTuple):
-    """A heading; `wide`: only with ``-o wide``."""
+    """Column of a table. `wide`: shown only with ``-o wide``."""
 
     title: str
     wide: bool = False
 
 
 class ObjectTable:
-    """Rows of one kind of object."""
+    """Formats rows of one kind of object as a table. It keeps the widths of its columns from one call to the next."""
 
     def __init__(self, columns: Sequence[Column], *, wide: bool = False) -> None:
-        """`wide`: show the wide columns too."""
+        """`wide`: show the columns that are marked wide too."""
         self._shown = [index for index, column in enumerate(columns) if wide or not column.wide]
         self._titles = [columns[index].title for index in self._shown]
         self._widths = [len(title) for title in self._titles]
 
     def render(self, rows: Iterable[Sequence[str]], *, headers: bool = True) -> list[str]:
-        """The lines of these rows, each as long as it needs to be."""
+        """Return the lines of these rows, with aligned columns. `headers`: the line of titles comes first."""
         cells = [[row[index] or NONE for index in self._shown] for row in rows]
         for row in cells:
             self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
@@ -45,12 +45,12 @@ class ObjectTable:
 
 
 def to_json(value: Any) -> str:
-    """Format as indented JSON."""
+    """Format any value as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(value), indent=4).decode()
 
 
 def to_yaml(value: Any) -> str:
-    """Format as YAML with sorted keys, as kubectl prints it."""
+    """Format any value as YAML with sorted keys, as kubectl prints it."""
     import yaml
 
     plain = msgspec.json.decode(msgspec.json.encode(value))
@@ -62,12 +62,12 @@ def to_yaml(value: Any) -> str:
 
 
 def _represent_text(dumper: Any, text: str) -> Any:
-    """Represent a text of several lines as a block, as kubectl does."""
+    """Write a text of several lines as a YAML block, as kubectl does."""
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 
 def print_object(value: Any, output: str) -> None:
-    """One object as JSON or YAML."""
+    """Print one object as JSON or YAML. `output`: json or yaml."""
     click.echo(to_json(value) if output == "json" else to_yaml(value))
 
 
@@ -90,7 +90,7 @@ def print_list(
 
 
 def human_bytes(size: int | None) -> str:
-    """``1.5GB``, ``742kB``: decimal, as crictl shows images; ``<unknown>`` for None."""
+    """Format a number of bytes as ``1.5GB`` or ``742kB``: decimal, as crictl does; ``<unknown>`` for None."""
     if size is None:
         return "<unknown>"
     number = float(size)
@@ -102,10 +102,10 @@ def human_bytes(size: int | None) -> str:
 
 
 def mebibytes(size: int | None) -> str:
-    """``128Mi``, as ``kubectl top`` shows memory."""
+    """Format a number of bytes as ``128Mi``, as ``kubectl top`` shows memory; ``<unknown>`` for None."""
     return "<unknown>" if size is None else f"{size // (1024 * 1024)}Mi"
 
 
 def millicores(amount: int | None) -> str:
-    """``250m``, as ``kubectl top`` shows CPU."""
+    """Format an amount of CPU as ``250m``, as ``kubectl top`` does; ``<unknown>`` for None."""
     return "<unknown>" if amount is None else f"{amount}m"

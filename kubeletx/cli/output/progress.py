@@ -21,7 +21,10 @@ _ERASE = "\r\x1b[K"
 
 
 class ProgressLine:
-    """A progress line, as a context manager. It is cut to the width of the terminal, so that it never wraps."""
+    """Context manager that shows a progress line on the terminal, and erases it at its end.
+
+    The line is cut to the width of the terminal, so that it never wraps.
+    """
 
     def __init__(
         self,
@@ -46,7 +49,7 @@ class ProgressLine:
         self._out.flush()
 
     def show(self, text: str, done_bytes: int, total_bytes: int | None) -> None:
-        """Draw the line again, at most ten times a second. `total_bytes` None: unknown."""
+        """Draw the line again, at most ten times a second. `total_bytes` None: not known yet."""
         now = self._now()
         if now - self._drawn_at < REDRAW_SECONDS:
             return
@@ -57,7 +60,7 @@ class ProgressLine:
 
 
 def progress_text(text: str, done_bytes: int, total_bytes: int | None, seconds: float) -> str:
-    """The line without colours or control characters. Pure."""
+    """Format the line without colours or control characters. Pure."""
     parts = ["".join(c if c.isprintable() else "?" for c in text)]
     if total_bytes:
         share = min(1.0, max(0.0, done_bytes / total_bytes))

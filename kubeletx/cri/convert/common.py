@@ -41,7 +41,7 @@ DEFAULT_PERIOD_US = 100_000
 
 
 def namespaces_to_cri(namespaces: Namespaces) -> pb.NamespaceOption:
-    """Convert namespaces; one list of ranges serves users and groups, as in Kubernetes."""
+    """Convert namespaces to CRI. User and group ids get the same mappings, as in Kubernetes."""
     option = pb.NamespaceOption(
         network=_MODE_TO_CRI[namespaces.network],
         pid=_MODE_TO_CRI[namespaces.pid],
@@ -56,7 +56,7 @@ def namespaces_to_cri(namespaces: Namespaces) -> pb.NamespaceOption:
 
 
 def namespaces_from_cri(option: pb.NamespaceOption) -> Namespaces:
-    """Convert namespaces; group mappings that differ from the user's are dropped."""
+    """Convert namespaces from CRI. Group mappings are dropped: those of users hold for groups too."""
     own_users = option.HasField("userns_options") and option.userns_options.mode == pb.POD
     return Namespaces(
         network=_MODE_FROM_CRI[option.network],
@@ -68,29 +68,29 @@ def namespaces_from_cri(option: pb.NamespaceOption) -> Namespaces:
 
 
 def id_mappings_to_cri(mappings: tuple[IdMapping, ...]) -> list[pb.IDMapping]:
-    """Convert id mappings, in order."""
+    """Convert id mappings to CRI, in order."""
     return [pb.IDMapping(host_id=m.host_id, container_id=m.container_id, length=m.length) for m in mappings]
 
 
 def id_mappings_from_cri(mappings: Iterable[pb.IDMapping]) -> tuple[IdMapping, ...]:
-    """Convert id mappings, in order."""
+    """Convert id mappings from CRI, in order."""
     return tuple(IdMapping(host_id=m.host_id, container_id=m.container_id, length=m.length) for m in mappings)
 
 
 def profile_to_cri(profile: SecurityProfile | None) -> pb.SecurityProfile | None:
-    """Convert to CRI; None stays unset."""
+    """Convert a seccomp or AppArmor profile to CRI; None stays None, for an unset field."""
     if profile is None:
         return None
     return pb.SecurityProfile(profile_type=_PROFILE_TO_CRI[profile.type], localhost_ref=profile.localhost_ref)
 
 
 def profile_from_cri(profile: pb.SecurityProfile) -> SecurityProfile:
-    """Convert a profile, which must be set."""
+    """Convert a seccomp or AppArmor profile from CRI; the field must be set."""
     return SecurityProfile(type=_PROFILE_FROM_CRI[profile.profile_type], localhost_ref=profile.localhost_ref)
 
 
 def legacy_profile_from_cri(text: str) -> SecurityProfile | None:
-    """Parse the older string form: runtime/default, unconfined, localhost/NAME; None for an empty one."""
+    """Parse CRI's older text form: runtime/default, unconfined, localhost/NAME; None for an empty text."""
     if not text:
         return None
     if text == "unconfined":
@@ -101,24 +101,24 @@ def legacy_profile_from_cri(text: str) -> SecurityProfile | None:
 
 
 def selinux_to_cri(options: SELinuxOptions | None) -> pb.SELinuxOption | None:
-    """Convert to CRI; None stays unset."""
+    """Convert SELinux options to CRI; None stays None, for an unset field."""
     if options is None:
         return None
     return pb.SELinuxOption(user=options.user, role=options.role, type=options.type, level=options.level)
 
 
 def selinux_from_cri(options: pb.SELinuxOption) -> SELinuxOptions:
-    """Convert SELinux options, which must be set."""
+    """Convert SELinux options from CRI; the field must be set."""
     return SELinuxOptions(user=options.user, role=options.role, type=options.type, level=options.level)
 
 
 def int64_to_cri(value: int | None) -> pb.Int64Value | None:
-    """Convert a number to CRI; None stays unset, 0 is root."""
+    """Wrap a number such as a user id for CRI; None stays None, while 0 (root) is a value."""
     return None if value is None else pb.Int64Value(value=value)
 
 
 def resources_to_cri(resources: Resources) -> pb.LinuxContainerResources:
-    """Convert resources; zero on the wire means not set."""
+    """Convert resources to CRI. A value that is not set becomes 0, as CRI has it."""
     return pb.LinuxContainerResources(
         cpu_period=resources.cpu_period_us or 0,
         cpu_quota=resources.cpu_quota_us or 0,
@@ -137,7 +137,7 @@ def resources_to_cri(resources: Resources) -> pb.LinuxContainerResources:
 
 
 def resources_from_cri(resources: pb.LinuxContainerResources) -> Resources:
-    """Convert resources; the CPU request and limit are computed from shares, quota and period."""
+    """Convert resources from CRI. The CPU request and limit are computed from shares, quota and period."""
     return Resources(
         cpu_shares=resources.cpu_shares or None,
         cpu_period_us=resources.cpu_period or None,
@@ -155,7 +155,7 @@ def resources_from_cri(resources: pb.LinuxContainerResources) -> Resources:
 
 
 def _request_millicores(shares: int) -> int | None:
-    """CPU request from shares; None for 2 shares, the kubelet's value without a request."""
+    """Compute the CPU request from shares; None for 2 shares or fewer, which the kubelet sets without a request."""
     if shares <= 2:
         return None
     return -(-shares * MILLICORES_PER_CORE // SHARES_PER_CORE)

@@ -11,7 +11,11 @@ from kubeletx.cri.stubs import runtime_v1_pb2 as pb
 
 
 def image_spec_to_cri(image: ImageSpec) -> pb.ImageSpec:
-    """ImageSpec for CreateContainer: the store's reference, and the manifest's name as user-specified image."""
+    """Convert the image of a unit for CreateContainer.
+
+    The store's reference is the image, and the manifest's name the user-specified one. Without a reference,
+    the manifest's name is the image.
+    """
     return pb.ImageSpec(
         image=image.ref or image.requested,
         user_specified_image=image.requested if image.ref else "",
@@ -21,7 +25,7 @@ def image_spec_to_cri(image: ImageSpec) -> pb.ImageSpec:
 
 
 def image_spec_from_cri(image: pb.ImageSpec) -> ImageSpec:
-    """Convert an image spec; both the reference and the manifest's name if they are given."""
+    """Convert the image of a request. Without a user-specified image, the image is taken as the manifest's name."""
     return ImageSpec(
         requested=image.user_specified_image or image.image,
         ref=image.image if image.user_specified_image else "",
@@ -31,7 +35,7 @@ def image_spec_from_cri(image: pb.ImageSpec) -> ImageSpec:
 
 
 def image_from_cri(image: pb.Image) -> ImageStatus:
-    """Convert one image of a store."""
+    """Convert one image of a store's list, or of its status."""
     return ImageStatus(
         id=image.id,
         ref=image.id,
@@ -45,7 +49,7 @@ def image_from_cri(image: pb.Image) -> ImageStatus:
 
 
 def auth_to_cri(auth: ImageAuth | None) -> pb.AuthConfig | None:
-    """Convert to CRI; None stays unset."""
+    """Convert registry credentials to CRI; None stays None, for an unset field."""
     if auth is None:
         return None
     return pb.AuthConfig(

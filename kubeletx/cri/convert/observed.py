@@ -33,7 +33,7 @@ _UNIT_STATES = {
 
 
 def sandbox_summary_from_cri(sandbox: pb.PodSandbox | pb.PodSandboxStatus) -> SandboxSummary:
-    """Convert a sandbox from a list or a status: both have the same fields."""
+    """Convert a sandbox of a list, or one of a status: both messages have the same fields."""
     metadata = sandbox.metadata
     return SandboxSummary(
         id=SandboxId(sandbox.id),
@@ -50,7 +50,7 @@ def sandbox_summary_from_cri(sandbox: pb.PodSandbox | pb.PodSandboxStatus) -> Sa
 
 
 def sandbox_status_from_cri(answer: pb.PodSandboxStatusResponse) -> SandboxStatus:
-    """Convert a sandbox's status, with its addresses, primary first."""
+    """Convert a sandbox's status. Its addresses are in CRI's order, the primary one first."""
     status = answer.status
     network = status.network
     ips = (network.ip, *(more.ip for more in network.additional_ips))
@@ -63,7 +63,7 @@ def sandbox_status_from_cri(answer: pb.PodSandboxStatusResponse) -> SandboxStatu
 
 
 def unit_summary_from_cri(container: pb.Container) -> UnitSummary:
-    """Convert one container of a list."""
+    """Convert one container of a list. Its pod's UID comes from the kubelet's label."""
     return UnitSummary(
         id=UnitId(container.id),
         sandbox_id=SandboxId(container.pod_sandbox_id),
@@ -80,7 +80,7 @@ def unit_summary_from_cri(container: pb.Container) -> UnitSummary:
 
 
 def unit_status_from_cri(answer: pb.ContainerStatusResponse, sandbox_id: SandboxId) -> UnitStatus:
-    """Convert the status of a container in `sandbox_id`."""
+    """Convert a container's status. `sandbox_id`: its sandbox, which the status does not name."""
     status = answer.status
     state = _UNIT_STATES.get(status.state, UnitState.UNKNOWN)
     never_ran = state is UnitState.EXITED and _was_cut_off(status)
@@ -112,7 +112,7 @@ def unit_status_from_cri(answer: pb.ContainerStatusResponse, sandbox_id: Sandbox
 
 
 def stats_from_cri(stats: pb.ContainerStats) -> UnitStats:
-    """Convert usage; a figure that is not sent is None, not 0."""
+    """Convert the usage of a container. A figure that the server did not send is None, not 0."""
     cpu, memory, layer = stats.cpu, stats.memory, stats.writable_layer
     return UnitStats(
         id=UnitId(stats.attributes.id),
@@ -140,7 +140,7 @@ _CUT_OFF = (
 
 
 def _was_cut_off(status: pb.ContainerStatus) -> bool:
-    """Return True if the start was interrupted: containerd reports that only in a message (1.6 to 2.1)."""
+    """Return True if the container's start was interrupted. containerd says so only in a message (1.6 to 2.1)."""
     return (
         status.reason == "StartError"
         and status.started_at <= 0
@@ -149,7 +149,7 @@ def _was_cut_off(status: pb.ContainerStatus) -> bool:
 
 
 def _started_ns(status: pb.ContainerStatus) -> int:
-    """Start time, at most the end time: containerd notes the start of a very short container after its end."""
+    """Return the start time, but never one after the end: containerd may record the start of a short container late."""
     return min(status.started_at, status.finished_at) if status.finished_at else status.started_at
 
 
@@ -171,7 +171,7 @@ def _figure(
 
 
 def _granted(resources: pb.LinuxContainerResources) -> dict[str, int]:
-    """Limits that are set, under the names of `Resources`."""
+    """Return the limits that are set, by their names in `Resources`."""
     granted = {
         "cpu_shares": resources.cpu_shares,
         "cpu_period_us": resources.cpu_period,

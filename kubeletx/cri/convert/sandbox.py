@@ -24,7 +24,7 @@ from .common import (
 
 
 def sandbox_to_cri(spec: SandboxSpec) -> pb.PodSandboxConfig:
-    """The config for RunPodSandbox, CreateContainer and PullImage."""
+    """Convert a sandbox's spec to the config for RunPodSandbox, CreateContainer and PullImage."""
     config = pb.PodSandboxConfig(
         metadata=pb.PodSandboxMetadata(
             name=spec.name, uid=spec.uid, namespace=spec.namespace, attempt=spec.attempt
@@ -51,7 +51,7 @@ def sandbox_to_cri(spec: SandboxSpec) -> pb.PodSandboxConfig:
 
 
 def sandbox_from_cri(config: pb.PodSandboxConfig, handler: str = "") -> SandboxSpec:
-    """The spec of a request; `handler`: RunPodSandboxRequest.runtime_handler."""
+    """Convert a request's config to a sandbox's spec. `handler`: RunPodSandboxRequest.runtime_handler."""
     linux = config.linux
     return SandboxSpec(
         uid=PodUid(config.metadata.uid),
@@ -75,7 +75,7 @@ def sandbox_from_cri(config: pb.PodSandboxConfig, handler: str = "") -> SandboxS
 
 
 def port_to_cri(port: PortMapping) -> pb.PortMapping:
-    """Convert a port. Raises ValueError for a protocol that CRI does not have."""
+    """Convert a port to CRI. Raises ValueError for a protocol that CRI does not have."""
     return pb.PortMapping(
         protocol=pb.Protocol.Value(port.protocol),
         container_port=port.container_port,
@@ -85,7 +85,7 @@ def port_to_cri(port: PortMapping) -> pb.PortMapping:
 
 
 def port_from_cri(port: pb.PortMapping) -> PortMapping:
-    """Convert a port; the protocol becomes a name."""
+    """Convert a port from CRI; its protocol becomes TCP, UDP or SCTP as text."""
     return PortMapping(
         container_port=port.container_port,
         host_port=port.host_port,

@@ -47,7 +47,10 @@ _SIGNAL_PREFIX = "SIGNAL_"
 
 
 def unit_to_cri(spec: UnitSpec) -> pb.ContainerConfig:
-    """The config for CreateContainer. Raises Unsupported for features that a container cannot have."""
+    """Convert a unit's spec to the config for CreateContainer.
+
+    Raises Unsupported for features that a container cannot have.
+    """
     process = spec.detail
     if not isinstance(process, Process):
         raise Unsupported(f"{spec.name}: a CRI server runs processes, not {type(process).__name__}")
@@ -86,7 +89,7 @@ def unit_to_cri(spec: UnitSpec) -> pb.ContainerConfig:
 
 
 def unit_from_cri(config: pb.ContainerConfig) -> UnitSpec:
-    """The spec of a CreateContainer request."""
+    """Convert the config of a CreateContainer request to a unit's spec."""
     return UnitSpec(
         name=config.metadata.name,
         attempt=config.metadata.attempt,
@@ -115,7 +118,7 @@ def unit_from_cri(config: pb.ContainerConfig) -> UnitSpec:
 
 
 def mount_to_cri(mount: Mount) -> pb.Mount:
-    """Convert a directory, file or image. Raises Unsupported for a disk image."""
+    """Convert a mount of a directory, file or image to CRI. Raises Unsupported for a disk image."""
     if mount.kind is not SourceKind.DIRECTORY:
         raise Unsupported(f"mount {mount.target}: a container cannot use a {mount.kind.value}")
     return pb.Mount(
@@ -133,7 +136,7 @@ def mount_to_cri(mount: Mount) -> pb.Mount:
 
 
 def mount_from_cri(mount: pb.Mount) -> Mount:
-    """Convert a directory, file or image."""
+    """Convert a mount of a directory, file or image from CRI."""
     return Mount(
         source=mount.host_path,
         target=mount.container_path,
@@ -149,21 +152,24 @@ def mount_from_cri(mount: pb.Mount) -> Mount:
 
 
 def device_to_cri(device: Device) -> pb.Device:
-    """Convert one device node."""
+    """Convert one device node to CRI."""
     return pb.Device(
         container_path=device.container_path, host_path=device.host_path, permissions=device.permissions
     )
 
 
 def device_from_cri(device: pb.Device) -> Device:
-    """Convert one device node."""
+    """Convert one device node from CRI."""
     return Device(
         container_path=device.container_path, host_path=device.host_path, permissions=device.permissions
     )
 
 
 def signal_to_cri(name: str) -> pb.Signal.ValueType:
-    """Convert SIGTERM, SIGRTMINPLUS3 or SIGRTMIN+3. Raises Unsupported for another word."""
+    """Convert a signal's name such as SIGTERM, SIGRTMINPLUS3 or SIGRTMIN+3 to CRI.
+
+    Raises Unsupported for an unknown name.
+    """
     if not name:
         return pb.SIGNAL_RUNTIME_DEFAULT
     word = name.upper().replace("+", "PLUS").replace("-", "MINUS")
@@ -175,7 +181,7 @@ def signal_to_cri(name: str) -> pb.Signal.ValueType:
 
 
 def signal_from_cri(signal: pb.Signal.ValueType) -> str:
-    """Name of a signal without CRI's prefix; empty for the runtime's default."""
+    """Return a signal's name without CRI's prefix; empty for the runtime's default."""
     if signal == pb.SIGNAL_RUNTIME_DEFAULT:
         return ""
     return pb.Signal.Name(signal).removeprefix(_SIGNAL_PREFIX)

@@ -27,10 +27,11 @@ _EXTENSION = "client.authentication.k8s.io/exec"
 
 
 class ExecCredential(msgspec.Struct, frozen=True, kw_only=True):
-    """A program that prints credentials. Source: client.authentication.k8s.io/v1 ExecConfig.
+    """External program that prints credentials. Source: client.authentication.k8s.io/v1 ExecConfig.
 
-    `is_told_cluster` (provideClusterInfo): pass the cluster and `cluster_config` in KUBERNETES_EXEC_INFO; None without
-    config.
+    `is_told_cluster` (provideClusterInfo): the program gets the server's address, its CA and `cluster_config`
+    in the variable KUBERNETES_EXEC_INFO. `cluster_config`: the cluster's extension of that name in the
+    kubeconfig; None if it has none.
     """
 
     command: str
@@ -42,10 +43,11 @@ class ExecCredential(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """Access to an API server. `server`: URL without a trailing slash.
+    """Address of an API server, and the credentials with which a client uses it. The repr shows no secret.
 
-    Of values given as file or as data at most one is set. `ca` None: the system's CAs. `token_file` is read again when
-    it changes; so are the files of the client's certificate. The repr shows no secret.
+    `server`: URL without a trailing slash. `ca`, `certificate` and `key`: a path, or the PEM text itself;
+    `ca` None: the system's CAs. Files are read again when they change, `token_file` too. `insecure`: the
+    server's certificate is not checked. `namespace`: that of the kubeconfig's context.
     """
 
     server: str
@@ -80,14 +82,14 @@ def load_kubeconfig(path: Path) -> ClusterAccess:
 
 
 class _Reader:
-    """Reads one kubeconfig file."""
+    """Converts one decoded kubeconfig file to a `ClusterAccess`."""
 
     def __init__(self, path: Path, document: dict[str, Any]) -> None:
         self._path = path
         self._document = document
 
     def access(self) -> ClusterAccess:
-        """Access of the current context."""
+        """Return the server and the credentials that the current context names."""
         context = self._context()
         cluster = self._named("clusters", "cluster", context.get("cluster"))
         user = self._named("users", "user", context.get("user"))
@@ -181,7 +183,10 @@ class _Reader:
         return token
 
     def _material(self, table: dict[str, Any], key: str, where: str) -> Path | bytes | None:
-        """A PEM text from `KEY-data`, or the path of its file; the data take precedence, as in client-go."""
+        """Read the PEM text of `KEY-data`, else the path in `KEY`; None if neither is set.
+
+        The data win, as in client-go.
+        """
         data = self._text(table, f"{key}-data", f"{where}.{key}-data")
         if data:
             try:
@@ -243,7 +248,7 @@ def _extension(found: Any) -> Any:
 
 
 def is_token(text: str) -> bool:
-    """Return True if the text can be sent in a header: one line of ASCII."""
+    """Return True if the text is printable ASCII in one line, so that an HTTP header can carry it."""
     return text.isascii() and text.isprintable()
 
 

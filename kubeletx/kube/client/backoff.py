@@ -18,5 +18,8 @@ FORGET_SECONDS = 120.0
 def server_backoff(
     *, first: float = FIRST_SECONDS, cap: float = CAP_SECONDS, draw: Callable[[], float] = random.random
 ) -> Backoff:
-    """Make the Backoff for tries against an API server."""
+    """Make the delays between tries against an API server.
+
+    `first`, `cap`: the shortest and longest delay in seconds.
+    """
     return Backoff(first, cap, forget=FORGET_SECONDS, jitter=1.0, draw=draw)

@@ -27,7 +27,7 @@ _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 20, 5, 3
 
 
 class Reach:
-    """Reachability of a server, shared by all its clients, so that an outage is one line in the log."""
+    """Tells whether an API server answers; shared by all its clients, so that an outage is one line in the log."""
 
     def __init__(self) -> None:
         self.back = asyncio.Event()
@@ -42,12 +42,13 @@ class Reach:
     def note_answer(
         self, problem: str, server: str, *, began: float | None = None, is_hang_up: bool = False
     ) -> None:
-        """Note the result of a request; one log line when the server is lost, one when it answers again.
+        """Record the result of one request: `problem` is the reason for which it failed, or empty for an answer.
 
-        `began`: when the request was sent (``time.perf_counter``). An answer to a request from before the loss does not
-        end it, and a failed request begins none if a later one was answered. `is_hang_up`: the server closed the
-        connection; it is lost only if a request sent after that fails too, since a server that shuts down closes some
-        connections and still answers on others.
+        Logs one line when the server is lost and one when it answers again. `began`: when the request was
+        sent (``time.perf_counter``; None: now). An answer ends an outage only if its request was sent after
+        the outage was noticed. A failure is ignored if a request that was sent later has been answered.
+        `is_hang_up`: the server closed the connection. It then counts as lost only if a request sent after
+        that fails too, since a server that shuts down closes some connections and still answers on others.
         """
         now = time.perf_counter()
         began = now if began is None else began
@@ -72,7 +73,10 @@ class Reach:
 
 
 class Connections:
-    """Make it in the event loop that uses it; call `close` at the end."""
+    """Connection pool, credentials and reachability that all requests to one API server share.
+
+    Make it in the event loop that uses it; call `close` at the end.
+    """
 
     def __init__(
         self,
@@ -93,13 +97,13 @@ class Connections:
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections. The next request opens new ones."""
         session, self._session = self._session, None  # who asks meanwhile gets a new one
         if session is not None:
             await session.close()
 
     async def give_up(self) -> None:
-        """Close all connections, and end every stream."""
+        """Close all connections, and end every stream by letting its deadline expire."""
         log.info("Closed all connections to the API server", server=self.access.server)
         now = asyncio.get_running_loop().time()
         for one in self.streams:  # aiohttp does not wake the reader of a body when its session is closed
@@ -118,11 +122,11 @@ class Connections:
         return self.reach.back
 
     def note_answer(self, problem: str, *, began: float | None = None, is_hang_up: bool = False) -> None:
-        """Note that a request was answered, or failed for this reason. `began`: see `Reach.note_answer`."""
+        """Record that a request was answered (`problem` empty), or why it failed. See `Reach.note_answer`."""
         self.reach.note_answer(problem, self.access.server, began=began, is_hang_up=is_hang_up)
 
     def session(self) -> aiohttp.ClientSession:
-        """The connection pool, made at the first use."""
+        """Return the connection pool; it is made at the first use and after `close`."""
         import aiohttp
 
         if self._session is None or self._session.closed:
@@ -140,7 +144,7 @@ class Connections:
 
 
 def _socket(info: Any) -> socket.socket:
-    """Make a socket with keep-alive: a watch may be silent for minutes, and so may a vanished peer."""
+    """Make a socket with TCP keep-alive, which finds a peer that vanished while a watch was silent."""
     family, kind, protocol, _, _ = info
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -15,7 +15,7 @@ NO_ANSWER = "<error>"
 
 
 class RequestCounts:
-    """Counts and histograms by host and method."""
+    """Numbers, durations and sizes of requests and their answers, by host and HTTP method."""
 
     __slots__ = ("answers", "durations", "request_sizes", "response_sizes", "throttled")
 
@@ -31,6 +31,9 @@ class RequestCounts:
         """Sizes in bytes, except bodies of watches."""
 
     def answered(self, host: str, method: str, code: str, seconds: float) -> None:
-        """Count a request that got its answer, or none."""
+        """Count one request. `code`: HTTP status, or `NO_ANSWER`.
+
+        `seconds`: until the head of the answer, or the failure.
+        """
         self.answers[code, host, method] += 1
         self.durations.add(seconds, host, method)

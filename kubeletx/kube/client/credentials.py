@@ -46,7 +46,7 @@ class _ExecAnswer(ApiStruct, frozen=True, kw_only=True):
 
 
 class ClientCredentials:
-    """Credentials of one `ClusterAccess`. Errors name the file or program."""
+    """TLS context and bearer token of one `ClusterAccess`, kept current. Errors name the file or program."""
 
     def __init__(self, access: ClusterAccess, clock: Clock) -> None:
         self._access = access
@@ -62,7 +62,12 @@ class ClientCredentials:
         self._alone = asyncio.Lock()
 
     async def refresh(self) -> None:
-        """Look at files and programs if it is time. Raises InvalidConfig for what cannot be used."""
+        """Run the program and read the files again if that is due. Raises InvalidConfig for files that cannot be used.
+
+        Files are checked every `LOOK_AGAIN_SECONDS`. The program runs at the first call, after `forget`, and
+        shortly before its credential expires. While an earlier TLS context exists, unusable files are only
+        logged. Raises PermissionDenied if the program fails.
+        """
         async with self._alone:
             if self._access.exec is not None and self._is_exec_due():
                 await self._run(self._access.exec)
@@ -76,18 +81,21 @@ class ClientCredentials:
                 self._stamps = stamps
 
     def forget(self) -> None:
-        """Check the files again before the next request, after a refusal. Unchanged files are not read again."""
+        """Make the next `refresh` check files and program at once, after the server refused the credentials.
+
+        Files that did not change are not read again.
+        """
         self._looked_at = float("-inf")
         self._ran_at = float("-inf")
 
     @property
     def tls(self) -> ssl.SSLContext | None:
-        """The context of the last `refresh`."""
+        """TLS context that the last `refresh` made; None before the first."""
         return self._tls
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of each request."""
+        """HTTP headers that carry the bearer token; empty without a token."""
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
     def _files(self) -> list[Path]:
@@ -185,7 +193,10 @@ class ClientCredentials:
 
 
 def _cluster(access: ClusterAccess, program: ExecCredential) -> dict[str, object]:
-    """Cluster in the form that programs get. Source: client.authentication.k8s.io/v1 Cluster."""
+    """Return the cluster as the ``cluster`` field that credential programs get.
+
+    Source: client.authentication.k8s.io/v1 Cluster.
+    """
     ca = _read(access.ca) if isinstance(access.ca, Path) else access.ca
     told = {
         "tls-server-name": access.tls_server_name,
@@ -200,7 +211,10 @@ def _cluster(access: ClusterAccess, program: ExecCredential) -> dict[str, object
 def make_context(
     access: ClusterAccess, certificate: Path | bytes | None, key: Path | bytes | None
 ) -> ssl.SSLContext:
-    """Make a client's TLS context. Raises InvalidConfig for files that OpenSSL refuses."""
+    """Make a client's TLS context. Raises InvalidConfig for files that are missing or that OpenSSL refuses.
+
+    `certificate`, `key`: both None for a client without a certificate.
+    """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -227,7 +241,10 @@ def make_context(
 
 
 class _OpenableName:
-    """A name that OpenSSL can open: the path itself, or a file in memory while the block runs."""
+    """Context manager that gives OpenSSL a file name: the path itself, or that of a file in memory.
+
+    The file in memory exists only while the block runs.
+    """
 
     def __init__(self, material: Path | bytes) -> None:
         self._material = material

@@ -23,10 +23,11 @@ _FIRST_SECONDS, _CAP_SECONDS = 0.05, 2.0
 async def install_definition(
     client: KubeClient, manifest: Mapping[str, Any], *, clock: Clock
 ) -> CustomResourceDefinition:
-    """Create or update the definition, then wait until its resource is served.
+    """Create or update the definition, then wait until the API server serves its resource.
 
-    May be called by several clients at once and again at each start. Fields of the spec that `manifest` lacks are left
-    unchanged. Raises Conflict if the names are taken by another definition. The caller sets the deadline.
+    May be called by several clients at the same time, and again at each start. Fields of the spec that
+    `manifest` lacks are left unchanged. Raises Conflict if another definition has the names. The caller sets
+    the deadline.
     """
     found = await _written(client, manifest)
     path = CUSTOM_RESOURCE_DEFINITIONS.path(name=found.metadata.name)
@@ -63,7 +64,7 @@ async def _written(client: KubeClient, manifest: Mapping[str, Any]) -> CustomRes
 
 
 def _contains(whole: Any, part: Any) -> bool:
-    """Return True if the server's form of a value contains everything that was written."""
+    """Return True if `whole`, as the server stores it, has every key and value of `part`, as it was written."""
     if isinstance(part, Mapping):
         return isinstance(whole, Mapping) and all(
             key in whole and _contains(whole[key], one) for key, one in part.items()

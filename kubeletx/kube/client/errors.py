@@ -2,14 +2,14 @@
 
 Source: meta/v1 Status and its reasons; apimachinery, pkg/api/errors.
 
-    400, 422          Internal          we sent what it cannot take
+    400, 422          Internal          the server cannot accept what the client sent
     401, 403          PermissionDenied
     404               NotFound
     409 AlreadyExists AlreadyExists
     409               Conflict          another version, or another uid (422 with metadata.uid as its cause)
-    410               Expired           the version is older than what the server remembers
+    410               Expired           the server does not keep a resource version that old
     429 with a cause  BudgetExceeded    a PodDisruptionBudget forbids an eviction for now
-    429               TooManyRequests   with the time that it asks us to wait; so 5xx with a Retry-After
+    429               TooManyRequests   with the time to wait; 5xx with a Retry-After becomes this, too
     5xx and the rest  Unavailable
 """
 
@@ -37,44 +37,44 @@ LONGEST_RETRY_SECONDS = 300.0
 
 
 class Expired(Conflict):
-    """The resource version is too old, or unknown to this server: list again."""
+    """The server no longer has this resource version, or does not have it yet: list again."""
 
 
 class BrokenOff(Unavailable):
-    """The answer began and was cut off."""
+    """The server's answer began, and the connection broke before its end."""
 
 
 class TooManyRequests(Unavailable):
-    """The server asks to wait."""
+    """The server is overloaded and asks the client to wait before it tries again."""
 
     def __init__(
         self, message: str, *, retry_after_seconds: float = 1.0, reason: str = "TooManyRequests"
     ) -> None:
-        """`retry_after_seconds`: the wait that the server asks for."""
+        """`retry_after_seconds`: how long the server asks the client to wait."""
         super().__init__(message, reason=reason)
         self.retry_after_seconds = retry_after_seconds
 
 
 class BudgetExceeded(Unavailable):
-    """A PodDisruptionBudget forbids the eviction now; the server itself is available.
+    """A PodDisruptionBudget forbids the eviction now, although the server itself answers.
 
-    Source: policy/v1, DisruptionBudgetCause. The API server sets Retry-After only while the budget's status is
-    outdated, so the cause decides and not the header.
+    Source: policy/v1, DisruptionBudgetCause. The cause decides, not Retry-After: the API server sets that
+    header only while the budget's status is outdated.
     """
 
     def __init__(self, message: str, *, retry_after_seconds: float = 0.0) -> None:
-        """`retry_after_seconds`: the wait that the server asks for; 0: none, the caller chooses."""
+        """`retry_after_seconds`: how long the server asks the client to wait; 0: the caller chooses."""
         super().__init__(message, reason=_BUDGET)
         self.retry_after_seconds = retry_after_seconds
 
 
 def least_seconds(error: Exception) -> float:
-    """Seconds the server asks to wait after this error, for `Backoff.next`; 0 if it does not."""
+    """Seconds that the server asked to wait before a retry, for `Backoff.next`; 0 if it did not ask."""
     return error.retry_after_seconds if isinstance(error, TooManyRequests | BudgetExceeded) else 0.0
 
 
 def parse_status(body: bytes) -> Status:
-    """Decode a Status; any other body (a proxy's page, say) becomes its message."""
+    """Decode a Status. Any other body, such as a proxy's page, becomes the message of an otherwise empty Status."""
     try:
         found = msgspec.json.decode(body, type=Status)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -85,7 +85,10 @@ def parse_status(body: bytes) -> Status:
 
 
 def error_of(code: int, status: Status, what: str, *, retry_after: str = "") -> KubeletxError:
-    """The error for a status code. `what`: method and path, for the message. `retry_after`: the header of that name."""
+    """Return the error for an HTTP status code and its decoded body.
+
+    `what`: method and path, for the message. `retry_after`: the header Retry-After, empty without one.
+    """
     text = f"{what}: {status.message or status.reason or 'no reason given'} ({code})"
     details = status.details or StatusDetails()
     if any(cause.reason == _TOO_LARGE for cause in details.causes):

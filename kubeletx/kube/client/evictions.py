@@ -24,11 +24,12 @@ async def evict_pod(
     resource_version: str = "",
     grace_seconds: int | None = None,
 ) -> None:
-    """Evict the pod if its disruption budget allows it; returns once it is marked for deletion.
+    """Evict the pod if its disruption budget allows it; returns once the pod is marked for deletion.
 
-    `uid`, `resource_version`: evict only this pod or this version of it, else raise Conflict. `grace_seconds` None: the
-    pod's own. Raises NotFound for a pod that is gone, BudgetExceeded while a budget forbids it, TooManyRequests when
-    the server is overloaded, and Unavailable when two budgets cover the pod, which API servers do not support.
+    `uid`, `resource_version`: evict the pod only if it still has this identity or version, else raise
+    Conflict. `grace_seconds` None: the pod's own grace period. Raises NotFound for a pod that is gone,
+    BudgetExceeded while a budget forbids the eviction, TooManyRequests when the server is overloaded, and
+    Unavailable when two budgets cover the pod, which API servers do not support.
     """
     options: dict[str, Any] = {}
     if grace_seconds is not None:

@@ -65,28 +65,29 @@ class LeaseClient(Protocol):
     """The part of `KubeClient` that a lock needs."""
 
     async def get(self, path: str, type_: type[T]) -> T:
-        """The object. Raises NotFound."""
+        """Read the object. Raises NotFound."""
         ...
 
     async def create(self, path: str, value: Any, type_: type[T]) -> T:
-        """The created object. Raises AlreadyExists."""
+        """Create the object and return it as stored. Raises AlreadyExists."""
         ...
 
     async def replace(self, path: str, value: Any, type_: type[T]) -> T:
-        """The changed object. Raises Conflict if it has another version than `value`."""
+        """Replace the object and return it as stored. Raises Conflict if it has another version than `value`."""
         ...
 
 
 class LockLost(Conflict):
-    """The lock is no longer held; what it protects must stop."""
+    """This candidate no longer holds the lock; the work that the lock protects must stop."""
 
 
 class LockTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """Times of a lock.
+    """The three times that decide who holds a lock, in seconds.
 
-    `duration_seconds`: others wait this long after the last renewal. `renew_seconds`: the holder gives up after this
-    long without a renewal. `retry_seconds`: time between two attempts, plus up to a fifth. Raises InvalidConfig unless
-    duration_seconds > renew_seconds > 1.2 * retry_seconds > 0. Defaults are client-go's.
+    `duration_seconds`: other candidates wait this long after the last renewal. `renew_seconds`: the holder
+    gives up after this long without a renewal. `retry_seconds`: time between two attempts; up to a fifth is
+    added. Raises InvalidConfig unless duration_seconds > renew_seconds > 1.2 * retry_seconds > 0. Defaults
+    are client-go's.
     """
 
     duration_seconds: int = 15
@@ -109,14 +110,14 @@ class _Held(msgspec.Struct, frozen=True):
 
 
 def new_identity() -> str:
-    """A name that no other process has, now or after a restart: host, process id, random part."""
+    """Make a name that no other process has, now or after a restart: host name, process id and a random part."""
     return f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:12]}"
 
 
 class LeaseLock:
-    """One candidate for a lock that is held by renewing a Lease.
+    """One candidate for a lock, which one candidate at a time holds by renewing a Lease.
 
-    `run` is the usual way; `acquire`, `renew` and `release` are its parts, for one task.
+    Most callers need only `run`. `acquire`, `renew` and `release` are its parts; call them from one task.
     """
 
     def __init__(
@@ -130,7 +131,10 @@ class LeaseLock:
         times: LockTimes | None = None,
         draw: random.Random | None = None,
     ) -> None:
-        """`identity`: unique among all candidates, restarts included; see `new_identity`. `draw`: source of jitter."""
+        """`identity`: this candidate's name, which no other candidate and no earlier run has; see `new_identity`.
+
+        `draw`: source of the random part of the times between attempts.
+        """
         self._client = client
         self._what = f"lease {namespace}/{name}"
         self._collection = LEASES.path(namespace)
@@ -157,15 +161,16 @@ class LeaseLock:
 
     @property
     def holder(self) -> str:
-        """The identity in the Lease when it was last read; empty if none."""
+        """Identity of the lock's holder when the Lease was last read; empty if it had none."""
         if self.is_held:
             return self.identity
         return (self._seen[0].holder_identity or "") if self._seen is not None else ""
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Wait for the lock, run `work` while it is held, release the lock, return the result of `work`.
+        """Wait for the lock, run `work` while it is held, release the lock, and return the result of `work`.
 
-        Raises LockLost when the lock is lost; `work` has been cancelled and has ended before.
+        Raises LockLost if the lock is lost; `work` is then cancelled and has ended before the error is
+        raised.
         """
         await self.acquire()
         keeper = asyncio.create_task(self._keep(), name=f"keep {self._what}")
@@ -182,7 +187,10 @@ class LeaseLock:
             await self.release()
 
     async def acquire(self) -> None:
-        """Return once the lock is held. Failures are retried for ever; the first of a row is logged."""
+        """Return once the lock is held.
+
+        Failures are retried without limit; only the first of several in a row is logged.
+        """
         while True:
             wait = self._pause()
             try:
@@ -197,9 +205,10 @@ class LeaseLock:
             await self._clock.sleep(wait)
 
     async def try_acquire(self) -> bool:
-        """Take the lock if it is free or expired. False: another candidate has it, or was faster.
+        """Take the lock if it is free or expired, and return True; return False if another candidate has it.
 
-        Raises the API server's or connection's error; the lock may then name this candidate, but is not held.
+        Raises the error of the API server or the connection. This candidate then does not hold the lock, even
+        if the Lease names it.
         """
         sent = self._now()
         lease = await self._find()
@@ -220,7 +229,11 @@ class LeaseLock:
         return True
 
     async def renew(self) -> None:
-        """Renew once. Raises LockLost when the lock is lost, and the API server's or connection's error."""
+        """Write one renewal to the Lease. Raises LockLost if the lock is lost.
+
+        Other errors of the API server or the connection are raised too; the lock is then held until its time
+        is over.
+        """
         self._check()
         try:
             await self._replace()
@@ -231,7 +244,10 @@ class LeaseLock:
             await self._replace()
 
     async def release(self) -> None:
-        """Release the lock, so that another candidate need not wait. Does nothing if it is not held; errors are logged."""
+        """Give the lock back, so that other candidates need not wait until it expires.
+
+        Does nothing if the lock is not held. Errors are logged, not raised.
+        """
         held, self._held = self._held, None
         if held is None:
             return
@@ -245,7 +261,7 @@ class LeaseLock:
     # --- inside ---
 
     async def _keep(self) -> None:
-        """Renew until the lock is lost; then raises LockLost."""
+        """Renew the lock periodically until it is lost, then raise LockLost."""
         while True:
             await self._clock.sleep(min(self._pause(), self._left()))
             try:
@@ -308,7 +324,7 @@ class LeaseLock:
         return self._clock.monotonic() - since >= seconds
 
     def _taken(self, lease: Lease) -> Lease:
-        """The Lease with this candidate as its holder, renewed now."""
+        """Return the Lease with this candidate as its holder, renewed now."""
         before, now = lease.spec, self._clock.now()
         is_ours = before.holder_identity == self.identity
         transitions = before.lease_transitions or 0
@@ -341,7 +357,10 @@ class LeaseLock:
         return self._times.retry_seconds * self._random.uniform(1.0, _JITTER)
 
     async def _in_time(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
-        """The result of `work`. Raises TimedOut after `seconds` of the injected clock; the request may still arrive."""
+        """Return the result of `work`. Raises TimedOut after `seconds` of the injected clock.
+
+        The server may still do what a request asked for, even after TimedOut.
+        """
         task = asyncio.create_task(work, name=f"ask for {self._what}")
         alarm = asyncio.create_task(self._clock.sleep(seconds), name=f"deadline of {self._what}")
         try:

@@ -14,11 +14,11 @@ PAGE_ITEMS = 500
 
 
 class ListType(Protocol):
-    """A list type such as `PodList`."""
+    """One page of a list, such as a `PodList`."""
 
     @property
     def metadata(self) -> ListMeta:
-        """Version of the list and token of its next page."""
+        """Version of the list, and the token of its next page."""
         ...
 
 
@@ -26,7 +26,7 @@ L = TypeVar("L", bound=ListType)
 
 
 def selectors(label_selector: str = "", field_selector: str = "") -> dict[str, str]:
-    """Query parameters of the selectors that are set."""
+    """Return the query parameters for the selectors that are not empty."""
     pairs = (("labelSelector", label_selector), ("fieldSelector", field_selector))
     return {name: text for name, text in pairs if text}
 
@@ -40,9 +40,9 @@ async def list_pages(
     field_selector: str = "",
     page_items: int = PAGE_ITEMS,
 ) -> AsyncIterator[L]:
-    """Yield the pages of one consistent list, at least one.
+    """Yield the pages of one consistent list, at least one page.
 
-    Raises Expired if the server drops the list's version before its last page: list again.
+    Raises Expired if the server drops the list's version before its last page: start the list again.
     """
     query = {**selectors(label_selector, field_selector), "limit": str(page_items)}
     token = ""

@@ -61,14 +61,14 @@ MAX_LINE_BYTES = 32 << 20
 
 
 class ReflectorSink(Protocol[T_contra]):
-    """Receiver of a reflector's changes. All calls are synchronous, quick, and made from the event loop."""
+    """Receiver of the objects that a reflector reads. All calls are quick, and are made from the event loop."""
 
     def replace(self, items: Sequence[T_contra], unreadable: Sequence[ObjectMeta]) -> None:
-        """Replace all objects by these. `unreadable`: objects that exist too, but cannot be decoded."""
+        """Replace all objects by `items`. `unreadable`: objects that exist too, but cannot be decoded."""
         ...
 
     def put(self, item: T_contra) -> None:
-        """Add or replace the object; may be repeated."""
+        """Add or replace the object. The same version may be passed several times."""
         ...
 
     def drop(self, item: T_contra) -> None:
@@ -76,7 +76,7 @@ class ReflectorSink(Protocol[T_contra]):
         ...
 
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:
-        """Note an object that cannot be decoded."""
+        """Handle one object that exists on the server but cannot be decoded. `meta`: its identity and version only."""
         ...
 
 
@@ -92,7 +92,7 @@ class _Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Identity(ApiStruct, frozen=True, kw_only=True):
-    """The part of ObjectMeta that identifies the object; other fields may be the undecodable ones."""
+    """Name, namespace, UID and version of an object, decoded alone because other fields may be invalid."""
 
     name: str = ""
     namespace: str = ""
@@ -105,7 +105,10 @@ class _Bare(ApiStruct, frozen=True, kw_only=True):
 
 
 class Reflector(Generic[T]):
-    """Keeps the objects of one query current. `run` is its only task; `synced` is set after the first whole list."""
+    """Passes the objects of one query to a sink and keeps them current by a watch.
+
+    `run` is its only task; `synced` is set once the first complete list has reached the sink.
+    """
 
     def __init__(  # noqa: PLR0913 - selectors of a list, by keyword
         self,
@@ -123,9 +126,10 @@ class Reflector(Generic[T]):
     ) -> None:
         """`namespace` empty: all namespaces.
 
-        `field_selector`: such as ``spec.nodeName=one``; `label_selector`: ``app=web``.
+        `field_selector`: such as ``spec.nodeName=one``. `label_selector`: such as ``app=web``.
 
-        `turns`: limits how many reflectors that share it list at once, for hundreds that start together.
+        `turns`: semaphore that limits how many reflectors list at the same time, when hundreds start
+        together. `draw`: source of jitter.
         """
         self._client = client
         self._path = resource.path(namespace)
@@ -146,11 +150,11 @@ class Reflector(Generic[T]):
 
     @property
     def problem(self) -> str:
-        """Reason the set may be stale; empty if it is current."""
+        """Reason for which the sink's objects may be outdated; empty if they are current."""
         return self._problem
 
     async def run(self) -> None:
-        """List and watch until cancelled."""
+        """List once, then watch, and list again after failures; runs until it is cancelled."""
         wanted = "0"  # whatever the server has at hand; later never older than what was seen
         while True:
             try:
@@ -179,7 +183,11 @@ class Reflector(Generic[T]):
     # --- list ---
 
     async def _list(self, version: str) -> None:
-        """Pass the whole set to the sink. `version` empty: the newest; "0": any; else one not older."""
+        """List all objects and pass them to the sink at once.
+
+        `version` is the resourceVersion of the request. Empty: the newest state; "0": any state that the
+        server has cached; any other: a state that is not older.
+        """
         async with self._turns:
             try:
                 items, unreadable, found = await self._pages(version, paged=not version)
@@ -215,7 +223,7 @@ class Reflector(Generic[T]):
             params = {**self._query, "limit": str(PAGE), "continue": page.metadata.continue_}
 
     def _check(self, page: _Page) -> None:
-        """Raise Unavailable for JSON that is not a list: its missing objects would look like deleted ones."""
+        """Raise Unavailable if the answer is not a list: objects that it lacks would otherwise look deleted."""
         if not page.kind.endswith("List") or not page.metadata.resource_version:
             found = f"kind {page.kind!r}, resourceVersion {page.metadata.resource_version!r}"
             raise Unavailable(f"{self._path}: the answer is no list of {self._what}: {found}")
@@ -223,7 +231,10 @@ class Reflector(Generic[T]):
     # --- watch ---
 
     async def _watch(self) -> None:
-        """Run one watch to its end. Raises its error."""
+        """Run one watch until the server ends it.
+
+        Raises an error if the watch fails, or ends at once without an event.
+        """
         seconds = self._random.randint(*WATCH_SECONDS)
         params = {
             **self._query,
@@ -245,7 +256,11 @@ class Reflector(Generic[T]):
             raise Unavailable(f"the watch of {self._what} ended at once, without an event")
 
     async def _follow(self, params: dict[str, str], deadline: asyncio.Timeout) -> int:
-        """Follow one watch; return the number of its events."""
+        """Read the events of one watch until it ends; returns how many there were.
+
+        Once the server has sent a bookmark, a watch that stays silent for `SILENT_SECONDS` reaches
+        `deadline`.
+        """
         loop, end, seen = asyncio.get_running_loop(), deadline.when() or 0.0, 0
         async with self._client.stream(self._path, params=params) as content:
             if self._is_bookmarked:
@@ -283,7 +298,10 @@ class Reflector(Generic[T]):
         self._version = version or self._version
 
     def _spoiled(self, raw: msgspec.Raw, error: Exception) -> ObjectMeta:
-        """Report an undecodable object to the sink. Raises Unavailable if not even its name can be read."""
+        """Report an undecodable object to the sink and return its identity.
+
+        Raises Unavailable if not even its name can be read.
+        """
         try:
             found = msgspec.json.decode(raw, type=_Bare).metadata
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -307,7 +325,10 @@ class Reflector(Generic[T]):
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield whole lines; bytes after the last line feed are dropped."""
+    """Split the bytes into lines and yield those that are complete and not blank.
+
+    Bytes after the last line feed are dropped: their line was cut off.
+    """
     rest = bytearray()
     async for chunk in chunks:
         rest += chunk

@@ -47,7 +47,10 @@ class Patch(enum.Enum):
 
 
 class KubeClient:
-    """Requests to one API server. Make it in the event loop that uses it; call `close` at the end."""
+    """Client of one API server: typed requests with deadlines. Make it in the event loop that uses it.
+
+    Call `close` at the end.
+    """
 
     def __init__(
         self,
@@ -59,9 +62,10 @@ class KubeClient:
         counts: RequestCounts | None = None,
         reach: Reach | None = None,
     ) -> None:
-        """`throttle`: awaited before each request except watches; None: no limit.
+        """`throttle`: awaited before each request except watches, as a rate limit; None: no limit.
 
-        `counts`: shared with other clients. `reach`: shared with other clients of this server.
+        `counts`: metrics object to share with other clients. `reach`: reachability to share with other
+        clients of this server. None: an object of its own.
         """
         self._clock = clock
         self._connections = Connections(access, clock, user_agent, counts or RequestCounts(), reach)
@@ -69,17 +73,20 @@ class KubeClient:
 
     @property
     def access(self) -> ClusterAccess:
-        """The `ClusterAccess` of this client."""
+        """Address and credentials that this client uses."""
         return self._connections.access
 
     @property
     def problem(self) -> str:
-        """Reason the server does not answer; empty while it does. Callers do not log failures meanwhile."""
+        """Reason the server does not answer; empty while it answers.
+
+        The loss is logged once here, so callers need not log failures of their own requests meanwhile.
+        """
         return self._connections.problem
 
     @property
     def counts(self) -> RequestCounts:
-        """Counts of all clients that share this object."""
+        """Metrics of this client and of all others that share the object."""
         return self._connections.counts
 
     @property
@@ -88,27 +95,28 @@ class KubeClient:
         return self._connections.reach
 
     def lane(self, throttle: Throttle | None) -> KubeClient:
-        """A client on the same connections with its own rate limit, so that its requests do not wait for others.
+        """Return a client with a rate limit of its own that uses the same connections.
 
-        Close only the first client.
+        Its requests do not wait for those of other clients. Close only the client that was made first.
         """
         beside = copy.copy(self)
         beside._throttle = throttle
         return beside
 
     async def close(self) -> None:
-        """Close all connections; open streams end."""
+        """Close all connections, those of open streams too."""
         await self._connections.close()
 
     async def reconnect(self) -> None:
-        """Close all connections, so that the next request makes a new one: for a peer that stays silent.
+        """Close all connections, so that the next request opens a new one. For a server that stays silent.
 
-        Open streams end with Unavailable; so do requests in progress, or at their deadlines.
+        Open streams end with Unavailable. Requests in progress end with Unavailable too, or at their
+        deadlines.
         """
         await self._connections.give_up()
 
     async def pause(self, seconds: float) -> None:
-        """Wait before the next try; ends early when a lost server answers another request."""
+        """Wait for `seconds` before the next try; ends early once a lost server answers another request."""
         back = self._connections.back
         waits = [
             asyncio.create_task(self._clock.sleep(seconds), name="api-pause"),
@@ -126,15 +134,21 @@ class KubeClient:
         return decode(await self.request("GET", path, params=params), type_, path)
 
     async def create(self, path: str, value: Any, type_: type[T]) -> T:
-        """Create an object; returns it as the server stored it. Raises AlreadyExists too."""
+        """Create an object; returns it as the server stored it. Raises AlreadyExists if one of its name exists."""
         return decode(await self.request("POST", path, body=msgspec.json.encode(value)), type_, path)
 
     async def replace(self, path: str, value: Any, type_: type[T]) -> T:
-        """Replace an object; returns it as stored. Raises Conflict if it has another version than `value`."""
+        """Replace an object; returns it as the server stored it.
+
+        Raises Conflict if the object has another version than `value`.
+        """
         return decode(await self.request("PUT", path, body=msgspec.json.encode(value)), type_, path)
 
     async def patch(self, path: str, value: Any, type_: type[T], *, kind: Patch = Patch.STRATEGIC) -> T:
-        """Patch an object; returns it as stored. Raises Conflict if `metadata.uid` of the patch is another object's."""
+        """Patch an object; returns it as the server stored it.
+
+        Raises Conflict if the patch contains a `metadata.uid` and the object has another one.
+        """
         body = msgspec.json.encode(value)
         return decode(await self.request("PATCH", path, body=body, content_type=kind.value), type_, path)
 
@@ -147,10 +161,11 @@ class KubeClient:
         grace_seconds: int | None = None,
         propagation: str = "",
     ) -> None:
-        """Delete the object. Raises NotFound if it is gone.
+        """Delete the object. Raises NotFound if it does not exist.
 
-        `uid`, `resource_version`: delete only the object with this identity or version, else raise Conflict.
-        `propagation`: Background, Foreground or Orphan for the objects that it owns; empty: the resource's default.
+        `uid`, `resource_version`: delete the object only if it has this identity or version, else raise
+        Conflict. `grace_seconds` None: the object's own grace period. `propagation`: Background, Foreground
+        or Orphan, for the objects that it owns; empty: the resource's default.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if grace_seconds is not None:
@@ -172,10 +187,10 @@ class KubeClient:
         seconds: float = REQUEST_SECONDS,
         longest_seconds: float = 0.0,
     ) -> bytes:
-        """Make a request; returns the body of a success. `path`: from `Resource.path`.
+        """Make a request and return the body of a successful answer. `path`: as `Resource.path` returns it.
 
-        `seconds`: for the whole request; with `longest_seconds`, which then limits the whole, for each piece of the
-        body.
+        `seconds`: deadline of the whole request. With `longest_seconds`, that is the deadline of the whole,
+        and `seconds` is that of each part of the body.
         """
         counts, host = self._connections.counts, self._connections.host
         if self._throttle is not None:
@@ -202,7 +217,7 @@ class KubeClient:
     async def stream(
         self, path: str, *, params: Mapping[str, str] | None = None
     ) -> AsyncIterator[aiohttp.StreamReader]:
-        """Open a stream; only the head of the answer has a deadline."""
+        """Open a response body that is read as a stream. Only the head of the answer has a deadline."""
         until_given_up = asyncio.timeout(None)
         try:
             async with (
@@ -292,9 +307,9 @@ class KubeClient:
 async def _piece_by_piece(
     response: aiohttp.ClientResponse, deadline: asyncio.Timeout, seconds: float, longest_seconds: float
 ) -> bytes:
-    """Read the body with a deadline of `seconds` for each piece.
+    """Read a response body with a deadline of `seconds` for each part, and `longest_seconds` for the whole.
 
-    A large list on a slow line is not a server that hangs.
+    A large list over a slow network still arrives, and a server that hangs is still noticed.
     """
     loop = asyncio.get_running_loop()
     pieces, end = [], loop.time() + longest_seconds
@@ -305,7 +320,7 @@ async def _piece_by_piece(
 
 
 def decode(body: bytes, type_: type[T], what: str) -> T:
-    """Decode an answer. Raises Unavailable if it is not the object (a proxy's page, a truncated body)."""
+    """Decode an answer. Raises Unavailable if it is not the expected object, but a proxy's page or a cut-off body."""
     try:
         return decode_object(body, msgspec.json.Decoder(type_))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -313,12 +328,12 @@ def decode(body: bytes, type_: type[T], what: str) -> T:
 
 
 def preconditions(uid: str, resource_version: str) -> dict[str, str]:
-    """The preconditions of a deletion that are set. Source: meta/v1 Preconditions."""
+    """Return the preconditions of a deletion; empty strings are left out. Source: meta/v1 Preconditions."""
     return {key: text for key, text in (("uid", uid), ("resourceVersion", resource_version)) if text}
 
 
 def words_of(error: Exception) -> str:
-    """Text of a connection error, in one line."""
+    """Describe a connection error in one line."""
     import aiohttp
 
     match error:

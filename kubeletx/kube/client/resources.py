@@ -8,7 +8,7 @@ import msgspec
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """One kind of API resource. `group` empty: the core group.
+    """One kind of API resource, as its paths name it. `group`: empty for the core group.
 
     `plural`: the lower-case name in paths, such as ``pods``.
     """
@@ -19,7 +19,7 @@ class Resource(msgspec.Struct, frozen=True):
     namespaced: bool = True
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The path of one object, of a namespace's objects, or of all (no namespace)."""
+        """Path of an object, of all objects in a namespace, or of all objects (`namespace` and `name` empty)."""
         prefix = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         parts = [prefix]
         if namespace and self.namespaced:

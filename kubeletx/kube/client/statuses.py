@@ -25,10 +25,11 @@ async def patch_status(
     uid: str = "",
     resource_version: str = "",
 ) -> T:
-    """Merge `status` into the object's status; returns the object. None removes a field; lists are replaced whole.
+    """Merge `status` into the object's status; returns the changed object.
 
-    `uid`, `resource_version`: raise Conflict if the object has another one. A merge patch (RFC 7386), since custom
-    resources accept no strategic one.
+    In `status`, None removes a field, and a list replaces the whole list. `uid`, `resource_version`: raise
+    Conflict if the object has another one. The request is a merge patch (RFC 7386), since custom resources
+    accept no strategic one.
     """
     patch: dict[str, Any] = {"status": status}
     if metadata := preconditions(uid, resource_version):

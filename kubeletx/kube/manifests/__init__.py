@@ -1,1 +1,1 @@
-"""Manifests: loaded, completed with defaults, hashed."""
+"""Manifests of pods: decoding, defaults and hashes."""

@@ -41,7 +41,7 @@ V = TypeVar("V")
 
 
 def set_defaults(pod: Pod) -> Pod:
-    """The pod with every default set, its namespace included."""
+    """Return the pod with every default set, including its namespace."""
     metadata = pod.metadata
     if not metadata.namespace:
         metadata = msgspec.structs.replace(metadata, namespace=DEFAULT_NAMESPACE)
@@ -49,7 +49,7 @@ def set_defaults(pod: Pod) -> Pod:
 
 
 def spec_defaults(spec: PodSpec) -> PodSpec:
-    """The spec with every default set."""
+    """Return the spec with every default set."""
     host = spec.host_network
     spec = msgspec.structs.replace(
         spec,
@@ -70,7 +70,10 @@ def spec_defaults(spec: PodSpec) -> PodSpec:
 
 
 def _pod_resources(spec: PodSpec) -> ResourceRequirements:
-    """Default requests of pod-level resources: the sum of the containers' requests, else the pod's limit."""
+    """Return the pod-level resources with their default requests.
+
+    The default request of a resource is what the containers request together, else the pod's limit.
+    """
     if not spec.resources.limits:
         return spec.resources
     try:
@@ -87,7 +90,7 @@ def _pod_resources(spec: PodSpec) -> ResourceRequirements:
 
 
 def container_defaults(container: C, host_network: bool = False) -> C:
-    """The container with every default set; with host network its ports are host ports."""
+    """Return the container with every default set. With `host_network`, each port is also its host port."""
     return msgspec.structs.replace(
         container,
         image_pull_policy=container.image_pull_policy or pull_policy(container.image),

@@ -23,9 +23,9 @@ _OURS = frozenset(
 
 
 def pod_hash(pod: Pod) -> str:
-    """Hash of the author's part of a pod: name, namespace, labels, annotations and spec.
+    """Hash the author's part of a pod: name, namespace, labels, annotations and spec.
 
-    The order of keys does not matter; annotations that the agent itself adds are left out.
+    The order of keys does not matter. Annotations that the agent itself adds are left out.
     """
     metadata = pod.metadata
     return _digest(
@@ -40,7 +40,7 @@ def pod_hash(pod: Pod) -> str:
 
 
 def container_hash(container: Container | VirtualMachine) -> str:
-    """Hash of name and image only: a changed image restarts this container alone.
+    """Hash a container's name and image: when the image changes, only this container is restarted.
 
     Source: kubelet, pkg/kubelet/container/helpers.go.
     """

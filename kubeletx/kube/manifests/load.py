@@ -34,21 +34,22 @@ _STRING_MAPS: Final = frozenset({"labels", "annotations", "matchLabels", "nodeSe
 
 
 class LoadedPod(NamedTuple):
-    """One pod of a manifest. `unknown`: paths of its unknown fields, see `unknown_fields`."""
+    """One pod of a manifest. `unknown`: paths of fields that a Pod does not have, see `unknown_fields`."""
 
     pod: Pod
     unknown: tuple[str, ...]
 
 
 def load_pods(data: bytes, origin: str) -> list[Pod]:
-    """The pods of a manifest, see `load_manifest`."""
+    """Return the pods of a manifest without their unknown fields; otherwise as `load_manifest`."""
     return [loaded.pod for loaded in load_manifest(data, origin)]
 
 
 def load_manifest(data: bytes, origin: str) -> list[LoadedPod]:
-    """The pods of a manifest, in order; empty only for an empty list. A text without any document is refused.
+    """Decode all pods of a manifest, in order. Raises InvalidPod for the first mistake.
 
-    `origin`: file or URL, named in errors. Raises InvalidPod for the first mistake.
+    The result is empty only if the manifest is an empty list; a text without any document is refused.
+    `origin`: file or URL, named in errors.
     """
     if len(data) > MAX_BYTES:
         raise too_large(origin, len(data))
@@ -62,7 +63,7 @@ def load_manifest(data: bytes, origin: str) -> list[LoadedPod]:
 
 
 def too_large(origin: str, size: int) -> InvalidPod:
-    """Error for a manifest of `size` bytes, for callers that check before they read."""
+    """Return the error for a manifest of `size` bytes; callers may check the size before they read."""
     return InvalidPod(
         obj=origin,
         field="",
@@ -118,7 +119,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _checked(documents: list[Any], text: str) -> list[Any]:
-    """Check the documents of a text: half of a surrogate pair is allowed only if the text has an escape for one."""
+    """Return the documents. Raises _TextError if a string in them is not valid UTF-8.
+
+    Only a text that contains an escape for half of a surrogate pair has to be searched for such strings.
+    """
     if _HALF_PAIR.search(text) is not None:
         for document in documents:
             _refuse_half_pairs(document, "")
@@ -126,7 +130,7 @@ def _checked(documents: list[Any], text: str) -> list[Any]:
 
 
 def _refuse_half_pairs(value: Any, path: str) -> None:
-    """Raise _TextError for a string that is not valid UTF-8: it can be neither stored nor sent."""
+    """Raise _TextError for a string with half of a surrogate pair: it can be neither stored nor sent as UTF-8."""
     if isinstance(value, str) and not is_printable(value):
         where = f" in {path}" if path else ""
         raise _TextError(f"has half of a surrogate pair{where}, which is no character")
@@ -172,7 +176,10 @@ def _pods_of(document: Any, origin: str) -> list[LoadedPod]:
 
 
 def _identify(document: Any, origin: str, prefix: str, default: str = "") -> tuple[str, str]:
-    """Kind and name of a document; raises for anything but a Pod or a list of Pods."""
+    """Return kind and name of a document. Raises InvalidPod for anything but a v1 Pod or a list of Pods.
+
+    `default`: kind of a list's items that name none.
+    """
     dot = f"{prefix}." if prefix else ""
     if not isinstance(document, dict):
         raise InvalidPod(
@@ -211,12 +218,12 @@ def _pod(document: dict[str, Any], origin: str, prefix: str, name: str) -> Pod:
 
 
 def describe(origin: str, name: str) -> str:
-    """The object that an error names: the file or URL, and the pod in it if it has a name."""
+    """Name the object of an error: the file or URL, and the pod in it if the pod has a name."""
     return f"{origin} (pod {name})" if name else origin
 
 
 def _tidy(mapping: dict[str, Any]) -> dict[str, Any]:
-    """A copy without nulls (null means "not given") and with quantities given as numbers converted to text."""
+    """Return a copy without nulls (null means "not given"); quantities written as numbers become text."""
     tidied: dict[str, Any] = {}
     for key, value in mapping.items():
         if value is None:

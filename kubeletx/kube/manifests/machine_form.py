@@ -49,12 +49,15 @@ HOST_SETTINGS: Final = frozenset(
 
 
 def says_machine(pod: Pod) -> bool:
-    """Return True if the pod's spec or annotations make it a machine."""
+    """Return True if the pod itself says that it is a machine, by its spec or its annotations."""
     return pod.spec.virtual_machine is not None or pod.metadata.annotations.get(names.WORKLOAD_TYPE) == VM
 
 
 def machine_of(pod: Pod, *, on_vm_runtime: bool = False) -> VirtualMachine | None:
-    """The pod's machine, in either form; None for a pod of containers."""
+    """Return the pod's machine, whichever form it is written in; None for a pod of containers.
+
+    `on_vm_runtime`: the pod is bound to a runtime of machines, so its one container is a machine.
+    """
     if pod.spec.virtual_machine is not None:
         return pod.spec.virtual_machine
     if len(pod.spec.containers) != 1 or not (on_vm_runtime or says_machine(pod)):
@@ -63,7 +66,7 @@ def machine_of(pod: Pod, *, on_vm_runtime: bool = False) -> VirtualMachine | Non
 
 
 def nics_of(pod: Pod) -> tuple[Nic, ...]:
-    """The pod's network interfaces, each with a name. Raises ValueError for an annotation that is not a list."""
+    """Return the pod's network interfaces, each with a name. Raises ValueError if their annotation is not a list."""
     given = pod.spec.nics
     text = pod.metadata.annotations.get(names.VM_NICS)
     if not given and text:
@@ -78,22 +81,21 @@ def nics_of(pod: Pod) -> tuple[Nic, ...]:
 
 
 def vpc_of(pod: Pod) -> str:
-    """The pod's VPC; empty without one."""
+    """Return the VPC that the pod names; empty if it names none."""
     return pod.spec.vpc or pod.metadata.annotations.get(names.VM_VPC, "")
 
 
 def power_of(pod: Pod) -> str:
-    """powerSpec: Running, Paused, Suspended or Shutdown."""
+    """Return the power state that the pod asks for: Running, Paused, Suspended or Shutdown."""
     machine = pod.spec.virtual_machine
     found = machine.power_spec if machine is not None else pod.metadata.annotations.get(names.VM_POWER)
     return found or "Running"
 
 
 def as_containers(pod: Pod) -> Pod:
-    """The pod without fields that core/v1 does not have; annotations replace them.
+    """Return the pod as a core/v1 object: fields that core/v1 does not have become annotations.
 
-    A machine becomes one container with the name of its unit. Fields without an annotation (resizePolicy and
-    resourcesAllocated of a machine) are left out.
+    A machine becomes one container with the name of its unit. A machine's resourcesAllocated is left out.
     """
     spec, notes = pod.spec, dict(pod.metadata.annotations)
     if spec.runtime_service_name:

@@ -38,7 +38,7 @@ _PROJECTIONS: Final = {
 
 
 def refused_references(pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
-    """One problem for each reference to an API object; empty when the pod needs no API server."""
+    """Return one problem for each reference to an object of the API server; empty if the pod has none."""
     obj = describe(origin, pod.metadata.name)
     found = [
         InvalidPod(obj=obj, field=field, problem=f"refers to {what}", fix=_FIX)

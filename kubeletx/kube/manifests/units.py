@@ -11,12 +11,12 @@ from .machine_form import machine_of
 
 
 def spec_workload_type(pod: Pod) -> str | None:
-    """Workload type that the spec itself demands; None: its containers run on any type."""
+    """Return ``vm`` if the spec has a machine; None: its containers may run on a runtime of any workload type."""
     return VM if pod.spec.virtual_machine is not None else None
 
 
 def main_containers(pod: Pod) -> tuple[Container, ...]:
-    """The main containers in spec order; for a VM pod one container that represents the machine."""
+    """Return the main containers in spec order; for a pod with a machine, one container that represents it."""
     machine = pod.spec.virtual_machine
     if machine is None:
         return pod.spec.containers
@@ -33,18 +33,21 @@ def main_containers(pod: Pod) -> tuple[Container, ...]:
 
 
 def main_names(pod: Pod) -> tuple[str, ...]:
-    """Names of the main containers, or of the machine, as the spec spells them."""
+    """Names of the main containers, or of the machine, in the spelling of the spec."""
     machine = pod.spec.virtual_machine
     containers = tuple(one.name for one in pod.spec.containers)
     return containers if machine is None else (*containers, machine.name)
 
 
 def whole_unit(pod: Pod, *, own_kernel: bool = False) -> PodUnit | None:
-    """The machine that is the whole pod, under its unit's name; None for a pod of containers."""
+    """Return the machine if it is the pod's only workload, under its unit's name; None for a pod of containers.
+
+    `own_kernel`: as `on_vm_runtime` of `machine_of`.
+    """
     machine = machine_of(pod, on_vm_runtime=own_kernel)
     return replace(machine, name=machine.name.lower()) if machine is not None else None
 
 
 def main_field(pod: Pod) -> str:
-    """Field of the spec that has the main workload."""
+    """Path of the spec's field that holds the main workload: the containers or the machine."""
     return "spec.containers" if pod.spec.virtual_machine is None else "spec.virtualMachine"

@@ -25,19 +25,19 @@ _UNREAD: Final[dict[type[msgspec.Struct], tuple[str, ...]]] = {ObjectMeta: ("man
 
 
 def unknown_fields(document: Mapping[str, Any], kind: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Paths of the unknown fields of an object as written, at most `MOST`, in order."""
+    """Return the paths of an object's fields that its type does not have, in order, at most `MOST`."""
     written = {key: value for key, value in document.items() if key != "status"}
     return tuple(islice(_below(written, kind, ""), MOST))
 
 
 def strict_error(fields: tuple[str, ...], kind: str = "Pod") -> str:
-    """The API server's message for an object that strict validation refuses."""
+    """Return the API server's message for an object with unknown fields that strict validation refuses."""
     named = ", ".join(unknown(field) for field in fields)
     return f'{kind} in version "v1" cannot be handled as a {kind}: strict decoding error: {named}'
 
 
 def unknown(field: str) -> str:
-    """The API server's message for one unknown field."""
+    """Return the API server's message for one unknown field."""
     return f'unknown field "{field}"'
 
 
@@ -61,7 +61,7 @@ def _below(written: Mapping[str, Any], kind: type[msgspec.Struct], path: str) ->
 
 @functools.cache
 def _known(kind: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct] | None]:
-    """Field names of the type → its type if it holds an object or a list of objects, else None."""
+    """Map each field name of the type to the type of the object, or list of objects, that it holds; None: neither."""
     fields = {field.encode_name: _struct_in(field.type) for field in msgspec.structs.fields(kind)}
     return fields | dict.fromkeys(_UNREAD.get(kind, ()))
 

@@ -28,12 +28,12 @@ SOURCES: Final = VolumeSource.__struct_fields__
 
 
 def source_names(volume: Volume) -> list[str]:
-    """Attributes of the sources that this volume has: exactly one in a valid volume."""
+    """Return the names of the source attributes that are set: exactly one in a valid volume."""
     return [name for name in SOURCES if getattr(volume, name) is not None]
 
 
 def volume_defaults(volume: Volume) -> Volume:
-    """The volume with every default set."""
+    """Return the volume with every default set."""
     found = source_names(volume)
     if not found:
         return msgspec.structs.replace(volume, empty_dir=EmptyDirVolumeSource())

@@ -28,7 +28,7 @@ _DOUBLED: Final = re.compile(r"\$\$")
 
 
 class UnknownName(LookupError):
-    """A reference to a name that has no value."""
+    """The text refers to a name that has no value. `name`: that name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -36,7 +36,7 @@ class UnknownName(LookupError):
 
 
 class TooLong(ValueError):
-    """A text with more bytes than it may have."""
+    """The text has, or would have after expansion, more bytes than allowed."""
 
     def __init__(self, at_most: int) -> None:
         super().__init__(f"has more than {at_most} bytes")
@@ -44,17 +44,17 @@ class TooLong(ValueError):
 
 
 def size_of(text: str) -> int:
-    """Bytes of a text in UTF-8."""
+    """Number of bytes of a text in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def expand(text: str, values: Mapping[str, str], *, at_most: int = MAX_STRING_BYTES) -> str:
-    """`text` with every known reference replaced; unknown ones stay as they are written. Raises TooLong."""
+    """Replace every reference to a known name; unknown references stay as they are written. Raises TooLong."""
     return _put_together(text, values.get, at_most)
 
 
 def expand_strictly(text: str, values: Mapping[str, str], *, at_most: int = MAX_STRING_BYTES) -> str:
-    """`text` with every reference replaced. Raises UnknownName for the first one without a value, and TooLong."""
+    """Replace every reference. Raises UnknownName for the first name without a value, and TooLong."""
 
     def value_of(name: str, _: str) -> str:
         if name not in values:
@@ -65,7 +65,10 @@ def expand_strictly(text: str, values: Mapping[str, str], *, at_most: int = MAX_
 
 
 def least_size(text: str, sizes: Mapping[str, int]) -> int:
-    """Minimum bytes of the expanded text. `sizes`: of known values; others may be empty."""
+    """Return the least number of bytes that the expanded text can have, without expanding it.
+
+    `sizes`: bytes of the values that are known; other values count as empty.
+    """
     return sum(
         size_of(literal) + (sizes.get(name, 0) if name is not None else 0)
         for literal, name, _ in _parts(text)
@@ -88,7 +91,10 @@ def _put_together(text: str, value_of: Callable[[str, str], str], at_most: int) 
 
 
 def _parts(text: str) -> Iterator[tuple[str, str | None, str]]:
-    """Yield (literal text, name of the reference after it, the reference as written); name None without a reference."""
+    """Yield (literal text, name of the reference after it, that reference as written).
+
+    Literal text that no reference follows comes with None and an empty text.
+    """
     at = 0
     for match in _tokens(text):
         literal, name = text[at : match.start()], match[1] if match.lastindex else None

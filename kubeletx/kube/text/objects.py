@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def decode_object(raw: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[T]) -> T:
-    """The object. A null that the type does not take counts as absent.
+    """Decode an object. A null counts as an absent field if the field's type does not accept null.
 
     Raises msgspec.DecodeError and UnicodeDecodeError as the decoder does.
     """
@@ -29,7 +29,7 @@ def decode_object(raw: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[T]) ->
 
 
 def without_nulls(value: Any) -> Any:
-    """A copy of decoded JSON without the keys whose value is null. Items of lists stay."""
+    """Return a copy of decoded JSON without keys whose value is null. Nulls that are items of a list stay."""
     if isinstance(value, dict):
         return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
     if isinstance(value, list):

@@ -30,7 +30,7 @@ _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 class Format(enum.Enum):
-    """Notation of a quantity, kept when it is formatted again."""
+    """Notation of a quantity, kept when the quantity is written as text again."""
 
     DECIMAL = "decimal"
     BINARY = "binary"
@@ -38,7 +38,7 @@ class Format(enum.Enum):
 
 
 class Quantity(msgspec.Struct, frozen=True, gc=False):
-    """An amount in `nanos` (10^-9), exact. Compare amounts by `nanos`, not by the written form."""
+    """An exact amount. `nanos`: the amount in 10^-9; `format`: its notation. Compare amounts by `nanos`."""
 
     nanos: int
     format: Format = Format.DECIMAL
@@ -68,7 +68,7 @@ class Quantity(msgspec.Struct, frozen=True, gc=False):
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Quantity:
-    """Parse a quantity. Raises ValueError with a reason that can follow the found value."""
+    """Parse a quantity. Raises ValueError whose text can follow the quoted quantity, as in "is not a quantity"."""
     match = _PATTERN.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None or not (match["whole"] or match["part"]):
         raise ValueError("is not a quantity")
@@ -87,42 +87,42 @@ def parse(text: str) -> Quantity:
 
 
 def to_millicores(text: str) -> int:
-    """CPU text to millicores, rounded up."""
+    """Convert the text of an amount of CPU to millicores, rounded up."""
     return parse(text).milli_value
 
 
 def to_bytes(text: str) -> int:
-    """Quantity text to bytes (or any whole unit), rounded up."""
+    """Convert the text of a quantity to bytes, or any other whole unit, rounded up."""
     return parse(text).value
 
 
 def from_millicores(millicores: int) -> str:
-    """The canonical text of an amount of CPU: 1500 is ``1500m``, 2000 is ``2``."""
+    """Return the canonical text of an amount of CPU: 1500 is ``1500m``, 2000 is ``2``."""
     return str(Quantity(millicores * 10**6))
 
 
 def from_bytes(size: int) -> str:
-    """The canonical text of a size in bytes: 1048576 is ``1Mi``."""
+    """Return the canonical text of a size in bytes: 1048576 is ``1Mi``."""
     return str(Quantity(size * NANO, Format.BINARY))
 
 
 def canonical(text: str) -> str:
-    """The same amount in canonical form: ``0.5`` is ``500m``. Raises ValueError as `parse` does."""
+    """Return the same amount in canonical form: ``0.5`` is ``500m``. Raises ValueError as `parse` does."""
     return str(parse(text))
 
 
 def add(a: Quantity, b: Quantity) -> Quantity:
-    """The sum, written like `a` (or like `b` when `a` is zero)."""
+    """Add two amounts. The result has the notation of `a`, or that of `b` if `a` is zero."""
     return Quantity(a.nanos + b.nanos, a.format if a.nanos else b.format)
 
 
 def _ceil_div(value: int, by: int) -> int:
-    """Divide and round away from zero."""
+    """Divide, and round away from zero."""
     return -(-value // by) if value >= 0 else value // by
 
 
 def _shift(number: int, power: int) -> int:
-    """number * 10^power, rounded up, without building a huge power of ten."""
+    """Compute number * 10^power, rounded up, without building a huge power of ten."""
     if number == 0:
         return 0
     if power > 60:

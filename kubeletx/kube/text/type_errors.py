@@ -23,7 +23,7 @@ _TYPES: Final[dict[str, type]] = {"str": str, "int": int, "bool": bool, "object"
 
 
 def explain(message: str, raw: Any) -> tuple[str, str, str]:
-    """(field path, problem with the found value, fix) for a message of msgspec about `raw`."""
+    """Convert a message of msgspec about `raw` to (field path, problem with the found value, fix)."""
     at = _AT.search(message)
     text = message[: at.start()] if at else message
     expected = _EXPECTED.search(text)
@@ -40,7 +40,11 @@ def explain(message: str, raw: Any) -> tuple[str, str, str]:
 
 
 def _follow(path: str, raw: Any, words: list[str]) -> tuple[str, Any]:
-    """Follow the path in the raw value; a step that msgspec does not name (a map's entry) is found by its wrong type."""
+    """Return the field path as an author writes it, and the value found there.
+
+    msgspec does not name the key of a map's entry; the entry is found by its wrong type. `words`: types that
+    msgspec expected.
+    """
     here, written = raw, ""
     for step in _STEP.finditer(path):
         if step["name"]:

@@ -46,7 +46,7 @@ _BASES: Final = {"bin": 2, "hex": 16, "oct": 8, "dec": 10}
 
 
 class YamlError(ValueError):
-    """Text that is not acceptable YAML. `line` counts from 1; 0 if unknown."""
+    """The text is not acceptable YAML. `line` counts from 1; 0 if the line is unknown."""
 
     def __init__(self, problem: str, *, line: int = 0, fix: str = "correct the YAML") -> None:
         super().__init__(problem)
@@ -54,7 +54,7 @@ class YamlError(ValueError):
 
 
 def parse_documents(text: str) -> list[Any]:
-    """All documents of a text that are not empty, as dict, list, str, int, float, bool and None.
+    """Parse a text to its documents that are not empty, as dict, list, str, int, float, bool and None.
 
     Raises YamlError. Values behind an alias are shared, not copied: do not change the result.
     """
@@ -78,7 +78,7 @@ def parse_documents(text: str) -> list[Any]:
 
 
 def dump_yaml(value: Any) -> str:
-    """Plain data (as from ``msgspec.to_builtins``) as YAML with sorted keys, the way kubectl prints it."""
+    """Write plain data (as from ``msgspec.to_builtins``) as YAML with sorted keys, as kubectl prints it."""
     import yaml
 
     text: str = yaml.dump(
@@ -89,7 +89,7 @@ def dump_yaml(value: Any) -> str:
 
 @functools.cache
 def _dumper() -> Any:
-    """PyYAML's dumper, which also quotes strings that only Kubernetes' readers parse as another type."""
+    """Return a dumper class of PyYAML that also quotes strings which only Kubernetes' readers parse as another type."""
     import yaml
 
     class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
@@ -122,7 +122,7 @@ def _fix(text: str, line: int) -> str:
 
 
 class _Builder:
-    """Builds values from parser events; `_made` and `_aliased` count them."""
+    """Builds the values of a text from the parser's events, and counts them to limit aliases."""
 
     def __init__(self, next_event: Callable[[], Any]) -> None:
         self._next = next_event
@@ -241,7 +241,7 @@ def _plain(text: str) -> Any:
 
 
 def integer(sign: str, digits: str, base: int, text: str) -> int | str:
-    """The number; `text` itself if it is none or needs more than 64 bits (no API field has more)."""
+    """Return the number; or `text` itself if it has no digits or needs more than 64 bits, which no API field has."""
     if not digits or len(digits) > 64:
         return text
     number = int(digits, base)

@@ -11,7 +11,7 @@ SUCCESS, FAILURE = "Success", "Failure"
 
 
 class StatusCause(ApiStruct, frozen=True, kw_only=True):
-    """One detail of a failure. `field`: of the refused object."""
+    """One detail of a failure. `reason`: a code for programs; `field`: path in the refused object."""
 
     reason: str = ""
     message: str = ""
@@ -19,7 +19,7 @@ class StatusCause(ApiStruct, frozen=True, kw_only=True):
 
 
 class StatusDetails(ApiStruct, frozen=True, kw_only=True):
-    """The object of a failure, and its causes."""
+    """The object that a failed request was about, and the causes of the failure."""
 
     name: str = ""
     kind: str = ""
@@ -28,7 +28,7 @@ class StatusDetails(ApiStruct, frozen=True, kw_only=True):
 
 
 class Status(ApiStruct, frozen=True, kw_only=True):
-    """meta/v1 Status. `code`: the HTTP status code.
+    """meta/v1 Status: the result of a request that has no object to return. `code`: the HTTP status code.
 
     Any field may be missing in an answer of another server, such as a proxy.
     """
@@ -43,7 +43,7 @@ class Status(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def causes(self) -> tuple[StatusCause, ...]:
-        """The causes in its details; empty without details."""
+        """Causes of the failure; empty if the Status has no details."""
         return self.details.causes if self.details is not None else ()
 
 

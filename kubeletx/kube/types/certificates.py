@@ -23,7 +23,7 @@ class CertificateSigningRequestSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class CertificateSigningRequestCondition(ApiStruct, frozen=True, kw_only=True):
-    """One decision on a request.
+    """One decision about the request by an approver or the signer.
 
     `type`: Approved, Denied or Failed.
     """
@@ -35,9 +35,9 @@ class CertificateSigningRequestCondition(ApiStruct, frozen=True, kw_only=True):
 
 
 class CertificateSigningRequestStatus(ApiStruct, frozen=True, kw_only=True):
-    """Decisions on a request, and the certificate.
+    """Decisions about the request, and the certificate once it is issued.
 
-    `certificate`: in PEM form, once it is issued.
+    `certificate`: in PEM form; empty before.
     """
 
     conditions: tuple[CertificateSigningRequestCondition, ...] = ()
@@ -45,7 +45,7 @@ class CertificateSigningRequestStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class CertificateSigningRequest(ApiStruct, frozen=True, kw_only=True):
-    """Request for a certificate."""
+    """Request to a signer of the cluster for a certificate."""
 
     api_version: str = constant("certificates.k8s.io/v1")
     kind: str = constant("CertificateSigningRequest")

@@ -37,7 +37,7 @@ class SecretEnvSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class EnvFromSource(ApiStruct, frozen=True, kw_only=True):
-    """A whole set of environment variables, each name with `prefix` before it."""
+    """All keys of a config map or secret as environment variables, each name with `prefix` before it."""
 
     prefix: str | None = None
     config_map_ref: ConfigMapEnvSource | None = None
@@ -60,7 +60,7 @@ class ResourceFieldSelector(ApiStruct, frozen=True, kw_only=True):
 
 
 class ConfigMapKeySelector(ApiStruct, frozen=True, kw_only=True):
-    """One key of a config map."""
+    """Reference to one key of a config map."""
 
     name: str = ""
     key: str = ""
@@ -68,7 +68,7 @@ class ConfigMapKeySelector(ApiStruct, frozen=True, kw_only=True):
 
 
 class SecretKeySelector(ApiStruct, frozen=True, kw_only=True):
-    """One key of a secret."""
+    """Reference to one key of a secret."""
 
     name: str = ""
     key: str = ""
@@ -76,7 +76,7 @@ class SecretKeySelector(ApiStruct, frozen=True, kw_only=True):
 
 
 class FileKeySelector(ApiStruct, frozen=True, kw_only=True):
-    """One key of an environment file in a volume."""
+    """Reference to one variable of an environment file in a volume."""
 
     volume_name: str = ""
     path: str = ""
@@ -85,7 +85,7 @@ class FileKeySelector(ApiStruct, frozen=True, kw_only=True):
 
 
 class EnvVarSource(ApiStruct, frozen=True, kw_only=True):
-    """Source of a variable's value; exactly one field is set."""
+    """Reference from which a variable gets its value; exactly one field is set."""
 
     field_ref: ObjectFieldSelector | None = None
     resource_field_ref: ResourceFieldSelector | None = None
@@ -95,7 +95,10 @@ class EnvVarSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class EnvVar(ApiStruct, frozen=True, kw_only=True):
-    """One environment variable: `value` with $(VAR) references, or `value_from`. A value is never printed."""
+    """One environment variable: `value`, which may contain $(VAR) references, or `value_from`.
+
+    The repr hides the value.
+    """
 
     name: str = ""
     value: str | None = None
@@ -106,28 +109,28 @@ class EnvVar(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerResizePolicy(ApiStruct, frozen=True, kw_only=True):
-    """Restart policy of an in-place resize, by resource."""
+    """Restart policy for changes of one resource of a running container."""
 
     resource_name: str = ""
     restart_policy: str = ""
 
 
 class ContainerRestartRuleOnExitCodes(ApiStruct, frozen=True, kw_only=True):
-    """A set of exit codes: `operator` is In or NotIn."""
+    """Exit codes that a restart rule matches. `operator`: In or NotIn, applied to `values`."""
 
     operator: str = ""
     values: tuple[int, ...] = ()
 
 
 class ContainerRestartRule(ApiStruct, frozen=True, kw_only=True):
-    """Action (`action` Restart or RestartAllContainers) for matching exit codes."""
+    """Rule that a container's exit code selects. `action`: Restart (the container) or RestartAllContainers."""
 
     action: str = ""
     exit_codes: ContainerRestartRuleOnExitCodes | None = None
 
 
 class VolumeMount(ApiStruct, frozen=True, kw_only=True):
-    """A volume of the pod, brought to `mount_path` in the container."""
+    """Mount of one of the pod's volumes at `mount_path` in the container."""
 
     name: str = ""
     read_only: bool = False
@@ -139,14 +142,14 @@ class VolumeMount(ApiStruct, frozen=True, kw_only=True):
 
 
 class VolumeDevice(ApiStruct, frozen=True, kw_only=True):
-    """A block volume of the pod, given to the container as a device."""
+    """Block volume of the pod, given to the container as a device at `device_path`."""
 
     name: str = ""
     device_path: str = ""
 
 
 class ResourceClaim(ApiStruct, frozen=True, kw_only=True):
-    """A claim of the pod that this container uses."""
+    """Reference to one of the pod's resource claims whose devices this container uses."""
 
     name: str = ""
     request: str | None = None

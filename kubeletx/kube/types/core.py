@@ -137,14 +137,14 @@ from .volumes import (
 
 
 class PodDNSConfigOption(ApiStruct, frozen=True, kw_only=True):
-    """One resolver option."""
+    """One entry of the options line in the pod's resolv.conf."""
 
     name: str = ""
     value: str | None = None
 
 
 class PodDNSConfig(ApiStruct, frozen=True, kw_only=True):
-    """Additions to, or with dnsPolicy None the whole of, the resolver settings."""
+    """Resolver settings that are added to those of the dnsPolicy, or are all settings if dnsPolicy is None."""
 
     nameservers: tuple[str, ...] = ()
     searches: tuple[str, ...] = ()
@@ -152,14 +152,14 @@ class PodDNSConfig(ApiStruct, frozen=True, kw_only=True):
 
 
 class HostAlias(ApiStruct, frozen=True, kw_only=True):
-    """One extra line of the hosts file."""
+    """One extra line of the pod's hosts file."""
 
     ip: str = ""
     hostnames: tuple[str, ...] = ()
 
 
 class PodReadinessGate(ApiStruct, frozen=True, kw_only=True):
-    """A further condition that must be True before the pod is ready."""
+    """Extra condition of the pod that must be True before the pod is ready."""
 
     condition_type: str = ""
 
@@ -171,19 +171,19 @@ class PodOS(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodSchedulingGate(ApiStruct, frozen=True, kw_only=True):
-    """A condition that delays scheduling."""
+    """Name of a condition that must be removed before the pod is scheduled."""
 
     name: str = ""
 
 
 class PodSchedulingGroup(ApiStruct, frozen=True, kw_only=True):
-    """The pod group this pod is scheduled with."""
+    """Group of pods with which this pod is scheduled."""
 
     pod_group_name: str | None = None
 
 
 class PodResourceClaim(ApiStruct, frozen=True, kw_only=True):
-    """A claim for devices."""
+    """Claim of the pod for devices, by an existing ResourceClaim or a template for a new one."""
 
     name: str = ""
     resource_claim_name: str | None = None
@@ -191,7 +191,7 @@ class PodResourceClaim(ApiStruct, frozen=True, kw_only=True):
 
 
 class Toleration(ApiStruct, frozen=True, kw_only=True):
-    """A taint this pod tolerates; `operator` Exists or Equal."""
+    """Taint that this pod tolerates. `operator`: Exists or Equal; `toleration_seconds` None: without end."""
 
     key: str | None = None
     operator: str | None = None
@@ -201,7 +201,7 @@ class Toleration(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodSpec(ApiStruct, frozen=True, kw_only=True):
-    """Specification of a pod."""
+    """Specification of a pod. Its last four fields are extensions, see the module."""
 
     volumes: tuple[Volume, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -262,7 +262,7 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def uid(self) -> PodUid:
-        """Identity of the pod; a later pod of the same name has another one."""
+        """Identity of the pod; a later pod of the same name has another UID."""
         return PodUid(self.metadata.uid)
 
     @property

@@ -8,7 +8,10 @@ from .meta import ApiStruct, ListMeta, ObjectMeta
 
 
 class CustomObject(ApiStruct, frozen=True, kw_only=True):
-    """An object of any custom resource. Fields beside spec and status are not read: take a type of your own for them."""
+    """Object of any custom resource.
+
+    Only its metadata, spec and status are read: define a type of your own for more.
+    """
 
     api_version: str = ""
     kind: str = ""
@@ -25,7 +28,7 @@ class CustomObjectList(ApiStruct, frozen=True, kw_only=True):
 
 
 class DefinitionCondition(ApiStruct, frozen=True, kw_only=True):
-    """One condition, such as Established or NamesAccepted."""
+    """One condition of a definition, such as Established or NamesAccepted."""
 
     type: str = ""
     status: str = ""
@@ -34,18 +37,18 @@ class DefinitionCondition(ApiStruct, frozen=True, kw_only=True):
 
 
 class DefinitionStatus(ApiStruct, frozen=True, kw_only=True):
-    """The part of the status that tells whether the resource is served."""
+    """Conditions of a definition, which show whether its resource is served."""
 
     conditions: tuple[DefinitionCondition, ...] = ()
 
 
 class CustomResourceDefinition(ApiStruct, frozen=True, kw_only=True):
-    """A definition; its spec stays as it was written."""
+    """CustomResourceDefinition. Its spec is kept as it was written, without a type."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: dict[str, Any] = {}
     status: DefinitionStatus = DefinitionStatus()
 
     def condition(self, type_: str) -> DefinitionCondition | None:
-        """The condition of this type, or None."""
+        """Return the condition of this type; None if the definition has none."""
         return next((one for one in self.status.conditions if one.type == type_), None)

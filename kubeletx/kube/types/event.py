@@ -8,16 +8,17 @@ from .meta import ApiStruct, ListMeta, ObjectMeta, ObjectReference, constant, cu
 
 
 class EventSource(ApiStruct, frozen=True, kw_only=True):
-    """Component that reported the event."""
+    """Component and node that reported the event."""
 
     component: str | None = None
     host: str | None = None
 
 
 class Event(ApiStruct, frozen=True, kw_only=True):
-    """Something that happened to `involved_object`; `type` is Normal or Warning.
+    """Report of something that happened to `involved_object`. `type`: Normal or Warning.
 
-    Repetitions raise `count` and `last_timestamp`. `event_time` keeps microseconds.
+    A repetition raises `count` and `last_timestamp` instead of making another event. `event_time` has
+    microseconds.
     """
 
     api_version: str = constant("v1")

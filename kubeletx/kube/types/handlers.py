@@ -24,7 +24,7 @@ class HTTPHeader(ApiStruct, frozen=True, kw_only=True):
 
 
 class HTTPGetAction(ApiStruct, frozen=True, kw_only=True):
-    """An HTTP GET; `host` None is the pod's address, `scheme` HTTP or HTTPS."""
+    """HTTP GET request. `host` None: the pod's address; `scheme`: HTTP or HTTPS."""
 
     path: str | None = None
     port: IntOrString = 0
@@ -34,7 +34,7 @@ class HTTPGetAction(ApiStruct, frozen=True, kw_only=True):
 
 
 class TCPSocketAction(ApiStruct, frozen=True, kw_only=True):
-    """A TCP connection that is opened and closed."""
+    """TCP check, which succeeds if a connection to the port can be opened."""
 
     port: IntOrString = 0
     host: str | None = None
@@ -48,7 +48,7 @@ class GRPCAction(ApiStruct, frozen=True, kw_only=True):
 
 
 class SleepAction(ApiStruct, frozen=True, kw_only=True):
-    """A pause of the hook."""
+    """Pause for which a lifecycle hook waits."""
 
     seconds: int = 0
 
@@ -63,7 +63,7 @@ class ProbeHandler(ApiStruct, frozen=True, kw_only=True):
 
 
 class Probe(ProbeHandler, frozen=True, kw_only=True):
-    """A check of a container. None: the API default (see `kubeletx.kube.manifests.defaults`)."""
+    """Periodic check of a container. A field that is None gets its default in `kubeletx.kube.manifests.defaults`."""
 
     initial_delay_seconds: int | None = None
     timeout_seconds: int | None = None
@@ -74,7 +74,7 @@ class Probe(ProbeHandler, frozen=True, kw_only=True):
 
 
 class LifecycleHandler(ApiStruct, frozen=True, kw_only=True):
-    """Action of a hook; exactly one field is set."""
+    """Action of a lifecycle hook; exactly one field is set."""
 
     exec: ExecAction | None = None
     http_get: HTTPGetAction | None = None
@@ -83,7 +83,7 @@ class LifecycleHandler(ApiStruct, frozen=True, kw_only=True):
 
 
 class Lifecycle(ApiStruct, frozen=True, kw_only=True):
-    """Hooks of a container, and its own stop signal."""
+    """Lifecycle hooks of a container, and its own stop signal."""
 
     post_start: LifecycleHandler | None = None
     pre_stop: LifecycleHandler | None = None

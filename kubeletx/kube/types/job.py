@@ -17,7 +17,10 @@ class PodTemplate(ApiStruct, frozen=True, kw_only=True):
 
 
 class JobSpec(ApiStruct, frozen=True, kw_only=True):
-    """The desired run. `backoff_limit`: pods that may fail before the job does. None: the server's default."""
+    """Desired run of a job. None: the server's default.
+
+    `backoff_limit`: number of pods that may fail before the job fails.
+    """
 
     template: PodTemplate
     completions: int | None = None
@@ -31,7 +34,7 @@ class JobSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class JobCondition(ApiStruct, frozen=True, kw_only=True):
-    """One condition, such as Complete, Failed, Suspended, SuccessCriteriaMet or FailureTarget."""
+    """One condition of a job, such as Complete, Failed, Suspended, SuccessCriteriaMet or FailureTarget."""
 
     type: str = ""
     status: str = ""
@@ -41,7 +44,7 @@ class JobCondition(ApiStruct, frozen=True, kw_only=True):
 
 
 class JobStatus(ApiStruct, frozen=True, kw_only=True):
-    """Counts of pods by their end, and conditions."""
+    """Numbers of a job's pods that run, succeeded and failed, and the job's conditions."""
 
     conditions: tuple[JobCondition, ...] = ()
     active: int = 0
@@ -55,7 +58,7 @@ class JobStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class Job(ApiStruct, frozen=True, kw_only=True):
-    """Pods that run until one of them succeeds."""
+    """A job: runs pods until enough of them have succeeded."""
 
     api_version: str = constant("batch/v1")
     kind: str = constant("Job")
@@ -72,16 +75,16 @@ class JobList(ApiStruct, frozen=True, kw_only=True):
 
 
 class JobEnd(enum.Enum):
-    """The two ways a job ends; the values are its conditions."""
+    """End of a job; the values are the types of the conditions that report it."""
 
     COMPLETE = "Complete"
     FAILED = "Failed"
 
 
 def job_end(job: Job) -> tuple[JobEnd, JobCondition] | None:
-    """Return the job's end and the condition with its reason; None while it may still run.
+    """Return how the job ended, with the condition that gives the reason; None while its pods may still run.
 
-    SuccessCriteriaMet and FailureTarget come before the end: pods of the job may still run under them.
+    SuccessCriteriaMet and FailureTarget are no end: the job gets them before its pods have stopped.
     """
     for condition in job.status.conditions:
         if condition.status == "True" and condition.type in ("Complete", "Failed"):

@@ -8,7 +8,11 @@ from .meta import ApiStruct, ObjectMeta, constant
 
 
 class LeaseSpec(ApiStruct, frozen=True, kw_only=True):
-    """The holder and its times. `acquire_time`, `renew_time`: metav1.MicroTime, as text. `lease_transitions`: changes of holder."""
+    """Holder of a lease, and its times.
+
+    `acquire_time`, `renew_time`: metav1.MicroTime, as text. `lease_transitions`: how often the holder
+    changed.
+    """
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -18,7 +22,7 @@ class LeaseSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class Lease(ApiStruct, frozen=True, kw_only=True):
-    """A sign of life."""
+    """Lease that a holder keeps by renewing it: as a node's heartbeat, or as a lock."""
 
     api_version: str = constant("coordination.k8s.io/v1")
     kind: str = constant("Lease")
@@ -32,7 +36,7 @@ def micro_time(moment: datetime) -> str:
 
 
 def micro_time_after(text: str | None, now: datetime) -> str:
-    """A MicroTime of now, or just after `text` if that is later; `text` None or invalid: now."""
+    """Format `now` as MicroTime, but at least one microsecond after `text`. `text` None or invalid: just `now`."""
     try:
         last = datetime.fromisoformat(text or "")
         return micro_time(max(now, last + timedelta(microseconds=1)))

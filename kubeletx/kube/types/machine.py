@@ -13,18 +13,18 @@ from .meta import ApiStruct
 
 
 class VirtualMachineResizePolicy(ApiStruct, frozen=True, kw_only=True):
-    """Restart policy of a resize by resource: NoRestart or RestartContainer."""
+    """Policy for changes of one resource of a running machine. `policy`: NoRestart or RestartContainer."""
 
     resource_name: str = ""
     policy: str = ""
 
 
 class VirtualMachine(ApiStruct, frozen=True, kw_only=True):
-    """The one machine of a pod.
+    """The virtual machine of a pod, in place of containers.
 
-    `user_data`: base64, as in the manifest. `power_spec`: Running, Paused, Shutdown or Suspended; `shutdown_behavior`:
-    stop or terminate. `boot_volume`: one of `volume_devices`, the disk to boot from and to keep; None: a temporary
-    overlay of the image.
+    `user_data`: base64, as in the manifest. `power_spec`: Running, Paused, Shutdown or Suspended;
+    `shutdown_behavior`: stop or terminate. `boot_volume`: one of `volume_devices`, the disk to boot from and
+    to keep; None: boot from a temporary overlay of the image.
     """
 
     name: str = ""
@@ -46,7 +46,7 @@ class VirtualMachine(ApiStruct, frozen=True, kw_only=True):
 
 
 class Nic(ApiStruct, frozen=True, kw_only=True):
-    """A network interface. Without a name the interfaces are eth0, eth1, ... in order."""
+    """Extra network interface. Those without a name are called eth0, eth1, ... by their position in the list."""
 
     name: str | None = None
     subnet_name: str | None = None

@@ -1,6 +1,6 @@
 """Metadata of API objects: names, labels, owners. Source: meta/v1 ObjectMeta.
 
-All API types of this room are frozen msgspec Structs with snake_case attributes; `json_name` gives the
+All API types of this package are frozen msgspec Structs with snake_case attributes; `json_name` gives the
 field names of the JSON form (``pod_ips`` is ``podIPs``). Unknown fields are ignored, since newer clusters
 send more. Values equal to their default are not written, so that encoded objects look like hand-written ones.
 The garbage collector does not track these values (`gc=False`): they hold no cycles, being frozen.
@@ -34,7 +34,7 @@ _SPELLED: Final = {
 
 
 def json_name(attribute: str) -> str:
-    """The JSON field name of a snake_case attribute: ``host_pid`` is ``hostPID``."""
+    """Return the JSON field name of a snake_case attribute: ``host_pid`` is ``hostPID``."""
     head, *tail = attribute.split("_")
     return head + "".join(_SPELLED.get(word) or word.capitalize() for word in tail)
 
@@ -44,15 +44,15 @@ class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
 
 
 def constant(value: str) -> str:
-    """A field with a fixed value that is always written (apiVersion, kind)."""
+    """Declare a field with a fixed value that is always written (apiVersion, kind)."""
     made: str = field(default_factory=lambda: value)
     return made
 
 
 def cut_to_seconds(value: ApiStruct, *attributes: str) -> None:
-    """Convert these times of a new Struct to UTC and whole seconds, as metav1.Time.
+    """Convert these times of a new Struct to UTC and whole seconds, as metav1.Time. For ``__post_init__`` only.
 
-    Raises ValueError for a time without a zone. For use in ``__post_init__`` only.
+    Raises ValueError for a time without a zone.
     """
     for attribute in attributes:
         moment: datetime | None = getattr(value, attribute)
@@ -80,9 +80,9 @@ class OwnerReference(ApiStruct, frozen=True, kw_only=True):
 
 
 class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
-    """Name, identity and labels of an object. Strings that are not set are ``""``.
+    """Name, identity and labels of an object. Texts that are not set are ``""``.
 
-    managedFields is not read: it is large and nothing on a node uses it.
+    managedFields is not read: it is large, and the agent does not use it.
     """
 
     name: str = ""
@@ -104,13 +104,13 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
 
 
 def is_older(one: ObjectMeta, other: ObjectMeta) -> bool:
-    """Return True if one version of an object is older than another; versions are growing numbers (KEP-5504)."""
+    """Return True if `one` is an older version of an object than `other`. Versions grow with time (KEP-5504)."""
     first, second = whole_number(one.resource_version), whole_number(other.resource_version)
     return first is not None and second is not None and first < second
 
 
 class ListMeta(ApiStruct, frozen=True, kw_only=True):
-    """Position of a list in the cluster's history."""
+    """Version of a list in the cluster's history, and the token of its next page."""
 
     resource_version: str = ""
     continue_: str = field(default="", name="continue")
@@ -126,20 +126,20 @@ class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
 
 
 class LabelSelector(ApiStruct, frozen=True, kw_only=True):
-    """A query over labels; all conditions must hold."""
+    """Query over labels; an object matches if all conditions hold."""
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
 
 
 class LocalObjectReference(ApiStruct, frozen=True, kw_only=True):
-    """An object of the same namespace."""
+    """Reference to an object of the same namespace, by name."""
 
     name: str = ""
 
 
 class ObjectReference(ApiStruct, frozen=True, kw_only=True):
-    """An object anywhere; `field_path` points into it, such as ``spec.containers{web}``."""
+    """Reference to any object. `field_path`: a part of it, such as ``spec.containers{web}``."""
 
     api_version: str | None = None
     kind: str | None = None

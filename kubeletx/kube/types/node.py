@@ -10,7 +10,10 @@ from .meta import ApiStruct, ListMeta, ObjectMeta, constant, cut_to_seconds
 
 
 class Taint(ApiStruct, frozen=True, kw_only=True):
-    """Keeps pods away that do not tolerate it; `effect` NoSchedule, PreferNoSchedule or NoExecute."""
+    """Mark of a node that keeps pods away unless they tolerate it.
+
+    `effect`: NoSchedule, PreferNoSchedule or NoExecute.
+    """
 
     key: str = ""
     value: str | None = None
@@ -30,7 +33,7 @@ class NodeSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeCondition(ApiStruct, frozen=True, kw_only=True):
-    """One condition of the node; `status` is True, False or Unknown."""
+    """One condition of the node. `status`: True, False or Unknown."""
 
     type: str
     status: str
@@ -44,14 +47,14 @@ class NodeCondition(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeAddress(ApiStruct, frozen=True, kw_only=True):
-    """One address; `type` Hostname, InternalIP, ExternalIP, InternalDNS or ExternalDNS."""
+    """One address of the node. `type`: Hostname, InternalIP, ExternalIP, InternalDNS or ExternalDNS."""
 
     type: str = ""
     address: str = ""
 
 
 class DaemonEndpoint(ApiStruct, frozen=True, kw_only=True):
-    """A port (written with a capital P upstream)."""
+    """Port of a server on the node; its JSON field is ``Port``, with a capital."""
 
     port: int = field(name="Port")
 
@@ -63,13 +66,13 @@ class NodeDaemonEndpoints(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeSwapStatus(ApiStruct, frozen=True, kw_only=True):
-    """Swap of the node in bytes."""
+    """Swap space of the node, in bytes."""
 
     capacity: int | None = None
 
 
 class NodeSystemInfo(ApiStruct, frozen=True, kw_only=True):
-    """Identity and versions of the machine."""
+    """Identity of the node's machine, and the versions of its software."""
 
     machine_id: str
     system_uuid: str
@@ -85,28 +88,28 @@ class NodeSystemInfo(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerImage(ApiStruct, frozen=True, kw_only=True):
-    """An image on the node, with at most five names."""
+    """Image on the node. `names`: at most five of its tags and digests."""
 
     names: tuple[str, ...]
     size_bytes: int | None = None
 
 
 class NodeRuntimeHandlerFeatures(ApiStruct, frozen=True, kw_only=True):
-    """Features of a runtime handler."""
+    """Features that one runtime handler supports; None: not reported."""
 
     recursive_read_only_mounts: bool | None = None
     user_namespaces: bool | None = None
 
 
 class NodeRuntimeHandler(ApiStruct, frozen=True, kw_only=True):
-    """A runtime handler; the empty name is the default one."""
+    """Runtime handler of the node; the empty name is the default handler."""
 
     name: str = ""
     features: NodeRuntimeHandlerFeatures | None = None
 
 
 class NodeFeatures(ApiStruct, frozen=True, kw_only=True):
-    """Features of the runtime for every pod."""
+    """Features that the runtime supports for every pod; None: not reported."""
 
     supplemental_groups_policy: bool | None = None
 

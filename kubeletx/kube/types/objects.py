@@ -16,7 +16,7 @@ from .volumes import HostPathVolumeSource, NFSVolumeSource
 
 
 class ConfigMap(ApiStruct, frozen=True, kw_only=True):
-    """Settings as text or bytes."""
+    """Config map: settings as text in `data`, or as bytes in `binary_data`."""
 
     api_version: str = constant("v1")
     kind: str = constant("ConfigMap")
@@ -27,7 +27,7 @@ class ConfigMap(ApiStruct, frozen=True, kw_only=True):
 
 
 class Secret(ApiStruct, frozen=True, kw_only=True):
-    """Secret data; its repr shows only the keys."""
+    """Secret. The repr shows only its keys."""
 
     api_version: str = constant("v1")
     kind: str = constant("Secret")
@@ -41,7 +41,7 @@ class Secret(ApiStruct, frozen=True, kw_only=True):
 
 
 class ServiceAccount(ApiStruct, frozen=True, kw_only=True):
-    """Identity of a pod in the cluster."""
+    """Service account: the identity of a pod towards the API server."""
 
     api_version: str = constant("v1")
     kind: str = constant("ServiceAccount")
@@ -57,7 +57,7 @@ class ServicePort(ApiStruct, frozen=True, kw_only=True):
 
 
 class ServiceSpec(ApiStruct, frozen=True, kw_only=True):
-    """Specification of a service. `cluster_ip`: empty or ``None`` if it has no address of its own."""
+    """Specification of a service. `cluster_ip`: empty or ``None`` if the service has no address of its own."""
 
     cluster_ip: str = ""
     type: str = ""
@@ -65,7 +65,7 @@ class ServiceSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class Service(ApiStruct, frozen=True, kw_only=True):
-    """A name for a set of pods."""
+    """Service: a stable name and address for a set of pods."""
 
     api_version: str = constant("v1")
     kind: str = constant("Service")
@@ -74,7 +74,7 @@ class Service(ApiStruct, frozen=True, kw_only=True):
 
 
 class ClaimSpec(ApiStruct, frozen=True, kw_only=True):
-    """Specification of a claim. `volume_name`: the volume that it is bound to."""
+    """Specification of a claim. `volume_name`: the persistent volume that the claim is bound to, empty before."""
 
     volume_name: str = ""
     volume_mode: str | None = None
@@ -87,7 +87,7 @@ class ClaimStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class PersistentVolumeClaim(ApiStruct, frozen=True, kw_only=True):
-    """Request for storage."""
+    """Claim: a pod's request for storage, which is bound to a persistent volume."""
 
     api_version: str = constant("v1")
     kind: str = constant("PersistentVolumeClaim")
@@ -97,7 +97,7 @@ class PersistentVolumeClaim(ApiStruct, frozen=True, kw_only=True):
 
 
 class LocalVolumeSource(ApiStruct, frozen=True, kw_only=True):
-    """A directory or device of one node."""
+    """Directory or device of one node, as the source of a persistent volume."""
 
     path: str = ""
     fs_type: str | None = None
@@ -110,7 +110,7 @@ class VolumeNodeAffinity(ApiStruct, frozen=True, kw_only=True):
 
 
 class ClaimReference(ApiStruct, frozen=True, kw_only=True):
-    """The claim that has the volume."""
+    """Claim that a persistent volume is bound to."""
 
     namespace: str = ""
     name: str = ""
@@ -118,7 +118,7 @@ class ClaimReference(ApiStruct, frozen=True, kw_only=True):
 
 
 class PersistentVolumeSpec(ApiStruct, frozen=True, kw_only=True):
-    """Specification of a volume, with the sources this agent mounts, and CSI, which it refuses by name."""
+    """Specification of a persistent volume: the sources that this agent mounts, and CSI, which it refuses by name."""
 
     local: LocalVolumeSource | None = None
     host_path: HostPathVolumeSource | None = None
@@ -131,7 +131,7 @@ class PersistentVolumeSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class PersistentVolume(ApiStruct, frozen=True, kw_only=True):
-    """A piece of storage of the cluster."""
+    """Persistent volume: storage of the cluster that a claim can be bound to."""
 
     api_version: str = constant("v1")
     kind: str = constant("PersistentVolume")
@@ -140,20 +140,20 @@ class PersistentVolume(ApiStruct, frozen=True, kw_only=True):
 
 
 class Overhead(ApiStruct, frozen=True, kw_only=True):
-    """Resources a pod of the class needs in addition to its containers."""
+    """Resources that each pod of a runtime class needs in addition to its containers."""
 
     pod_fixed: dict[str, str] = {}
 
 
 class Scheduling(ApiStruct, frozen=True, kw_only=True):
-    """Scheduling constraints of pods of the class."""
+    """Nodes that pods of a runtime class may run on."""
 
     node_selector: dict[str, str] = {}
     tolerations: tuple[Toleration, ...] = ()
 
 
 class RuntimeClass(ApiStruct, frozen=True, kw_only=True):
-    """A name for a runtime handler."""
+    """Runtime class: the name by which a pod selects a runtime handler."""
 
     api_version: str = constant("node.k8s.io/v1")
     kind: str = constant("RuntimeClass")
@@ -164,7 +164,7 @@ class RuntimeClass(ApiStruct, frozen=True, kw_only=True):
 
 
 class BoundObjectReference(ApiStruct, frozen=True, kw_only=True):
-    """The object whose deletion ends the token."""
+    """Object that a token is bound to; the token is invalid once the object is deleted."""
 
     api_version: str = constant("v1")
     kind: str = constant("Pod")
@@ -173,7 +173,7 @@ class BoundObjectReference(ApiStruct, frozen=True, kw_only=True):
 
 
 class TokenRequestSpec(ApiStruct, frozen=True, kw_only=True):
-    """Specification of a token. `audiences` empty: the API server's own."""
+    """Specification of a requested token. `audiences` empty: the API server's own audience."""
 
     audiences: tuple[str, ...] = ()
     expiration_seconds: int = field(default_factory=lambda: 3600)
@@ -181,7 +181,7 @@ class TokenRequestSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class TokenRequestStatus(ApiStruct, frozen=True, kw_only=True):
-    """The issued token; hidden from the repr."""
+    """The issued token and its expiry. The repr hides the token."""
 
     token: str = ""
     expiration_timestamp: datetime | None = None

@@ -22,7 +22,7 @@ class SELinuxOptions(ApiStruct, frozen=True, kw_only=True):
 
 
 class WindowsSecurityContextOptions(ApiStruct, frozen=True, kw_only=True):
-    """Windows settings; decoded for completeness, without effect on Linux."""
+    """Windows settings: decoded, but without effect, since nodes run Linux."""
 
     gmsa_credential_spec_name: str | None = None
     gmsa_credential_spec: str | None = None
@@ -33,7 +33,8 @@ class WindowsSecurityContextOptions(ApiStruct, frozen=True, kw_only=True):
 class SeccompProfile(ApiStruct, frozen=True, kw_only=True):
     """seccomp profile of a pod or container.
 
-    `type`: RuntimeDefault, Unconfined or Localhost with `localhost_profile`.
+    `type`: RuntimeDefault, Unconfined or Localhost. `localhost_profile`: path of the profile, for Localhost
+    only.
     """
 
     type: str = ""
@@ -43,7 +44,8 @@ class SeccompProfile(ApiStruct, frozen=True, kw_only=True):
 class AppArmorProfile(ApiStruct, frozen=True, kw_only=True):
     """AppArmor profile of a pod or container.
 
-    `type`: RuntimeDefault, Unconfined or Localhost with `localhost_profile`.
+    `type`: RuntimeDefault, Unconfined or Localhost. `localhost_profile`: name of the profile, for Localhost
+    only.
     """
 
     type: str = ""
@@ -58,7 +60,7 @@ class Sysctl(ApiStruct, frozen=True, kw_only=True):
 
 
 class SecurityContext(ApiStruct, frozen=True, kw_only=True):
-    """Security of one container; what is set here wins over the pod's."""
+    """Security settings of one container; a field that is set here replaces the pod's."""
 
     capabilities: Capabilities | None = None
     privileged: bool | None = None
@@ -75,7 +77,7 @@ class SecurityContext(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodSecurityContext(ApiStruct, frozen=True, kw_only=True):
-    """Security of the pod, inherited by its containers."""
+    """Security settings of the pod, which its containers inherit."""
 
     se_linux_options: SELinuxOptions | None = None
     windows_options: WindowsSecurityContextOptions | None = None

@@ -49,7 +49,7 @@ class ContainerStateWaiting(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerStateRunning(ApiStruct, frozen=True, kw_only=True):
-    """Running since `started_at`."""
+    """Running state of a container, with its start time."""
 
     started_at: datetime | None = None
 
@@ -58,7 +58,7 @@ class ContainerStateRunning(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerStateTerminated(ApiStruct, frozen=True, kw_only=True):
-    """Ended; `reason` such as Completed, Error or OOMKilled."""
+    """Terminated state of a container. `reason`: such as Completed, Error or OOMKilled."""
 
     exit_code: int
     signal: int | None = None
@@ -73,7 +73,7 @@ class ContainerStateTerminated(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerState(ApiStruct, frozen=True, kw_only=True):
-    """At most one field is set; none means waiting."""
+    """State of a container. At most one field is set; if none is, the container waits."""
 
     waiting: ContainerStateWaiting | None = None
     running: ContainerStateRunning | None = None
@@ -81,19 +81,19 @@ class ContainerState(ApiStruct, frozen=True, kw_only=True):
 
 
 class ImageVolumeStatus(ApiStruct, frozen=True, kw_only=True):
-    """Resolved image of an image volume."""
+    """Image that an image volume was mounted from."""
 
     image_ref: str | None = None
 
 
 class VolumeStatus(ApiStruct, frozen=True, kw_only=True):
-    """State of a mounted volume."""
+    """State of a mounted volume; so far only image volumes have one."""
 
     image: ImageVolumeStatus | None = None
 
 
 class VolumeMountStatus(ApiStruct, frozen=True, kw_only=True):
-    """Status of a volume mount."""
+    """Status of one volume mount of a container."""
 
     name: str = ""
     mount_path: str = ""
@@ -103,7 +103,7 @@ class VolumeMountStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class LinuxContainerUser(ApiStruct, frozen=True, kw_only=True):
-    """Identity of the first process."""
+    """User and groups of the container's first process on Linux."""
 
     uid: int
     gid: int
@@ -111,13 +111,13 @@ class LinuxContainerUser(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerUser(ApiStruct, frozen=True, kw_only=True):
-    """Identity of the first process, by platform."""
+    """User of the container's first process; one field for each platform."""
 
     linux: LinuxContainerUser | None = None
 
 
 class ResourceHealth(ApiStruct, frozen=True, kw_only=True):
-    """Health of one device."""
+    """Health of one device. `resource_id`: id of the device."""
 
     resource_id: str | None = None
     health: str | None = None
@@ -125,14 +125,14 @@ class ResourceHealth(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceStatus(ApiStruct, frozen=True, kw_only=True):
-    """Health of the devices of one resource."""
+    """Health of the devices that a container got for one resource."""
 
     name: str = ""
     resources: tuple[ResourceHealth, ...] = ()
 
 
 class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
-    """State of one container. `container_id` is ``<runtime>://<id>``."""
+    """Status of one container. `container_id`: ``<runtime>://<id>``."""
 
     name: str
     ready: bool
@@ -152,14 +152,14 @@ class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
-    """ResourceClaim object created for a claim of the pod."""
+    """Name of the ResourceClaim object that was created for a claim of the pod."""
 
     name: str = ""
     resource_claim_name: str | None = None
 
 
 class PodStatus(ApiStruct, frozen=True, kw_only=True):
-    """State of the whole pod; `phase` is Pending, Running, Succeeded, Failed or Unknown."""
+    """Status of the whole pod. `phase`: Pending, Running, Succeeded, Failed or Unknown."""
 
     observed_generation: int | None = None
     phase: str | None = None

@@ -12,14 +12,14 @@ from .meta import ApiStruct, LabelSelector, LocalObjectReference
 
 
 class HostPathVolumeSource(ApiStruct, frozen=True, kw_only=True):
-    """A path of the node; `type` says what must be there or is made."""
+    """File or directory of the node. `type`: what must exist at the path, or is created there."""
 
     path: str = ""
     type: str | None = None
 
 
 class EmptyDirVolumeSource(ApiStruct, frozen=True, kw_only=True):
-    """A directory that lives as long as the pod; `medium` "" or Memory."""
+    """Empty directory that exists as long as the pod. `medium`: empty for the node's disk, or Memory."""
 
     medium: str | None = None
     size_limit: str | None = None
@@ -52,7 +52,7 @@ class GitRepoVolumeSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class KeyToPath(ApiStruct, frozen=True, kw_only=True):
-    """One key, written to the relative `path`."""
+    """One key of a config map or secret, written to the relative `path` of the volume."""
 
     key: str = ""
     path: str = ""
@@ -131,7 +131,7 @@ class FlexVolumeSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class CinderVolumeSource(ApiStruct, frozen=True, kw_only=True):
-    """An OpenStack disk."""
+    """OpenStack Cinder disk."""
 
     volume_id: str | None = None
     fs_type: str | None = None
@@ -302,7 +302,7 @@ class VolumeProjection(ApiStruct, frozen=True, kw_only=True):
 
 
 class ProjectedVolumeSource(ApiStruct, frozen=True, kw_only=True):
-    """Several sources in one directory."""
+    """Files of several sources in one directory."""
 
     sources: tuple[VolumeProjection, ...] = ()
     default_mode: int | None = None
@@ -352,7 +352,7 @@ class CSIVolumeSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class EphemeralVolumeSource(ApiStruct, frozen=True, kw_only=True):
-    """A claim made from a template for this pod."""
+    """Claim that is created from a template for this pod alone."""
 
     volume_claim_template: dict[str, Any] | None = None
 

@@ -23,10 +23,11 @@ from .spec import check_spec
 def validate_pod(
     pod: Pod, origin: str, workload_types: Collection[str] | None = None
 ) -> tuple[InvalidPod, ...]:
-    """All problems of a pod whose defaults are set, in the order of its fields; empty if it is valid.
+    """Return all problems of a pod whose defaults are set, in the order of its fields; empty if the pod is valid.
 
-    `origin`: the file or URL of the pod, named in each problem. `workload_types`: types that a pod may have on this
-    node (container, vm, and what plugins declare); None leaves the annotation unchecked.
+    `origin`: file or URL of the pod, named in each problem. `workload_types`: types that a pod on this node
+    may have (container, vm, and those that plugins declare); None leaves the workload type's annotation
+    unchecked.
     """
     problems = Problems(describe(origin, pod.metadata.name))
     check_metadata(pod.metadata, problems)
@@ -38,7 +39,7 @@ def validate_pod(
 
 
 def validate_annotations(pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
-    """Problems of kubeletx annotations, which an API server does not check."""
+    """Return the problems of the pod's kubeletx annotations, which an API server does not check."""
     notes = pod.metadata.annotations
     if VIRTLET_RUNTIME not in notes and not any(key.startswith(names.OWN_PREFIX) for key in notes):
         return ()
@@ -50,7 +51,7 @@ def validate_annotations(pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
 
 
 def check_interfaces(obj: str, nics: Sequence[Nic]) -> None:
-    """Raise the first problem of a machine's interfaces. `obj`: the machine, for messages."""
+    """Raise the first problem of a machine's network interfaces. `obj`: the machine, named in the error."""
     problems = Problems(obj)
     check_nic_list("nics", nics, problems)
     if problems.found:

@@ -21,7 +21,7 @@ _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 
 
 def check_containers(spec: PodSpec, problems: Problems) -> None:
-    """Check all containers of the pod; names are unique over all kinds."""
+    """Check all containers of the pod. Names must be unique over regular, init and ephemeral containers."""
     volumes = dict.fromkeys(volume.name for volume in spec.volumes)  # in their order
     names: set[str] = set()
     host_ports: set[tuple[str, str, int]] = set()

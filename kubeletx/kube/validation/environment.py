@@ -50,9 +50,10 @@ def check_environment(field: str, container: Container, problems: Problems) -> N
 
 
 def _check_sizes(field: str, container: Container, problems: Problems) -> None:
-    """Check sizes against the kernel's limits; references in variables can double a text with every variable.
+    """Check the expanded sizes of arguments and variables against the kernel's limits.
 
-    Values from elsewhere (valueFrom, envFrom) count as empty: `kubeletx.pods` measures again with real values.
+    A short text can expand to a huge one, since each reference may double it. Values from elsewhere
+    (valueFrom, envFrom) count as empty: `kubeletx.pods` measures again with the real values.
     """
     sizes: dict[str, int] = {}
     total = 0

@@ -46,7 +46,7 @@ def check_probe(field: str, kind: str, probe: Probe, problems: Problems) -> None
 
 
 def check_lifecycle(field: str, lifecycle: Lifecycle, grace_seconds: int, problems: Problems) -> None:
-    """Check the hooks of a container whose pod has this grace period."""
+    """Check a container's lifecycle hooks. `grace_seconds`: the pod's grace period, which limits a pause."""
     if lifecycle.post_start is not None:
         _check_hook(f"{field}.postStart", lifecycle.post_start, grace_seconds, problems)
     if lifecycle.pre_stop is not None:

@@ -52,7 +52,10 @@ def check_machine(machine: VirtualMachine, volumes: Collection[str], problems: P
 
 
 def check_machine_annotations(pod: Pod, problems: Problems) -> None:
-    """Check ``kubeletx.io/vm-*``: only on a machine, with a valid value, and not together with the equivalent field."""
+    """Check the annotations ``kubeletx.io/vm-*``.
+
+    They are allowed only on a machine, need a valid value, and must not repeat a field of the spec.
+    """
     notes = pod.metadata.annotations
     is_machine = says_machine(pod) or pod.spec.runtime_class_name is not None
     if notes.get(VIRTLET_RUNTIME) == "virtlet.cloud" and not is_machine:
@@ -103,7 +106,7 @@ def check_machine_annotations(pod: Pod, problems: Problems) -> None:
 
 
 def check_machine_settings(pod: Pod, problems: Problems) -> None:
-    """Check settings common to both forms: sizes, firmware, meta-data and interfaces in annotations."""
+    """Check settings that both forms of a machine have: sizes, firmware, meta-data, interfaces in annotations."""
     notes = pod.metadata.annotations
     problems.quantity(f"metadata.annotations[{names.VM_DISK_SIZE}]", notes.get(names.VM_DISK_SIZE))
     _check_maximum(names.VM_MAX_MEMORY, "memory", pod, problems)
@@ -117,7 +120,7 @@ def check_machine_settings(pod: Pod, problems: Problems) -> None:
 
 
 def _check_maximum(key: str, resource: str, pod: Pod, problems: Problems) -> None:
-    """Check that a machine's maximum is not less than its initial amount."""
+    """Check that the maximum to which a machine may grow is not less than its initial amount."""
     field = f"metadata.annotations[{key}]"
     most = problems.quantity(field, pod.metadata.annotations.get(key))
     machine = machine_of(pod, on_vm_runtime=True)

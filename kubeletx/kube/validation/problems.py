@@ -13,7 +13,7 @@ INT32_MAX = 2**31 - 1
 
 
 class Problems:
-    """Collects problems of the object `obj` (a file, a pod in a file)."""
+    """Collector of all mistakes in the object `obj`, such as a pod in a file."""
 
     def __init__(self, obj: str) -> None:
         self._obj = obj
@@ -24,47 +24,47 @@ class Problems:
         self.found.append(InvalidPod(obj=self._obj, field=field, problem=problem, fix=fix))
 
     def required(self, field: str, value: str | None, fix: str = "set it") -> bool:
-        """Return True if the value is set; else add a problem."""
+        """Add a problem if the value is missing or empty; returns True if it is set."""
         if not value:
             self.add(field, "is missing", fix)
         return bool(value)
 
     def word(self, field: str, value: str | None, check: Check, fix: str = "correct it") -> None:
-        """Check an optional text."""
+        """Add a problem if the text is set and `check` refuses it."""
         if value and (problem := check(value)):
             self.add(field, f"{show(value)} {problem}", fix)
 
     def name(self, field: str, value: str | None, check: Check) -> None:
-        """Check a required text."""
+        """Add a problem if the text is missing, or if `check` refuses it."""
         if self.required(field, value):
             self.word(field, value, check)
 
     def one_of(self, field: str, value: str | None, allowed: Collection[str]) -> None:
-        """Check that an optional text is one of these."""
+        """Add a problem if the text is set and is not one of `allowed`."""
         if value is not None and value not in allowed:
             self.add(field, f"{show(value)} is not known", f"use {alternatives(allowed)}")
 
     def between(self, field: str, value: int | None, low: int, high: int = INT32_MAX) -> None:
-        """Check that an optional number is within the bounds."""
+        """Add a problem if the number is set and is not within the bounds."""
         if value is not None and not low <= value <= high:
             wanted = f"{low} or more" if high == INT32_MAX and value < low else f"{low} to {high}"
             self.add(field, f"{value} is out of range", f"use {wanted}")
 
     def unique(self, field: str, value: str, seen: set[str], what: str) -> None:
-        """Check that the value is new, and add it to `seen`."""
+        """Add a problem if the value is in `seen` already; then add it to `seen`."""
         if value and value in seen:
             self.add(field, f"{show(value)} is already the name of another {what}", "choose another name")
         seen.add(value)
 
     def exactly_one(self, field: str, found: list[str], allowed: Iterable[str], what: str) -> None:
-        """Check that exactly one of several fields is set."""
+        """Add a problem unless exactly one of several fields is set. `found`: names of those that are set."""
         if len(found) > 1:
             self.add(field, f"has {' and '.join(found)}", f"keep exactly one {what}")
         elif not found:
             self.add(field, f"has no {what}", f"set {alternatives(allowed)}")
 
     def quantity(self, field: str, text: str | None) -> Quantity | None:
-        """Parse a quantity that must not be negative; None if it is missing or invalid."""
+        """Parse a quantity that must not be negative. None if it is missing, or invalid, which adds a problem."""
         if text is None:
             return None
         try:
@@ -79,12 +79,12 @@ class Problems:
 
 
 def show(value: object) -> str:
-    """A found value, quoted and shortened to fit one line."""
+    """Quote a value, shortened so that it fits in one line."""
     text = repr(value)
     return text if len(text) <= 70 else f"{text[:67]}..."
 
 
 def alternatives(words: Iterable[str]) -> str:
-    """``A, B or C``."""
+    """Join words as in ``A, B or C``."""
     *head, last = [word or '""' for word in words]
     return f"{', '.join(head)} or {last}" if head else last

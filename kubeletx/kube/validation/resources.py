@@ -8,9 +8,9 @@ from .problems import Problems, show
 
 
 def check_resources(field: str, resources: ResourceRequirements, problems: Problems) -> None:
-    """Check that every amount is a quantity of 0 or more, and no request is above its limit.
+    """Check that every amount is a quantity of 0 or more, and that no request is above its limit.
 
-    A mistake in a request that equals its limit (the default) is reported once, for the limit.
+    A request that equals its limit, as by default, is not checked: a mistake in both is reported once.
     """
     own = {name: text for name, text in resources.requests.items() if resources.limits.get(name) != text}
     check_amounts(f"{field}.requests", own, problems)
@@ -43,5 +43,5 @@ def check_amounts(field: str, amounts: dict[str, str], problems: Problems) -> No
 
 
 def _may_overcommit(name: str) -> bool:
-    """Return True for resources whose limit may exceed the request; huge pages and devices may not."""
+    """Return True if a request for the resource may be less than its limit; not so for huge pages and devices."""
     return ("/" not in name or "kubernetes.io/" in name) and not name.startswith("hugepages-")

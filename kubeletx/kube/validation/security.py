@@ -15,7 +15,7 @@ _HOST_IPC_SYSCTLS: Final = ("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue
 
 
 def check_pod_security(field: str, spec: PodSpec, problems: Problems) -> None:
-    """Check the pod's security context, and contradictions to the namespaces it shares with the node."""
+    """Check the pod's security context, and that it does not contradict the namespaces shared with the node."""
     if spec.share_process_namespace and spec.host_pid:
         problems.add("spec.shareProcessNamespace", "true together with hostPID", "keep one of them")
     if spec.host_users is False:

@@ -33,29 +33,29 @@ _SIGNAL: Final = re.compile(r"SIG(?:[A-Z]+[0-9]?|RTMIN(?:\+[0-9]{1,2})?|RTMAX(?:
 
 
 def dns_label(text: str) -> str:
-    """A DNS label: container, volume and namespace names."""
+    """Check a DNS label, as names of containers, volumes and namespaces are; returns the problem, or an empty text."""
     return _check(text, _DNS_LABEL, 63, "is not a DNS label (lower-case letters, digits and '-')")
 
 
 def dns_subdomain(text: str) -> str:
-    """A DNS subdomain: names of pods and most other objects."""
+    """Check a DNS subdomain, as names of pods and most other objects are; returns the problem, or an empty text."""
     return _check(text, _SUBDOMAIN, 253, "is not a DNS name (lower-case letters, digits, '-' and '.')")
 
 
 def machine_name(text: str) -> str:
-    """A DNS label that may have capitals: the guest's host name is its lower-case form."""
+    """Check a machine's name, a DNS label that may have capitals; returns the problem, or an empty text."""
     return _check(text.lower(), _DNS_LABEL, 63, "is not a DNS label (letters, digits and '-')")
 
 
 def runtime_name(text: str) -> str:
-    """Name of a runtime on this node."""
+    """Check the name of a runtime on this node; returns the problem, or an empty text."""
     if "--" in text:
         return "holds '--', which no runtime name does"
     return _check(text, _DNS_LABEL, 30, "is not a runtime name (lower-case letters, digits and '-')")
 
 
 def qualified_name(text: str) -> str:
-    """A label key: a name, or prefix/name with a DNS prefix."""
+    """Check a label key: a name, or a DNS subdomain, '/' and a name; returns the problem, or an empty text."""
     prefix, slash, name = text.rpartition("/")
     if slash and (problem := dns_subdomain(prefix)):
         return f"has a prefix that {problem}" if prefix else "has an empty prefix before '/'"
@@ -63,7 +63,7 @@ def qualified_name(text: str) -> str:
 
 
 def label_value(text: str) -> str:
-    """The value of a label; may be empty."""
+    """Check the value of a label, which may be empty; returns the problem, or an empty text."""
     return (
         _check(text, _QUALIFIED, 63, "is not a label value (letters, digits, '-', '_' and '.')")
         if text
@@ -72,44 +72,44 @@ def label_value(text: str) -> str:
 
 
 def env_name(text: str) -> str:
-    """Name of an environment variable: any printable ASCII but '='."""
+    """Check the name of an environment variable: any printable ASCII but '='; returns the problem, or an empty text."""
     return _check(text, _ENV, 32768, "is not a variable name (printable ASCII without '=')")
 
 
 def config_key(text: str) -> str:
-    """A key of a config map or secret."""
+    """Check a key of a config map or secret; returns the problem, or an empty text."""
     if text in (".", "..") or text.startswith(".."):
         return "may not be '.' or start with '..'"
     return _check(text, _KEY, 253, "is not a key (letters, digits, '-', '_' and '.')")
 
 
 def port_name(text: str) -> str:
-    """Name of a port (IANA service name)."""
+    """Check the name of a port (IANA service name); returns the problem, or an empty text."""
     return _check(text, _PORT_NAME, 15, "is not a port name (lower-case letters, digits and single '-')")
 
 
 def sysctl_name(text: str) -> str:
-    """Name of a kernel setting, with '.' or '/' between its parts."""
+    """Check the name of a kernel setting, with '.' or '/' between its parts; returns the problem, or an empty text."""
     return _check(text, _SYSCTL, 253, "is not a sysctl name")
 
 
 def header_name(text: str) -> str:
-    """Name of an HTTP header."""
+    """Check the name of an HTTP header; returns the problem, or an empty text."""
     return _check(text, _HEADER, 253, "is not a header name (letters, digits and '-')")
 
 
 def uid(text: str) -> str:
-    """A pod's UID: it becomes part of directory and cgroup names."""
+    """Check a pod's UID, which becomes part of directory and cgroup names; returns the problem, or an empty text."""
     return _check(text, _UID, 128, "is not a UID (letters, digits and '-')")
 
 
 def search_domain(text: str) -> str:
-    """A search domain of the resolver."""
+    """Check a search domain of the resolver; returns the problem, or an empty text."""
     return _check(text, _SEARCH, 254, "is not a search domain")
 
 
 def ssh_public_keys(text: str) -> str:
-    """SSH public keys, one per line, as in an authorized_keys file: options, type, base64, comment."""
+    """Check SSH public keys, as in an authorized_keys file, one per line; returns the problem, or an empty text."""
     for line in text.split("\n"):
         key = line.strip()
         if key and not key.startswith("#") and (problem := _ssh_public_key(key)):
@@ -136,7 +136,10 @@ def _ssh_public_key(line: str) -> str:
 
 
 def _ssh_parts(blob: bytes) -> list[bytes]:
-    """The fields of a key, each preceded by its length; empty if the key is incomplete. Source: RFC 4253, 6.6."""
+    """Split a binary SSH key into its fields, each preceded by its length. Source: RFC 4253, 6.6.
+
+    Empty if the key is incomplete.
+    """
     parts = []
     while blob:
         end = 4 + int.from_bytes(blob[:4], "big")
@@ -148,22 +151,22 @@ def _ssh_parts(blob: bytes) -> list[bytes]:
 
 
 def interface_name(text: str) -> str:
-    """Name of a network interface."""
+    """Check the name of a network interface; returns the problem, or an empty text."""
     return _check(text, _INTERFACE, 15, "is not an interface name (letters, digits, '-', '_' and '.')")
 
 
 def network_id(text: str) -> str:
-    """Name or ID of a network, subnet or port."""
+    """Check the name or ID of a network, subnet or port; returns the problem, or an empty text."""
     return _check(text, _INTERFACE, 128, "is not a name (letters, digits, '-', '_' and '.')")
 
 
 def signal_name(text: str) -> str:
-    """Check the name of a signal, such as SIGTERM or SIGRTMIN+3. Returns what is wrong with it, or an empty text."""
+    """Check the name of a signal, such as SIGTERM or SIGRTMIN+3; returns the problem, or an empty text."""
     return _check(text, _SIGNAL, 12, "is not a signal name such as SIGTERM")
 
 
 def ip_address(text: str) -> str:
-    """Check an IPv4 or IPv6 address. Returns what is wrong with it, or an empty text."""
+    """Check an IPv4 or IPv6 address; returns the problem, or an empty text."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -172,22 +175,22 @@ def ip_address(text: str) -> str:
 
 
 def image(text: str) -> str:
-    """Check that an image reference has no white space; its syntax is checked by the runtime."""
+    """Check that an image reference has no white space; returns the problem, or an empty text."""
     return "holds white space" if any(c.isspace() for c in text) else ""
 
 
 def absolute_path(text: str) -> str:
-    """A path from the root, without '..'."""
+    """Check that a path is absolute and has no part '..'; returns the problem, or an empty text."""
     return no_backsteps(text) if text.startswith("/") else "is not an absolute path"
 
 
 def relative_path(text: str) -> str:
-    """A relative path that stays below its base."""
+    """Check that a path is relative and has no part '..'; returns the problem, or an empty text."""
     return "is not a relative path" if text.startswith("/") else no_backsteps(text)
 
 
 def no_backsteps(text: str) -> str:
-    """A path without '..' as one of its parts, and without NUL."""
+    """Check that a path has no part '..' and no NUL; returns the problem, or an empty text."""
     if "\0" in text:
         return "holds a NUL character"
     return "may not hold '..'" if ".." in text.split("/") else ""

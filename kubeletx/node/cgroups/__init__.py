@@ -1,1 +1,3 @@
-"""Cgroups: those of pods, the trees of the machine, what their files say, pressure and usage."""
+"""The cgroups of pods: creation and limits in every hierarchy, the formats of the kernel's files, pressure
+and usage.
+"""

@@ -7,9 +7,9 @@
     └── besteffort          CPU shares: the smallest there is
         └── pod<uid>
 
-Paths are what runtimes get as cgroup parent; the CRI client writes them as slices where the runtime uses systemd.
-With the systemd driver the same tree consists of slices, which systemctl creates and systemd owns.
-Source: kubelet, pkg/kubelet/cm (R4 of the parity table).
+Runtimes get these paths as cgroup parents; the CRI client converts them to slice names for a runtime that
+uses systemd. With the systemd driver the same tree consists of slices, which systemctl creates and systemd
+owns. Source: kubelet, pkg/kubelet/cm (R4 of the parity table).
 """
 
 from __future__ import annotations
@@ -41,23 +41,29 @@ _DIRECTORY = {GUARANTEED: "", BURSTABLE: "burstable", BEST_EFFORT: "besteffort"}
 
 
 class CgroupDriver(Protocol):
-    """Creates and removes cgroups. All methods block."""
+    """Protocol of an object that creates, limits and removes cgroups: `CgroupTrees` or `SystemdSlices`.
+
+    All methods block.
+    """
 
     def create(self, path: str) -> None:
-        """Make the cgroup and its parents; succeeds if it exists."""
+        """Create the cgroup and its missing parents; succeeds if it exists."""
         ...
 
     def limit(self, path: str, limits: Resources) -> None:
-        """Set the limits that are not None."""
+        """Set those of the limits that are not None."""
         ...
 
     def remove(self, path: str) -> None:
-        """Remove the cgroup and kill its processes; succeeds if it is gone."""
+        """Kill the processes in the cgroup and remove it; succeeds if it does not exist."""
         ...
 
 
 class PodCgroupManager:
-    """Makes and removes pods' cgroups. Changes of shared cgroups are serial."""
+    """Creates, limits and removes the cgroups of pods.
+
+    Changes of cgroups that pods share are made one at a time.
+    """
 
     def __init__(
         self,
@@ -68,9 +74,10 @@ class PodCgroupManager:
         root: str = "",
         per_qos: bool = True,
     ) -> None:
-        """`driver`: called once, when the first cgroup is made or removed. `limits_of`: limits of a pod's own cgroup.
+        """`driver`: called once, when a cgroup is first needed.
 
-        `root`: the parent of kubepods.
+        `limits_of`: returns the limits of a pod's own cgroup. `root`: path of the cgroup above kubepods.
+        `per_qos`: with False there are no cgroups of QoS classes and no kubepods.
         """
         self._choose_driver = driver
         self._limits_of = limits_of
@@ -84,20 +91,22 @@ class PodCgroupManager:
         self._lock = asyncio.Lock()
         self._prepared = False
         self.durations = LabelledDurations()
-        """Durations of changes by the kubelet's operation names: create, update, destroy."""
+        """Durations of the changes, by the kubelet's operation names: create, update, destroy."""
 
     @cached_property
     def _driver(self) -> CgroupDriver:
         return self._choose_driver()
 
     async def prepare(self, limit: NodeResources | None = None) -> None:
-        """Make the shared cgroups; `limit`: of all pods together (None: no limit)."""
+        """Create the cgroups that pods share. `limit`: limit of all pods together; None: no limit."""
         async with self._lock:
             await self._timed("create", self._prepare, limit)
             self._prepared = True
 
     async def resume(self, pods: Iterable[Pod]) -> None:
-        """Count pods that already ran at the agent's start. Until then their shares stay unchanged."""
+        """Count the Burstable pods that an earlier agent process started, and set the CPU shares of their
+        class accordingly.
+        """
         if not self._per_qos:
             return
         async with self._lock:
@@ -107,7 +116,11 @@ class PodCgroupManager:
             await self._write_burstable()
 
     async def create(self, pod: Pod) -> str:
-        """Make the pod's cgroup with its limits; returns its path, the parent of its units."""
+        """Create the pod's cgroup with its limits and return its path, with a leading slash: the cgroup
+        parent of the pod's units.
+
+        For an existing cgroup only the limits are set.
+        """
         if not self._prepared:
             await self.prepare()
         path, limits = self.path(pod), self._limits_of(pod)
@@ -133,7 +146,9 @@ class PodCgroupManager:
             self.durations.add(time.perf_counter() - began, operation)
 
     def _paths(self, pod: Pod) -> list[str]:
-        """Possible paths of the pod's cgroup; several if the spec, and with it the QoS class, is unknown."""
+        """Return the possible paths of the pod's cgroup: several if the spec is unknown, and with it the QoS
+        class.
+        """
         own = self.path(pod)  # raises for a UID that would name another cgroup
         if not self._per_qos or pod.spec.containers or spec_workload_type(pod) is not None:
             return [own]
@@ -148,12 +163,16 @@ class PodCgroupManager:
         return self._join(parent, f"pod{uid}")
 
     def location(self, pod: Pod) -> str:
-        """Path of the pod's cgroup in the kernel, without a leading slash, spelled as the driver in use does."""
+        """Return the path of the pod's cgroup in the kernel's tree, without a leading slash; with the systemd
+        driver it consists of slices.
+        """
         path = self.path(pod)
         return slice_path(path) if isinstance(self._driver, SystemdSlices) else path
 
     def shared(self) -> tuple[str, ...]:
-        """The cgroups that pods share, without leading slashes: of all pods first, then of QoS classes."""
+        """Return the paths of the cgroups that pods share, without leading slashes: kubepods, then those of
+        QoS classes.
+        """
         top = self._join()
         if not top:
             return ()
@@ -181,7 +200,10 @@ class PodCgroupManager:
             self._driver.limit(self._join(_DIRECTORY[BEST_EFFORT]), Resources(cpu_shares=MIN_SHARES))
 
     def _limit_all(self, top: str, limit: NodeResources) -> None:
-        """Limit all pods together. Failure is no error: v1 refuses a limit below the present usage of running pods."""
+        """Limit all pods together.
+
+        A failure is only logged: cgroup v1 refuses a limit below what running pods use now.
+        """
         limits = Resources(
             cpu_shares=_shares(limit.cpu_millicores * 1024 // 1000), memory_limit_bytes=limit.memory_bytes
         )
@@ -217,7 +239,7 @@ class PodCgroupManager:
 
 
 class SystemdSlices:
-    """Driver `systemd`: cgroups are slices, made and limited with systemctl."""
+    """The `CgroupDriver` named ``systemd``: cgroups are slices, which systemctl creates and limits."""
 
     def __init__(
         self,
@@ -225,7 +247,7 @@ class SystemdSlices:
         *,
         run: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
-        """`run`: runs a command; raises Internal when it fails."""
+        """`run`: function that runs a command and raises Internal if it fails; None: a subprocess."""
         self._trees = trees
         self._run = run or _run
 
@@ -234,35 +256,40 @@ class SystemdSlices:
         self._run(["systemctl", "start", slice_name(path)])
 
     def limit(self, path: str, limits: Resources) -> None:
-        """Set the slice's properties, valid until the next boot."""
+        """Set the slice's properties for the limits that are not None; they hold until the next boot."""
         properties = slice_properties(limits, self._trees.version)
         if properties:
             self._run(["systemctl", "set-property", "--runtime", slice_name(path), *properties])
 
     def remove(self, path: str) -> None:
-        """Stop the slice and everything in it."""
+        """Stop the slice, which ends everything in it, and remove what is left of its cgroup."""
         self._run(["systemctl", "stop", slice_name(path)])
         self._trees.remove(slice_path(path))
 
 
 def make_driver(name: str, trees: CgroupTrees) -> CgroupDriver:
-    """The driver called cgroupfs or systemd."""
+    """Return the driver named ``cgroupfs`` or ``systemd``."""
     return SystemdSlices(trees) if name == "systemd" else trees
 
 
 def slice_name(path: str) -> str:
-    """Name of the slice: ``kubepods/burstable/pod1-2`` is kubepods-burstable-pod1_2.slice."""
+    """Return the unit name of the slice for a path: ``kubepods/burstable/pod1-2`` is
+    kubepods-burstable-pod1_2.slice.
+    """
     return "-".join(part.replace("-", "_") for part in path.split("/") if part) + ".slice"
 
 
 def slice_path(path: str) -> str:
-    """Path of a slice in systemd's tree: each parent slice is a directory above it."""
+    """Return the path of a slice in systemd's cgroup tree, where each parent slice is a directory above it."""
     parts = [part.replace("-", "_") for part in path.split("/") if part]
     return "/".join("-".join(parts[: count + 1]) + ".slice" for count in range(len(parts)))
 
 
 def slice_properties(limits: Resources, version: int) -> list[str]:
-    """The systemd properties of the limits that are set."""
+    """Return the limits that are not None as systemd properties, each as ``Name=value``.
+
+    `version`: of the cgroup layout, 1 or 2.
+    """
     found: list[str] = []
     if limits.cpu_shares is not None:
         found.append(

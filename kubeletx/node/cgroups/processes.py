@@ -1,7 +1,8 @@
 """Counts processes, threads, open files and sockets of one cgroup.
 
-Newer kernels give the number of open files in one call. Sockets are found by reading the link of each file, one call
-per file: above `MAX_LINKS` they are not counted, so that a container with many open files does not delay a scrape.
+Newer kernels return the number of open files in one call. Sockets are counted by reading the link of each
+open file, one call per file. Above `MAX_LINKS` files they are not counted, so that a container with many open
+files does not delay a scrape.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ MAX_LINKS = 10_000
 
 
 class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of one cgroup; None if unknown. `max_threads`: 0 means no limit."""
+    """Numbers of processes, threads, open files and sockets of one cgroup; None: unknown.
+
+    `max_threads`: 0 means no limit.
+    """
 
     processes: int | None = None
     threads: int | None = None
@@ -28,7 +32,9 @@ class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_processes(trees: CgroupTrees, path: str, *, proc: Path = Path("/proc")) -> ProcessUsage:
-    """Count the processes of the cgroup at `path`, without its children."""
+    """Count the processes of the cgroup at `path`, without those of cgroups below it; all None if the
+    controllers are missing.
+    """
     directory = trees.directory("memory", path) or trees.directory("cpu", path)
     if directory is None:
         return ProcessUsage()

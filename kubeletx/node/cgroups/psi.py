@@ -1,7 +1,7 @@
-"""Pressure stall information: how long tasks waited for a resource. Source: kernel, Documentation/accounting/psi.rst.
+"""Pressure stall information (PSI): how long tasks waited for a resource.
 
-``/proc/pressure`` has it for the machine, v2 cgroups for themselves. In the hybrid form the unified tree has it for the
-cgroups that runtimes make there too.
+Source: kernel, Documentation/accounting/psi.rst. ``/proc/pressure`` has it for the machine, cgroup v2 for
+each cgroup. In a hybrid layout the unified tree has it for the cgroups that runtimes also create there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ RESOURCES = ("cpu", "memory", "io")
 
 
 class Stall(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a PSI file: percent of the last 10, 60 and 300 seconds, and the total in microseconds."""
+    """One line of a PSI file: percent of time stalled in the last 10, 60 and 300 seconds, and the total
+    stalled time in microseconds.
+    """
 
     avg10: float = 0.0
     avg60: float = 0.0
@@ -25,9 +27,9 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PressureStall(msgspec.Struct, frozen=True, kw_only=True):
-    """Stall times of one resource.
+    """Stall times of one resource. `some`: at least one task waited.
 
-    `some`: at least one task waited; `full`: none could go on.
+    `full`: all tasks waited, so that none could run.
     """
 
     some: Stall = Stall()
@@ -35,7 +37,7 @@ class PressureStall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pressures(msgspec.Struct, frozen=True, kw_only=True):
-    """Pressure of CPU, memory and I/O; None if the kernel has no figure."""
+    """Pressure stall of CPU, memory and I/O; None if the kernel does not report it."""
 
     cpu: PressureStall | None = None
     memory: PressureStall | None = None
@@ -43,13 +45,16 @@ class Pressures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_pressures(directory: Path, suffix: str = "") -> Pressures:
-    """Read the PSI files. `suffix`: empty for ``/proc/pressure``, ``.pressure`` for a cgroup."""
+    """Read the PSI files in `directory`.
+
+    `suffix` of their names: empty in ``/proc/pressure``, ``.pressure`` in a cgroup.
+    """
     found = {name: parse_pressure(text_of(directory / f"{name}{suffix}")) for name in RESOURCES}
     return Pressures(**found)
 
 
 def parse_pressure(text: str) -> PressureStall | None:
-    """Parse one PSI file."""
+    """Parse the content of one PSI file; None if it has no known line."""
     lines = {}
     for line in text.split("\n"):
         kind, _, rest = line.partition(" ")

@@ -1,4 +1,4 @@
-"""Parses the formats of the kernel's cgroup files. Missing values are None or empty."""
+"""Reads and parses the kernel's cgroup files. Missing values are None or empty."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from pathlib import Path
 
 _PIECE_BYTES = 1 << 12
 UNLIMITED_BYTES = 1 << 62
-"""Values from here on mean "no limit": cgroup v1 writes 2^63 rounded down to pages for it."""
+"""Values from this on mean "no limit": cgroup v1 writes 2^63, rounded down to whole pages, if there is none.
+"""
 
 
 def text_of(path: Path) -> str:
-    """Text of a small file; empty if it does not exist (any more).
+    """Return the text of a small file; empty if it cannot be read.
 
-    Read without a file object, which takes most of the time of such a read: a scrape reads some thirty files for each
-    pod.
+    It is read without a file object, which would take most of the time: a scrape reads some thirty files for
+    each pod.
     """
     pieces = []
     try:
@@ -30,13 +31,13 @@ def text_of(path: Path) -> str:
 
 
 def number_of(path: Path) -> int | None:
-    """The number in the file; None for a word such as ``max``, and without the file."""
+    """Return the number in the file; None for a word such as ``max``, and if the file cannot be read."""
     text = text_of(path).strip()
     return int(text) if text.isdigit() else None
 
 
 def limit_of(path: Path) -> int | None:
-    """A limit: 0 for no limit, None without the file."""
+    """Return the limit in the file: 0 for no limit; None if the file cannot be read."""
     text = text_of(path).strip()
     if text == "max":
         return 0
@@ -46,11 +47,11 @@ def limit_of(path: Path) -> int | None:
 
 
 def table_of(path: Path) -> dict[str, int]:
-    """Name → number, one per line of the file."""
+    """Return name → number, from a file with one pair per line."""
     pairs = (line.split() for line in text_of(path).split("\n"))
     return {words[0]: int(words[1]) for words in pairs if len(words) == 2 and words[1].isdigit()}
 
 
 def scaled(value: int | None, unit: float) -> float | None:
-    """Multiply by `unit`; None stays None."""
+    """Return `value` multiplied by `unit`; None if `value` is None."""
     return None if value is None else value * unit

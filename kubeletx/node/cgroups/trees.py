@@ -1,7 +1,8 @@
-"""The kernel's cgroup file systems: detection, and creation, limits and removal of one cgroup.
+"""The kernel's cgroup file systems: finds their layout; creates, limits and removes one cgroup in all of
+them.
 
-Two layouts. Unified (v2): one tree. Split (v1, also the hybrid form): one tree for each controller, and a cgroup is a
-directory of the same path in every one of them. Everything here blocks; call it in a thread.
+There are two layouts. Unified (v2): one tree. Split (v1, also the hybrid form): one tree for each controller,
+and a cgroup is a directory of the same path in each of them. All calls block; run them in a thread.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ UNLIMITED = -1
 
 
 class CgroupTrees:
-    """The cgroup trees of this machine, used as one."""
+    """The cgroup trees of this machine as one object: a cgroup is named by its path, which is the same in
+    every tree.
+    """
 
     def __init__(self, mount: Path = CGROUP_MOUNT) -> None:
         """`mount`: mount point of the cgroup file systems."""
@@ -33,24 +36,30 @@ class CgroupTrees:
 
     @property
     def roots(self) -> Sequence[Path]:
-        """The top directory of every tree in which cgroups are made."""
+        """Top directory of every tree in which the agent makes cgroups."""
         return (self._mount,) if self.version == 2 else tuple(dict.fromkeys(self._v1.values()))
 
     def directory(self, controller: str, path: str) -> Path | None:
-        """Directory of the cgroup in a controller's tree; None without that controller."""
+        """Return the directory of the cgroup in the tree of `controller`; None if the kernel lacks the
+        controller.
+        """
         root = self._mount if self.version == 2 else self._v1.get(controller)
         return root / path if root is not None else None
 
     def directory_beside(self, path: str) -> Path | None:
-        """Directory of the cgroup in the unified tree of a hybrid layout; None in a pure v1 or v2 layout."""
+        """Return the directory of the cgroup in the unified tree of a hybrid layout; None in a pure v1 or v2
+        layout.
+        """
         return self._beside[0] / path if self._beside else None
 
     def exists(self, path: str) -> bool:
-        """Return True if every tree has the cgroup."""
+        """Return True if the cgroup exists in every tree."""
         return all((root / path).is_dir() for root in self.roots)
 
     def find_closed(self, path: str) -> Path | None:
-        """The directory in which this user may not make the cgroup; None if it may in every tree."""
+        """Return the directory that keeps this user from making the cgroup; None if the user may make it in
+        every tree.
+        """
         for root in self.roots:
             at = root / path
             while not at.is_dir() and at != root:
@@ -60,7 +69,10 @@ class CgroupTrees:
         return None
 
     def create(self, path: str) -> None:
-        """Make the cgroup and its parents; succeeds if it exists. Raises Internal when the kernel refuses."""
+        """Create the cgroup and its missing parents in every tree; succeeds if it exists.
+
+        Raises Internal if the kernel refuses.
+        """
         for root in self.roots:
             try:
                 if self.version == 2:
@@ -71,7 +83,10 @@ class CgroupTrees:
                 raise Internal(f"cannot make cgroup {path} in {root}: {error.strerror}") from error
 
     def limit(self, path: str, limits: Resources) -> None:
-        """Write the limits that are set; None leaves a value unchanged, `UNLIMITED` removes a limit."""
+        """Write those limits that are not None; `UNLIMITED` removes a limit.
+
+        Raises Internal if the kernel refuses a value.
+        """
         files = v2_files(limits) if self.version == 2 else v1_files(limits)
         for (controller, name), value in files.items():
             root = self._mount if self.version == 2 else self._v1.get(controller)
@@ -87,7 +102,7 @@ class CgroupTrees:
                 raise Internal(f"cannot write {value!r} to {root / path / name}: {error.strerror}") from error
 
     def processes(self, path: str) -> set[int]:
-        """Process ids in the cgroup and below it."""
+        """Return the ids of the processes in the cgroup and in those below it."""
         found: set[int] = set()
         for root in self.roots:
             for directory, _, files in os.walk(root / path):
@@ -98,9 +113,10 @@ class CgroupTrees:
         return found - {0}
 
     def remove(self, path: str, *, wait_seconds: float = REMOVE_SECONDS) -> None:
-        """Kill the remaining processes, and remove the cgroup and everything below; succeeds if it is gone.
+        """Kill the remaining processes, then remove the cgroup and everything below it; succeeds if it does
+        not exist.
 
-        Raises Internal when processes do not end within `wait_seconds`.
+        Raises Internal if it cannot be removed within `wait_seconds`.
         """
         if not path.strip("/"):
             raise Internal("refused to remove the root cgroup")
@@ -120,7 +136,9 @@ class CgroupTrees:
 
 
 def v1_files(limits: Resources) -> dict[tuple[str, str], str]:
-    """(controller, file) → value, in the order to write."""
+    """Return the values that set these limits in cgroup v1, as (controller, file) → value, in the order in
+    which to write them.
+    """
     values: dict[tuple[str, str], int | None] = {
         ("cpu", "cpu.shares"): limits.cpu_shares,
         ("cpu", "cpu.cfs_period_us"): limits.cpu_period_us,
@@ -134,7 +152,9 @@ def v1_files(limits: Resources) -> dict[tuple[str, str], str]:
 
 
 def v2_files(limits: Resources) -> dict[tuple[str, str], str]:
-    """(controller, file) → value, in the order to write."""
+    """Return the values that set these limits in cgroup v2, as (controller, file) → value, in the order in
+    which to write them.
+    """
     files: dict[tuple[str, str], str] = {}
     if limits.cpu_shares is not None:
         files["cpu", "cpu.weight"] = str(cpu_weight(limits.cpu_shares))
@@ -153,17 +173,19 @@ def v2_files(limits: Resources) -> dict[tuple[str, str], str]:
 
 
 def cpu_weight(shares: int) -> int:
-    """CPU shares (2 to 262144) as a v2 weight (1 to 10000); source: the kubelet's and runc's conversion."""
+    """Convert CPU shares (2 to 262144) to a v2 weight (1 to 10000), with the formula of the kubelet and runc."""
     return 1 + (max(2, min(shares, 262_144)) - 2) * 9999 // 262_142
 
 
 def cpu_shares(weight: int) -> int:
-    """A v2 weight as CPU shares, the reverse of `cpu_weight`; a shares value may come back a little lower."""
+    """Convert a v2 weight to CPU shares; converting shares to a weight and back may lower them a little."""
     return 2 + (weight - 1) * 262_142 // 9999
 
 
 def _v1_trees(mount: Path) -> Iterator[tuple[str, Path]]:
-    """Yield (controller, tree); co-mounted controllers (cpu,cpuacct) share a tree."""
+    """Yield (controller, its tree) for each controller; controllers that are mounted together (cpu,cpuacct)
+    have the same tree.
+    """
     for entry in sorted(mount.iterdir()):
         if (
             entry.is_symlink()
@@ -176,14 +198,20 @@ def _v1_trees(mount: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _v2_trees(mount: Path) -> Iterator[Path]:
-    """Yield the unified trees of a hybrid layout. The agent makes nothing there, but runc does, and leaves the parents."""
+    """Yield the unified trees of a hybrid layout.
+
+    The agent makes no cgroups there, but runc does, and leaves their parents behind.
+    """
     for entry in sorted(mount.iterdir()):
         if not entry.is_symlink() and (entry / "cgroup.controllers").exists():
             yield entry
 
 
 def _make_v1(directory: Path, *, is_cpuset: bool) -> None:
-    """Make a v1 cgroup. Parents are checked only when one is missing: nine trees need this for every pod."""
+    """Make a v1 cgroup.
+
+    Its parents are only made if one is missing: this runs in some nine trees for every pod.
+    """
     try:
         directory.mkdir()
     except FileExistsError:  # made before, or by a concurrent create; the limits are written anyway

@@ -1,8 +1,9 @@
-"""Kernel counters of one cgroup: throttling, memory by kind, disk traffic, and the network of its processes.
+"""Reads the kernel's counters of one cgroup: throttling, memory by kind, disk traffic, and the network of its
+processes.
 
-Runtimes report processor time and memory; these files hold the other figures of dashboards, in both layouts of
-`trees`. Figures the kernel does not count are None. Every read blocks for about ten microseconds; call it
-in a thread.
+Runtimes report processor time and memory; the other figures that dashboards show come from these files, in
+both layouts of `trees`. A figure that the kernel does not count is None. Every read blocks for about ten
+microseconds; call it in a thread.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ BLOCK_DEVICES = Path("/sys/dev/block")
 
 
 class BlockDeviceUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Traffic with one block device since the cgroup was made. `device`: ``8:0``."""
+    """Traffic of a cgroup with one block device since the cgroup was made.
+
+    `device`: major and minor number, such as ``8:0``.
+    """
 
     device: str
     read_bytes: int = 0
@@ -32,10 +36,10 @@ class BlockDeviceUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CgroupSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits in the kernel. None: unknown; 0: no limit.
+    """Limits of one cgroup, as the kernel has them. None: unknown; 0: no limit.
 
-    `swap_limit_bytes`: of swap alone, None for no limit. `swap_file_bytes`: content of the kernel's swap file, which in
-    v1 is memory and swap together.
+    `swap_limit_bytes`: limit of swap without memory; here None may also mean no limit. `swap_file_bytes`:
+    content of the kernel's swap limit file, which in v1 limits memory and swap together.
     """
 
     cpu_shares: int | None = None
@@ -48,7 +52,10 @@ class CgroupSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CgroupUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters of a cgroup and its children, except `own_faults` and `own_major_faults`; None if not counted."""
+    """Counters of one cgroup; None: not counted by this kernel.
+
+    All include the cgroups below it, except `own_faults` and `own_major_faults` in v1.
+    """
 
     cpu_seconds: float | None = None
     periods: int | None = None
@@ -67,7 +74,7 @@ class CgroupUsage(msgspec.Struct, frozen=True, kw_only=True):
     inactive_file_bytes: int | None = None
     swap_bytes: int | None = None
     memory_failures: int | None = None
-    """Number of times the limit was reached."""
+    """Number of times that the memory limit was reached."""
     major_faults: int | None = None
     faults: int | None = None
     own_major_faults: int | None = None
@@ -86,7 +93,9 @@ def read_cgroup(trees: CgroupTrees, path: str) -> CgroupUsage:
 def read_interfaces(
     trees: CgroupTrees, path: str, *, proc: Path = Path("/proc")
 ) -> tuple[InterfaceStats, ...]:
-    """Interfaces, except loopback, of the network namespace of the cgroup's first process."""
+    """Return the network interfaces, except loopback, that the first process of the cgroup sees; empty
+    without a process.
+    """
     for name in ("memory", "cpu"):
         directory = trees.directory(name, path)
         if directory is None:
@@ -97,7 +106,7 @@ def read_interfaces(
 
 
 def children(trees: CgroupTrees, path: str) -> tuple[str, ...]:
-    """Names of the cgroups directly below."""
+    """Return the names of the cgroups directly below the one at `path`."""
     directory = trees.directory("memory", path) or trees.directory("cpu", path)
     try:
         return tuple(one.name for one in directory.iterdir() if one.is_dir()) if directory is not None else ()
@@ -106,7 +115,7 @@ def children(trees: CgroupTrees, path: str) -> tuple[str, ...]:
 
 
 def own_cgroup(trees: CgroupTrees, *, proc: Path = Path("/proc")) -> str:
-    """Path of this process's cgroup, without a leading slash; empty for the root."""
+    """Return the path of this process's cgroup, without a leading slash; empty for the root cgroup."""
     wanted = "" if trees.version == 2 else "cpuacct"
     for line in text_of(proc / "self/cgroup").split("\n"):
         _, _, rest = line.partition(":")
@@ -117,7 +126,7 @@ def own_cgroup(trees: CgroupTrees, *, proc: Path = Path("/proc")) -> str:
 
 
 def made_at(trees: CgroupTrees, path: str) -> float:
-    """Creation time of the cgroup in seconds since the epoch, from its directories; 0.0 if it does not exist."""
+    """Return the time at which the cgroup was made, in seconds since the epoch; 0.0 if it does not exist."""
     times = []
     for controller in ("memory", "cpu"):
         directory = trees.directory(controller, path)
@@ -128,7 +137,10 @@ def made_at(trees: CgroupTrees, path: str) -> float:
 
 
 def parse_net_dev(text: str) -> tuple[InterfaceStats, ...]:
-    """Parse ``/proc/PID/net/dev``. Containers choose names of interfaces: any characters but blanks, ``/`` and ``:``."""
+    """Parse ``/proc/PID/net/dev``; loopback is left out.
+
+    Containers choose names of interfaces, of any characters except blanks, ``/`` and ``:``.
+    """
     found = []
     for line in text.split("\n")[2:]:
         name, _, rest = line.partition(":")
@@ -152,7 +164,9 @@ def parse_net_dev(text: str) -> tuple[InterfaceStats, ...]:
 
 
 def device_name(device: str, *, directory: Path = BLOCK_DEVICES) -> str:
-    """``/dev/sda`` for ``8:0``; the numbers themselves if the kernel has no name."""
+    """Return the path of a block device, such as ``/dev/sda`` for ``8:0``; `device` itself if the kernel has
+    no name for it.
+    """
     for line in text_of(directory / device / "uevent").split("\n"):
         key, _, value = line.partition("=")
         if key == "DEVNAME":
@@ -239,7 +253,7 @@ def _read_v1(trees: CgroupTrees, path: str) -> CgroupUsage:
 
 
 def _working_set(used: int | None, inactive_file: int | None) -> int | None:
-    """Working set as cAdvisor and the kubelet define it: usage without the inactive file cache."""
+    """Return the working set as cAdvisor and the kubelet define it: usage minus the inactive file cache."""
     return None if used is None else max(used - (inactive_file or 0), 0)
 
 
@@ -275,7 +289,7 @@ def _spec_v1(cpu: Path | None, memory: Path | None) -> CgroupSpec:
 
 
 def parse_io_stat(text: str) -> tuple[BlockDeviceUsage, ...]:
-    """Parse v2's ``io.stat``."""
+    """Parse the content of cgroup v2's ``io.stat``."""
     found = []
     for line in filter(None, text.split("\n")):
         device, *words = line.split()
@@ -312,7 +326,7 @@ def _disks_v1(directory: Path) -> tuple[BlockDeviceUsage, ...]:
 
 
 def _operations(text: str) -> dict[str, dict[str, int]]:
-    """Device → operation → value, from v1's ``blkio`` files."""
+    """Parse one of cgroup v1's ``blkio`` files: device → operation → value."""
     found: dict[str, dict[str, int]] = {}
     for line in text.split("\n"):
         words = line.split()

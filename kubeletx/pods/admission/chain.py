@@ -1,11 +1,14 @@
 """`admit`: the admission chain in the kubelet's order (A1); the first refusal decides and is final (A2).
 
-    [pressure of the node] → our annotations → sysctls → operating system → groups → resource fit → placement
-            → host ports → AppArmor → kernel features → what the chosen runtime cannot do → [shutdown of the node]
+The codes in parentheses are rows of docs/kubelet-parity.md.
 
-The two in brackets are of the moment, not of the node: see `door`.
+    [pressure of the node] → kubeletx annotations → sysctls → operating system → groups → resource fit
+            → placement → host ports → AppArmor → kernel features → what the chosen runtime cannot do
+            → [taints, of scheduled pods] → [shutdown of the node]
 
-A pod that runs already is never asked again: after a restart of the agent it is only counted (A6).
+`NodeAdmission` adds those in brackets, from `gate` and `taints`; pressure and shutdown may end.
+
+A pod that runs already is never checked again: after a restart of the agent it is only counted (A6).
 """
 
 from __future__ import annotations
@@ -55,9 +58,10 @@ def admit_beside(
     traits: Traits | None,
     handler: str = "",
 ) -> Rejection | None:
-    """The same as `admit`, with the other pods' sum already computed (`occupancy`).
+    """Reason the pod cannot run here beside the pods summed up in `occupancy`; None if it is admitted.
 
-    `wanted`: what the pod takes of this node; None: nothing.
+    `wanted`: what the pod takes of this node; None: nothing. `traits`: as in `admit`. `handler`: runtime
+    handler of the pod's class.
     """
     refusal = check_annotations(pod)
     refusal = refusal or check_sysctls(pod, node) or check_system(pod, node) or check_groups(pod, node)

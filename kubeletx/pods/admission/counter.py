@@ -1,7 +1,7 @@
-"""`NodeAdmission`: admits pods and remembers which pods are admitted and what they take.
+"""`NodeAdmission`: admits pods and keeps what each admitted pod takes of the node.
 
-Synchronous: of two pods that ask at the same moment, the second sees the first one counted. The sum is kept, so that
-admitting a pod costs the same with ten pods or five thousand.
+Synchronous: of two pods that ask at the same moment, the second sees the first one counted. The sum over all
+pods is kept, so that admitting a pod costs the same with ten pods or five thousand.
 """
 
 from __future__ import annotations
@@ -37,16 +37,19 @@ class HasTraits(Protocol):
 
 
 class FreedRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """Room for a critical pod: the victims, the missing resource, and pods that leave anyway."""
+    """Room reserved for a critical pod. `victims`: pods to end for it.
+
+    `resource`: the first one that was short.
+    """
 
     victims: tuple[PodUid, ...] = ()
     resource: str
     awaited: tuple[str, ...]
-    """namespace/name of all that the pod waits for."""
+    """namespace/name of the victims and of the pods that were ending already."""
 
 
 class NodeAdmission:
-    """Admits pods to one node and counts them until they are released (`services.Admission`)."""
+    """Admits pods to one node and counts them until they are released."""
 
     def __init__(
         self,
@@ -56,9 +59,7 @@ class NodeAdmission:
     ) -> None:
         """`door`: the node's present pressure and shutdown.
 
-        `runtime_labels`: returns the labels of this node's runtimes.
-
-        They replace the cluster's copy of these labels.
+        `runtime_labels`: returns the labels of this node's runtimes, which replace those of the cluster.
         """
         self._node = node
         self._runtime_labels = runtime_labels
@@ -69,7 +70,7 @@ class NodeAdmission:
         self._with_ports: dict[PodUid, Taken] = {}
         self._amounts: dict[str, int] = {}
         self._reserved: set[PodUid] = set()
-        """Pods counted while the pods that make way for them still run."""
+        """Critical pods that are counted although the pods that end for them still run."""
 
     @property
     def occupancy(self) -> Occupancy:
@@ -100,11 +101,11 @@ class NodeAdmission:
             await self._look()
 
     def runtime_awaited(self, pod: Pod) -> Waiting | None:
-        """Waiting reason of a pod refused for the node's labels; None if the refusal is final."""
+        """Runtimes that a pod refused for the node's labels may wait for; None if the refusal is final."""
         return runtime_awaited(pod, self._node_now())
 
     def admit(self, desired: DesiredPod, handle: HasTraits, handler: str = "") -> Rejection | None:
-        """Admit and count the pod, or return the reason for the refusal; None if admitted.
+        """Admit and count the pod and return None, or return the reason for the refusal.
 
         A pod that is counted already is admitted again.
         """
@@ -127,10 +128,12 @@ class NodeAdmission:
         leaves: Callable[[PodUid], bool],
         may_leave: Callable[[PodUid], bool],
     ) -> FreedRoom | Rejection | None:
-        """Reserve room for a critical pod that was not admitted, or return the refusal; None if no pod may end for it.
+        """Reserve room for a critical pod that was not admitted, or return the refusal if there can be none.
 
-        `leaves`: whether a pod is ending already. `may_leave`: whether it could be ended. Call `admit` again whenever
-        one has left: the reservation holds until then.
+        None: the pod is not critical, or no resource is short.
+
+        `leaves`: whether a pod is ending already. `may_leave`: whether it could be ended. Call `admit` again
+        whenever one has left: the reservation holds until then.
         """
         wanted = taken_by(desired.pod, desired.traits, handle.traits)
         if wanted is None or not wanted.is_critical:
@@ -194,7 +197,7 @@ class NodeAdmission:
         return refusal
 
     def would_ever_fit(self, pod: Pod, handle: HasTraits, source: SourceTraits = CLUSTER) -> bool:
-        """Return True if the node could run the pod as its only one."""
+        """Return True if the resources of the node suffice for the pod as its only pod."""
         wanted = taken_by(pod, source, handle.traits)
         return wanted is None or check_resources(wanted, self._node, Occupancy()) is None
 

@@ -1,4 +1,4 @@
-"""Temporary refusals of new pods: node pressure, and the node's shutdown (A1, A5).
+"""Temporary refusals of new pods: node pressure, and the node's shutdown (A1, A5 in docs/kubelet-parity.md).
 
 Critical pods are admitted under any pressure. Under memory pressure only, so are pods with requests, and
 those that tolerate it. Source: kubelet, eviction_manager.go (Admit) and nodeshutdown.
@@ -28,7 +28,7 @@ class AdmissionGate:
 
 
 def check_pressure(desired: DesiredPod, pressure: Pressure) -> Rejection | None:
-    """Rejection of the pod under the node's pressure; None if it is admitted."""
+    """Reject the pod because of the node's pressure; None if it may run under it."""
     pod = desired.pod
     if pressure == Pressure() or is_critical(pod, desired.traits):
         return None
@@ -54,14 +54,14 @@ def conditions(pressure: Pressure) -> Sequence[str]:
 
 
 def check_shutdown(door: AdmissionGate) -> Rejection | None:
-    """Reject every pod during the node's shutdown."""
+    """Reject every pod during the node's shutdown; None at other times."""
     if not door.is_shutting_down:
         return None
     return Rejection(reason=NODE_SHUTDOWN, message="Pod was rejected as the node is shutting down.")
 
 
 def tolerates_memory_pressure(tolerations: Iterable[Toleration]) -> bool:
-    """Return True if one of them tolerates the taint memory-pressure:NoSchedule."""
+    """Return True if one of the tolerations tolerates the taint memory-pressure:NoSchedule."""
     return any(_tolerates(one) for one in tolerations)
 
 

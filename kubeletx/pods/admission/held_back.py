@@ -1,7 +1,7 @@
 """Features this agent lacks that keep a pod from starting. Pure.
 
-A pod that requests a device and runs without it misbehaves, and the scheduler counts the device as used. It
-waits, as with a kubelet without the driver, so that a later version of the agent can start it.
+A pod that requests a device and runs without it misbehaves, and the scheduler counts the device as used. The
+pod waits, as with a kubelet without the driver, so that a later version of the agent can start it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..model.facts import Waiting
 
 
 def held_back(pod: Pod) -> Waiting | None:
-    """Waiting reason that keeps the pod unbound; None without one."""
+    """Reason that the pod must wait unbound: it uses resource claims (DRA). None if it uses none."""
     field = next(_claims(pod), "")
     if not field:
         return None

@@ -43,7 +43,10 @@ def conflicts(a: HostPort, b: HostPort) -> bool:
 
 
 def check_host_ports(wanted: Sequence[HostPort], used: Sequence[tuple[HostPort, str]]) -> Rejection | None:
-    """Rejection if another pod uses one of the ports."""
+    """Reject the pod if another pod uses one of its ports; None if all are free.
+
+    `used`: ports, each with its pod.
+    """
     for port in wanted:
         for other, owner in used:
             if conflicts(port, other):

@@ -1,4 +1,4 @@
-"""Inputs of admission: the node, and the resources pods take of it."""
+"""Inputs of admission: the node, and the resources that pods take of it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class AdmissionNode(Fact, frozen=True, kw_only=True):
 
 
 class Taken(Fact, frozen=True, kw_only=True):
-    """Resources one pod takes: amounts as in `AdmissionNode.allocatable`, and ports of the node."""
+    """Resources that one pod takes of the node: amounts as in `AdmissionNode.allocatable`, and host ports."""
 
     uid: PodUid
     ref: str
@@ -92,7 +92,7 @@ class Occupancy(Fact, frozen=True, kw_only=True):
 
 
 def occupancy_of(pods: Iterable[Taken]) -> Occupancy:
-    """Sum up what these pods take."""
+    """Sum up the resources that these pods take."""
     amounts: dict[str, int] = {}
     ports: list[tuple[HostPort, str]] = []
     number = 0

@@ -1,4 +1,4 @@
-"""Placement (A4): operating system, node selector, required node affinity."""
+"""Placement (A4 in docs/kubelet-parity.md): operating system, node selector, required node affinity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choice of pods that end to make room for a critical one (A7). Pure.
+"""Choice of pods that end to make room for a critical one (A7 in docs/kubelet-parity.md). Pure.
 
     what is missing ─► critical ones of a lower priority, if all that are not critical are not enough
                     ─► guaranteed ones, if all others together are not enough
@@ -7,7 +7,7 @@
 
 Within a class the pod that frees most of the missing resources ends first, and of equal ones the smaller.
 Among critical pods the lower priority is the lower class. Source: kubelet, pkg/kubelet/preemption and types. The rules
-that no pod ends without need, and no critical pod while others suffice, are ours.
+that no pod ends without need, and no critical pod while others suffice, are those of kubeletx.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def may_preempt(pod: Taken, other: Taken) -> bool:
 
 
 def choose_victims(missing: Missing, wanted: Taken, pods: Iterable[Taken]) -> tuple[Taken, ...] | None:
-    """Choose the victims for `wanted`; None if all pods that may end are not enough."""
+    """Choose the pods that end for `wanted`; None if even all that may end would not free enough."""
     lower = [pod for pod in pods if may_preempt(wanted, pod)]
     if without(missing, lower):
         return None
@@ -72,7 +72,7 @@ def no_victims(missing: Missing, wanted: Taken, pods: Iterable[Taken], refusal: 
 
 
 def without(missing: Missing, pods: Iterable[Taken]) -> dict[str, int]:
-    """Amounts still missing once these pods are gone."""
+    """Amounts still missing once these pods are gone; empty if nothing is."""
     left = dict(missing)
     for pod in pods:
         left = {name: amount - _amount(pod, name) for name, amount in left.items()}

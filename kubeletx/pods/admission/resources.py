@@ -1,4 +1,4 @@
-"""Resource fit (A3): the sum of requests must stay within what the node can give."""
+"""Resource fit (A3 in docs/kubelet-parity.md): the sum of requests must fit into what the node can give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sysctls (E8): the safe ones, and those that the operator allows.
+"""Sysctls (E8 in docs/kubelet-parity.md): the safe ones, and those that the operator allows.
 
 Safe means namespaced and without influence on other pods. The list is that of Kubernetes 1.36; every
 kernel that this agent runs on has all of them. Names may be written with slashes.

@@ -1,6 +1,7 @@
 """Taints of the node that a pod must tolerate to run here. Source: kubelet, lifecycle/predicate.go. Pure.
 
-NoExecute only: NoSchedule is the scheduler's business. Static pods, which no scheduler places, are not asked.
+NoExecute only: NoSchedule is the scheduler's business. Static pods, which no scheduler places, are not
+checked.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _NO_EXECUTE: Final = "NoExecute"
 
 
 def check_taints(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> Rejection | None:
-    """Rejection by an untolerated taint; None without one."""
+    """Reject a pod that does not tolerate a NoExecute taint of the node; None if it tolerates all."""
     own = tuple(tolerations)
     for taint in taints:
         if taint.effect != _NO_EXECUTE or any(tolerates(one, taint) for one in own):

@@ -1,7 +1,7 @@
 """Disk usage of pods, measured periodically on threads, for evictions and statistics.
 
-A pod is measured every minute, one with its own limits every ten seconds; one whose directories take long to
-walk more rarely, so that measuring never takes more than a fiftieth of one thread's time.
+A pod is measured every minute, one with disk limits of its own every ten seconds. One whose directories take
+long to walk is measured more rarely, so that measuring never takes more than a fiftieth of one thread's time.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PodDisk(Fact, frozen=True, kw_only=True):
 
 
 class DiskBoard:
-    """Last measured disk usage of each pod."""
+    """Last measured disk usage of each pod; `run` measures it again at intervals."""
 
     def __init__(
         self,
@@ -69,17 +69,20 @@ class DiskBoard:
 
     @property
     def figures(self) -> Mapping[PodUid, PodDisk]:
-        """Figures by pod; unmeasured pods are missing."""
+        """Last measurement by pod; pods that were not measured yet are missing."""
         return self._figures
 
     async def run(self) -> None:
-        """Measure what is due, until cancelled."""
+        """Measure the pods that are due, every `LOOK_SECONDS`, until cancelled."""
         while True:
             await self.refresh()
             await self._clock.sleep(LOOK_SECONDS)
 
     async def refresh(self, *, max_age_seconds: float | None = None) -> None:
-        """Measure the pods that are due. `max_age_seconds`: instead, all pods whose figures are older than this."""
+        """Measure the pods that are due.
+
+        `max_age_seconds`: instead, all whose last measurement is older than this.
+        """
         pods = list(self._pods())
         for uid in self._figures.keys() - {pod.uid for pod in pods}:
             del self._figures[uid]

@@ -1,11 +1,12 @@
 """`Evictor`: looks every ten seconds at what the node is short of, and ends one pod at a time to relieve it.
 
     signals ─► thresholds ─┬─► conditions of the node, admission
-                           └─► limits of pods' own ─► disk: dead containers, unused images ─► the first pod by rank
-                                                                    of the store that is short alone
+                           └─► pods over their own limits ─► for a disk: dead containers, unused images
+                                                                       └─► first pod by rank
 
-After an eviction the next look comes once the pod has stopped. Decisions are in `thresholds`, `rank` and `limits`; this
-file reads, waits and acts. Source: kubelet, pkg/kubelet/eviction/eviction_manager.go.
+Only stores on the disk that is short are relieved. After an eviction the next look comes once the pod has
+stopped. Decisions are in `thresholds`, `rank` and `limits`; this file reads, waits and acts. Source: kubelet,
+pkg/kubelet/eviction/eviction_manager.go.
 """
 
 from __future__ import annotations
@@ -55,16 +56,17 @@ log = structlog.get_logger(__name__)
 
 LOOK_SECONDS: Final = 10.0
 STOP_SECONDS: Final = 30.0
-"""Longest time the next look waits for an evicted pod."""
+"""Longest time for which the next look waits until an evicted pod has stopped."""
 HARD_GRACE_SECONDS: Final = 1
 STORES_SECONDS: Final = 300.0
-"""Cache time of the stores' data directories."""
+"""Time after which the image stores are asked again for their data directories."""
 
 
 class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the evictor. `hold_seconds`: time for which a pressure is still reported after it ended.
 
-    `max_grace_seconds`: of soft evictions. `local_limits`: whether pods are ended for limits of their own.
+    `max_grace_seconds`: of soft evictions. `local_limits`: whether pods that exceed a disk limit of their own
+    are ended.
     """
 
     thresholds: tuple[Threshold, ...] = ()
@@ -91,7 +93,7 @@ class EvictedNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evictor:
-    """The eviction loop; `run` is its only task."""
+    """Loop that evicts pods under pressure or over their own disk limits; `run` is its only task."""
 
     def __init__(
         self,
@@ -118,7 +120,7 @@ class Evictor:
         self._mounts_until = 0.0
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check the node and evict pods, every `LOOK_SECONDS`, until cancelled."""
         while True:
             ended = await self.look()
             if ended:
@@ -127,7 +129,7 @@ class Evictor:
                 await self._wait(LOOK_SECONDS)
 
     async def look(self) -> Sequence[PodUid]:
-        """Look once at all signals and act on them; returns the pods that it ended."""
+        """Read all eviction signals once and act on them; return the pods that were ended."""
         mono = self._clock.monotonic()
         look = step(
             self._state,
@@ -168,7 +170,7 @@ class Evictor:
     async def _find_mounts(self) -> None:
         """Ask the image stores at intervals where they keep their data.
 
-        A store that does not answer keeps its last known place.
+        For a store that does not answer, the last known place is kept.
         """
         local = self._local_runtimes()
         now = self._clock.monotonic()

@@ -1,10 +1,12 @@
 """`HostShutdown`: when the host goes down, pods end in the order of their priority, and the host waits for them.
 
-    PrepareForShutdown ─► node NotReady, new pods refused ─► each group: end, wait ─► statuses told ─► lock released
+    PrepareForShutdown ─► node NotReady, new pods refused ─► each group: end, wait
+                       ─► statuses reported ─► lock released
             false ──────► ready again; the lock is taken again
 
-A pod ends as Failed with reason Terminated. One of a cluster stays so; one of this node's own runs again when the
-agent comes back (`recovery`). Ending the agent alone ends no pod. Source: kubelet, pkg/kubelet/nodeshutdown.
+A pod ends as Failed with reason Terminated. A pod of a cluster stays Failed; one of this node's own sources
+runs again when the agent starts (`recovery`). A stop of the agent alone ends no pod. Source: kubelet,
+pkg/kubelet/nodeshutdown.
 """
 
 from __future__ import annotations
@@ -40,11 +42,11 @@ class ShutdownLock(Protocol):
         ...
 
     async def hold(self) -> None:
-        """Take the lock again."""
+        """Take the lock again, after a shutdown that was cancelled."""
         ...
 
     def release(self) -> None:
-        """Release the lock, so that the host goes on."""
+        """Release the lock, so that the host continues its shutdown."""
         ...
 
     async def next(self) -> bool:
@@ -52,7 +54,7 @@ class ShutdownLock(Protocol):
         ...
 
     def close(self) -> None:
-        """Release and disconnect."""
+        """Release the lock and disconnect."""
         ...
 
 
@@ -88,7 +90,7 @@ class HostShutdown:
         """True while the node refuses pods for a shutdown; it may have been cancelled while the bus was unreachable."""
 
     async def run(self) -> None:
-        """Watch until cancelled; reconnects when the bus or logind is unreachable."""
+        """Wait for shutdowns of the host until cancelled; reconnect when the bus or logind is unreachable."""
         if not total_seconds(self._groups):
             return
         while True:

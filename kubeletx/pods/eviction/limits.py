@@ -1,8 +1,8 @@
-"""Limits that a pod has of its own, pressure or not (X3): who takes more of the disk than it may. Pure.
+"""Disk limits of single pods, which hold without pressure on the node (X3 in docs/kubelet-parity.md). Pure.
 
-emptyDir's sizeLimit, then the pod's ephemeral storage, then each container's. What was not measured is not over
-its limit. Memory-backed volumes have their size from the kernel, and a machine's root disk from its own size.
-Source: kubelet, pkg/kubelet/eviction/eviction_manager.go, localStorageEviction.
+They are checked in this order: emptyDir's sizeLimit, then the pod's ephemeral storage, then each container's.
+What was not measured is not over its limit. The kernel limits memory-backed volumes, and a machine's root
+disk has a fixed size. Source: kubelet, pkg/kubelet/eviction/eviction_manager.go, localStorageEviction.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def has_limits(pod: Pod) -> bool:
 
 
 def has_storage_limits(pod: Pod) -> bool:
-    """Return True if the pod has a limit that counts writable layers."""
+    """Return True if the pod has an ephemeral storage limit, which also counts writable layers."""
     return EPHEMERAL_STORAGE in effective_limits(pod.spec)
 
 

@@ -1,10 +1,10 @@
 """Order of evictions when a threshold is met. Pure.
 
     memory           uses more than it requests → lower priority → uses more above its request
-    disk, inodes     the same, by what it has on the disk that is short
+    disk, inodes     the same, by its data on the disk that is short
     process ids      lower priority → more processes
 
-An unmeasured pod comes after all others: it may be innocent. (The kubelet evicts such a pod first;
+An unmeasured pod comes after all others: it may not be the cause. (The kubelet evicts such a pod first;
 it has one runtime for all pods, while here a slow runtime must not cost its pods.)
 Source: kubelet, pkg/kubelet/eviction/helpers.go.
 """
@@ -62,7 +62,7 @@ def rank(uses: Iterable[PodUse], met: Met) -> list[PodUse]:
 
 
 def usage(use: PodUse, met: Met) -> int | None:
-    """Usage of the scarce resource by the pod; None if not measured."""
+    """The pod's usage of the resource that is short, in bytes or numbers; None if not measured."""
     resource = resource_of(met.threshold.signal)
     if resource == "memory":
         return use.memory_bytes

@@ -1,4 +1,4 @@
-"""The kubelet's messages of evictions, letter by letter (pkg/kubelet/eviction/helpers.go). Pure."""
+"""The kubelet's messages of evictions, exactly as it writes them (pkg/kubelet/eviction/helpers.go). Pure."""
 
 from __future__ import annotations
 

@@ -23,7 +23,10 @@ class DiskPart(enum.Enum):
 
 
 class ContainerUse(Fact, frozen=True, kw_only=True):
-    """Usage of a container, or of a machine with its emulator. None, never 0, for what was not measured."""
+    """Usage of a container, or of a machine with its emulator.
+
+    Values that were not measured are None, never 0.
+    """
 
     name: str
     memory_bytes: int | None = None
@@ -60,7 +63,7 @@ class PodUse(Fact, frozen=True, kw_only=True):
 
     @property
     def memory_bytes(self) -> int | None:
-        """Memory of all measured containers."""
+        """Memory in bytes of all measured containers; None if none was measured."""
         return _total(one.memory_bytes for one in self.containers)
 
     def disk(self, parts: Collection[DiskPart]) -> DiskUse | None:

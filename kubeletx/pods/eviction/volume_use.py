@@ -2,9 +2,9 @@
 
     running pods ─► their prepared volumes ─► one statvfs each, on threads of this board's own ─► figures
 
-Each is measured once in a period. A dead file server blocks the thread of its one request; it is not asked again
-before that returns, and its last figures are dropped. As in the kubelet, the figures are those of the
-whole file system. Volumes below the pod's directory are measured by `eviction.disks`.
+Each volume is measured once in a period. A dead file server blocks the thread of its one request; its volume
+is not measured again before that returns, and its last figures are dropped. As in the kubelet, the figures
+are those of the whole file system. Volumes below the pod's directory are measured by `eviction.disks`.
 """
 
 from __future__ import annotations
@@ -73,11 +73,14 @@ class VolumeBoard:
 
     @property
     def figures(self) -> Mapping[PodUid, Mapping[str, VolumeUse]]:
-        """Figures by pod and volume; unmeasured ones, and those whose file server does not answer, are missing."""
+        """Last usage by pod and volume name.
+
+        Volumes not measured yet, or whose file server does not answer, are missing.
+        """
         return self._figures
 
     async def run(self) -> None:
-        """Measure what is due, until cancelled."""
+        """Measure the volumes that are due, every `LOOK_SECONDS`, until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 for uid, volume, path, claim in self._due():

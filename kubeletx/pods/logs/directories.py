@@ -71,9 +71,9 @@ class PodDirectories:
         return max((int(name.partition(".")[0]) for name in names), default=None)
 
     def earlier_runs(self, pod: Pod) -> dict[str, int]:
-        """Container to the restart count of its next run, for each container with a log that is not empty.
+        """Map each container that has a log with content to the restart count of its next run.
 
-        An empty log is ignored: its start may have been interrupted.
+        An empty log is ignored: the start of its container may have been interrupted.
         """
         with hold_directory(self._context.log_directory(pod), depth=1) as directory:
             names = directory.directories()
@@ -81,7 +81,7 @@ class PodDirectories:
         return {name: attempt + 1 for name, attempt in found.items() if attempt is not None}
 
     def link_log(self, pod: Pod, container: str, unit_id: UnitId, log_path: str) -> None:
-        """Make the link for log collectors. `log_path`: relative to the pod's log directory."""
+        """Make the link for log collectors, or replace it. `log_path`: relative to the pod's log directory."""
         if self._links_dir is None:
             return
         stem = f"{pod.name}_{pod.namespace}_{container}-{unit_id}"[: _LONGEST_NAME - len(".log")]
@@ -91,7 +91,7 @@ class PodDirectories:
         _do(link.symlink_to, self._context.log_directory(pod) / log_path)
 
     def remove_attempt(self, pod: Pod, container: str, attempt: int) -> None:
-        """Remove all log and message files of one attempt, and the links to them."""
+        """Remove the logs and termination message of one attempt (run of a container), and links to the logs."""
         directory = self._context.log_directory(pod) / layout.check_name(container, "container")
         prefix = f"{attempt}."
         self._remove_links(f"{directory}/{prefix}")

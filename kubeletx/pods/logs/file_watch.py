@@ -42,7 +42,10 @@ class FileWatcher:
 
     @contextmanager
     def watch(self, directory: Path) -> Iterator[asyncio.Event]:
-        """An event that is set at every change of a file in `directory`; clear it before looking."""
+        """Context with an event that is set at every change of a file in `directory`.
+
+        Clear the event before you read a file, so that no change is missed.
+        """
         changed = asyncio.Event()
         self._waiters.setdefault(directory, set()).add(changed)
         self._add(directory)
@@ -55,7 +58,7 @@ class FileWatcher:
                 self._drop(directory)
 
     async def wait(self, changed: asyncio.Event, seconds: float) -> None:
-        """Wait until `changed` is set, at most `seconds`."""
+        """Wait until `changed` is set, for at most `seconds`, or a short pause without inotify."""
         limit = seconds if self._inotify is not None else min(seconds, _FALLBACK_SECONDS)
         try:
             async with asyncio.timeout(limit):

@@ -20,7 +20,7 @@ _TIME: Final = re.compile(rb"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(
 
 
 class LogRecord(NamedTuple):
-    """One line of a log file. `text` is without the newline that tag F implies."""
+    """One line of a log file, parsed. `partial`: the tag is P. `text`: without the newline that tag F implies."""
 
     time: bytes
     stream: bytes
@@ -46,12 +46,12 @@ def parse_line(line: bytes) -> LogRecord | None:
 
 
 def format_record(at_ns: int, stream: bytes, text: bytes, *, partial: bool) -> bytes:
-    """One line of a log file, newline included."""
+    """Format one line of a log file, newline included."""
     return b"%s %s %s %s\n" % (format_time(at_ns), stream, b"P" if partial else b"F", text)
 
 
 def format_time(at_ns: int) -> bytes:
-    """RFC 3339 in UTC with nine digits after the point."""
+    """Format a time as RFC 3339 in UTC, with nine digits after the point."""
     seconds, nanos = divmod(at_ns, 10**9)
     return time.strftime(f"%Y-%m-%dT%H:%M:%S.{nanos:09d}Z", time.gmtime(seconds)).encode()
 
@@ -74,12 +74,12 @@ class LineSplitter:
     """Splits a stream of raw bytes into log lines; keeps an unfinished line until its rest arrives."""
 
     def __init__(self, stream: bytes = b"stdout", *, pending: bytes = b"") -> None:
-        """`pending`: the unfinished line of an earlier splitter."""
+        """`stream`: name written into each line. `pending`: the unfinished line of an earlier splitter."""
         self._stream = stream
         self.pending = pending
 
     def feed(self, data: bytes, at_ns: int) -> bytes:
-        """Return the log lines that `data` completes; lines above the limit come in parts."""
+        """Return the log lines that `data` completes, formatted; a line above `MAX_LINE_BYTES` comes in parts."""
         *whole, rest = (self.pending + data).split(b"\n")
         lines = [line for text in whole for line in self._parts(text, at_ns, last=True)]
         while len(rest) > MAX_LINE_BYTES:

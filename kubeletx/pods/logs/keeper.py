@@ -1,11 +1,11 @@
 """`LogKeeper`: writes and rotates the logs of all units on all runtimes, by the log mode of each (DECISIONS 18).
 
-    file       the runtime writes; here: rotation by rename and reopen, every 10 s
-    raw-file   one follower for each unit, also for one that ended while the agent was away
-    stream     one writer for each living unit
+    file       the runtime writes the log; the agent rotates it by rename and reopen, every 10 s
+    raw-file   one follower for each unit, also for one that ended while the agent did not run
+    stream     one writer for each unit that runs
 
 The units come from the runtimes' snapshots, so nothing is stored and a restart finds them again. Each runtime has a
-rotation of its own: one that hangs delays no other.
+rotation task of its own: a runtime that hangs delays no other.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from .rotation import LogRotator, OpenLog, RotationLimits
 log = structlog.get_logger(__name__)
 
 KEEPING_SECONDS = 1.0
-"""Interval of looks for new units while the host writes logs itself; `wake` makes a look come sooner."""
+"""Interval of checks for new units while the agent writes logs itself; `wake` makes a check come sooner."""
 
 
 class LogKeeper:
-    """Owns one task for each log that the host writes, and one rotation for each runtime."""
+    """Runs one task for each log that the agent itself writes, and rotates the logs that runtimes write."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class LogKeeper:
         self._rotations: dict[RuntimeName, asyncio.Task[None]] = {}
 
     def wake(self) -> None:
-        """Look for new units now: one was started."""
+        """Check for new units now instead of at the next interval; call it after a unit was started."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -117,7 +117,7 @@ class LogKeeper:
                 )
 
     def _start_writers(self, group: asyncio.TaskGroup) -> bool:
-        """Start the missing writers; True if any runtime leaves its logs to the host."""
+        """Start a task for each log without one; return True if any runtime leaves writing logs to the agent."""
         present: set[UnitId] = set()
         keeps = False
         for handle in self._handles():

@@ -23,7 +23,7 @@ _FULL_TIME_BYTES: Final = len("2026-11-20T12:00:00.123456789")
 
 
 class LogSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """Selection of log lines. Source: core/v1 PodLogOptions."""
+    """Options of a request for a log: which lines, and in which form. Source: core/v1 PodLogOptions."""
 
     follow: bool = False
     timestamps: bool = False
@@ -38,7 +38,7 @@ class LogSelection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogOutput:
-    """Applies the options to the lines of one log, in their order."""
+    """Selects and formats the lines of one log; pass it the lines in their order."""
 
     def __init__(self, options: LogSelection) -> None:
         self._timestamps = options.timestamps
@@ -53,7 +53,7 @@ class LogOutput:
         return self._left is not None and self._left <= 0
 
     def format(self, data: bytes) -> bytes:
-        """Return the output for these lines; only the last one may lack its newline."""
+        """Return the output for these lines, empty if none is selected; only the last line may lack its newline."""
         text = self._quickly(data)
         if text is None:
             text = b"".join([self._piece(line) for line in data.split(b"\n") if line])

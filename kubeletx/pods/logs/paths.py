@@ -20,5 +20,5 @@ def log_path(container: str, attempt: int, log_mode: LogMode = LogMode.FILE) -> 
 
 
 def raw_path(log_file: Path) -> Path:
-    """Raw file of a runtime whose `log_file` the host writes: ``0.log`` becomes ``0.raw``."""
+    """Path of the raw file that a runtime writes for `log_file`: ``0.log`` becomes ``0.raw``."""
     return log_file.with_suffix(RAW_SUFFIX)

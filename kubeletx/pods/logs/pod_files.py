@@ -1,4 +1,4 @@
-"""A pod's directories and termination messages; the work runs on threads."""
+"""`PodFiles`: a pod's directories and small files on this node, for its worker; blocking work runs on threads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ _MAX_OVERRIDES_BYTES: Final = 1 << 20
 
 
 class PodFiles:
-    """Implements `services.Directories` and reads termination messages."""
+    """Makes and removes a pod's directories, logs and small files, and reads termination messages.
+
+    Implements `services.Directories`.
+    """
 
     def __init__(
         self, context: NodeContext, directories: PodDirectories, volumes: VolumePreparer, blocking: Blocking
@@ -38,7 +41,10 @@ class PodFiles:
         self._blocking = blocking
 
     async def create(self, pod: Pod) -> dict[str, int]:
-        """Make the pod's log and data directories; container → restart count of its next run, from existing logs (L3)."""
+        """Make the pod's log and data directories.
+
+        Returns container → restart count of its next run, for containers that have logs already (L3).
+        """
 
         def create() -> dict[str, int]:
             self._directories.make(pod)
@@ -47,7 +53,7 @@ class PodFiles:
         return await self._blocking(create)
 
     async def remove(self, pod: Pod) -> None:
-        """Remove both directories with everything below; refuses while something is mounted there.
+        """Remove the pod's log and data directories with everything below; refuses while something is mounted there.
 
         The data directory is removed last: after a crash it shows that the logs are the agent's to remove.
         """
@@ -59,7 +65,10 @@ class PodFiles:
         await self._blocking(self._directories.remove_attempt, pod, container, attempt)
 
     async def begin_once(self, pod: Pod, what: str) -> bool:
-        """Record that `what` begins; False if it was recorded before. If the disk is full, True."""
+        """Record on disk that operation `what` begins; return False if that was recorded before.
+
+        Returns True also if the record cannot be written, as on a full disk.
+        """
 
         def begin() -> bool:
             marker = self._context.pod_directory(pod.uid) / layout.check_name(f"begun-{what}", "name")
@@ -79,7 +88,7 @@ class PodFiles:
         return await self._blocking(begin)
 
     async def read_overrides(self, pod: Pod) -> bytes | None:
-        """Read the requests for the pod's machine."""
+        """Read the operators' requests for the pod's machine; None if there are none."""
 
         def read() -> bytes | None:
             try:
@@ -94,7 +103,7 @@ class PodFiles:
         return await self._blocking(read)
 
     async def write_overrides(self, pod: Pod, data: bytes) -> None:
-        """Replace the requests for the pod's machine, atomically and with fsync."""
+        """Replace the operators' requests for the pod's machine, atomically and with fsync."""
 
         def write() -> None:
             if not self._overrides(pod).parent.is_dir():
@@ -110,7 +119,7 @@ class PodFiles:
         return self._context.pod_directory(pod.uid) / OVERRIDES_FILE
 
     async def link_log(self, pod: Pod, container: str, attempt: int, unit_id: UnitId) -> None:
-        """Make the log collectors' link; a link that cannot be made is ignored (L3)."""
+        """Make the link for log collectors; a failure is logged and otherwise ignored (L3)."""
         if not self._directories.makes_links:
             return
         try:

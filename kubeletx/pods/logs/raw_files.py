@@ -1,15 +1,15 @@
 """Log files that the host writes itself (DECISIONS 18): for runtimes with raw files or with streams.
 
-A raw file grows also while the agent is away. Its follower adds format and times, rotates, and notes
-after every batch how far it came, and how long the log was then, in ``<n>.raw.offset``; after a crash the
-log is cut back to what was noted and the raw bytes after it are read again: no line is lost or doubled.
-Space of the raw file that was read is given back to the file system. File work runs on threads, in directories that
-a pod with a hostPath may write to: no link is followed and no file that is not a regular one is opened.
+A raw file grows also while the agent does not run. Its follower writes the log with format and times, and rotates it.
+After every batch it saves its position in the raw file and the log's size in ``<n>.raw.offset``; after a crash the
+log is truncated to the saved size and the raw bytes after the saved position are read again: no line is lost or
+doubled. The file system gets back the space of raw bytes that were read. File work runs on threads, in directories
+that a pod with a hostPath may write to: no link is followed and no file that is not a regular one is opened.
 
 Another process may rotate the raw file (libvirt's virtlogd does: ``<n>.raw`` becomes ``<n>.raw.0``, that ``.1`` and
-so on). The note therefore says which file it is about, and a hard link ``<n>.raw.held.<inode>`` keeps that file, and
-its number, until it was read to its end; then comes the next younger one. Only files are lost that were removed
-before any of them was begun.
+so on). The saved position therefore names its file by inode, and a hard link ``<n>.raw.held.<inode>`` keeps that file,
+and its inode number, until it was read to its end; then the next younger file is read. A file is lost only if it was
+removed before the follower opened it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class CopyProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes of the raw file that are in the log, and the log's size then. `inode` 0 means ``<n>.raw``."""
+    """Saved position of a follower. `inode`: of the raw file; 0 means ``<n>.raw``.
+
+    `offset`: number of bytes of the raw file that are in the log. `log_size`: the log's size at that moment.
+    """
 
     offset: _Count = 0
     log_size: _Count = 0
@@ -58,7 +61,7 @@ class CopyProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogFile:
-    """A log in CRI format with rotation. Blocking; one writer."""
+    """A log in CRI format that the agent writes and rotates. Its methods block; one caller at a time."""
 
     def __init__(self, path: Path, clock: Clock, limits: RotationLimits) -> None:
         self._path, self._clock, self._limits = path, clock, limits
@@ -75,11 +78,11 @@ class LogFile:
 
     @property
     def is_full(self) -> bool:
-        """True if it should be rotated."""
+        """True if the log is larger than the limit and should be rotated."""
         return self.size > self._limits.max_size_bytes
 
     def write(self, data: bytes) -> None:
-        """Append everything."""
+        """Append all of `data` to the log."""
         view = memoryview(data)
         while view:
             written = os.write(self._fd, view)
@@ -87,7 +90,7 @@ class LogFile:
             view = view[written:]
 
     def rotate(self, directory: HeldDirectory) -> None:
-        """Rotate, unless the last rotation was in the same second."""
+        """Rename the log and begin a new one; does nothing if the last rotation was in the same second."""
         rotated = rotated_name(self._path.name, self._clock.now())
         if directory.stat(rotated) is not None:
             return
@@ -104,7 +107,7 @@ class LogFile:
 
 
 class RawLogFollower:
-    """Turns one unit's raw file into its log, until the unit has ended."""
+    """Writes one unit's log from its raw file, until the unit has ended."""
 
     def __init__(
         self,
@@ -131,7 +134,7 @@ class RawLogFollower:
         self._is_over = False
 
     async def run(self, is_running: Callable[[], bool]) -> None:
-        """Follow until the unit has ended and everything is read; may be cancelled at any time."""
+        """Write the log until the unit has ended and its raw file is read to the end; may be cancelled at any time."""
         with self._watcher.watch(self._raw.parent) as changed:
             try:
                 while True:
@@ -148,9 +151,10 @@ class RawLogFollower:
                 self._close_unless_busy()
 
     def _alone(self, work: Callable[[HeldDirectory], bool]) -> bool:
-        """Run `work` on a thread unless the follower is closed.
+        """Run `work`, one call at a time, and return its result; False without a call if the follower is closed.
 
-        A cancelled caller leaves the descriptors open for the thread: their numbers must not be reused while it writes.
+        Called on a thread. If the awaiting task is cancelled meanwhile, the files stay open until the thread is done:
+        descriptor numbers must not be reused while it writes.
         """
         try:
             with self._work:
@@ -234,7 +238,7 @@ class RawLogFollower:
         return files[at + 1][0] if at + 1 < len(files) else None
 
     def _follow(self, directory: HeldDirectory, younger: str) -> bool:
-        """Continue with the next raw file; a line may begin in one and end in the other."""
+        """Continue with the next raw file, False if it is gone; a line may begin in one file and end in the next."""
         if not self._open_raw(directory, younger, 0):
             return False
         self._save(directory)
@@ -250,7 +254,7 @@ class RawLogFollower:
         return next((name for name, one in files if one == inode), held if is_held else None)
 
     def _let_go(self, directory: HeldDirectory) -> None:
-        """Remove links to raw files before the present one: the offset note no longer refers to them."""
+        """Remove the hard links to earlier raw files, to which the saved position no longer refers."""
         for name in directory.files(f"{self._raw.name}{_HELD}"):
             if name != self._held(self._inode):
                 directory.unlink(name)

@@ -45,8 +45,9 @@ class LogReader:
     async def read(
         self, path: Path, options: LogSelection, *, is_running: Callable[[], bool] = lambda: False
     ) -> AsyncIterator[bytes]:
-        """Pieces of text, in order. `is_running`: whether the unit may still write; for following only.
+        """Yield the selected text in pieces.
 
+        `is_running`: returns whether the unit may still write to its log; called only if the options say to follow.
         Raises NotFound when there is no log and the unit does not run, Unavailable when it cannot be read.
         """
         shown = LogOutput(options)
@@ -145,7 +146,7 @@ class _Follower:
         return self._file is None or not self._was_replaced()
 
     def rest(self) -> bytes:
-        """The last line without its newline: the writer ended, or has not finished the line."""
+        """Take the last line if it has no newline: the writer ended, or has not finished the line; else empty."""
         rest, self._rest = self._rest, b""
         return rest
 

@@ -1,12 +1,12 @@
-"""Rotation of container logs (kubelet I8): at most 10 MiB a file and 5 files, looked at every 10 s.
+"""Rotation of container logs (kubelet I8): at most 10 MiB a file and 5 files, checked every 10 s.
 
     web/0.log                         what the unit writes
     web/0.log.20261120-120000         the newest rotated one, readable as it is
     web/0.log.20261120-110000.gz      older ones
 
 The file is renamed and the runtime is asked to reopen its path; if that fails the file gets its name back, so
-that no line is lost. A rotation that an earlier agent left half done is finished at the next look. What to remove or
-pack is decided purely, by names alone.
+that no line is lost. A rotation that a crash interrupted is finished at the next check. What to remove or
+pack is decided by file names alone.
 
 A pod with a hostPath can write to these directories: only regular files are rotated and packed, no link is followed.
 """
@@ -46,7 +46,7 @@ class RotationLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenLog(msgspec.Struct, frozen=True, kw_only=True):
-    """The log of a running unit. `reopen`: the runtime's reopen_log for it."""
+    """The log of a running unit. `reopen`: calls the runtime's reopen_log. `pod`, `container`: for messages."""
 
     path: Path
     reopen: Callable[[], Awaitable[None]]
@@ -55,7 +55,7 @@ class OpenLog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Housekeeping(msgspec.Struct, frozen=True, kw_only=True):
-    """File names to remove, and to pack, before the next rotation."""
+    """Names of rotated files to remove, and of those to compress, before the next rotation."""
 
     remove: tuple[str, ...] = ()
     pack: tuple[str, ...] = ()
@@ -79,14 +79,14 @@ def plan_housekeeping(name: str, present: Iterable[str], max_files: int) -> Hous
 
 
 def rotated_name(name: str, now: datetime) -> str:
-    """Name of the file that `name` becomes; such names sort by time."""
+    """New name of the log `name` when it is rotated at `now`; such names sort by time."""
     return f"{name}.{now:%Y%m%d-%H%M%S}"
 
 
 def tidy(directory: HeldDirectory, name: str, limits: RotationLimits) -> None:
-    """Remove and pack rotated files of the log `name`. Blocking.
+    """Remove and compress rotated files of the log `name`, as `plan_housekeeping` decides. Blocking.
 
-    A file that cannot be packed is logged and left as it is: rotation goes on.
+    A failure to compress is logged; the file stays as it is.
     """
     plan = plan_housekeeping(name, directory.files(f"{name}."), limits.max_files)
     for one in plan.remove:
@@ -123,7 +123,7 @@ class LogRotator:
         self._limits = limits or RotationLimits()
 
     async def run(self, logs: Callable[[], Iterable[OpenLog]]) -> None:
-        """Look at the logs at each interval, until cancelled. `logs`: of all running units, now."""
+        """Check the logs at each interval, until cancelled. `logs`: returns those of all units that run then."""
         while True:
             await self._clock.sleep(self._limits.interval_seconds)
             await self.rotate_all(list(logs()))
@@ -169,10 +169,7 @@ def _find_due(logs: Sequence[OpenLog], max_size: int) -> list[OpenLog]:
 
 
 def _is_due(path: Path, max_size: int) -> bool:
-    """Return True if the log is too large, or was renamed and not reopened.
-
-    In the latter case the runtime still writes to the old file.
-    """
+    """Return True if the log is too large, or was renamed and not reopened, so that its runtime uses the old file."""
     try:
         with hold_directory(path.parent) as directory:
             found = directory.stat(path.name)
@@ -203,7 +200,7 @@ def _rename_back(path: Path, rotated: str) -> None:
 
 
 def rename_to_free_name(directory: HeldDirectory, source: str, target: str) -> bool:
-    """Rename without replacing a file; False if the target exists."""
+    """Rename `source` to `target` and return True; if `target` exists, do nothing and return False."""
     if directory.stat(target) is not None:
         return False
     directory.rename(source, target)

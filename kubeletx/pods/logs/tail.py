@@ -26,7 +26,7 @@ class TailSearch:
         self._is_last_line = True
 
     def step(self) -> int | None:
-        """Search one block; the offset, 0 if the file has fewer lines, None if the search goes on."""
+        """Search a bounded number of blocks; return the offset (0 if the file has fewer lines), None to continue."""
         if self._left <= 0:
             return self._position
         for _ in range(_BLOCKS_PER_STEP):
@@ -38,7 +38,7 @@ class TailSearch:
         return None
 
     def _search_block(self) -> int | None:
-        """Search the block before the present position; the offset if it is found."""
+        """Search the block before the present position; return the offset, None if it is not in this block."""
         start = max(0, self._position - _BLOCK)
         self._file.seek(start)
         block = self._file.read(self._position - start)
@@ -62,7 +62,7 @@ class TailSearch:
         return None
 
     def _begins_one_more(self, header: bytes) -> bool:
-        """Count the line with this header; True if it ends the line before the wanted ones."""
+        """Count the line with this header; return True if it comes before all wanted lines."""
         record = parse_line(header.partition(b"\n")[0])
         if (record is None or not record.partial) and not self._is_last_line:
             self._left -= 1
@@ -71,7 +71,7 @@ class TailSearch:
 
 
 def tail_offset(file: BinaryIO, lines: int) -> int:
-    """Search the whole file at once; for a file that is small or truncated."""
+    """Offset from which the last `lines` lines follow, found in one call; for a file that is small or truncated."""
     search = TailSearch(file, lines)
     while (offset := search.step()) is None:
         pass

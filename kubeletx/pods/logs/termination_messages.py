@@ -1,8 +1,8 @@
-"""Termination messages (kubelet ST9): what a container says about its own end.
+"""Termination messages (kubelet ST9): text that a container leaves about its own end.
 
-The container writes to a file of ours that is mounted into it; its last 4096 bytes count. With policy
+The container writes to a file that the agent mounts into it; its last 4096 bytes are the message. With policy
 FallbackToLogsOnError an empty file of a failed container is replaced by the end of its log: at most 80
-lines and 2048 bytes. What a whole pod may say is limited where its status is built. Reading blocks.
+lines and 2048 bytes. The limit for a whole pod is applied where its status is built. Reading blocks.
 
 The container decides how large both files are: only their ends are read.
 """
@@ -32,7 +32,7 @@ def read_message(file: Path, *, policy: str | None, failed: bool, log_file: Path
     """The message of one ended attempt; empty if it left none.
 
     `file`: see `kubeletx.volumes.layout.termination_message_path`. `failed`: its exit code was not 0.
-    `log_file`: its log, if there is one. What cannot be read is said in the message itself.
+    `log_file`: its log, if there is one. If a file cannot be read, the returned text says so.
     """
     try:
         message = _read_end(file, MAX_MESSAGE_BYTES, depth=_MESSAGE_DEPTH)

@@ -18,32 +18,38 @@ from .facts import ActionFailure, PodFacts
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all actions."""
+    """Base of all actions: one call or write that a plan asks for."""
 
     cancellable: ClassVar[bool] = False
     subject: ClassVar[str] = ""
     """What the action changes, such as ``sandbox``; with the container's name, if any, it forms the key."""
     doing: ClassVar[str] = ""
-    """The action in words, for one that is paced if it has no effect (`pacing`); empty: it is not."""
+    """The action in words, for messages about repeats without effect (`pacing`).
+
+    Empty: repeats are not counted.
+    """
 
     @property
     def key(self) -> str:
-        """Key of what the action changes: ``sandbox``, ``unit/web``."""
+        """Identifies what is changed, as ``sandbox`` or ``unit/web``: at most one action per key runs."""
         name = getattr(self, "name", None)
         return f"{self.subject}/{name}" if name else self.subject
 
     @property
     def target(self) -> str:
-        """Distinguishes actions of one kind on one unit: an attempt, an interface."""
+        """Distinguishes actions of one kind on one unit for `pacing`: an attempt number, an interface."""
         return ""
 
     @property
     def ends_in_seconds(self) -> int | None:
-        """Grace period of an action that ends the unit; None: it does not, or at once."""
+        """Grace period of an action that ends the unit; None: it ends no unit, or has no grace period."""
         return None
 
     def failure(self, facts: PodFacts) -> ActionFailure | None:
-        """The failure of this action's last run."""
+        """The last failure of this action, None without one.
+
+        Here: the one that all stops and removals share.
+        """
         return facts.stop_failure
 
 
@@ -54,7 +60,7 @@ class Bind(Action, frozen=True, kw_only=True):
 
 
 class Look(Action, frozen=True, kw_only=True):
-    """Ask the runtime about this pod."""
+    """Read the pod's present state from its runtime."""
 
     subject: ClassVar[str] = "look"
 
@@ -67,7 +73,7 @@ class PrepareVolumes(Action, frozen=True, kw_only=True):
 
 
 class EnsureImage(Action, frozen=True, kw_only=True):
-    """Make sure that the container's image is in the bound store, by its pull policy."""
+    """Make sure, by the pull policy, that the container's image is in the store of the pod's runtime."""
 
     name: str
     cancellable: ClassVar[bool] = True
@@ -82,7 +88,6 @@ class CreateSandbox(Action, frozen=True, kw_only=True):
     doing: ClassVar[str] = "creating the pod sandbox"
 
     def failure(self, facts: PodFacts) -> ActionFailure | None:
-        """The failure of this action's last run."""
         return facts.sandbox_failure
 
 
@@ -93,17 +98,16 @@ class StartUnit(Action, frozen=True, kw_only=True):
     attempt: int
     sandbox_id: SandboxId
     generation: int = 0
-    """Generation of the unit; see `restart_all`."""
+    """Generation of the unit; see `plan.restart_all`."""
     subject: ClassVar[str] = "unit"
     doing: ClassVar[str] = "starting container"
 
     @property
     def target(self) -> str:
-        """The attempt."""
+        """Attempt number, as text."""
         return str(self.attempt)
 
     def failure(self, facts: PodFacts) -> ActionFailure | None:
-        """The failure of this action's last run."""
         return facts.unit(self.name).failure
 
 
@@ -142,17 +146,19 @@ class StopUnit(Action, frozen=True, kw_only=True):
 
     @property
     def ends_in_seconds(self) -> int | None:
-        """Grace period."""
         return self.grace_seconds
 
     @property
     def target(self) -> str:
-        """A stop that overtakes another is one of its own."""
+        """Distinguishes a stop that overtakes another from an ordinary one."""
         return str(self.overtakes)
 
     @property
     def key(self) -> str:
-        """Key of the action; an overtaking stop has a key of its own."""
+        """Identifies the unit.
+
+        A stop with `overtakes` has a key of its own, so that it need not wait for the first.
+        """
         return f"unit/{self.name}/now" if self.overtakes else f"unit/{self.name}"
 
 
@@ -163,13 +169,13 @@ class ReadOverrides(Action, frozen=True, kw_only=True):
 
 
 class DropOverride(Action, frozen=True, kw_only=True):
-    """Drop the power override of a verb: the spec's power changed."""
+    """Remove the power that a command such as ``vm stop`` requested: the spec's power has changed since."""
 
     subject: ClassVar[str] = "overrides"
 
 
 class ResizeContainer(Action, frozen=True, kw_only=True):
-    """Give a running container other resources. `restart`: by a restart, as its resizePolicy demands."""
+    """Give a running container other CPU and memory. `restart`: by a restart, as its resizePolicy demands."""
 
     name: str
     unit_id: UnitId
@@ -179,7 +185,6 @@ class ResizeContainer(Action, frozen=True, kw_only=True):
     doing: ClassVar[str] = "resizing container"
 
     def failure(self, facts: PodFacts) -> ActionFailure | None:
-        """The failure of this action's last run."""
         return facts.unit(self.name).resize_failure
 
 
@@ -191,7 +196,6 @@ class ResizePod(Action, frozen=True, kw_only=True):
     doing: ClassVar[str] = "resizing the pod"
 
     def failure(self, facts: PodFacts) -> ActionFailure | None:
-        """The failure of this action's last run."""
         return facts.resize_failure
 
 

@@ -1,10 +1,10 @@
 """Back-off rules: when an ended container may start again, and when a failed action is tried again.
 
-Crash loop (B1, B2). An entry belongs to one container and its hash. Nothing waits the first time: a
-container that ends without an entry, or whose entry was idle for more than twice the cap, starts again at
-once. Every restart writes the next entry: 10 s, 20 s, ... up to the cap; the delay counts from the *exit*,
-the idle time from the *restart*. These are the rules of client-go's `flowcontrol.Backoff` as the kubelet
-uses them.
+Crash loop (B1, B2 in docs/kubelet-parity.md). An entry belongs to one container. The first restart does not
+wait: a container that ends without an entry, or whose entry was idle for more than twice the cap, starts
+again at once. Every restart writes the next entry: 10 s, 20 s, ... up to the cap; the delay counts from the
+*exit*, the idle time from the *restart*. These are the rules of client-go's `flowcontrol.Backoff` as the
+kubelet uses them.
 
     exit, no entry      -> start now, entry 10 s
     exit, entry 10 s    -> start 10 s after the exit, entry 20 s
@@ -29,7 +29,7 @@ CRASH_CAP_SECONDS = 300.0
 
 
 def is_forgotten(entry: RestartBackoff | None, exited_at: float, *, cap: float = CRASH_CAP_SECONDS) -> bool:
-    """Return True if the container ran so long before `exited_at` that its crashes no longer count."""
+    """Return True without an entry, or if the container ran so long that earlier crashes no longer count."""
     return entry is None or exited_at - entry.updated_at > 2 * cap
 
 
@@ -66,9 +66,9 @@ def next_backoff(
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Delays of a failed action: `initial_seconds`, doubled each time, at most `cap_seconds`.
+    """Delays between tries of a failed action: `initial_seconds`, doubled each time, at most `cap_seconds`.
 
-    `jitter`: the largest part of the delay that may be added or taken away.
+    `jitter`: fraction of the delay by which it may be longer or shorter; 0.5 is half of it.
     """
 
     initial_seconds: float
@@ -87,7 +87,10 @@ VOLUME = RetryPolicy(initial_seconds=0.5, cap_seconds=122, jitter=0.1)
 
 
 def failure_backoff(previous: ActionFailure | None, policy: RetryPolicy) -> float:
-    """The delay after one more failure, without jitter."""
+    """Seconds to wait after one more failure, without jitter.
+
+    `previous`: the failure before it; None: the first.
+    """
     if previous is None or previous.delay_seconds <= 0:
         return min(policy.initial_seconds, policy.cap_seconds)
     return min(previous.delay_seconds * 2, policy.cap_seconds)
@@ -102,10 +105,11 @@ def next_failure(
     now: float,
     draw: float = 0.5,
 ) -> ActionFailure:
-    """The failure to keep after one more of them; `previous` is the one before, None the first time.
+    """Return the failure to keep, with the time of the next try.
 
-    `draw`: a random number from 0 to 1 that places the retry within the policy's jitter (0.5: the middle).
-    `ActionFailure.delay_seconds` is the step without jitter. `now` is monotonic.
+    `previous`: the failure before it; None: the first. `draw`: a random number from 0 to 1 that places the
+    retry within the policy's jitter (0.5: the middle). `ActionFailure.delay_seconds` is the step without
+    jitter. `now` is monotonic.
     """
     delay = failure_backoff(previous, policy)
     spread = 1 + policy.jitter * (2 * min(max(draw, 0.0), 1.0) - 1)

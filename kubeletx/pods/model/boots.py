@@ -37,7 +37,7 @@ def is_of_boot(status: ContainerStatus | None, facts: PodFacts, unit: UnitSummar
 
 
 def without_old_boots(facts: PodFacts) -> PodFacts:
-    """The facts without probe outcomes of earlier boots."""
+    """Return the facts without probe outcomes of units that have ended or booted again since."""
     if not facts.own.reboots or facts.snapshot is None:
         return facts
     known = dict(facts.units)

@@ -1,6 +1,6 @@
 """`Draft`, which collects actions, and `Plan`, its result, with its `Goal`.
 
-All rules of this folder write to one draft. Pure.
+All rules of `plan` and `workloads` add to one draft. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .pacing import due_at
 
 
 class Goal(enum.Enum):
-    """Goal of a plan: RUN, END or DELETE; see `plan_pod`."""
+    """Goal of a plan: RUN, END or DELETE; see `plan.pod`."""
 
     RUN = "run"
     END = "end"
@@ -23,7 +23,7 @@ class Goal(enum.Enum):
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """A one-time event for the pod's users: reason, message and type."""
+    """Event for the pod's users, recorded once. `type`: Normal or Warning."""
 
     reason: str
     message: str
@@ -50,7 +50,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Draft:
-    """Collects actions and wake-up times; drops actions whose key is in flight or planned already."""
+    """Builder of a plan: collects wake-up times, and actions whose key is not in flight or planned."""
 
     def __init__(self, goal: Goal, facts: PodFacts, now: Now) -> None:
         self.goal, self.now = goal, now
@@ -67,7 +67,11 @@ class Draft:
         return key in self._busy
 
     def do(self, action: Action) -> None:
-        """Plan the action unless its key is busy; one that had no effect recently only when it is due again."""
+        """Plan the action unless its key is in flight or planned.
+
+        If it was done before without effect, it is planned only after a pause (`pacing`), with a wake-up
+        until then.
+        """
         if action.key in self._busy:
             return
         due = due_at(self._paces, action)
@@ -78,19 +82,19 @@ class Draft:
         self._actions.append(action)
 
     def end(self, action: Action) -> None:
-        """Plan a stop or removal; after a failure only when it is due again."""
+        """Plan a stop or removal; after a failed one only once its back-off has passed."""
         if self.is_due(self._stop_failure):
             self.do(action)
 
     def look(self, facts: PodFacts) -> None:
-        """Plan a look; after a failure only when it is due again."""
+        """Plan a look now or, if one is wanted later (as after a failed look), a wake-up at that time."""
         if facts.look_wanted_at is not None and facts.look_wanted_at > self.now.mono:
             self.wake(facts.look_wanted_at)
         else:
             self.do(Look())
 
     def refuse(self, reason: str, message: str) -> None:
-        """Report once to the pod's users that the runtime cannot make a wanted change."""
+        """Add an event, recorded once, which says that the runtime cannot make a wanted change."""
         self._refusals.append(Notice(reason=reason, message=message))
 
     def wake(self, at: float | None) -> None:
@@ -99,7 +103,10 @@ class Draft:
             self._wake_at = at
 
     def is_due(self, failure: ActionFailure | None) -> bool:
-        """Return True if a failed action may be retried; plans the wake-up if not."""
+        """Return True if there is no failure or its back-off has passed.
+
+        Otherwise plan a wake-up at `retry_at`, if any.
+        """
         if failure is None:
             return True
         if failure.retry_at is None:
@@ -110,7 +117,7 @@ class Draft:
         return False
 
     def plan(self, why: str = "", *, finished: bool = False, is_partial: bool = False) -> Plan:
-        """Return the plan with everything collected."""
+        """Return the plan with everything collected; for the parameters see `Plan`."""
         return Plan(
             goal=self.goal,
             actions=tuple(self._actions),

@@ -27,7 +27,7 @@ def restarts_of(facts: PodFacts, unit: UnitSummary) -> int:
 
 
 def stored_exit_code(facts: PodFacts, name: str, unit_id: str | None) -> int | None:
-    """Exit code of the unit in the stored status; `unit_id` None accepts any unit."""
+    """Exit code of the container in the stored status; None if it has none. `unit_id`: of this unit only."""
     previous = facts.previous_status
     if previous is None:
         return None

@@ -1,7 +1,7 @@
 """Facts of one pod: the last look plus what the worker's own actions reported.
 
 `plan_pod(desired, facts, now)` and `build_status(desired, facts, now)` read nothing else. Facts are frozen;
-`apply` functions in this package return changed copies. Monotonic times are floats in seconds.
+`results.apply` returns a changed copy. Monotonic times are floats in seconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .sources import BUILT_IN, SourceTraits
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all facts."""
+    """Base of frozen values about pods and the node."""
 
 
 class Now(Fact, frozen=True, kw_only=True):
@@ -37,10 +37,11 @@ class Now(Fact, frozen=True, kw_only=True):
 
 
 class Deletion(Fact, frozen=True, kw_only=True):
-    """Request to end the pod. `grace_seconds` may only shrink (T4).
+    """Request to end the pod. `requested_at`: monotonic. `grace_seconds` may only shrink (T4).
 
-    `reason`/`message`: for the status if the node, not the source, ended the pod (Evicted, DeadlineExceeded, ...).
-    `over_own_limit`: the pod exceeded a limit of its own, so its end is no disruption.
+    `reason`/`message`: for the status if the node, not the source, ended the pod (Evicted, DeadlineExceeded,
+    ...). `force`: do not wait for a runtime that does not answer. `over_own_limit`: the pod exceeded a limit
+    of its own, so its end is no disruption.
     """
 
     requested_at: float
@@ -52,10 +53,11 @@ class Deletion(Fact, frozen=True, kw_only=True):
 
 
 class DesiredPod(Fact, frozen=True, kw_only=True):
-    """The pod as its source wants it. `problem`: the source's manifest is invalid now; the pod runs on unchanged.
+    """The pod as its source wants it.
 
-    `held_until`: monotonic; set for a recovered pod that its source has not claimed yet: nothing is started or changed
-    for it before this time. None: claimed.
+    `problem`: error of a manifest that became invalid (the pod runs on); or empty. `held_until`: monotonic;
+    set for a recovered pod that its source has not claimed yet: nothing is started or changed for it before
+    this time. None: claimed.
     """
 
     uid: PodUid
@@ -80,13 +82,16 @@ class DesiredPod(Fact, frozen=True, kw_only=True):
 
     @property
     def is_going(self) -> bool:
-        """True if the pod's deletion was requested; False if the node ended it (deadline, eviction)."""
+        """True if the pod is being deleted; False if the node only ended it (deadline, eviction)."""
         return self.deletion is not None and not self.deletion.reason
 
 
 class ActionFailure(Fact, frozen=True, kw_only=True):
-    """An action failed. `reason` is the Waiting reason that users see; it is tried again at `retry_at`
-    (monotonic; None: not before something else changes). `delay_seconds`: the back-off step reached."""
+    """Last failure of an action. `reason`: the Waiting reason that users see.
+
+    `retry_at`: monotonic time of the next try; None: no try before something else changes. `delay_seconds`:
+    the back-off step reached, without jitter. `count`: failures in a row.
+    """
 
     reason: str
     message: str
@@ -96,14 +101,17 @@ class ActionFailure(Fact, frozen=True, kw_only=True):
 
 
 class Waiting(Fact, frozen=True, kw_only=True):
-    """The pod has no runtime yet (DECISIONS 5). `reason`: RuntimeNotFound, RuntimeCordoned or RuntimeNotReady."""
+    """Reason that a pod is not bound yet (DECISIONS 5 in docs/decisions/answers.md).
+
+    `reason`: RuntimeNotFound, RuntimeCordoned, RuntimeNotReady, or that of a review or a preemption.
+    """
 
     reason: str
     message: str
 
 
 class Rejection(Fact, frozen=True, kw_only=True):
-    """Refusal by admission; final (A2)."""
+    """Final refusal of a pod: it becomes Failed with this reason (A2 in docs/kubelet-parity.md)."""
 
     reason: str
     message: str
@@ -122,7 +130,10 @@ class HookState(enum.Enum):
 
 
 class RestartBackoff(Fact, frozen=True, kw_only=True):
-    """Crash-loop entry of one container and hash (B1): the delay to keep after an exit."""
+    """Crash-loop entry of one container (B1): `delay_seconds` between an exit and the next start.
+
+    `updated_at`: monotonic time of the restart that made the entry.
+    """
 
     delay_seconds: float
     updated_at: float
@@ -147,7 +158,7 @@ _OPEN_HOOKS = (HookState.PENDING, HookState.RUNNING, HookState.FAILED)
 
 
 class UnitFacts(Fact, frozen=True, kw_only=True):
-    """Facts of one container name beyond the runtime's lists."""
+    """Facts of one container, found by its name, that the runtime's lists do not show."""
 
     failure: ActionFailure | None = None
     """Failure of the last create or start."""
@@ -183,7 +194,7 @@ class VolumeFacts(Fact, frozen=True, kw_only=True):
 
 
 class Outage(Fact, frozen=True, kw_only=True):
-    """The bound runtime does not answer; all other facts stay as last seen (DECISIONS 24)."""
+    """Outage of the bound runtime: it does not answer; all other facts stay as last seen (DECISIONS 24)."""
 
     since: datetime
     reason: str
@@ -191,24 +202,27 @@ class Outage(Fact, frozen=True, kw_only=True):
 
 
 class Pace(Fact, frozen=True, kw_only=True):
-    """Count of an action that succeeded without effect `count` times in a row, last at `at` (monotonic)."""
+    """Repeats of an action that succeeded without effect: `count` in a row, the last at `at` (monotonic)."""
 
     count: int
     at: float
 
 
 class WorkloadFacts(Fact, frozen=True, kw_only=True):
-    """Base of the facts that only one kind of workload has. The base itself is that of plain containers."""
+    """Facts that only one kind of workload has.
+
+    The base class serves pods of plain containers, which have none.
+    """
 
     reboots: ClassVar[bool] = False
-    """A unit may boot again and stay the same unit; no list shows that, only a look at the unit."""
+    """True if a unit may boot again and stay the same unit; no list shows that, only a look at the unit."""
     has_own_kernel: ClassVar[bool] = False
-    """The pod is one unit with a kernel and a root disk of its own, outside the node's cgroups."""
+    """True if the pod is one unit with a kernel and a root disk of its own, outside the node's cgroups."""
     no_ephemeral: ClassVar[str] = ""
     """Reason that the workload takes no ephemeral containers; empty if it does."""
 
     def edited(self) -> Self:
-        """The facts after a user changed the pod: what failed for good is tried again."""
+        """Return the facts after a user changed the pod: failures that excluded a retry are dropped."""
         return self
 
 
@@ -219,9 +233,10 @@ W = TypeVar("W", bound=WorkloadFacts)
 class PodFacts(Fact, frozen=True, kw_only=True):
     """All that is known of one pod.
 
-    `unsettled_until`: a create timed out; no next attempt, and the pod is not clean, until a look that began
-    after this time (rule 8). `recovered`: found at start rather than created by this process.
-    `previous_status`: the last status, from this process or from the store.
+    `unsettled_until`: monotonic; a call that timed out may take effect until then, so nothing is changed, and
+    the pod does not count as removed, before a look that began later (rule 8 of docs/architecture.md).
+    `recovered`: found at start rather than created by this process. `previous_status`: the last one, from
+    this process or from the store.
     """
 
     runtime: RuntimeName | None = None
@@ -239,7 +254,7 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     overrides: Grants | None = None
     """Grants and operators' requests from the pod's file; None if not read yet, or if it needs none."""
     asked: Mapping[str, str] = {}
-    """Power states asked for in memory, by owner; they end with this process."""
+    """Power states requested without a write to the disk, by owner; they end with this agent process."""
     grace_seconds: int = 30
     """The pod's own grace period."""
     crash_cap_seconds: float = 300.0
@@ -281,7 +296,7 @@ class PodFacts(Fact, frozen=True, kw_only=True):
         return self.units.get(name, _NO_UNIT_FACTS)
 
     def of(self, kind: type[W]) -> W | None:
-        """The facts of this workload; None if the pod is of another."""
+        """The workload's facts if they are of type `kind`; None if the pod is of another workload."""
         return self.own if isinstance(self.own, kind) else None
 
     def is_started(self, container: Container, unit: UnitSummary) -> bool:
@@ -296,7 +311,7 @@ class PodFacts(Fact, frozen=True, kw_only=True):
         return known.probes is not None and known.probes.unit_id == unit.id and known.probes.startup is True
 
     def newest(self, name: str) -> UnitSummary | None:
-        """The newest unit of this container on the runtime; None if there is none."""
+        """The container's newest unit in the last snapshot of the runtime; None if there is none."""
         if self.snapshot is None:
             return None
         return next((unit for unit in self.snapshot.units if unit.name == name), None)

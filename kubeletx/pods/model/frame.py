@@ -16,14 +16,18 @@ from .roles import ephemeral_units, init_units, regular_units
 CONTAINER_CREATING = "ContainerCreating"
 POD_INITIALIZING = "PodInitializing"
 TERMINATION_MESSAGES_BYTES = 12 * 1024
-"""All termination messages of a pod together; each container gets an equal part (ST9)."""
+"""All termination messages of a pod together.
+
+Each container gets an equal part (ST9 in docs/kubelet-parity.md).
+"""
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
     """Inputs of every container status of one pod.
 
     `will_run`: the pod's goal is to run, so ended containers may run again. `backend`: the part before
-    ``://`` in container ids; None while unknown. `message_bytes`: limit of a stored termination message.
+    ``://`` in container ids; None while unknown. `default_reason`: Waiting reason if no
+    other applies. `message_bytes`: limit of a stored termination message.
     """
 
     desired: DesiredPod
@@ -38,7 +42,10 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
 def frame_of(
     desired: DesiredPod, facts: PodFacts, now: Now, backends: Mapping[RuntimeName, str], *, will_run: bool
 ) -> Frame:
-    """Build the frame of one pod. A runtime missing from `backends` keeps its last known name, else its own."""
+    """Build the frame of one pod.
+
+    `backends`: the name before ``://`` by runtime; those not known yet are missing.
+    """
     pod = desired.pod
     number = len(init_units(pod)) + len(regular_units(pod)) + len(ephemeral_units(pod))
     return Frame(
@@ -53,7 +60,7 @@ def frame_of(
 
 
 def previous_of(previous: PodStatus | None, name: str) -> ContainerStatus | None:
-    """Last reported status of the container, in any role."""
+    """Last reported status of the container, in any role; None if there is none."""
     if previous is None:
         return None
     for statuses in (
@@ -73,7 +80,7 @@ def is_of_unit(status: ContainerStatus | None, unit_id: UnitId) -> bool:
 
 
 def bare_id(container_id: str | None) -> str:
-    """The runtime's own id, without the word before ``://``."""
+    """The runtime's own id: the part of a containerID after ``://``."""
     return (container_id or "").partition("://")[2]
 
 

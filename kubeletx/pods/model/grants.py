@@ -1,4 +1,7 @@
-"""Resources that a running pod was given since it was made. A file of its directory holds them (`workloads.overrides`)."""
+"""Resources granted to a running pod since its creation.
+
+A file in its directory stores them (`workloads.overrides`).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from kubeletx.kube.types.core import ResourceRequirements
 
 
 class Granted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """CPU and memory granted to a running container. `restart`: it gets them when it restarts."""
+    """CPU and memory granted to a running container. `restart`: it gets them by its next restart."""
 
     unit_id: UnitId
     resources: ResourceRequirements
@@ -17,7 +20,7 @@ class Granted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Grants(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Grants of one pod, whatever its workload is. `workloads.overrides` adds what operators asked for."""
+    """Grants of one pod, whatever its workload is. `workloads.overrides` adds what operators requested."""
 
     granted: dict[str, Granted] = {}
     """Granted resources by container; a container not listed has those of its creation."""

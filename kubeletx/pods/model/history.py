@@ -46,7 +46,7 @@ class History:
         return tuple(self._entries)
 
     def add(self, action: Action, result: Result | None, *, at: datetime, seconds: float) -> None:
-        """Note the end of an action; `result` None: it was cancelled."""
+        """Add the end of an action, after a run of `seconds`; `result` None: it was cancelled."""
         words = "cancelled" if result is None else describe_result(result)
         entry = HistoryEntry(at=at, action=describe_action(action), result=words, seconds=seconds)
         last = self._entries[-1] if self._entries else None

@@ -22,7 +22,7 @@ def read_host_file(path: Path) -> str:
 
 
 class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The node as pods see it."""
+    """Properties and settings of the node on which pods depend: paths, addresses, sizes, kernel features."""
 
     agent_id: str
     node_name: str

@@ -3,7 +3,7 @@
 A plan names an action again while the facts still ask for it. A runtime that reports success and does nothing would
 otherwise be called again in an endless loop. The first `FREE` repeats are immediate, since a runtime's list
 may be slightly older than its answer; then each wait is twice the previous one. A failure has its own back-off
-(`backoff`) and is not counted here. Restarts of a container are other actions, by their attempt.
+(`backoff`) and is not counted here. Restarts of a container are not repeats: each has another attempt.
 
     done, asked again ─► at once, `FREE` times ─► after 0.1 s, 0.2 s, ... 10 s ─► not asked for 20 s: forgotten
 """

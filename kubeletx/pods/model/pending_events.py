@@ -1,8 +1,8 @@
-"""Runtime events that no look has shown yet (rule 9). Pure.
+"""Runtime events that no look has shown yet (rule 9 of docs/architecture.md). Pure.
 
-containerd's CRI status can lag behind its own exit event, so one look may be too early. An event is settled when the
-snapshot shows at least what it said, or when a look that began after the event does not show the object at all. Until
-then looks repeat, 10 ms to 10 s apart; after that only the slow relist remains.
+containerd's CRI status can lag behind its own exit event, so one look may be too early. An event is settled
+when the snapshot shows at least its change, or when a look that began after the event does not show the
+object at all. Until then looks repeat, 10 ms to 10 s apart; after that only the slow relist remains.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_DEBTS = 64
 
 
 class PendingEvent(msgspec.Struct, frozen=True):
-    """One event, with the monotonic time of its arrival."""
+    """One event of a runtime, with the monotonic time of its arrival."""
 
     event: RuntimeEvent
     at: float
@@ -31,18 +31,21 @@ class PendingEvents(msgspec.Struct, frozen=True, kw_only=True):
     delay_seconds: float = 0.0
 
     def add(self, event: RuntimeEvent, at: float) -> PendingEvents:
-        """Add an event; the next look comes at once."""
+        """Return a copy with the event added and no delay, so that the next look comes at once."""
         return PendingEvents(open=(*self.open[-MOST_DEBTS + 1 :], PendingEvent(event, at)))
 
     def after(self, snapshot: PodSnapshot | None) -> PendingEvents:
-        """The events that this snapshot does not show yet."""
+        """Return a copy without the events that this snapshot shows; None shows none."""
         if snapshot is None or not self.open:
             return self
         left = tuple(pending_event for pending_event in self.open if not is_paid(pending_event, snapshot))
         return msgspec.structs.replace(self, open=left) if left else PendingEvents()
 
     def later(self) -> PendingEvents:
-        """Lengthen the delay after a look that did not show everything; finally drop the events."""
+        """Return a copy with twice the delay, after a look that did not show every event.
+
+        Without events once the delay exceeds `LAST_DELAY_SECONDS`.
+        """
         delay = max(self.delay_seconds * 2, FIRST_DELAY_SECONDS)
         if delay > LAST_DELAY_SECONDS:
             return PendingEvents()

@@ -1,6 +1,6 @@
-"""The phase of a pod, from the statuses of its containers (ST1).
+"""The phase of a pod, from the statuses of its containers (ST1 in docs/kubelet-parity.md).
 
-    an init container failed for good                  Failed
+    an init container failed and is not run again      Failed
     init not finished, or something never started      Pending
     something runs and nothing is unknown              Running
     all regular containers ended: one will run again   Running

@@ -28,7 +28,7 @@ def priority_of(pod: Pod) -> int:
 
 
 def is_critical(pod: Pod, source: SourceTraits) -> bool:
-    """Return True for static pods, mirror pods and those of the highest priorities: they are never evicted."""
+    """Return True for static and mirror pods and for `CRITICAL_PRIORITY` or more: they are never evicted."""
     if source.is_critical or MIRROR in pod.metadata.annotations:
         return True
     return priority_of(pod) >= CRITICAL_PRIORITY

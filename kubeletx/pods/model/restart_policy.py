@@ -1,9 +1,9 @@
-"""Restart decision for an ended container (B4, L7).
+"""Restart decision for an ended container (B4, L7 in docs/kubelet-parity.md).
 
-In this order: the container's own rules on exit codes, its own restart policy, the pod's. A container that
-the node stopped because it was unhealthy runs again unless the policy is Never, one whose image changed
-whatever the policy is. Init containers under Always restart on failure only; sidecars carry Always themselves.
-Source: kubelet, component-helpers and kuberuntime's computePodActions; KEP-5307.
+The container's own rules on exit codes decide before its own restart policy, and that before the pod's. A
+container that the node stopped because it was unhealthy runs again unless the policy is Never; one whose
+image changed runs again under every policy. Init containers under Always restart on failure only; sidecars
+carry Always themselves. Source: kubelet, component-helpers and kuberuntime's computePodActions; KEP-5307.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def should_restart(
 
 
 def rule_for(container: Container, exit_code: int) -> ContainerRestartRule | None:
-    """The container's first rule that matches the exit code."""
+    """The container's first rule that matches the exit code; None if none does."""
     for rule in container.restart_policy_rules:
         if rule.action in (RESTART, RESTART_ALL) and _matches(rule.exit_codes, exit_code):
             return rule

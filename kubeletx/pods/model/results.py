@@ -33,7 +33,7 @@ LOOK_AGAIN_SECONDS = 1.0
 
 
 class Result(msgspec.Struct, frozen=True):
-    """Base of all results."""
+    """Outcome of an action, or another input of a pod: a frozen value that changes the facts (`apply`)."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         """The facts after this result, which came at `now`."""
@@ -41,7 +41,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def apply(facts: PodFacts, result: Result, now: Now) -> PodFacts:
-    """The facts after a result, which came at `now`."""
+    """Return the facts as changed by a result that came at `now`."""
     return result._apply(facts, now)
 
 
@@ -82,7 +82,10 @@ class Bound(Result, frozen=True):
 
 
 class Waits(Result, frozen=True):
-    """No runtime is available now. `Bind` is tried again when a runtime changes, including during the choice."""
+    """The pod cannot be bound now.
+
+    `Bind` is tried again once a runtime changes, also if that was during the step.
+    """
 
     reason: str
     message: str
@@ -92,7 +95,7 @@ class Waits(Result, frozen=True):
 
 
 class Rejected(Result, frozen=True):
-    """The pod is refused for good."""
+    """The pod is rejected, which is final: it becomes Failed."""
 
     reason: str
     message: str
@@ -108,7 +111,10 @@ class Rejected(Result, frozen=True):
 
 
 class BindFailed(Result, frozen=True):
-    """The binding could not be written; retried with back-off."""
+    """The binding could not be written, or an admission review has not decided.
+
+    `Bind` is retried with back-off.
+    """
 
     reason: str
     message: str
@@ -131,7 +137,7 @@ class Unbound(Result, frozen=True):
 
 
 class VolumesReady(Result, frozen=True):
-    """All volumes are prepared, with the content as of the start of the preparation."""
+    """All volumes are prepared, with the content as of `began` (monotonic), the start of the preparation."""
 
     began: float
 
@@ -142,7 +148,10 @@ class VolumesReady(Result, frozen=True):
 
 
 class ObjectsChanged(Result, frozen=True):
-    """Objects that the pod refers to changed: files are written again, and actions that failed are retried."""
+    """Cluster objects that the pod refers to changed: volumes are written again.
+
+    A failed volume preparation, and units that failed with a configuration error, are retried at once.
+    """
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         volumes = facts.volumes
@@ -178,7 +187,10 @@ class PodEdited(Result, frozen=True):
 
 
 class PowerAsked(Result, frozen=True):
-    """An owner asks for a power state of the pod, in memory alone; an empty `power` withdraws what it asked for."""
+    """The owner requests a power state, without a write to the disk.
+
+    An empty `power` withdraws its request.
+    """
 
     owner: str
     power: str
@@ -257,7 +269,7 @@ class SandboxMade(Result, frozen=True):
 
 
 class SandboxFailed(Result, frozen=True):
-    """Creating the sandbox failed or got no answer: a look shows whether it exists."""
+    """Creating the sandbox failed or got no answer; a later look shows whether it exists."""
 
     reason: str
     message: str
@@ -268,7 +280,7 @@ class SandboxFailed(Result, frozen=True):
 
 
 class Unsettled(Result, frozen=True):
-    """A changing call timed out and may still take effect until this time (rule 8)."""
+    """A changing call timed out and may take effect before `until` (rule 8 of docs/architecture.md)."""
 
     until: float
 
@@ -298,7 +310,7 @@ class UnitStarted(Result, frozen=True):
 
 
 class UnitFailed(Result, frozen=True):
-    """Creating (`created` False) or starting (True: the unit exists and has ended) the unit failed."""
+    """The unit could not be created or, if `created`, it exists but could not be started."""
 
     name: str
     reason: str
@@ -313,7 +325,7 @@ class UnitFailed(Result, frozen=True):
 
 
 class UnitExited(Result, frozen=True):
-    """The newest unit was seen to have ended."""
+    """The container's newest unit has ended, at `exited_at` on the monotonic clock."""
 
     name: str
     exited_at: float
@@ -323,7 +335,7 @@ class UnitExited(Result, frozen=True):
 
 
 class HookNoted(Result, frozen=True):
-    """The state of the postStart hook changed."""
+    """The state of the unit's postStart hook changed. `message`: the error of a FAILED one."""
 
     name: str
     unit_id: UnitId
@@ -338,7 +350,10 @@ class HookNoted(Result, frozen=True):
 
 
 class MessageRead(Result, frozen=True):
-    """Termination message of an ended unit; that of the unit before it is kept too."""
+    """The termination message of an ended unit was read.
+
+    The message of the unit before it is kept as well.
+    """
 
     name: str
     unit_id: UnitId
@@ -350,7 +365,7 @@ class MessageRead(Result, frozen=True):
 
 
 class Killed(Result, frozen=True):
-    """The agent stopped the unit for this reason."""
+    """The agent stopped the unit. `reason`: why it is to be restarted; empty: it is not."""
 
     name: str
     reason: str
@@ -360,7 +375,7 @@ class Killed(Result, frozen=True):
 
 
 class Probed(Result, frozen=True):
-    """New probe results."""
+    """A container's probes had new outcomes."""
 
     name: str
     probes: ProbeFacts
@@ -370,7 +385,7 @@ class Probed(Result, frozen=True):
 
 
 class Resized(Result, frozen=True):
-    """The size was requested."""
+    """A resize of the unit succeeded, or is requested; the failure of an earlier try is dropped."""
 
     name: str
 
@@ -379,7 +394,10 @@ class Resized(Result, frozen=True):
 
 
 class ResizeFailed(Result, frozen=True):
-    """A resize failed; retried with back-off, or, unless it `may_heal`, when another size is wanted."""
+    """A resize of the unit failed.
+
+    It is retried with back-off; if not `may_heal`, only after the pod was edited.
+    """
 
     name: str
     reason: str
@@ -394,14 +412,14 @@ class ResizeFailed(Result, frozen=True):
 
 
 class PodResized(Result, frozen=True):
-    """The pod as a whole has the resources that it wants."""
+    """The pod as a whole has the resources of its spec."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         return replace(facts, changed_at=now.mono, resize_failure=None)
 
 
 class PodResizeFailed(Result, frozen=True):
-    """A resize of the pod failed; retried with back-off."""
+    """A resize of the pod as a whole failed; it is retried with back-off."""
 
     reason: str
     message: str
@@ -412,21 +430,24 @@ class PodResizeFailed(Result, frozen=True):
 
 
 class LookWanted(Result, frozen=True):
-    """A unit is gone from its runtime: look at the pod."""
+    """A unit or sandbox is no longer on its runtime: the next action is a look at the pod."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         return replace(facts, changed_at=now.mono, look_wanted_at=now.mono)
 
 
 class Changed(Result, frozen=True):
-    """A changing call succeeded."""
+    """A call that changes something on the runtime succeeded.
+
+    Only a look that begins later shows its effect.
+    """
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         return replace(facts, changed_at=now.mono, stop_failure=None)
 
 
 class StopFailed(Result, frozen=True):
-    """A stop or removal failed; retried with back-off."""
+    """A stop, a removal or another write failed; it is retried with back-off."""
 
     reason: str
     message: str
@@ -437,7 +458,7 @@ class StopFailed(Result, frozen=True):
 
 
 class LookFailed(Result, frozen=True):
-    """The look got no answer; repeated with back-off."""
+    """A look got no answer, or not all details; it is repeated after `LOOK_AGAIN_SECONDS`."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         return replace(facts, look_wanted_at=now.mono + LOOK_AGAIN_SECONDS)

@@ -10,7 +10,7 @@ from kubeletx.kube.types.core import AnyUnit, Container, EphemeralContainer, Pod
 
 
 class UnitRole(StrEnum):
-    """Part of a unit in its pod."""
+    """Role of a unit in its pod, which decides when it starts and whether it runs again."""
 
     INIT = "init"
     SIDECAR = "sidecar"
@@ -29,7 +29,7 @@ def regular_units(pod: Pod) -> tuple[Container, ...]:
 
 
 def ephemeral_units(pod: Pod) -> tuple[EphemeralContainer, ...]:
-    """Ephemeral containers: started once, never again (L8)."""
+    """Ephemeral containers: started once, never again (L8 in docs/kubelet-parity.md)."""
     return pod.spec.ephemeral_containers
 
 
@@ -39,7 +39,7 @@ def all_units(pod: Pod) -> tuple[Container | EphemeralContainer, ...]:
 
 
 def find_unit(pod: Pod, name: str) -> Container | EphemeralContainer | None:
-    """The container of any role with this name."""
+    """The container of any role with this name; None if there is none."""
     for unit in all_units(pod):
         if unit.name == name:
             return unit
@@ -57,7 +57,7 @@ def role_of(pod: Pod, name: str) -> UnitRole:
 
 
 def spec_of(pod: Pod, name: str, *, own_kernel: bool = False) -> AnyUnit:
-    """Container or machine of a unit's name; the machine has the unit's name.
+    """Return the container with this name, or the machine of a machine pod. Raises KeyError if there is none.
 
     `own_kernel`: the pod's runtime runs machines (`WorkloadFacts.has_own_kernel`).
     """

@@ -19,7 +19,7 @@ _decoder = msgspec.json.Decoder(ResourceRequirements)
 
 
 def resources_text(resources: ResourceRequirements) -> str:
-    """CPU and memory as one word, for an annotation."""
+    """CPU and memory as compact JSON, for an annotation."""
     return msgspec.json.encode(resized(resources), order="sorted").decode()
 
 
@@ -34,7 +34,7 @@ def read_resources(text: str) -> ResourceRequirements | None:
 
 
 def is_same(one: ResourceRequirements, other: ResourceRequirements) -> bool:
-    """Equal amounts of CPU and memory, however they are written."""
+    """Return True if both have equal amounts of CPU and memory, however they are written."""
     return amounts(one) == amounts(other)
 
 
@@ -56,7 +56,7 @@ def merged(wanted: ResourceRequirements, has: ResourceRequirements) -> ResourceR
 
 
 def larger(first: ResourceRequirements, second: ResourceRequirements) -> ResourceRequirements:
-    """The larger of both amounts for each resource; no limit counts as the largest."""
+    """The larger of both amounts for each resource; a missing limit counts as the largest."""
     if is_same(first, second):
         return first
     limits = {
@@ -82,7 +82,7 @@ def lowers_memory(has: ResourceRequirements | None, wanted: ResourceRequirements
 
 
 def amounts(resources: ResourceRequirements) -> dict[str, tuple[int, int]]:
-    """Resource name → (request, limit); -1 if not set."""
+    """Resource name → (request, limit), in millicores or bytes; -1 if not set."""
     return {
         name: (
             _amount(name, resources.requests.get(name)),

@@ -1,8 +1,8 @@
 """`PodSink`, through which every source delivers pods to the manager, and the traits of sources.
 
 A source reports changes, one pod at a time, and says once when its first complete set was delivered.
-Until every configured source is synced, nothing is cleaned up (kubelet S4). A source never deletes
-by silence: only `remove` removes a pod.
+Until every configured source is synced, nothing is cleaned up (kubelet S4). A pod that a source
+no longer mentions is kept: only `remove` removes it.
 """
 
 from __future__ import annotations
@@ -23,25 +23,31 @@ API = "api"
 
 
 class SourceTraits(msgspec.Struct, frozen=True, kw_only=True):
-    """Traits of a source's pods. The defaults are those of a source on the node."""
+    """Rules for the pods of one source. The defaults are those of a source on the node."""
 
     name: str
     is_cluster: bool = False
-    """The API server of the node's cluster has the pods and gets their status."""
+    """True if the pods are objects of the cluster's API server, which gets their status."""
     mirrored: bool = True
-    """The cluster shows a mirror pod for each pod of this source."""
+    """True if the cluster shows a mirror pod for each pod of this source."""
     terminal_on_delete: bool = False
     """True: a deleted pod is reported as ended once nothing of it runs."""
     counts_overhead: bool = True
-    """The runtime's own overhead counts for pods that declare none: no scheduler has counted it."""
+    """True if the runtime's own overhead counts for pods that declare none: no scheduler has counted it."""
     is_scheduled: bool = False
-    """A scheduler chose this node by its labels and taints, so a pod that does not fit them is refused."""
+    """True if a scheduler chose this node by its labels and taints.
+
+    A pod that does not fit them is then rejected.
+    """
     is_critical: bool = False
     """True: the pods are never evicted."""
     tolerates_taints: bool = False
-    """The pods tolerate every taint that would end them."""
+    """True if the pods tolerate every taint that would end them."""
     reclaims_after_loss: bool = False
-    """After the loss of the state database, pods that the source does not name are stopped; False: kept."""
+    """True: after the loss of the state database, pods that the source does not deliver are stopped.
+
+    False: kept.
+    """
     remedy: str = "static pods: delete the manifest file"
     """Advice for removing a pod of this source."""
 
@@ -84,11 +90,14 @@ CLUSTER: Final = BUILT_IN.of(API)
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """The pod was accepted and has a worker."""
+    """Answer to `PodSink.update`: the pod was accepted and has a worker."""
 
 
 class WaitsFor(msgspec.Struct, frozen=True):
-    """Another pod with the same namespace and name still exists; the new pod starts when that one is gone."""
+    """Answer to `PodSink.update`: another pod with this namespace and name exists.
+
+    The new one starts when it is gone.
+    """
 
     ref: str
     """namespace/name"""
@@ -102,7 +111,7 @@ class WaitsFor(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The pod was refused."""
+    """Answer to `PodSink.update`: the pod was refused, for the reason in `message`."""
 
     message: str
 
@@ -111,7 +120,10 @@ Outcome = Accepted | WaitsFor | Refused
 
 
 class PodSink(Protocol):
-    """The manager, as sources see it. All calls are synchronous, quick, and made from the event loop."""
+    """Interface through which sources deliver pods.
+
+    All methods are synchronous, quick, and called in the event loop.
+    """
 
     def update(self, source: str, pod: Pod) -> Outcome:
         """Add or change a pod. `pod.metadata.uid` is set and defaults are applied.
@@ -123,8 +135,8 @@ class PodSink(Protocol):
     def remove(self, source: str, uid: PodUid, grace_seconds: int | None = None, force: bool = False) -> None:
         """Remove a pod. `grace_seconds` None: the pod's own grace period.
 
-        `force`: do not wait for a runtime that does not answer (DECISIONS 11). Unknown UIDs, and those of another
-        source, are ignored.
+        `force`: do not wait for a runtime that does not answer (DECISIONS 11 in docs/decisions/answers.md).
+        Unknown UIDs, and those of another source, are ignored.
         """
         ...
 

@@ -1,1 +1,1 @@
-"""The next actions of one pod: (desired, facts, now) → actions. Pure."""
+"""Planning for one pod: pure functions from its desired state, the facts and the time to its next actions."""

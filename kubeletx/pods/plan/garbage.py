@@ -1,10 +1,10 @@
-"""Dead units and sandboxes of a living pod that may be removed (I7). Pure.
+"""Dead units and sandboxes of a living pod that may be removed (I7 in docs/kubelet-parity.md). Pure.
 
     unit       dead, and not the newest dead one of its container       → remove
     sandbox    not ready, not the newest of its pod, no unit left in it → remove
 
-The kept units are for `logs --previous`. The newest unit of a container, dead or alive, belongs to its worker: between
-create and start a list shows it as dead. `plan.stop` removes everything of ending pods.
+The kept units are for `logs --previous`. The newest unit of a container is never removed here: between create
+and start a list of the runtime shows it as dead. `plan.stop` removes everything of ending pods.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ KEPT_DEAD_UNITS = 1
 
 
 class Garbage(msgspec.Struct, frozen=True, kw_only=True):
-    """Objects that may be removed now, oldest first, units before sandboxes."""
+    """Dead objects of one pod that may be removed now, each list oldest first.
+
+    Units are removed before sandboxes.
+    """
 
     units: tuple[UnitSummary, ...] = ()
     sandboxes: tuple[SandboxSummary, ...] = ()
@@ -32,7 +35,7 @@ class Garbage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def dead_objects(sandboxes: Sequence[SandboxSummary], units: Sequence[UnitSummary]) -> Garbage:
-    """Find the removable objects of one pod."""
+    """Select the objects of one pod that may be removed, by the rules of this module."""
     going = _dead_units(units)
     removed = {unit.id for unit in going}
     used = {unit.sandbox_id for unit in units if unit.id not in removed}
@@ -46,7 +49,7 @@ def dead_objects(sandboxes: Sequence[SandboxSummary], units: Sequence[UnitSummar
 
 
 def _dead_units(units: Sequence[UnitSummary]) -> list[UnitSummary]:
-    """Dead units beyond the newest `KEPT_DEAD_UNITS` of each container."""
+    """Dead units beyond the newest `KEPT_DEAD_UNITS` of each container, without its newest unit."""
     by_container: dict[str, list[UnitSummary]] = {}
     for unit in sorted(units, key=_age, reverse=True):
         by_container.setdefault(unit.name, []).append(unit)
@@ -58,5 +61,5 @@ def _dead_units(units: Sequence[UnitSummary]) -> list[UnitSummary]:
 
 
 def _age(thing: UnitSummary | SandboxSummary) -> tuple[int, int]:
-    """Sort key that grows with each attempt."""
+    """Sort key: the attempt, then the time of creation; a newer object has the larger key."""
     return (thing.attempt, thing.created_at_ns)

@@ -1,4 +1,4 @@
-"""`plan_pod`: the pure heart. (desired, facts, now) → actions, and when to plan again.
+"""`plan_pod`: derives a pod's next actions, and the time of the next plan, from (desired, facts, now).
 
 A pod has one goal at a time, derived, never stored:
 
@@ -7,9 +7,10 @@ A pod has one goal at a time, derived, never stored:
             binding and the dead units for status and logs (of an evicted pod they go: the disk may be short)
     DELETE  it is no longer wanted: stop, remove, release; the binding is removed last
 
-No I/O, no clock, no logging. Any action may be lost and is planned again from the next facts. What is in
-flight is left out by key. While a look is in flight nothing new is started on the runtime, since the facts
-are about to change; while a create or start is in flight no look begins, since it would be stale.
+No I/O, no clock, no logging. Any action may be lost and is planned again from the next facts. An action is
+left out while one with the same key is in flight. While a look (a read of the pod's state from its runtime)
+is in flight, nothing new is started on the runtime, since the facts are about to change. While a create or
+start is in flight, a look is put off for up to `PATIENCE_SECONDS`, since its result would be outdated.
 """
 
 from __future__ import annotations
@@ -39,11 +40,14 @@ from .stop import plan_removal, plan_stop_units
 from .units import plan_units, wanted_now
 
 PATIENCE_SECONDS = 1.0
-"""Time for which a look waits for a create or start in flight, which would make it outdated."""
+"""Time for which a look waits for a create or start in flight, which would make its result outdated."""
 
 
 def goal_of(desired: DesiredPod, facts: PodFacts) -> Goal:
-    """The pod's goal. A deletion with a reason is an end that the node decided (eviction, deadline)."""
+    """Derive the pod's goal.
+
+    A deletion with a reason is the node's own (eviction, deadline): END, not DELETE.
+    """
     if desired.is_going:
         return Goal.DELETE
     if desired.deletion is not None or facts.rejection is not None:
@@ -52,7 +56,11 @@ def goal_of(desired: DesiredPod, facts: PodFacts) -> Goal:
 
 
 def deadline_end(desired: DesiredPod, facts: PodFacts, now: Now) -> Deletion | None:
-    """The end that activeDeadlineSeconds demands now (T8); None before the deadline, or if the pod is ending already."""
+    """Deletion of a pod that has reached its activeDeadlineSeconds.
+
+    None before that, or if it is ending or has ended. This is T8 of the parity table
+    (docs/kubelet-parity.md).
+    """
     if facts.deadline_at is None or facts.deadline_at > now.mono or desired.deletion is not None:
         return None
     if has_ended(desired, facts):
@@ -66,7 +74,10 @@ def deadline_end(desired: DesiredPod, facts: PodFacts, now: Now) -> Deletion | N
 
 
 def plan_pod(desired: DesiredPod, facts: PodFacts, now: Now) -> Plan:
-    """Plan the next actions of this pod."""
+    """Return the actions to start for this pod now, and when to plan again.
+
+    The module describes the goals.
+    """
     goal = goal_of(desired, facts)
     draft = Draft(goal, facts, now)
     if facts.unbound:
@@ -109,7 +120,7 @@ def _plan_run(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
 
 
 def _is_held(desired: DesiredPod, draft: Draft) -> bool:
-    """Return True if a recovered pod waits for its source to claim it; plans the wake-up."""
+    """Return True, and plan the wake-up, while a pod found at start waits for its source to deliver it."""
     if desired.held_until is None or desired.held_until <= draft.now.mono:
         return False
     draft.wake(desired.held_until)
@@ -131,7 +142,7 @@ def _plan_end(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
 
 
 def _is_evicted(desired: DesiredPod, facts: PodFacts) -> bool:
-    """Return True if an evicted pod's writable layers may be removed: its status has its containers' exits."""
+    """Return True for an evicted pod whose status is Failed: that has the exits, so units may be removed."""
     status = facts.previous_status
     has_told = status is not None and status.phase == FAILED
     return has_told and desired.deletion is not None and desired.deletion.reason == EVICTED
@@ -160,7 +171,7 @@ def _plan_delete(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
 
 
 def _read_messages(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-    """Plan reading the termination messages of the newest ended units."""
+    """Plan to read the termination message of each container's newest unit, once that has ended."""
     for container in (*init_units(desired.pod), *regular_units(desired.pod)):
         unit = newest(facts, container.name)
         if unit is None or unit.state is not UnitState.EXITED:
@@ -174,7 +185,10 @@ def _is_forced(desired: DesiredPod) -> bool:
 
 
 def _may_act(facts: PodFacts, draft: Draft) -> bool:
-    """Return True if the facts are fresh enough to change something on the runtime; plans the look if not."""
+    """Return True if the facts are fresh enough to change something on the runtime.
+
+    False while the runtime does not answer, and while a look is needed, which is then planned or in flight.
+    """
     if facts.outage is not None:
         return False
     now = draft.now.mono

@@ -1,10 +1,8 @@
-"""Progress of a pod: units that ended for good, and units to start now or later.
+"""Progress of a pod: units that will not run again, and units to start now or later.
 
-    init 0 ─► init 1 ─► ... ─► regular units, all in one pass (L1, L5)
-      │ sidecars: the next one waits until they are started (startup probe passed, postStart done; L6)
-      └ a finished init set is run again only in a new sandbox
-
-"Dead" is a unit that exited, or whose sandbox is not the current one.
+init 0 ─► init 1 ─► ... ─► regular units, all in one pass (L1, L5 in docs/kubelet-parity.md)
+  │ sidecars: the next one waits until they are started (startup probe passed, postStart done; L6)
+  └ a finished init set is run again only in a new sandbox
 """
 
 from __future__ import annotations
@@ -29,9 +27,9 @@ from .sandbox import current_sandbox
 
 
 class Due(msgspec.Struct, frozen=True, kw_only=True):
-    """A unit to start. `at`: monotonic, not before this time; None: now.
+    """Unit to start, with its attempt number.
 
-    `created`: the unit exists and only has to be started.
+    `at`: monotonic time before which it must not start; None: start now.
     """
 
     name: str
@@ -40,15 +38,16 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def newest(facts: PodFacts, name: str) -> UnitSummary | None:
-    """The newest unit of this container on the runtime; None if there is none."""
+    """The container's newest unit in the last snapshot of the runtime; None if there is none."""
     return facts.newest(name)
 
 
 def is_blind(facts: PodFacts) -> bool:
     """Return True if a list showed a change whose details need a look: a start, an end, an address.
 
-    Units that the stored status already shows need no look, so that a restart is cheap. A unit
-    that may boot again needs one: its guest may have rebooted, or have been given another size, which no list shows.
+    Units that the stored status already shows need no look, so that a restart of the agent is cheap. A unit
+    that may boot again needs one: its guest may have rebooted, or have been given another size, which no list
+    shows.
     """
     snapshot, previous = facts.snapshot, facts.previous_status
     if snapshot is None:
@@ -93,7 +92,10 @@ def _final_exit_code(facts: PodFacts, name: str) -> int | None:
 
 
 def _was_running(facts: PodFacts, name: str) -> bool:
-    """Return True if the container last ran by its status, and a look shows that nothing of it is left."""
+    """Return True if the stored status shows the container running.
+
+    Called only if the runtime has no unit of it any more.
+    """
     previous = facts.previous_status
     if previous is None or facts.snapshot is None:
         return False
@@ -102,7 +104,7 @@ def _was_running(facts: PodFacts, name: str) -> bool:
 
 
 def _runs_told(facts: PodFacts, name: str) -> int:
-    """Number of runs in the last status, which is the restart count of the next run (L3)."""
+    """Number of runs that the stored status shows, 0 without one: the restart count of the next run (L3)."""
     previous = facts.previous_status
     if previous is None:
         return 0
@@ -113,7 +115,7 @@ def _runs_told(facts: PodFacts, name: str) -> int:
 
 
 def _has_run(status: ContainerStatus) -> bool:
-    """Return True if the status's unit ran; one whose start was interrupted did not."""
+    """Return True if the container of this status has run; one whose start was interrupted has not."""
     before = status.last_state.terminated
     if status.state.running is not None or status.state.terminated is not None:
         return True
@@ -144,7 +146,7 @@ def _runs_again(desired: DesiredPod, facts: PodFacts, container: Container, code
 
 
 def has_ended(desired: DesiredPod, facts: PodFacts) -> bool:
-    """Return True if the pod's phase is or was Succeeded or Failed."""
+    """Return True if the pod has ended: its stored phase, or the one by its units, is Succeeded or Failed."""
     previous = facts.previous_status
     if previous is not None and previous.phase in ("Succeeded", "Failed"):
         return True
@@ -167,12 +169,15 @@ def wants_any_unit(desired: DesiredPod, facts: PodFacts) -> bool:
 
 
 def is_started(facts: PodFacts, container: Container, unit: UnitSummary) -> bool:
-    """Running, postStart done and startup probe passed: the next init container may go on."""
+    """Return True if the unit lives, its postStart hook is done and its startup probe passed.
+
+    The next init container may start then.
+    """
     return facts.is_started(container, unit)
 
 
 def due_units(desired: DesiredPod, facts: PodFacts, now: Now, *, fresh: bool) -> Iterator[Due]:
-    """Yield units to start in the current sandbox or, with `fresh`, in one still to be created."""
+    """Yield units to start, now or later, in the current sandbox or, with `fresh`, in one to be created."""
     sandbox = None if fresh else current_sandbox(facts)
     sandbox_id = sandbox.id if sandbox is not None else None
     initialized = sandbox_id is not None and _any_regular_in(desired, facts, sandbox_id)
@@ -209,7 +214,7 @@ def _init_step(
     sandbox_id: SandboxId | None,
     initialized: bool,
 ) -> tuple[Due | None, bool]:
-    """(what to start, whether the next container may go on)."""
+    """Return an init container's due start or None, and whether the containers after it may start."""
     unit = newest(facts, container.name)
     here = unit is not None and unit.sandbox_id == sandbox_id and not is_outdated(desired, facts, unit)
     if is_sidecar(container):

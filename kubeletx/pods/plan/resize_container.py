@@ -6,7 +6,8 @@
       pod's cgroup, then the container's (or its restart, if resizePolicy says so) ──► granted, written down
 
 A container is created with its spec's resources, which its annotation keeps; later grants are in the pod's
-overrides. Both outlive the agent, so that a change made while it was away is seen as one. Only CPU and memory can change.
+overrides. Both outlive the agent, so that it finds a change of the spec made while it was stopped. Only CPU
+and memory can change.
 
 Source: KEP-1287; kubelet, pkg/kubelet/allocation.
 """
@@ -37,7 +38,7 @@ C = TypeVar("C", bound=Container)
 
 
 def granted(unit: UnitSummary, facts: PodFacts) -> ResourceRequirements | None:
-    """Resources the container has; None if unknown."""
+    """CPU and memory that were last granted to the unit, or with which it was created; None if unknown."""
     known = facts.overrides.granted.get(unit.name) if facts.overrides is not None else None
     if known is not None and known.unit_id == unit.id:
         return known.resources
@@ -48,7 +49,10 @@ def granted(unit: UnitSummary, facts: PodFacts) -> ResourceRequirements | None:
 
 
 def with_granted(container: C, facts: PodFacts) -> C:
-    """The container with its granted resources, if these differ from the spec's."""
+    """Return the container with its granted resources in place of the spec's.
+
+    Unchanged if these are unknown or equal.
+    """
     unit = newest(facts, container.name)
     own = workload_of(facts).granted(container, unit, facts)
     if own is not None:
@@ -76,7 +80,7 @@ def granted_pod(pod: Pod, facts: PodFacts) -> Pod:
 
 
 def largest_pod(pod: Pod, facts: PodFacts) -> Pod:
-    """The pod with the larger of wanted and granted resources: the limits of its cgroup during the change."""
+    """The pod with the larger of wanted and granted amounts: the limits of its cgroup during a resize."""
     spec = pod.spec
     containers = tuple(_larger(one, with_granted(one, facts)) for one in spec.containers)
     init = tuple(_larger(one, with_granted(one, facts)) for one in spec.init_containers)
@@ -120,7 +124,7 @@ def plan_resize(container: Container, unit: UnitSummary, facts: PodFacts, draft:
 
 
 def resize_conditions(desired: DesiredPod, facts: PodFacts) -> Iterator[PodCondition]:
-    """Yield PodResizePending and PodResizeInProgress while they are true."""
+    """Yield conditions PodResizePending and PodResizeInProgress, each only while it is True."""
     open_ = list(_open_resizes(desired, facts))
     waiting = [one for one in open_ if one is not None and one.reason in (DEFERRED, INFEASIBLE)]
     if waiting:
@@ -137,7 +141,7 @@ def resize_conditions(desired: DesiredPod, facts: PodFacts) -> Iterator[PodCondi
 
 
 def _open_resizes(desired: DesiredPod, facts: PodFacts) -> Iterator[ActionFailure | None]:
-    """Yield for each unfinished resize of the pod and its containers the failure of the last try, None before it."""
+    """Yield an item for each unfinished resize of the pod and its containers: its last failure, or None."""
     pod = desired.pod
     has = with_pod_granted(pod, facts).spec.resources
     if facts.runtime is not None and not is_same(has, pod.spec.resources) and not has_ended(desired, facts):

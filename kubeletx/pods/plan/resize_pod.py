@@ -1,9 +1,9 @@
 """Changes of the pod's own resources (`spec.resources`) while it runs. Pure.
 
-    pod's cgroup, as large as before and after ─► containers that live by the pod's limits ─► cgroup exact ─► written down
+    pod's cgroup: larger of old and new ─► containers that use the pod's limits ─► cgroup: new ─► grant stored
 
-A sandbox's annotation holds the resources at its creation, the overrides file those granted since. Containers without a
-limit of their own use the pod's, so they change with it, always in place.
+A sandbox's annotation holds the resources at its creation, the pod's overrides file those granted since.
+Containers without a limit of their own use the pod's, so they change with it, always in place.
 
 Source: KEP-5419; kubelet, pkg/kubelet/allocation.
 """
@@ -40,7 +40,10 @@ def pod_granted(pod: Pod, facts: PodFacts) -> ResourceRequirements:
 
 
 def with_pod_granted(pod: Pod, facts: PodFacts) -> Pod:
-    """The pod with the granted resources of the pod as a whole, if these differ from the spec's."""
+    """Return the pod with its granted `spec.resources`.
+
+    Unchanged if they are equal or the workload resizes itself.
+    """
     has = pod_granted(pod, facts)
     if workload_of(facts).resizes_itself or is_same(has, pod.spec.resources):
         return pod

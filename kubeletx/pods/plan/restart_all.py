@@ -1,17 +1,20 @@
-"""Restart rules with action RestartAllContainers (L7): one container's exit restarts the pod in its sandbox.
+"""Restart rules with action RestartAllContainers (L7 in docs/kubelet-parity.md).
+
+One container's exit restarts all containers of the pod in the same sandbox.
 
 Every unit belongs to a generation, 0 at first, written on it as an annotation when it is created. A unit that
-ended with an exit code for which such a rule of its container matches asks for the generation after its own:
+ended with an exit code that matches such a rule of its container requests the generation after its own:
 
     unit exits, rule matches ─► generation g + 1 is due
       ├─ living units of earlier generations are stopped (the sandbox and the volumes stay)
       ├─ once none lives, all containers start again as at first: init containers in order, then the others
-      └─ what they start carries g + 1, so that the old exit asks for nothing more
+      └─ what they start carries g + 1, so that the old exit requests nothing more
 
-No clock and no record decides, so a restart of the agent in the middle goes on where it was.
-Users see what a kubelet shows: until the first container starts again, condition AllContainersRestarting is True and
-what ended waits as RestartingAllContainers; the run before ended with exit code 137 and that reason.
-Source: KEP-5532; kubelet, kubelet_pods.go (convertToAPIContainerStatuses) and status/generate.go.
+Only annotations and exit codes decide, so that a new agent process continues a restart that it finds begun.
+Users see what a kubelet shows: until the first container starts again, condition AllContainersRestarting is
+True and ended containers wait with reason RestartingAllContainers; their last run ended with exit code 137
+and that reason. Source: KEP-5532; kubelet, kubelet_pods.go (convertToAPIContainerStatuses) and
+status/generate.go.
 """
 
 from __future__ import annotations
@@ -39,14 +42,17 @@ def generation_of(unit: UnitSummary) -> int:
 
 
 def due_generation(desired: DesiredPod, facts: PodFacts) -> int:
-    """The generation that all units of the current sandbox should have."""
+    """The generation that all units of the current sandbox should have.
+
+    0 if the pod has no rule that restarts all containers.
+    """
     if not has_rule(desired):
         return 0
     return max((_asks_for(container, unit, facts) for container, unit in _newest(desired, facts)), default=0)
 
 
 def is_outdated(desired: DesiredPod, facts: PodFacts, unit: UnitSummary | None) -> bool:
-    """Return True if the unit is of an earlier generation than the due one."""
+    """Return True if the unit is in the current sandbox and of an earlier generation than the due one."""
     if unit is None:
         return False
     sandbox = current_sandbox(facts)
@@ -61,7 +67,7 @@ def has_rule(desired: DesiredPod) -> bool:
 
 
 def is_restarting(desired: DesiredPod, facts: PodFacts) -> bool:
-    """Return True if a restart of all containers is due and none of them has started again."""
+    """Return True during a restart of all containers: an old unit still lives, or no new one exists yet."""
     due = due_generation(desired, facts)
     if due == 0:
         return False

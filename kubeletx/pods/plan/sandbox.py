@@ -1,4 +1,4 @@
-"""The current sandbox of a pod, the need for a new one (L2), and units to stop first. Pure."""
+"""The current sandbox of a pod, and the need for a new one (L2 in docs/kubelet-parity.md). Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..model.facts import DesiredPod, PodFacts
 
 
 class SandboxNeed(enum.Enum):
-    """Need for a new sandbox, with its reason."""
+    """Reason that a pod needs a new sandbox, in words; READY: it needs none."""
 
     READY = "ready"
     MISSING = "there is none"
@@ -49,8 +49,8 @@ def sandbox_need(desired: DesiredPod, facts: PodFacts) -> SandboxNeed:
 def stop_stale(facts: PodFacts, draft: Draft, *, newest_too: bool) -> bool:
     """Plan to stop what must end before a new sandbox is created; True while some of it still lives.
 
-    That is: older sandboxes that are ready; with `newest_too` also the newest; living units outside the usable sandbox
-    (its own process died, its units continued).
+    These are ready sandboxes other than the newest (with `newest_too` the newest as well), and living units
+    outside the usable sandbox: a sandbox's own process may die while its units run on.
     """
     snapshot = facts.snapshot
     assert snapshot is not None

@@ -1,13 +1,15 @@
-"""Stopping: regular units first and in parallel, then sidecars in reverse order, within one grace budget.
+"""Stopping a pod: regular units in parallel, then sidecars in reverse order, all within one grace period.
 
     regular (all at once) ─► last sidecar ─► ... ─► first sidecar ─► sandbox ─► [removal] ─► a look that
-    shows nothing left (T5)
+    shows nothing left (T5 in docs/kubelet-parity.md)
 
-The sandbox of a machine that its runtime switches itself is removed without a stop before: the domain need not wait
-for the end of the pod's network, which takes programs. A CRI runtime is always asked to stop it first.
+A deletion removes the sandbox of a machine without stopping it first, if the runtime can switch machines off:
+the end of the domain need not wait for the end of the pod's network, which external programs take down. A CRI
+runtime is always asked to stop the sandbox first.
 
-The grace counts from the deletion request and may only shrink (T4). A stop in flight with more time than is
-left now is overtaken by a shorter one, as the kubelet does: the only case of two calls for one unit.
+The grace period counts from the deletion request and may only shrink (T4). If a stop in flight has more time
+than is left now, a second, shorter stop of the same unit is sent, as the kubelet does: the only case of two
+calls for one unit.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ OVERTAKE_SECONDS = 1
 def plan_stop_units(
     desired: DesiredPod, facts: PodFacts, draft: Draft, *, leave_sandboxes: bool = False
 ) -> bool:
-    """Plan the next stops; True once no unit lives and every sandbox is stopped (or they are left, if so asked)."""
+    """Plan the next stops; True once no unit lives and every sandbox is stopped.
+
+    `leave_sandboxes`: do not stop sandboxes, and do not wait for their stop.
+    """
     assert facts.snapshot is not None
     if draft.is_busy("sandbox"):
         return False

@@ -1,4 +1,4 @@
-"""Units in a ready sandbox: kill what must not go on, start what is due, tidy what is dead."""
+"""Plan for units in a ready sandbox: stop those that must end, start those that are due, remove dead ones."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ from .sandbox import current_sandbox
 
 
 def wanted_now(desired: DesiredPod, facts: PodFacts, now: Now, *, fresh: bool) -> tuple[str, ...]:
-    """Names of the units to start as soon as possible; their images are pulled."""
+    """Names of the units to start as soon as possible, whose images are needed now.
+
+    `fresh`: for a sandbox still to be created, in which init containers run again.
+    """
     return tuple(due.name for due in due_units(desired, facts, now, fresh=fresh) if due.at is None)
 
 
 def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-    """Plan for the current sandbox, which is ready."""
+    """Plan stops, starts, resizes and removals of units in the current sandbox, which must be ready."""
     sandbox = current_sandbox(facts)
     assert sandbox is not None
     if _restarts_all(desired, facts, draft):
@@ -74,7 +77,7 @@ def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
 
 
 def _restarts_all(desired: DesiredPod, facts: PodFacts, draft: Draft) -> bool:
-    """Stop living units of an earlier generation; True if there are any (L7)."""
+    """Plan to stop living units of an earlier generation (`plan.restart_all`); True if there are any (L7)."""
     alive = [(c, unit) for c, unit in outdated_units(desired, facts) if unit.state.is_alive]
     for container, unit in alive:
         _kill(container, unit, facts, draft, RESTART_ALL, "will be restarted with all containers of the pod")
@@ -85,8 +88,8 @@ def _held_back(desired: DesiredPod, facts: PodFacts, draft: Draft) -> frozenset[
     """Regular containers that wait for the postStart hook of an earlier one.
 
     Containers are started in spec order and do not wait for each other's readiness, but as with the kubelet a
-    postStart hook holds the following ones back until it is done: sidecar injectors build on that. One that
-    cannot start now (image, configuration, back-off) delays no other.
+    postStart hook holds the following ones back until it is done: sidecar injectors build on that. A
+    container that cannot start now (image, configuration, back-off) delays no other.
     """
     regular = regular_units(desired.pod)
     for index, container in enumerate(regular):
@@ -114,7 +117,10 @@ def _remove_cut_off(facts: PodFacts, draft: Draft) -> None:
 
 
 def _tend(container: Container, unit: UnitSummary, facts: PodFacts, draft: Draft) -> None:
-    """Plan for an existing unit: one in an unknown state, outdated, unhealthy, or with a hook to run."""
+    """Plan for a container's existing unit: stop it, or run its postStart hook if that is due.
+
+    It is stopped if its state is unknown, its definition changed, or its hook or a probe failed.
+    """
     if unit.state is UnitState.UNKNOWN:
         _kill_unknown(container, unit, facts, draft)
         return
@@ -179,7 +185,10 @@ def _kill(
 
 
 def _tidy(facts: PodFacts, draft: Draft) -> None:
-    """Remove dead units and sandboxes that are no longer needed, one at a time (I7)."""
+    """Plan to remove one dead unit or sandbox that is no longer needed.
+
+    Nothing is planned while any action is in flight (I7).
+    """
     snapshot = facts.snapshot
     assert snapshot is not None
     if facts.in_flight:

@@ -1,4 +1,4 @@
-"""Probes of all pods: one `ProbeSet` for each pod whose containers have any; fed from the workers' facts."""
+"""Probes of all pods of the node: one `ProbeSet` per pod that has probes, updated from the facts of its worker."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ANSWER_SECONDS = 3.0
 
 
 class RuntimeExecDoor:
-    """Runs commands in the units of one pod through the current connection to its runtime.
+    """Runs commands in the containers of one pod, through the current connection to its runtime.
 
-    `runtime`: None until the pod is bound.
+    `runtime`: the pod's runtime; None until the pod is bound to one.
     """
 
     def __init__(self, registry: RuntimeRegistry, runtime: RuntimeName | None) -> None:
@@ -31,7 +31,7 @@ class RuntimeExecDoor:
         self.runtime = runtime
 
     def find(self) -> SupportsExec | None:
-        """The bound runtime's exec; None if it has none or is not connected."""
+        """The runtime's exec capability; None if the pod is not bound, or the runtime lacks exec or does not answer."""
         handle = self._registry.find(self.runtime) if self.runtime is not None else None
         if handle is None or not handle.state.reachable:
             return None
@@ -52,7 +52,7 @@ class RuntimeExecDoor:
 
 
 class UnitProbes:
-    """Probes of all pods of the node."""
+    """Owner of all probes of the node: starts and stops them as pods change."""
 
     def __init__(self, registry: RuntimeRegistry, clock: Clock, events: EventSink) -> None:
         self._registry, self._clock, self._events = registry, clock, events
@@ -63,9 +63,10 @@ class UnitProbes:
     def sync(
         self, desired: DesiredPod, facts: PodFacts, goal: Goal, on_result: Callable[[str, ProbeFacts], None]
     ) -> None:
-        """Start and stop probes to match the facts; pods without probes cost nothing.
+        """Start and stop the pod's probes so that they match `facts`; does nothing for a pod without probes.
 
-        `on_result`: called with the container's name when a value changes; that of the pod's first call is kept.
+        `on_result`: gets a container's name and its probe values when one of them changes. The function given in the
+        pod's first call is used for all later ones.
         """
         uid, pod = desired.uid, desired.pod
         probes = self._sets.get(uid)
@@ -84,15 +85,15 @@ class UnitProbes:
         probes.sync(targets_of(desired, facts, is_stopping=goal is not Goal.RUN))
 
     def counts(self) -> Mapping[PodUid, Counter[tuple[str, ProbeKind, ProbeOutcome]]]:
-        """Numbers of results of each pod with probes."""
+        """Number of answers of each pod with probes, by container, kind of probe and outcome."""
         return {uid: probes.counts for uid, probes in self._sets.items()}
 
     def durations(self) -> Mapping[PodUid, LabelledDurations]:
-        """Durations of each pod with probes, by container and kind of probe."""
+        """Durations of the probe attempts of each pod with probes, by container and kind of probe."""
         return {uid: probes.durations for uid, probes in self._sets.items()}
 
     def drop(self, uid: PodUid) -> None:
-        """End the pod's probes."""
+        """Forget the pod's probes and end their tasks in the background."""
         probes = self._sets.pop(uid, None)
         if probes is not None:
             del self._doors[uid]
@@ -101,14 +102,17 @@ class UnitProbes:
             task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """End all probes of all pods."""
+        """End all probes of all pods; returns when their tasks have ended."""
         for uid in list(self._sets):
             await self._sets.pop(uid).close()
         await asyncio.gather(*self._closing, return_exceptions=True)
 
 
 def pod_ip(facts: PodFacts) -> str:
-    """The pod's first address, for network probes and hooks; empty without one."""
+    """The pod's first address, which network probes and hooks connect to; empty if it has none.
+
+    Taken from the previous status while the runtime has not shown the pod's sandbox.
+    """
     status = facts.snapshot.sandbox_status if facts.snapshot is not None else None
     if status is not None:
         return status.ips[0] if status.ips else ""

@@ -1,4 +1,4 @@
-"""One probe attempt by the probe's handler; retried if there was no answer (P4)."""
+"""Makes one probe attempt with the handler that the probe names, in up to three tries (P4)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRIES = 3
 
 
 async def ask(probe: Probe, target: ProbeTarget, door: ExecDoor) -> ProbeResult:
-    """Probe up to three times until there is an answer. Never raises because of the container."""
+    """Probe up to three times, until the result is not UNKNOWN; return the last one. Never raises for the container."""
     answer = ProbeResult(ProbeOutcome.UNKNOWN)
     for _ in range(TRIES):
         answer = await ask_once(probe, target.container, target, door)

@@ -20,10 +20,10 @@ MARGIN_SECONDS = 2.0
 
 
 class ExecDoor(Protocol):
-    """Runs commands in the units of one pod."""
+    """Runs commands in the containers of one pod; implemented by `RuntimeExecDoor`."""
 
     def find(self) -> SupportsExec | None:
-        """The bound runtime's exec; None when it has none or is not connected."""
+        """The runtime's exec capability; None if the pod is not bound, or the runtime lacks exec or does not answer."""
         ...
 
     async def answers(self) -> bool:
@@ -34,7 +34,7 @@ class ExecDoor(Protocol):
 async def ask_exec(
     action: ExecAction, unit_id: UnitId, door: ExecDoor, timeout_seconds: float
 ) -> ProbeResult:
-    """Run the command once."""
+    """Run the probe's command once; convert its exit code, or the error, to a result."""
     exec_ = door.find()
     if exec_ is None:
         return ProbeResult(ProbeOutcome.SUSPENDED, "the runtime cannot run commands now")

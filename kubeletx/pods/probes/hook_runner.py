@@ -1,4 +1,4 @@
-"""Lifecycle hooks of units, run where the unit runs."""
+"""Runs lifecycle hooks (postStart, preStop) of containers, with the runtime that their pod is bound to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from .lifecycle_hooks import HookTarget, run_hook
 
 
 class UnitHooks:
-    """Runs hooks on every runtime. `host_ip`: the target of network hooks of host-network pods."""
+    """Runs lifecycle hooks of containers on any runtime.
+
+    `host_ip`: address that network hooks of host-network pods connect to.
+    """
 
     def __init__(self, registry: RuntimeRegistry, clock: Clock, host_ip: str = "") -> None:
         self._registry = registry
@@ -34,7 +37,7 @@ class UnitHooks:
         seconds: float | None,
         events: PodEvents,
     ) -> str:
-        """Run the hook once, for at most `seconds` (None: no limit); returns the failure's text, empty on success."""
+        """Run the hook once, for at most `seconds` (None: no limit); return the failure's text, empty after success."""
         outcome = await run_hook(
             handler,
             HookTarget(

@@ -2,8 +2,8 @@
 
 A new connection for every request, never a proxy, certificates never verified. Redirects are followed on the
 same host, at most ten; one to another host ends the request with its 3xx answer. At most 10 KiB of the body
-are read, at most 64 KiB of status lines, headers and chunk sizes, and at most five 1xx answers: the server decides
-nothing about what an answer costs. A client library would cost memory and connection pools that nothing here can use.
+are read, at most 64 KiB of status lines, headers and chunk sizes, and at most five 1xx answers, so that no server can
+make an answer expensive. A client library would cost memory and connection pools that nothing here can use.
 
 The caller sets the deadline (`asyncio.timeout`).
 """
@@ -60,7 +60,7 @@ class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GetFailed(Unavailable):
-    """No complete answer. `is_plain_http`: the request was HTTPS, the server answered in HTTP."""
+    """Raised if a request got no complete answer. `is_plain_http`: the server answered an HTTPS request in HTTP."""
 
     def __init__(self, message: str, *, is_plain_http: bool = False) -> None:
         super().__init__(_cut(message))
@@ -78,7 +78,7 @@ def authority(host: str, port: int) -> str:
 
 
 def dial_text(host: str, port: int, error: OSError) -> str:
-    """Reason of a failed connection with the kubelet's text, which users search events for.
+    """Message for a failed connection, worded as the kubelet's, since users search events for that text.
 
     asyncio's own text repeats the address instead of naming the cause.
     """
@@ -172,7 +172,7 @@ _KEPT = "!#$%&'()*+,/:;=?@[]~"
 
 
 class _Lines:
-    """Reads lines and limits the size of everything but the body in one answer."""
+    """Reads the lines of one answer (status, headers, chunk sizes) and limits their total size."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self.reader = reader

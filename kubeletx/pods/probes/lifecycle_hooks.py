@@ -5,8 +5,8 @@
     tcpSocket  a connection that opens is success
     sleep      waits
 
-`run_hook` never raises for the hook's sake: the caller decides what a failure means (postStart: the
-container is killed; preStop: the stop goes on). A hook is not repeatable, so nothing here tries again.
+`run_hook` returns a hook's failure and never raises for it: the caller decides what it means (postStart: the
+container is killed; preStop: the stop goes on). A hook need not be idempotent, so a failed one is not tried again.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _ONLY_FOR_TLS = frozenset({"authorization"})
 
 
 class HookOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a hook. `message`: the failure, empty after success.
+    """Result of a hook. `message`: the failure; empty after success.
 
-    `fell_back`: HTTPS was requested and HTTP answered (event LifecycleHTTPFallback). `timed_out`: the deadline ended
-    it. `elapsed_seconds` is taken from the grace period.
+    `fell_back`: the server did not speak TLS, so the HTTPS request was repeated as HTTP (event LifecycleHTTPFallback).
+    `timed_out`: the deadline ended the hook. `elapsed_seconds`: duration of the hook.
     """
 
     ok: bool
@@ -58,7 +58,10 @@ class HookTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stop_seconds(grace_seconds: int, hook_seconds: float) -> int:
-    """Rest of the grace period after preStop took `hook_seconds`, at least two seconds."""
+    """Seconds of the grace period left for the stop after preStop took `hook_seconds`.
+
+    At least 2, or the whole grace period if that is shorter.
+    """
     if grace_seconds <= 0:
         return 0
     return max(round(grace_seconds - hook_seconds), min(grace_seconds, MINIMUM_STOP_SECONDS))

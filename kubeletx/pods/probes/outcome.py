@@ -1,8 +1,8 @@
 """Evaluation of probe answers: thresholds, initial values, holds (P1 to P4). Pure.
 
-A probe has a value: ready or not, alive or not, started or not yet. Answers in a row of one kind change it:
-`success_threshold` successes make it True, `failure_threshold` failures False. An answer that could not be
-obtained (an error, a runtime that does not answer) counts as neither and ends no row.
+A probe has a value: ready or not, alive or not, started or not yet. Consecutive equal answers change it:
+`success_threshold` successes make it True, `failure_threshold` failures make it False. An attempt without an answer
+(an error, a runtime that does not answer) counts as neither and does not interrupt the row.
 Source: kubelet, prober/worker.go.
 """
 
@@ -24,27 +24,27 @@ class ProbeKind(enum.Enum):
 
 
 class ProbeOutcome(enum.Enum):
-    """Result of one attempt."""
+    """Kind of result of one probe attempt."""
 
     SUCCESS = "success"
     WARNING = "warning"
-    """A success with something to tell."""
+    """A success with a message for an event."""
     FAILURE = "failure"
     UNKNOWN = "unknown"
     """No answer could be obtained, and that is not the container's fault; worth another try."""
     SUSPENDED = "suspended"
-    """The runtime does not answer: neither passed nor failed, nothing to tell, no other try."""
+    """The probe cannot run now (the runtime does not answer, the pod has no address): no event, no other try."""
 
 
 class ProbeResult(msgspec.Struct, frozen=True):
-    """One attempt's result with its text for people."""
+    """Result of one probe attempt. `message`: text for users, as in the event."""
 
     result: ProbeOutcome
     message: str = ""
 
     @property
     def counts(self) -> bool:
-        """True for a success or a failure."""
+        """True if the attempt counts as a success (a warning is one) or as a failure."""
         return self.result not in (ProbeOutcome.UNKNOWN, ProbeOutcome.SUSPENDED)
 
 
@@ -59,7 +59,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, probe: Probe) -> Timing:
-        """The numbers of this probe."""
+        """Read the probe's numbers; a missing one, and 0 except as the initial delay, gets its default."""
         return cls(
             initial_delay_seconds=max(probe.initial_delay_seconds or 0, 0),
             period_seconds=max(probe.period_seconds or 10, 1),
@@ -70,10 +70,11 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
-    """State of a probe. `value`: None while a startup probe has not decided.
+    """State of one probe after the answers so far.
 
-    `is_decided`: a threshold was reached, so that `value` is no longer the initial one. `row`: number of equal answers
-    at the end, each of them `last`.
+    `value`: passed or failed; None while a startup probe is undecided. `is_decided`: a threshold was reached, so that
+    `value` is no longer the initial one. `last`: the last answer that counted; None before the first. `row`: number of
+    consecutive answers equal to `last`.
     """
 
     value: bool | None
@@ -83,9 +84,9 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def first_tally(kind: ProbeKind, before: bool | None = None) -> Tally:
-    """The initial state (P2): readiness False, liveness True, startup None.
+    """State of a probe before its first answer (P2): readiness False, liveness True, startup None.
 
-    `before`: the value that the same unit had before the agent restarted.
+    `before`: value that the same unit had before the agent restarted, used instead; None if there is none.
     """
     if before is not None:
         return Tally(value=before)
@@ -93,7 +94,7 @@ def first_tally(kind: ProbeKind, before: bool | None = None) -> Tally:
 
 
 def tally(before: Tally, answer: ProbeResult, timing: Timing) -> Tally:
-    """The tally after one more answer."""
+    """State of the probe after one more answer; `before` itself if the answer does not count."""
     if not answer.counts:
         return before
     passed = answer.result is not ProbeOutcome.FAILURE
@@ -105,7 +106,10 @@ def tally(before: Tally, answer: ProbeResult, timing: Timing) -> Tally:
 
 
 def is_on_hold(kind: ProbeKind, now: Tally) -> bool:
-    """Return True if the probe stops until the next unit or boot: its unit failed it, or startup is done."""
+    """Return True if the probe rests until its unit is replaced or rebooted.
+
+    That is after a failed liveness probe, and after a startup probe passed or failed.
+    """
     if kind is ProbeKind.STARTUP:
         return now.is_decided
     return kind is ProbeKind.LIVENESS and now.is_decided and now.value is False

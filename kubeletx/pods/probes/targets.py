@@ -1,4 +1,4 @@
-"""Units to probe now. Pure: facts → targets."""
+"""Finds the units (containers, or the machine) of a pod that are to be probed now. Pure: facts → targets."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from .outcome import ProbeKind
 
 
 class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """One living unit with probes.
+    """One unit (container or machine) that is alive and has probes.
 
-    `field`: for events, such as spec.containers{web}. `is_resting`: paused or suspended; probes wait. `is_stopping`:
-    only readiness is probed. `was_started`, `was_ready`: the values an earlier agent process reported for this unit;
-    None otherwise. `boot`: the unit's boot (`boots.boot_of`); a new one is probed from the start. `delays_anew`: it
-    rebooted at an unknown time, so that initial delays count from now.
+    `field`: the container's place in the pod, for events, such as spec.containers{web}. `is_resting`: the unit is
+    paused or suspended, so that probes wait. `is_stopping`: only readiness is probed. `was_started`, `was_ready`:
+    values that an earlier agent process reported for this unit; None if there are none. `boot`: identifies the unit's
+    boot (`boots.boot_of`); after another boot its probes begin again. `delays_anew`: the unit rebooted at an unknown
+    time, so that initial delays count from now.
     """
 
     container: Container
@@ -39,7 +40,7 @@ class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
     was_started: bool | None = None
     was_ready: bool | None = None
     known: ProbeFacts | None = None
-    """Probe facts of the pod; a probe set with newer ones reports them again."""
+    """Probe values that the pod's worker has; a `ProbeSet` with other values reports its own again."""
 
     @property
     def name(self) -> str:
@@ -47,7 +48,7 @@ class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
         return self.container.name
 
     def probe(self, kind: ProbeKind) -> Probe | None:
-        """The container's probe of this kind."""
+        """The container's probe of this kind; None if it has none."""
         match kind:
             case ProbeKind.READINESS:
                 return self.container.readiness_probe
@@ -63,9 +64,9 @@ def has_probes(container: Container) -> bool:
 
 
 def targets_of(desired: DesiredPod, facts: PodFacts, *, is_stopping: bool) -> tuple[ProbeTarget, ...]:
-    """Living units of regular containers and sidecars that have probes and whose postStart is done.
+    """Units of regular containers and sidecars that are alive, have probes and whose postStart hook is done.
 
-    `is_stopping`: the pod's goal is no longer to run; then only readiness is probed (P3).
+    `is_stopping`: the pod is no longer meant to run, so that only readiness is probed (P3).
     """
     pod = desired.pod
     named = [("spec.initContainers", c) for c in init_units(pod) if is_sidecar(c)]
@@ -91,7 +92,7 @@ def targets_of(desired: DesiredPod, facts: PodFacts, *, is_stopping: bool) -> tu
 
 
 def _seen(facts: PodFacts, container: Container) -> ProbeTarget | None:
-    """The target by the last look; None if the unit does not live."""
+    """The target as the last snapshot shows it; None if the unit is not alive or its postStart hook is not done."""
     unit = newest(facts, container.name)
     if unit is None or not unit.state.is_alive or _has_open_hook(facts, unit):
         return None
@@ -115,7 +116,10 @@ def _seen(facts: PodFacts, container: Container) -> ProbeTarget | None:
 
 
 def _stored(facts: PodFacts, container: Container) -> ProbeTarget | None:
-    """The target by the stored status, while the runtime has not answered since the agent started."""
+    """The target as the stored status shows it, while the runtime has not answered since the agent started.
+
+    None if the container did not run then.
+    """
     previous = previous_of(facts.previous_status, container.name)
     if previous is None or previous.state.running is None or not previous.container_id:
         return None

@@ -15,7 +15,7 @@ from .outcome import ProbeOutcome, ProbeResult
 async def ask_tcp(
     action: TCPSocketAction, container: Container, pod_ip: str, timeout_seconds: float
 ) -> ProbeResult:
-    """Connect once and close."""
+    """Connect to the port once and close the connection; the probe passes if the connection opens."""
     host = action.host or pod_ip
     try:
         port = resolve_port(container, action.port)

@@ -9,8 +9,9 @@
            │  ask ─► tally ─► value changed: on_result
            └─ period      └─ liveness or startup failed, or startup passed: rest until another unit or boot
 
-A unit that was paused while it was asked is not blamed for its silence. While the unit is being stopped, or a command
-holds it, only readiness goes on; if it lives on the others do too, after their initial delay. Each task costs one timer while it sleeps. Source: kubelet, prober/worker.go.
+If the unit is paused when an attempt ends, the result is dropped. While the unit is being stopped, or an operator's
+command holds it, only readiness is probed; if it survives, the other probes resume after their initial delay. Each
+task costs one timer while it sleeps. Source: kubelet, prober/worker.go.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Ask = Callable[[Probe, ProbeTarget, ExecDoor], Awaitable[ProbeResult]]
 
 
 class ProbeSet:
-    """Probes of one pod. Call `sync` with all present targets; `close` ends all tasks."""
+    """Runs the probes of one pod, each in a task. Call `sync` with all present targets; `close` ends all tasks."""
 
     def __init__(
         self,
@@ -55,18 +56,18 @@ class ProbeSet:
         ask: Ask = ask_probe,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """`ref`: the pod, for events. `draw`: a random number from 0 to 1."""
+        """`ref`: the pod, for events. `draw`: returns a random number from 0 to 1, to spread probes after a restart."""
         self._ref, self._door, self._clock, self._events = ref, door, clock, events
         self._on_result, self._ask, self._draw = on_result, ask, draw
         self._watches: dict[str, _Watch] = {}
         self.counts: Counter[tuple[str, ProbeKind, ProbeOutcome]] = Counter()
-        """Answers by container, since the pod's first probe."""
+        """Number of answers by container, kind of probe and outcome, since the pod's first probe."""
         self.durations = LabelledDurations()
         """Durations of answers, by container and kind of probe."""
         self._ending: set[asyncio.Task[None]] = set()
 
     def sync(self, targets: Sequence[ProbeTarget]) -> None:
-        """Start, stop and update probes to match; quick, may be called in every round of the worker."""
+        """Start, stop and update probes to match `targets`. Quick: the pod's worker may call it in every round."""
         present = {target.name: target for target in targets}
         for name, watch in list(self._watches.items()):
             target = present.get(name)
@@ -90,7 +91,7 @@ class ProbeSet:
 
     @property
     def running(self) -> int:
-        """Number of running probe tasks."""
+        """Number of probe tasks of the pod that run now."""
         return sum(not task.done() for watch in self._watches.values() for task in watch.tasks.values())
 
     def _drop(self, name: str) -> None:
@@ -158,7 +159,7 @@ class ProbeSet:
             return ProbeResult(ProbeOutcome.UNKNOWN, f"{type(error).__name__}: {error}")
 
     def _take(self, watch: _Watch, kind: ProbeKind, now: Tally) -> None:
-        """Keep the tally; report the unit's values if they changed."""
+        """Store the probe's new state; report the unit's values if they changed."""
         watch.tallies[kind] = now
         if kind is ProbeKind.STARTUP and now.value:
             watch.started.set()
@@ -197,7 +198,7 @@ class ProbeSet:
 
 
 class _Watch:
-    """The probes of one boot of one unit. `delays_anew`: initial delays count from now."""
+    """States and tasks of the probes of one unit during one boot. `delays_anew`: initial delays count from now."""
 
     def __init__(self, target: ProbeTarget, *, delays_anew: bool = False) -> None:
         self.target = target
@@ -221,7 +222,7 @@ class _Watch:
         return bool(target.boot) and self.boot != target.boot
 
     def update(self, target: ProbeTarget) -> None:
-        """Replace the target with its present state."""
+        """Replace the target with the unit's present state; probes wait while the unit is paused or suspended."""
         self.target = target
         self.boot = self.boot or target.boot
         if target.is_resting:
@@ -230,7 +231,7 @@ class _Watch:
             self.awake.set()
 
     async def may_ask(self, kind: ProbeKind) -> None:
-        """Return once the unit is awake and, unless this is the startup probe, started."""
+        """Wait until the unit is not paused or suspended and, unless `kind` is the startup probe, has started."""
         while True:
             if kind is not ProbeKind.STARTUP:
                 await self.started.wait()
@@ -239,7 +240,7 @@ class _Watch:
                 return
 
     def values(self) -> ProbeFacts:
-        """Values decided by a threshold; None for the others."""
+        """Value of each probe that has reached a threshold; None for the others."""
         return ProbeFacts(
             unit_id=UnitId(self.target.unit_id),
             boot=self.boot,

@@ -1,4 +1,4 @@
-"""Pod → contract specs: environment, names, security, resources, logs. Pure apart from host files."""
+"""Converts a Pod to the `SandboxSpec` and `UnitSpec` that runtimes get. Pure, apart from reading files of the host."""
 
 from ..model.node_context import NodeContext
 from ..model.spec_errors import ContainerConfigError, SandboxConfigError

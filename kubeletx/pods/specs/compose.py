@@ -1,4 +1,4 @@
-"""One call from container to `UnitSpec`: environment, then mounts, then the spec, each with the extras of other rooms."""
+"""Builds a container's `UnitSpec` in one call: environment, mounts, then the spec, with extras (see `extras`)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _UNKNOWN = Traits(refuses=("recursive-read-only",))
 
 
 async def compose_unit(inputs: UnitInputs, volumes: VolumePreparer, prepared: PreparedVolumes) -> UnitSpec:
-    """The unit to create, with every file and mount that it needs made ready on the node.
+    """Build the spec of the unit to create; prepare the files and mounts that it needs on the node.
 
-    A runtime that refuses mounts gets none; extras with mounts are then refused. Raises what `build_unit_spec` and `VolumePreparer.mounts_for` raise.
+    For a runtime that takes no mounts the spec has none, and extras with mounts raise InvalidPod. Raises also what
+    `build_unit_spec` and `VolumePreparer.mounts_for` raise.
     """
     pod, container, node = inputs.pod, inputs.container, inputs.node
     able = inputs.traits or _UNKNOWN

@@ -26,7 +26,7 @@ DNS_CONFIG_FORMING: Final = "DNSConfigForming"
 
 
 class PodWarning(msgspec.Struct, frozen=True, kw_only=True):
-    """A Warning event to record for the pod."""
+    """Reason and message of a Warning event that the caller records for the pod."""
 
     reason: str
     message: str

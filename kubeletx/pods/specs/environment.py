@@ -46,10 +46,11 @@ def build_environment(
     read_file: EnvFileReader | None = None,
     extras: Sequence[GivenExtras] = (),
 ) -> dict[str, str]:
-    """Variables in order, expanded. Raises InvalidPod with reason CreateContainerConfigError.
+    """Build the container's variables, in order, references replaced. Raises InvalidPod (CreateContainerConfigError).
 
     `objects`: None when the pod's source has no cluster behind it. `services`: service variables, which
-    anything of the same name replaces. `read_file`: for fileKeyRef; None: there are no such files. `extras`: come first.
+    anything of the same name replaces. `read_file`: for fileKeyRef; None: there are no such files. `extras`: their
+    variables come before all others, which replace them.
     """
     path = path_of(pod, container)
     empty_dirs = {volume.name for volume in pod.spec.volumes if volume.empty_dir is not None}
@@ -109,7 +110,7 @@ def _from_file(
 
 
 def skipped_names(container: Container, pod: Pod, objects: ObjectSet | None) -> tuple[str, ...]:
-    """The kubelet's message for each envFrom object with invalid variable names."""
+    """The kubelet's message for each envFrom object with keys that are not valid variable names."""
     found = []
     for source in container.env_from if objects is not None else ():
         for reference, kind, shown in (

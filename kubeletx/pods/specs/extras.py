@@ -1,16 +1,16 @@
-"""Extras: mounts, variables and annotations that other rooms add to a unit.
+"""Extras: mounts, variables and annotations that other parts of the agent add to a unit (container or machine).
 
-    room ─► Part.extras {name: provider} ─► gather_extras ─► UnitInputs.extras ─► compose_unit
+    part of the agent ─► Part.extras {name: provider} ─► gather_extras ─► UnitInputs.extras ─► compose_unit
 
-Providers are asked before each create of a unit, in the order of their names. What they give ranks below the pod:
+Providers are called before each create of a unit, in the order of their names. The pod's own fields win over them:
 
     variable     service variables, envFrom and env of the same name replace it; ``$(NAME)`` in env, command, args and
                  subPathExpr sees it like a service variable
     mount        a path that the container mounts already is refused
     annotation   a key of the pod or of the host is refused
 
-Two providers may not give the same thing. A provider that fails, hangs or gives what is refused makes the unit wait
-(CreateContainerConfigError, with back-off); the message names the provider.
+Two providers may not give the same thing. If a provider fails, hangs or gives something that is refused, the unit is
+not created yet (CreateContainerConfigError, with back-off); the message names the provider.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ _OWN_DOMAIN: Final = names.OWN_PREFIX.rstrip("/")
 
 
 class UnitExtras(msgspec.Struct, frozen=True, kw_only=True):
-    """Additions of one provider to one unit. Its repr shows no values and no paths of the node.
+    """Additions of one provider to one unit. The repr shows no values and no paths of the node.
 
-    `mounts`: sources exist until the unit is removed. A machine gets them as its runtime brings volumes into guests.
-    `variables`: not for machines. `annotations`: of the unit, not of the sandbox. `scope`: roles of units that get them.
+    `mounts`: sources exist until the unit is removed; a machine gets them in the way its runtime mounts volumes in
+    guests. `variables`: not for machines. `annotations`: of the unit, not of the sandbox. `scope`: roles of the units
+    that get the extras.
     """
 
     mounts: tuple[Mount, ...] = ()
@@ -64,7 +65,7 @@ ExtrasProvider: TypeAlias = Callable[[Pod, PodUnit], Awaitable[UnitExtras]]
 
 
 class GivenExtras(msgspec.Struct, frozen=True):
-    """Extras of one provider, which suit the unit."""
+    """Extras that the provider named `provider` gave for a unit, after they were checked."""
 
     provider: str
     extras: UnitExtras
@@ -85,7 +86,10 @@ async def gather_extras(
     *,
     seconds: float = ANSWER_SECONDS,
 ) -> tuple[GivenExtras, ...]:
-    """Extras of all providers whose scope has the unit, by name. Raises ExtrasError."""
+    """Ask every provider, in the order of names; return the extras whose `scope` has the unit's role.
+
+    Raises ExtrasError. `seconds`: deadline of each provider.
+    """
     role = role_of(pod, container.name)
     found: list[GivenExtras] = []
     for name in sorted(providers):
@@ -97,7 +101,7 @@ async def gather_extras(
 
 
 def extra_annotations(given: Iterable[GivenExtras]) -> dict[str, str]:
-    """Annotations of all extras."""
+    """Merge the annotations of all extras; no two providers have the same key."""
     return {key: value for one in given for key, value in one.extras.annotations.items()}
 
 
@@ -110,7 +114,7 @@ def extra_mounts(
     runtime: str,
     takes_mounts: bool,
 ) -> tuple[Mount, ...]:
-    """Mounts of all extras. Raises InvalidPod for a path that the container has already, or if the runtime takes none."""
+    """Mounts of all extras. Raises InvalidPod if the container has a mount there, or the runtime takes none."""
     taken = {posixpath.normpath(mount.target) for mount in own.mounts}
     taken |= {posixpath.normpath(device.container_path) for device in own.devices}
     found = []
@@ -157,7 +161,7 @@ def _check(
     container: PodUnit,
     earlier: Sequence[GivenExtras],
 ) -> None:
-    """Raise ExtrasError for what cannot be, and for what an earlier provider gave."""
+    """Raise ExtrasError if an item is invalid, or an earlier provider gave it too."""
     owners = {thing: one.provider for one in earlier for thing in _things(one.extras)}
     for kind, key in _things(extras):
         problem = _problem(kind, key, pod)
@@ -174,7 +178,7 @@ def _check(
 
 
 def _things(extras: UnitExtras) -> list[tuple[str, str]]:
-    """Everything that only one provider may give."""
+    """(kind, key) of every mount, variable and annotation; only one provider may give each."""
     return [
         *(("mount", posixpath.normpath(mount.target)) for mount in extras.mounts),
         *(("variable", name) for name in extras.variables),

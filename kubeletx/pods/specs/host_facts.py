@@ -18,7 +18,7 @@ _RECURSIVE_READ_ONLY: Final = (5, 12)
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields of `NodeContext` that only the machine knows."""
+    """Fields of `NodeContext` that are read from the machine."""
 
     hugepage_sizes: tuple[str, ...] = ()
     swap_capacity_bytes: int = 0
@@ -29,7 +29,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
 def read_host_facts(cgroup_version: int, root: Path = Path("/"), release: str | None = None) -> HostFacts:
     """Read the facts of this machine. `root`: directory that holds sys and proc.
 
-    `release`: of the kernel; None asks it.
+    `release`: the kernel's release; None means that of the running kernel.
     """
     return HostFacts(
         hugepage_sizes=_hugepage_sizes(root / "sys/kernel/mm/hugepages"),

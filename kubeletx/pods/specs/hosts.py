@@ -28,9 +28,9 @@ _LOCAL: Final = (
 
 
 def hosts_text(pod: Pod, context: NodeContext, pod_ips: Sequence[str]) -> str | None:
-    """The file's text; None while the pod has no address, when the runtime's own file is used.
+    """Text of the pod's hosts file; None while the pod has no address: containers then have their runtime's own file.
 
-    A host-network pod starts from the node's file; one that cannot be read counts as empty.
+    The text of a host-network pod begins with the node's file; if that cannot be read it counts as empty.
     """
     if pod.spec.host_network:
         return HEADER_HOST_NETWORK + _node_text(context) + _aliases(pod.spec.host_aliases)

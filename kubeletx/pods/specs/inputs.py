@@ -15,12 +15,12 @@ from .extras import GivenExtras
 
 
 class UnitInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """One unit: its pod, container and node, and what only the agent knows.
+    """Everything that the spec of one unit is built from: pod, container and node, and data that only the agent has.
 
     `attempt`: the unit's restart count. `image`: None when the runtime keeps no images. `traits`: of the runtime; None
-    while it was never reached. `pod_ips`: the sandbox's addresses; empty for host network. `objects`: what the
-    environment refers to; None when the pod's source has no cluster behind it. `services`: service variables. `extras`: of
-    the providers that other rooms register.
+    while it was never reached. `pod_ips`: the sandbox's addresses; empty for host network. `objects`: config maps and
+    secrets that the environment refers to; None when the pod's source has no cluster behind it. `services`: service
+    variables. `extras`: additions of other parts of the agent (see `extras`).
     """
 
     pod: Pod
@@ -39,12 +39,12 @@ class UnitInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def log_mode(self) -> LogMode:
-        """Log mode of the runtime; FILE while unknown."""
+        """Log mode of the runtime (who writes its logs, and in which form); FILE while the runtime was never reached."""
         return self.traits.log_mode if self.traits is not None else LogMode.FILE
 
 
 class SandboxInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Values for one sandbox: its pod and node, and what only the agent has."""
+    """Everything that the spec of one sandbox is built from: pod and node, and data that only the agent has."""
 
     pod: Pod
     node: NodeContext

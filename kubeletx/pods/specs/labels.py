@@ -21,14 +21,17 @@ DEFAULT_TERMINATION_POLICY = "File"
 
 
 def sandbox_labels(pod: Pod, context: NodeContext, runtime_name: RuntimeName) -> dict[str, str]:
-    """The pod's labels, then the identity labels."""
+    """The pod's labels and the agent's identity labels, which replace labels of the same key."""
     return {**pod.metadata.labels, **_identity(pod, context, runtime_name)}
 
 
 def sandbox_annotations(
     pod: Pod, *, source: str, spec_hash: str, runtime_kind: str, workload_type: str
 ) -> dict[str, str]:
-    """The pod's annotations, then those that allow ending the pod properly without the database."""
+    """The pod's annotations and the agent's, from which the pod can be ended properly even without the database.
+
+    The agent's replace annotations of the same key.
+    """
     whole = resized(pod.spec.resources)
     made_with = {}
     if whole.limits or whole.requests or names.MADE_WITH_POD_RESOURCES in pod.metadata.annotations:
@@ -52,7 +55,7 @@ def unit_labels(
 
 
 def unit_annotations(pod: Pod, container: PodUnit, attempt: int) -> dict[str, str]:
-    """Hash, restart count, termination message, hooks, ports and grace of one container."""
+    """Annotations of one unit: hash, restart count, termination message, preStop hook, ports and grace period."""
     found = {
         names.CONTAINER_HASH: container_hash(container),
         names.CONTAINER_RESTART_COUNT: str(attempt),

@@ -17,10 +17,13 @@ _FIX: Final = "shorten it, or write it to a file in a volume"
 
 
 class ProcessSize:
-    """Adds up variables and words of one container. Its methods raise InvalidPod (CreateContainerConfigError)."""
+    """Counts the bytes of one container's variables, command and arguments.
+
+    Its methods raise InvalidPod (CreateContainerConfigError) above the kernel's limits.
+    """
 
     def __init__(self, variables: Mapping[str, str] | None = None) -> None:
-        """`variables`: the environment, if each of its variables was already counted as short enough."""
+        """`variables`: an environment whose variables are known to be short enough, counted from the start."""
         self._variables = {name: _entry_size(name, value) for name, value in (variables or {}).items()}
         self._bytes = sum(self._variables.values())
 
@@ -34,7 +37,7 @@ class ProcessSize:
         self._variables[name] = size
 
     def words(self, words: Iterable[str], variables: Mapping[str, str], field: str) -> tuple[str, ...]:
-        """Command or arguments with their references replaced, counted."""
+        """Replace the references in a command or in arguments, and count the result."""
         found = []
         for index, word in enumerate(words):
             text = self.expanded(word, variables, f"{field}[{index}]")
@@ -44,7 +47,7 @@ class ProcessSize:
 
     @staticmethod
     def expanded(text: str, variables: Mapping[str, str], field: str) -> str:
-        """`text` with its references replaced, not counted."""
+        """Replace the references in `text`, without counting the result."""
         try:
             return expand(text, variables)
         except TooLong as err:

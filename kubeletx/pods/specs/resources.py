@@ -67,7 +67,7 @@ def unit_resources(pod: Pod, container: PodUnit, context: NodeContext) -> Resour
 
 
 def sandbox_resources(pod: Pod, context: NodeContext) -> Resources:
-    """Sum over the pod's units, without overhead; for runtimes whose sandbox is sized when it is made."""
+    """Requests and limits of the whole pod without overhead, for runtimes that size the sandbox when they create it."""
     overhead = pod.spec.overhead
     return _pod_level(
         _without(effective_requests(pod.spec), overhead),
@@ -100,19 +100,19 @@ def pod_cgroup_resources(pod: Pod, context: NodeContext) -> Resources:
 
 
 def cpu_shares(millicores: int) -> int:
-    """Relative weight of a CPU request."""
+    """CPU shares (relative weight in the cgroup) of a request: 1024 per core, from 2 to 262144."""
     if millicores == 0:
         return MIN_SHARES
     return max(MIN_SHARES, min(MAX_SHARES, millicores * 1024 // 1000))
 
 
 def cpu_quota_us(millicores: int, period_us: int) -> int:
-    """CPU time of each period; never below 1 ms, the kernel's smallest."""
+    """Microseconds of CPU time in each period for a limit; at least 1000, the kernel's minimum."""
     return max(MIN_QUOTA_US, millicores * period_us // 1000)
 
 
 def oom_score_adj(pod: Pod, container: PodUnit, memory_capacity_bytes: int) -> int:
-    """OOM score adjustment of the container."""
+    """OOM score adjustment of the container, from the pod's QoS class and the container's memory request."""
     qos = qos_class(pod.spec)
     if is_node_critical(pod) or qos == GUARANTEED:
         return GUARANTEED_OOM_SCORE
@@ -129,7 +129,7 @@ def oom_score_adj(pod: Pod, container: PodUnit, memory_capacity_bytes: int) -> i
 
 
 def _share_of_pod_memory(pod: Pod) -> int:
-    """Memory request of the pod beyond its containers' requests, divided among them."""
+    """A container's equal share of the pod-level memory request that its containers do not request themselves."""
     whole = pod.spec.resources.requests.get("memory")
     if whole is None:
         return 0
@@ -139,7 +139,7 @@ def _share_of_pod_memory(pod: Pod) -> int:
 
 
 def is_node_critical(pod: Pod) -> bool:
-    """Return True if the pod's priority is node-critical."""
+    """Return True for a pod of class system-node-critical that has its priority or is not from the API server."""
     return pod.spec.priority_class_name == NODE_CRITICAL_CLASS and (
         (pod.spec.priority or 0) >= CRITICAL_PRIORITY
         or pod.metadata.annotations.get("kubernetes.io/config.source", "api") != "api"

@@ -1,4 +1,4 @@
-"""Pod → `SandboxSpec`: the pod's identity and shell, ready for any runtime."""
+"""Converts a Pod to its `SandboxSpec`: identity, network, namespaces and resources, the same for every runtime."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .security import pod_namespaces, sandbox_security
 
 
 def build_sandbox_spec(inputs: SandboxInputs) -> SandboxSpec:
-    """The sandbox of this pod. Raises InvalidPod or Unavailable with reason ConfigPodSandboxError."""
+    """Build the spec of the pod's sandbox. Raises InvalidPod or Unavailable with reason ConfigPodSandboxError."""
     pod, context = inputs.pod, inputs.node
     return SandboxSpec(
         uid=pod.uid,
@@ -48,7 +48,7 @@ def build_sandbox_spec(inputs: SandboxInputs) -> SandboxSpec:
 
 
 def sandbox_warnings(pod: Pod, context: NodeContext) -> tuple[PodWarning, ...]:
-    """Warnings for the pod's author, recorded as Warning events once per sandbox."""
+    """Warnings about the pod's resolver settings, recorded as Warning events once per sandbox."""
     return build_dns(pod, context).warnings
 
 

@@ -43,7 +43,7 @@ def build_unit_spec(
     devices: Sequence[Device] = (),
     environment: Mapping[str, str] | None = None,
 ) -> UnitSpec:
-    """The unit to create. Raises InvalidPod with reason CreateContainerConfigError.
+    """Build the spec of the container or machine to create. Raises InvalidPod (CreateContainerConfigError).
 
     `environment`: the result of `unit_environment`, if the caller has it already.
     """

@@ -30,7 +30,10 @@ _MAX_BYTES: Final = 4096
 
 
 class IdRange(msgspec.Struct, frozen=True, kw_only=True):
-    """Ids of the node that pods may have. The default leaves the first block to the node itself."""
+    """Range of the node's user and group ids for pods. `blocks`: number of blocks of 65536 ids, one for each pod.
+
+    The default leaves the first block to the node itself.
+    """
 
     first_id: int = IDS_PER_POD
     blocks: int = 110
@@ -48,7 +51,7 @@ class _Record(ApiStruct, frozen=True, kw_only=True):
 
 
 class UserNamespaces:
-    """Assigns blocks of ids; thread-safe."""
+    """Assigns a block of ids to each pod with ``hostUsers: false``; thread-safe."""
 
     def __init__(self, root_dir: Path, ids: IdRange | None = None) -> None:
         self._root_dir = root_dir
@@ -56,7 +59,7 @@ class UserNamespaces:
         self._lock = threading.Lock()
 
     def mappings_for(self, pod: Pod) -> tuple[IdMapping, ...] | None:
-        """The pod's mapping, the same at every call; None if it uses the node's users.
+        """The pod's id mapping, the same at every call; None if the pod uses the node's user namespace.
 
         Raises Unavailable if no block is free.
         """

@@ -14,7 +14,7 @@ Listener = Callable[[DesiredPod, PodFacts, PodStatus | None], None]
 
 
 class StatusBoard:
-    """Newest statuses. Unchanged pods have equal statuses, so listeners get only changes."""
+    """Holds the newest status of every pod and calls listeners when the status of one changes."""
 
     def __init__(self) -> None:
         self._statuses: dict[PodUid, PodStatus] = {}
@@ -26,12 +26,12 @@ class StatusBoard:
         return self._statuses
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call the listener on every change; returns a function that ends this."""
+        """Call the listener on every change of a status; returns the function that removes the listener."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     def put(self, desired: DesiredPod, facts: PodFacts, status: PodStatus) -> bool:
-        """Keep the status; True if it changed."""
+        """Store the pod's status; if it differs from the stored one, call the listeners and return True."""
         if self._statuses.get(desired.uid) == status:
             return False
         self._statuses[desired.uid] = status
@@ -40,7 +40,7 @@ class StatusBoard:
         return True
 
     def drop(self, desired: DesiredPod, facts: PodFacts) -> None:
-        """Drop a pod that is gone and tell listeners with status None."""
+        """Remove the status of a pod that is gone, if there is one, and call the listeners with status None."""
         if self._statuses.pop(desired.uid, None) is not None:
             for listener in list(self._listeners):
                 listener(desired, facts, None)

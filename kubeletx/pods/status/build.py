@@ -1,20 +1,20 @@
 """`build_status`: the status of a pod. (desired, facts, now, node) → PodStatus. Pure.
 
-    containers   status_units.py   one status per container, in spec order
-    phase        phase.py          from these statuses
-    conditions   conditions.py     from both
+    containers   containers.py        one status per container, in spec order
+    phase        ../model/phase.py    from these statuses
+    conditions   conditions.py        from both
 
-Rules that are more than the sum of these:
+Rules in addition to those of these files:
 
 - Succeeded and Failed are final, with their reason and message.
-- No pod is Succeeded or Failed while something of it lives or will run again, so that no controller starts a
-  replacement too early. An end that the node decided (eviction, deadline) becomes Failed after that. A rejected pod is
-  Failed at once and shows no containers (A2).
-- A pod of the API server that was deleted has ended once nothing of it runs, even if nothing of it ever ran
-  (status_end.py): its finalizers may wait for that.
+- No pod is Succeeded or Failed while a container of it runs or will run again, so that no controller starts a
+  replacement too early. A pod that the node ends (eviction, deadline) becomes Failed once nothing of it runs. A
+  rejected pod is Failed at once and shows no containers (A2).
+- A pod that was deleted in the API server has ended once nothing of it runs, even if nothing of it ever ran
+  (end.py): its finalizers may wait for that.
 - A pod without a runtime is Pending with the reason (reason, message, and in each container).
-- While the runtime does not answer, everything stays as last seen; only network probes still change
-  readiness, and condition kubeletx.io/RuntimeReachable is False since then.
+- While the runtime does not answer, the status stays as last seen, with two exceptions: network probes still change
+  readiness, and condition kubeletx.io/RuntimeReachable is False.
 - Paused and suspended units are shown as running but not ready; their true state is in condition
   kubeletx.io/UnitsRunning.
 - The same facts give an equal status, so that callers may compare.
@@ -60,10 +60,10 @@ REJECTED = "Pod was rejected: "
 
 
 class NodeIdentity(Fact, frozen=True, kw_only=True):
-    """Node data in a pod's status.
+    """Data about the node that a pod's status contains.
 
-    `host_ips`: the node's addresses, primary first, at most one per family. `backends`: the name each
-    runtime has in its version, the word before ``://`` in container ids; may be a live view.
+    `host_ips`: the node's addresses, the primary one first, at most one per family. `backends`: for each runtime the
+    name in its version answer, used before ``://`` in container ids; may be a live view.
     """
 
     name: str
@@ -80,7 +80,7 @@ class _End(Fact, frozen=True, kw_only=True):
 
 
 def build_status(desired: DesiredPod, facts: PodFacts, now: Now, node: NodeIdentity) -> PodStatus:
-    """The pod's status at this moment."""
+    """Build the pod's whole status as of `now`."""
     pod, previous = desired.pod, facts.previous_status
     goal = goal_of(desired, facts)
     frame = frame_of(desired, facts, now, node.backends, will_run=goal is Goal.RUN)
@@ -122,14 +122,14 @@ def build_status(desired: DesiredPod, facts: PodFacts, now: Now, node: NodeIdent
 
 
 def stored_rejection(status: PodStatus | None) -> Rejection | None:
-    """Rejection of the pod before the agent restarted, from the stored status; None without one."""
+    """Read from the stored status how the pod was rejected before the agent restarted; None if it was not."""
     if status is None or status.phase != FAILED or not (status.message or "").startswith(REJECTED):
         return None
     return Rejection(reason=status.reason or "", message=(status.message or "").removeprefix(REJECTED))
 
 
 def status_changes_at(facts: PodFacts, now: Now) -> float | None:
-    """Monotonic time at which the status changes by time only, apart from the plan's wake-ups; None if never.
+    """Next monotonic time at which the status changes without an event, besides the times of the plan; None if never.
 
     A failed pull is shown by its own reason first and as ImagePullBackOff a moment later.
     """
@@ -176,9 +176,9 @@ def _computed_phase(
 
 
 def _not_final(phase: str, pod: Pod, facts: PodFacts, statuses: tuple[ContainerStatus, ...]) -> str:
-    """The phase of a pod that is not over: something lives, or will run again for a reason that exit codes do not show.
+    """The phase, with Succeeded and Failed replaced: the pod is not over, although exit codes suggest it.
 
-    Such reasons are a failed probe and a changed image.
+    Something still runs, or will run again, as after a failed probe or a changed image.
     """
     if phase not in FINAL:
         return phase
@@ -220,7 +220,7 @@ def _is_terminated(
 
 
 def _has_stopped(facts: PodFacts) -> bool:
-    """Return True if a look shows that nothing of the pod runs, or it was never bound to a runtime."""
+    """Return True if a snapshot newer than the last change shows that nothing runs, or the pod was never bound."""
     if any(key in ("bind", "sandbox") or key.startswith("unit/") for key in facts.in_flight):
         return False
     if facts.runtime is None:
@@ -236,7 +236,7 @@ def _has_stopped(facts: PodFacts) -> bool:
 
 
 def _ended_as_told(facts: PodFacts, seen: PodSnapshot, unit: UnitSummary) -> bool:
-    """Return True if the unit does not run, and its exit code is known if the status needs it."""
+    """Return True if the unit does not run and, if it exited as its container's newest, its exit code is known."""
     if unit.state.is_alive or unit.state is UnitState.UNKNOWN:
         return False
     if unit.state is not UnitState.EXITED or newest(facts, unit.name) is not unit:
@@ -266,7 +266,7 @@ def _pod_ips(pod: Pod, facts: PodFacts, node: NodeIdentity) -> tuple[str, ...]:
 
 
 def _whole(pod: Pod, facts: PodFacts) -> ResourceRequirements:
-    """Resources of the pod as a whole (1.36): its own, else the sums of its containers."""
+    """Resources of the pod as a whole (Kubernetes 1.36): pod-level ones, else the sums over its containers."""
     spec = granted_pod(pod, facts).spec
     return ResourceRequirements(
         requests={name: str(amount) for name, amount in effective_requests(spec).items()},

@@ -1,8 +1,8 @@
-"""Pod conditions (ST2, ST3): what each one says, and when it last changed.
+"""Pod conditions (ST2, ST3): status, reason and message of each, and the time of its last change.
 
-Ours, in the order they are listed: PodReadyToStartContainers, Initialized, Ready, ContainersReady,
-PodScheduled, and those that are there only when they have something to tell (`kubeletx.io/...`). Conditions
-of other owners are kept as they are. `lastTransitionTime` moves only when the status changes.
+The agent's own, in the order of the list: PodReadyToStartContainers, Initialized, Ready, ContainersReady,
+PodScheduled, then others that are present only if they apply to the pod (`kubeletx.io/...`). Conditions
+of other owners are kept as they are. `lastTransitionTime` moves only when the condition's status changes.
 Source: kubelet, status/generate.go.
 """
 
@@ -88,14 +88,14 @@ def build_conditions(
 
 
 def find_condition(status: PodStatus | None, type: str) -> PodCondition | None:
-    """The condition of this type."""
+    """The condition of this type; None if the status has none."""
     if status is None:
         return None
     return next((c for c in status.conditions if c.type == type), None)
 
 
 def _dated_disruption(condition: PodCondition, previous: PodStatus | None, now: datetime) -> PodCondition:
-    """Keep a disruption condition's own transition time; its owner sets it."""
+    """Set the transition time of a DisruptionTarget condition without one; return any other condition unchanged."""
     if condition.type != names.DISRUPTION_TARGET or condition.last_transition_time is not None:
         return condition
     return _dated(condition, previous, None, now)
@@ -112,7 +112,10 @@ def _dated(
 
 
 def _foreign(desired: DesiredPod, previous: PodStatus | None) -> Iterator[PodCondition]:
-    """Yield conditions of other owners, from the source; a disruption condition also from the last status or the node."""
+    """Yield the conditions of other owners that the pod's source has.
+
+    DisruptionTarget comes also from the previous status, or from this node if it ended the pod.
+    """
     ended = _ended_by_node(desired)
     for condition in desired.pod.status.conditions:
         if condition.type not in OURS and (ended is None or condition.type != ended.type):
@@ -127,7 +130,7 @@ def _foreign(desired: DesiredPod, previous: PodStatus | None) -> Iterator[PodCon
 def _ended_by_node(desired: DesiredPod) -> PodCondition | None:
     """DisruptionTarget condition of a pod that the node ended, so that a podFailurePolicy may ignore the failure.
 
-    None for a pod that exceeded its own limit: with this condition a Job would start it again without end.
+    None for other pods, and for one that exceeded its own limit: a Job would replace it again and again.
     """
     deletion = desired.deletion
     if deletion is None or deletion.over_own_limit:
@@ -240,7 +243,7 @@ def _pod_ready(pod: Pod, conditions: Sequence[PodCondition], containers_ready: P
 def _runtime_reachable(
     desired: DesiredPod, facts: PodFacts, previous: PodStatus | None, statuses: Sequence[ContainerStatus]
 ) -> Iterator[PodCondition]:
-    """Yield RuntimeReachable once the runtime was unreachable; True again afterwards."""
+    """Yield RuntimeReachable from the first outage on: False during an outage, True afterwards."""
     outage = facts.outage
     if outage is None:
         if find_condition(previous, names.RUNTIME_REACHABLE) is not None:
@@ -301,7 +304,7 @@ def _restarting_all(desired: DesiredPod, facts: PodFacts, phase: str) -> Iterato
 def _of_workload(
     desired: DesiredPod, facts: PodFacts, containers_ready: PodCondition, statuses: Sequence[ContainerStatus]
 ) -> Iterator[PodCondition]:
-    """The condition that only pods of this workload have."""
+    """Yield the condition, if there is one, that only pods of this workload type have."""
     resting = next(_units_running(facts), None)
     found = workload_for(desired.pod, facts).condition(containers_ready, resting, statuses)
     if found is not None:

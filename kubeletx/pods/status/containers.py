@@ -1,4 +1,4 @@
-"""The status of one container, from what the runtime shows and the worker knows (ST4 to ST6, ST8).
+"""The status of one container, from the runtime's snapshot and the worker's facts (ST4 to ST6, ST8).
 
     newest unit            state shown
     none, never ran        waiting: ContainerCreating or PodInitializing
@@ -53,12 +53,12 @@ def init_statuses(frame: Frame) -> tuple[ContainerStatus, ...]:
 
 
 def regular_statuses(frame: Frame) -> tuple[ContainerStatus, ...]:
-    """One status per regular container in spec order; for a machine pod one, for the machine."""
+    """One status per regular container in spec order; a pod that is a machine has one, for the machine."""
     return tuple(_status(frame, c) for c in regular_units(frame.desired.pod))
 
 
 def ephemeral_statuses(frame: Frame) -> tuple[ContainerStatus, ...]:
-    """One per ephemeral container in spec order."""
+    """One status per ephemeral container in spec order; all waiting if the runtime refuses ephemeral containers."""
     refusal = frame.facts.own.no_ephemeral
     show = partial(_unsupported, refusal) if refusal else partial(_status, frame, is_ephemeral=True)
     return tuple(map(show, ephemeral_units(frame.desired.pod)))
@@ -162,7 +162,10 @@ def _status_without_unit(
 
 
 def _keeps_last_word(frame: Frame, container: Container, previous: ContainerStatus) -> bool:
-    """Return True if the previous status still applies: no look yet, or the container ended for good."""
+    """Return True if the previous status still applies.
+
+    That is until the runtime has shown its state, and if the container ended and will not run again.
+    """
     if frame.facts.snapshot is None:
         return previous.container_id is not None
     ended = previous.state.terminated
@@ -226,7 +229,7 @@ def _running(status: UnitStatus | None, same: ContainerStatus | None) -> Contain
 def _terminated(
     frame: Frame, unit: UnitSummary, status: UnitStatus | None, same: ContainerStatus | None
 ) -> ContainerStateTerminated | None:
-    """Terminated state of the unit; None while only the list, not its status, was seen."""
+    """Terminated state of the unit; while its exit code is not known, that of `same` (its previous status) or None."""
     if status is None or status.exit_code is None:
         return same.state.terminated if same is not None else None
     reason = status.reason or ("Completed" if status.exit_code == 0 else "Error")
@@ -242,7 +245,7 @@ def _terminated(
 
 
 def _unseen_end(frame: Frame, unit: UnitSummary, same: ContainerStatus | None) -> ContainerState:
-    """State of a unit that ended, before its details are known: as last seen."""
+    """State of a unit that ended, while its exit code is not known: as last seen, else waiting or running."""
     if same is not None:
         return same.state
     if frame.will_run:
@@ -251,7 +254,7 @@ def _unseen_end(frame: Frame, unit: UnitSummary, same: ContainerStatus | None) -
 
 
 def _last_state(frame: Frame, unit: UnitSummary, previous: ContainerStatus | None) -> ContainerState:
-    """End of the run before the newest unit."""
+    """Field lastState: the end of the run before the newest unit; empty if there was none."""
     snapshot = frame.facts.snapshot
     if is_of_unit(previous, unit.id) and previous is not None and previous.state.waiting is None:
         before = previous.last_state
@@ -359,7 +362,7 @@ def _volume_mounts(container: Container) -> tuple[VolumeMountStatus, ...]:
 
 
 def _recursive(wanted: str | None) -> str | None:
-    """Enabled or Disabled; None where only the runtime could tell (IfPossible)."""
+    """Field recursiveReadOnly: Enabled or Disabled; None for IfPossible, whose result only the runtime knows."""
     return None if wanted == "IfPossible" else (wanted or "Disabled")
 
 

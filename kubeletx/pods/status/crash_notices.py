@@ -1,4 +1,4 @@
-"""Event BackOff (B1), recorded when a container begins to wait between two starts; pure."""
+"""Finds the containers that begin to wait between two starts, for which event BackOff (B1) is recorded. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .waiting import CRASH_LOOP
 
 
 def begin_to_wait(before: PodStatus | None, after: PodStatus) -> Iterator[str]:
-    """Names of the containers that wait in their crash loop now and did not in the status before."""
+    """Names of the containers that wait in CrashLoopBackOff in status `after` and did not in `before`."""
     waited = set(_waiting(before)) if before is not None else set()
     for name in _waiting(after):
         if name not in waited:

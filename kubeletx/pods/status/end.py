@@ -1,7 +1,7 @@
-"""Statuses of a deleted pod of which nothing runs any more. Pure.
+"""Container statuses of a deleted pod of which nothing runs any more. Pure.
 
-A container without an exit of its own gets one, so that the pod is Failed and controllers can go on: the Job controller
-keeps its finalizer on a pod until the pod has ended.
+A container without a known exit code gets a substitute, so that the pod is Failed and controllers can continue: the Job
+controller keeps its finalizer on a pod until the pod has ended.
 
 Source: kubelet, pkg/kubelet/status/status_manager.go (TerminatePod, hasPodInitialized, initializedContainers).
 """
@@ -35,7 +35,7 @@ Statuses = tuple[ContainerStatus, ...]
 
 
 def ended_statuses(pod: Pod, init: Statuses, regular: Statuses) -> tuple[Statuses, Statuses]:
-    """(init, regular) statuses with an exit for each container that should have run by now.
+    """(init, regular) statuses with an exit code for each container that should have run by now.
 
     Regular containers of a pod that was not initialized, and init containers after the one that failed, were never due:
     they stay waiting.
@@ -47,9 +47,9 @@ def ended_statuses(pod: Pod, init: Statuses, regular: Statuses) -> tuple[Statuse
 
 
 def end_of_unknown(pod: Pod, now: datetime) -> PodStatus:
-    """The last status, Failed, of a deleted pod that this node never started or has no record of.
+    """Build the last status, Failed, of a deleted pod that this node never started or has no record of.
 
-    Container statuses of the API server stay.
+    Built from the status in the API server; containers that ended keep their exit codes.
     """
     status = pod.status
     init, regular = ended_statuses(

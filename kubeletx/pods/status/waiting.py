@@ -23,7 +23,7 @@ PULL_ERROR_SHOWN_SECONDS = 1.0
 
 
 def runs_again(frame: Frame, container: Container, unit: UnitSummary, is_init: bool) -> bool:
-    """Return True if the container, whose newest unit does not live, will be started again."""
+    """Return True if the container, whose newest unit does not run, will be started again."""
     if not frame.will_run:
         return False
     if workload_of(frame.facts).is_wanted_off(frame.desired, frame.facts):

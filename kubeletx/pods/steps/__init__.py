@@ -1,4 +1,7 @@
-"""One verb, one file: how each action is carried out. Steps do I/O and return a `Result`; they never plan."""
+"""Steps: the code that carries out each action, one file for each verb.
+
+A step does I/O and returns a `Result`; it plans nothing.
+"""
 
 from .dispatch import carry_out, failed
 

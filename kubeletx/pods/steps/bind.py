@@ -20,13 +20,16 @@ from .context import StepContext
 from .reject import reject
 
 _OF_THE_NODE = (NODE_AFFINITY, TAINT_TOLERATION)
-"""Reasons of a rejection that a newer version of the Node may lift."""
+"""Reasons of a rejection that may be gone in a newer version of the Node object."""
 
 log = structlog.get_logger(__name__)
 
 
 async def bind(step: StepContext) -> Result:
-    """Choose a runtime (DECISIONS 3-6), admit the pod, and write the binding durably before anything else."""
+    """Choose a runtime, admit the pod, and write the binding durably before anything else is done.
+
+    The choice follows DECISIONS 3-6 in docs/decisions/answers.md.
+    """
     pod = step.pod
     if (held := held_back(pod)) is not None:
         return _wait(step, held.reason, held.message)
@@ -69,7 +72,7 @@ async def bind(step: StepContext) -> Result:
 
 
 async def _write(step: StepContext, handle: RuntimeHandle, choice: Chosen) -> Result:
-    """Write the binding. A write that fails gives the pod's resources back."""
+    """Write the binding. If that fails, the pod is no longer counted on the node, and `Bind` is retried."""
     name, now = choice.runtime, step.now()
     try:
         await step.deps.registry.bind(
@@ -96,7 +99,7 @@ async def _write(step: StepContext, handle: RuntimeHandle, choice: Chosen) -> Re
 
 
 def _wait(step: StepContext, reason: str, message: str) -> Result:
-    """Wait for a runtime; an event is recorded once per reason."""
+    """Return the result that lets the pod wait for a runtime; record an event if the reason is new."""
     waiting = step.facts.waiting
     if waiting is None or waiting.reason != reason:
         step.warning(reason, message)
@@ -104,7 +107,10 @@ def _wait(step: StepContext, reason: str, message: str) -> Result:
 
 
 def _review_again(step: StepContext, waits: Waiting) -> Result:
-    """Repeat the admission review later: it has not decided."""
+    """Return the result that repeats an undecided admission review later.
+
+    Record an event if its message is new.
+    """
     if step.facts.waiting is None or step.facts.waiting.message != waits.message:
         step.warning(waits.reason, waits.message)
     return results.BindFailed(waits.reason, waits.message)
@@ -119,8 +125,8 @@ def _wait_for_room(step: StepContext, waits: Waiting) -> Result:
 async def unbind(step: StepContext) -> Result:
     """Delete the binding. A failed write is repeated later; the pod does not wait for it.
 
-    A pod that ends by force while its runtime is away leaves a tombstone: what is found of it later is stopped first
-    (DECISIONS 11).
+    For a pod deleted by force while its runtime does not answer, a tombstone is written first: once the
+    runtime answers, what is left of the pod there is removed (DECISIONS 11).
     """
     registry = step.deps.registry
     if step.facts.outage is not None and registry.bindings().get(step.uid) is not None:

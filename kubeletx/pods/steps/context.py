@@ -1,4 +1,4 @@
-"""`StepContext`: what a step may use."""
+"""`StepContext`: the objects and methods that a step may use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from .spec_builder import SpecBuilder
 
 
 class StepContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Context of one action of one worker. `desired` and `facts` are the newest ones at each access."""
+    """Objects that one action of one worker may use.
+
+    `desired` and `facts` are the newest ones at each access.
+    """
 
     deps: PodDependencies
     specs: SpecBuilder
@@ -32,16 +35,16 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True):
     overrides: OverrideFiles
     worker: PodWorker
     now: Callable[[], Now]
-    """The present moment."""
+    """Returns the present moment on both clocks."""
 
     @property
     def desired(self) -> DesiredPod:
-        """The newest spec."""
+        """The newest desired state of the pod."""
         return self.worker.desired
 
     @property
     def pod(self) -> Pod:
-        """The newest pod."""
+        """The pod's newest API object."""
         return self.worker.desired.pod
 
     @property
@@ -65,15 +68,15 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def events(self) -> PodEvents:
-        """Events of the newest pod."""
+        """Recorder of events about the pod."""
         return PodEvents(self.deps.events, self.pod)
 
     def normal(self, reason: str, message: str, *, container: str = "") -> None:
-        """Record a Normal event."""
+        """Record a Normal event about the pod or, if given, its container."""
         self.events.normal(reason, message, container=container)
 
     def warning(self, reason: str, message: str, *, container: str = "") -> None:
-        """Record a Warning event."""
+        """Record a Warning event about the pod or, if given, its container."""
         self.events.warning(reason, message, container=container)
 
     async def run_hook(
@@ -84,7 +87,10 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True):
         *,
         seconds: float | None,
     ) -> str:
-        """Run a lifecycle hook; the text of its failure or an empty string."""
+        """Run a lifecycle hook; return the text of its failure, or an empty string.
+
+        `seconds`: its deadline; None: none.
+        """
         return await self.deps.hooks.run(
             handler,
             container,

@@ -31,7 +31,11 @@ from .volumes import prepare_volumes, release_volumes
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One action: `step` carries it out; `failure` makes its result after a bug, from action, reason and message."""
+    """Entry for one kind of action: `step` carries it out.
+
+    `failure` makes the result if the step raised an unexpected error; it gets the action, a reason and a
+    message.
+    """
 
     step: Callable[[StepContext, Any], Awaitable[Result]]
     failure: Callable[[Any, str, str], Result]

@@ -1,4 +1,4 @@
-"""Make sure that a container's image is in the store of the bound runtime (I1)."""
+"""Make sure that a container's image is in the store of the bound runtime (I1 in docs/kubelet-parity.md)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,10 @@ from .context import StepContext
 
 
 async def look(step: StepContext) -> Result:
-    """Look at the pod; the runtime's handle keeps the snapshot. Without an answer the look is planned again."""
+    """Read the pod's state from its runtime, whose handle keeps the snapshot.
+
+    Without an answer, or if units lack their details, the look is planned again.
+    """
     try:
         snapshot = await step.handle.look(step.uid)
     except KubeletxError:

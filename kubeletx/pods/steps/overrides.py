@@ -1,4 +1,4 @@
-"""Read or drop what operators asked of a pod."""
+"""Read the overrides file of a pod, or drop the power that an operator requested."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .context import StepContext
 
 
 async def read_overrides(step: StepContext) -> Result:
-    """Read what an earlier agent process stored."""
+    """Read the pod's overrides file into the worker's facts."""
     await step.overrides.ensure_read(step.worker)
     return results.Nothing()
 
 
 async def drop_override(step: StepContext) -> Result:
-    """Drop the power requested by a command: the spec's power has changed since."""
+    """Remove a requested power state from the overrides: the spec's power has changed since."""
     await step.overrides.amend(step.worker, _without_power)
     return results.Nothing()
 

@@ -1,4 +1,4 @@
-"""`OwnStep`: a step context as the actions of one workload see it."""
+"""`OwnStep`: the step context for actions that only one kind of workload has."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from .context import StepContext
 
 
 class OwnStep(StepContext, frozen=True, kw_only=True):
-    """The `WorkloadStep` of `workloads.step`."""
+    """Step context that implements `workloads.step.WorkloadStep`."""
 
     @classmethod
     def of(cls, step: StepContext) -> OwnStep:
-        """The same context."""
+        """Make an `OwnStep` with the fields of a step context."""
         return cls(**{name: getattr(step, name) for name in step.__struct_fields__})
 
     async def amend(self, change: Callable[[PodOverrides], PodOverrides]) -> None:
-        """Change the pod's overrides: on the disk first. Raises Unavailable when they cannot be written."""
+        """Change the pod's overrides, on the disk before in memory.
+
+        Raises Unavailable if they cannot be written.
+        """
         await self.overrides.amend(self.worker, change)
 
     def count(self, pod: Pod) -> None:
-        """Count this form of the pod on the node. Raises Conflict when there is no room for it."""
+        """Count the pod on the node with the resources of this spec. Raises Conflict if they do not fit."""
         resize.count(self, pod)
 
     def resources(self, name: str) -> Resources:
@@ -34,5 +37,8 @@ class OwnStep(StepContext, frozen=True, kw_only=True):
         return self.specs.resources(self.pod, self.facts, name)
 
     def resize_failed(self, name: str, error: KubeletxError, otherwise: str, *, may_heal: bool) -> Result:
-        """Report a failed resize once; `otherwise`: the reason, if the error has none of its own."""
+        """Return the result of a failed resize, with an event if the error is new.
+
+        `otherwise`: the reason, if the error has none. `may_heal`: retry with back-off.
+        """
         return resize.failed(self, name, "machine", error, otherwise, may_heal=may_heal)

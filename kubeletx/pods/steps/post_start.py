@@ -1,4 +1,7 @@
-"""Run a container's postStart hook; the container counts as started once it is done (T1)."""
+"""Run a container's postStart hook.
+
+The container counts as started once it is done (T1 in docs/kubelet-parity.md).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refuse a pod for good (A2, DECISIONS 5)."""
+"""Reject a pod, which is final (A2 in docs/kubelet-parity.md, DECISIONS 5 in docs/decisions/answers.md)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 
 def reject(step: StepContext, reason: str, message: str) -> Result:
-    """Set the pod to Failed with this reason and message."""
+    """Record the rejection, and return the result that makes the pod Failed with this reason and message."""
     message = shortened(message)
     log.info("Rejected pod", pod=step.desired.ref, pod_uid=step.uid, reason=reason, err=message)
     step.warning(reason, message)
@@ -27,7 +27,7 @@ def reject(step: StepContext, reason: str, message: str) -> Result:
 
 
 def refusal(step: StepContext, error: KubeletxError) -> Result | None:
-    """Reject the pod if its runtime refused it permanently; None means retry.
+    """Reject the pod if its runtime does not support what it needs; None means retry.
 
     A pod that ran before keeps trying: its runtime had the missing feature once and may have it again (A6).
     """

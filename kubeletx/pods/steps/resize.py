@@ -39,7 +39,10 @@ G = TypeVar("G", bound=Grants)
 
 
 async def resize_container(step: StepContext, action: ResizeContainer) -> Result:
-    """Resize one container; a size that does not fit is retried later, a grant is stored once it took effect."""
+    """Resize one container, or store the grant for its restart.
+
+    A size that does not fit now is retried later.
+    """
     try:
         count(step, step.pod)
         await step.specs.limit_pod(largest_pod(step.pod, step.facts))
@@ -62,7 +65,7 @@ async def resize_container(step: StepContext, action: ResizeContainer) -> Result
 
 
 async def resize_pod(step: StepContext, action: ResizePod) -> Result:
-    """Resize the pod as a whole, with the containers that use its limits."""
+    """Resize the pod as a whole, with the containers that use its limits; store the grant."""
     specs = step.specs
     try:
         count(step, step.pod)
@@ -83,7 +86,10 @@ async def resize_pod(step: StepContext, action: ResizePod) -> Result:
 
 
 def count(step: StepContext, pod: Pod) -> None:
-    """Count the pod with these resources. Raises Conflict, with the reason of the pod's condition, if they do not fit."""
+    """Count the pod on the node with the resources of this spec.
+
+    Raises Conflict (Deferred, Infeasible) if they do not fit.
+    """
     admission, source = step.deps.admission, step.desired.traits
     refusal = admission.change(pod, step.handle, source)
     if refusal is not None:
@@ -92,13 +98,16 @@ def count(step: StepContext, pod: Pod) -> None:
 
 
 def uncount(step: StepContext, error: KubeletxError) -> None:
-    """Count the pod with its present resources again after a permanent refusal of its runtime."""
+    """Count the pod with its present resources again if a retry of the refused change cannot succeed."""
     if isinstance(error, Unsupported | InvalidPod):
         count_granted(step.deps, step.facts, step.desired)
 
 
 def count_granted(deps: PodDependencies, facts: PodFacts, desired: DesiredPod) -> None:
-    """Count the pod with the resources that it has now, unless it has ended; more has to be granted first."""
+    """Count the pod on the node with the resources that it has now, not those that it wants.
+
+    A pod that has ended is not counted.
+    """
     runtime = facts.runtime
     status = deps.board.statuses.get(desired.uid)
     if runtime is not None and (status is None or status.phase not in FINAL):
@@ -117,7 +126,7 @@ async def _update(step: StepContext, pod: Pod, name: str, unit_id: UnitId) -> No
 
 
 async def _used(step: StepContext) -> dict[UnitId, int]:
-    """Memory in use by the pod's units; unmeasured ones are missing."""
+    """Memory in bytes that each unit of the pod uses; empty if the runtime has no statistics."""
     able: SupportsStats | None = step.handle.capability(SupportsStats)
     if able is None:
         return {}
@@ -164,7 +173,7 @@ def _tell(
     container: str = "",
     otherwise: str = Event.RESIZE_ERROR,
 ) -> str:
-    """Record the failure once; returns its reason."""
+    """Log the failure, record an event if the error is new, and return the reason of the failure."""
     reason = error.reason if error.reason in (DEFERRED, INFEASIBLE) else otherwise
     if not is_silence(error) and (before is None or before.message != str(error)):
         event = {DEFERRED: Event.RESIZE_DEFERRED, INFEASIBLE: Event.RESIZE_INFEASIBLE}.get(reason, reason)

@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 
 async def create_sandbox(step: StepContext, attempt: int) -> Result:
-    """Create the sandbox and read its address."""
+    """Create the sandbox and read its status; a sandbox without an expected address is a failure."""
     handle = step.handle
     began = step.now()
     step.deps.counters.started_pods += 1
@@ -55,7 +55,7 @@ async def create_sandbox(step: StepContext, attempt: int) -> Result:
 
 
 async def _run_sandbox(step: StepContext, handle: RuntimeHandle, spec: SandboxSpec) -> SandboxId:
-    """Create the sandbox and measure the duration."""
+    """Create the sandbox; count the duration and failures for the metrics."""
     counters, began = step.deps.counters, step.now().mono
     try:
         return await handle.create_sandbox(spec)

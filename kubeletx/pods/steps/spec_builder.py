@@ -58,7 +58,10 @@ from ..workloads.table import workload_of
 
 
 class SpecBuilder:
-    """Builds the specs of all pods. Raises what `VolumePreparer` and the builders in `specs` raise."""
+    """Builder of the sandbox and unit specs of all pods.
+
+    Raises what `VolumePreparer` and the builders in `specs` raise.
+    """
 
     def __init__(self, deps: PodDependencies) -> None:
         self._deps = deps
@@ -101,7 +104,7 @@ class SpecBuilder:
     async def unit(
         self, desired: DesiredPod, facts: PodFacts, handle: RuntimeHandle, action: StartUnit
     ) -> UnitSpec:
-        """Spec of the unit, with everything of the node that it uses."""
+        """Build the spec of a unit, with its environment, volumes, resources and overrides."""
         pod, name = desired.pod, action.name
         workload = workload_of(facts)
         container = workload.shaped(spec_of(pod, name, own_kernel=facts.own.has_own_kernel), pod, facts)
@@ -183,7 +186,10 @@ class SpecBuilder:
     async def _environment_of(
         self, desired: DesiredPod, container: PodUnit
     ) -> tuple[ObjectSet | None, dict[str, str]]:
-        """Objects that the environment refers to, and service variables. Keys that are skipped become events."""
+        """Cluster objects that the environment refers to, and service variables.
+
+        Skipped variables are recorded as events.
+        """
         cluster, pod = self._cluster(desired), desired.pod
         if cluster is None or not isinstance(container, Container):
             return None, {}
@@ -216,7 +222,7 @@ class SpecBuilder:
         return prepared
 
     def _handler(self, pod: Pod) -> str:
-        """The runtime handler that the pod's class names: NAME--HANDLER, or a handler of this runtime."""
+        """The HANDLER in the value NAME--HANDLER of the pod's runtime class; empty if there is none."""
         class_name = pod.spec.runtime_class_name
         if not class_name:
             return ""
@@ -242,7 +248,7 @@ def _was_resized_by_restart(facts: PodFacts, name: str) -> bool:
 
 
 def _is_refused(facts: PodFacts, name: str) -> bool:
-    """Return True if the node has no room for the resources that a container which ran before now wants."""
+    """Return True if the last resize of the container was refused: the node lacks what it wants."""
     failure = facts.unit(name).resize_failure
     return failure is not None and failure.reason in (DEFERRED, INFEASIBLE)
 

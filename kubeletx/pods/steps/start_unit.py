@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 async def start_unit(step: StepContext, action: StartUnit) -> Result:
-    """Create the unit, start it, and look at it.
+    """Create the unit, start it, and note its status in the runtime's handle.
 
     The attempt is the idempotency key: a repeated create finds the first one's result.
     """

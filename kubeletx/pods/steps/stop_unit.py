@@ -81,7 +81,10 @@ async def _run_pre_stop(step: StepContext, action: StopUnit) -> None:
 
 
 async def _begins_now(step: StepContext, action: StopUnit) -> bool:
-    """Return True if the preStop hook may begin: it runs once, whatever happened to the stop or the agent (rule 8)."""
+    """Return True if the preStop hook may begin: it begins once, even if the stop is repeated.
+
+    A marker file is written first (rule 8 of docs/architecture.md).
+    """
     snapshot = step.facts.snapshot
     found = [u.attempt for u in snapshot.units if u.id == action.unit_id] if snapshot is not None else []
     what = f"pre-stop-{action.name}-{found[0] if found else 0}"

@@ -1,1 +1,4 @@
-"""Workloads: what distinguishes machines and pods that can stand by from plain containers. One folder for each, and a table."""
+"""Workloads: rules of machines and of pods that can be frozen, where they differ from plain containers.
+
+Each has a folder; `table` lists them.
+"""

@@ -9,5 +9,5 @@ from .machine.spec import build_machine
 
 
 def own_detail(pod: Pod, unit: VirtualMachine) -> Machine:
-    """The detail of the unit's specification. Raises InvalidPod for what cannot be read."""
+    """Build the machine's own part of the unit's specification. Raises InvalidPod for invalid fields."""
     return build_machine(pod, unit)

@@ -1,16 +1,18 @@
 """Requests for a pod outside its spec, granted resources, and operations that must not be repeated.
 
-They are in a file in the pod's own directory, so that they end with the pod and survive the agent and its database:
+They are in a file in the pod's own directory, so that they end with the pod and survive the agent and its
+database:
 
-    power       a verb's override (pause, stop, ...) until the opposite verb or a change of powerSpec
+    power       state requested by a command (pause, stop, ...) until the opposite or a change of powerSpec
     off_unit    the unit that was switched off: its end is not a failure, and the same unit is started again
     resources   limits requested with ``vm resize``, until the spec's own change
     granted     resources that running containers were given since they were made
     granted_pod the same of the pod as a whole
     nics        interfaces that ``vm nic`` added or took away, until the spec's own list changes
-    operations  reboots, snapshots and restores: begun, then done, failed or cancelled; unknown after a crash, never rerun
+    operations  reboots, snapshots, restores: begun, then done, failed, cancelled or unknown (crash)
 
-Pure values and functions; the worker keeps the newest in its facts, `overrides.py` reads and writes the file.
+Pure values and functions; the worker keeps the newest in its facts, `pods.overrides` reads and writes the
+file.
 """
 
 from __future__ import annotations
@@ -43,7 +45,10 @@ class Outcome(enum.Enum):
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One operation that must not be repeated. `detail`: the snapshot's name, or the delay."""
+    """One operation that must not be repeated. `id`: its number in the pod.
+
+    `detail`: the snapshot's name, or the delay.
+    """
 
     id: int
     verb: str
@@ -73,7 +78,7 @@ class PodOverrides(Grants, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_empty(self) -> bool:
-        """True without any request or operation."""
+        """True if there is no request, grant or operation."""
         return self == _NOTHING
 
 
@@ -101,7 +106,10 @@ def decode(data: bytes) -> PodOverrides:
 
 
 def after_restart(overrides: PodOverrides, now: datetime) -> tuple[PodOverrides, tuple[Operation, ...]]:
-    """Return the overrides for a new process, and the operations whose end is unknown."""
+    """Set operations that an earlier process left unfinished to UNKNOWN.
+
+    Return the new overrides and these operations.
+    """
     lost = tuple(
         replace(
             one,
@@ -138,7 +146,7 @@ def ended(
 
 
 def with_power(overrides: PodOverrides, power: str, spec_power: str, power_spec: str) -> PodOverrides:
-    """Record a power command; one equal to the spec clears the override.
+    """Return the overrides after a power command; one equal to the spec's power removes the override.
 
     `power`, `spec_power`: running, paused, suspended or off. `power_spec`: the field as the spec has it.
     """

@@ -1,4 +1,4 @@
-"""Power that pods of every workload may be wanted in, and which of several requests for a pod wins. Pure."""
+"""Desired power states of pods of every workload, and the choice among several requests for one pod. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Iterable
 
 
 class Power(enum.Enum):
-    """Desired power states. A machine knows running, paused, suspended and off; containers running and the other two."""
+    """Desired power states.
+
+    Machines have running, paused, suspended and off; containers running, standby, hibernated.
+    """
 
     RUNNING = "running"
     STANDBY = "standby"
@@ -20,9 +23,9 @@ class Power(enum.Enum):
 
 
 _STRENGTH = (Power.RUNNING, Power.PAUSED, Power.STANDBY, Power.SUSPENDED, Power.HIBERNATED, Power.OFF)
-"""The first wins: a pod that one of its owners needs awake is awake."""
+"""Strongest first: a pod that one of its owners needs running is running."""
 
 
 def strongest(wanted: Iterable[Power]) -> Power:
-    """The power that is nearest to running; running if none is wanted."""
+    """The strongest of the requested states, that is the nearest to running; running if there is none."""
     return min(wanted, key=_STRENGTH.index, default=Power.RUNNING)

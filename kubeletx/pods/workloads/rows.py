@@ -1,4 +1,4 @@
-"""`OwnRow`: the step of one action that only one workload has."""
+"""`OwnRow`: table entry of an action that only one workload has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from .step import WorkloadStep
 
 
 class OwnRow(msgspec.Struct, frozen=True):
-    """One action: `step` carries it out; `failure` makes its result after a bug, from action, reason and message."""
+    """Entry for one kind of action: `step` carries it out.
+
+    `failure` makes the result if the step raised an unexpected error; it gets the action, a reason and a
+    message.
+    """
 
     step: Callable[[WorkloadStep, Any], Awaitable[Result]]
     failure: Callable[[Any, str, str], Result]

@@ -1,4 +1,7 @@
-"""`WorkloadStep`: what the steps of a workload's own actions may use; `steps.context.StepContext` has it all."""
+"""`WorkloadStep`: the interface that steps of a workload's own actions may use.
+
+`steps.own.OwnStep` implements it.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,19 @@ from .overrides import PodOverrides
 
 
 class WorkloadStep(Protocol):
-    """One action of one pod. `desired` and `facts` are the newest ones at each access."""
+    """Objects that one action of one pod may use.
+
+    `desired` and `facts` are the newest ones at each access.
+    """
 
     @property
     def now(self) -> Callable[[], Now]:
-        """The present moment."""
+        """Function that returns the present moment on both clocks."""
         ...
 
     @property
     def desired(self) -> DesiredPod:
-        """The newest spec."""
+        """The newest desired state of the pod."""
         ...
 
     @property
@@ -38,19 +44,22 @@ class WorkloadStep(Protocol):
         ...
 
     def normal(self, reason: str, message: str, *, container: str = "") -> None:
-        """Record a Normal event."""
+        """Record a Normal event about the pod or, if given, its container."""
         ...
 
     def warning(self, reason: str, message: str, *, container: str = "") -> None:
-        """Record a Warning event."""
+        """Record a Warning event about the pod or, if given, its container."""
         ...
 
     async def amend(self, change: Callable[[PodOverrides], PodOverrides]) -> None:
-        """Change the pod's overrides: on the disk first. Raises Unavailable when they cannot be written."""
+        """Change the pod's overrides, on the disk before in memory.
+
+        Raises Unavailable if they cannot be written.
+        """
         ...
 
     def count(self, pod: Pod) -> None:
-        """Count this form of the pod on the node. Raises Conflict when there is no room for it."""
+        """Count the pod on the node with the resources of this spec. Raises Conflict if they do not fit."""
         ...
 
     def resources(self, name: str) -> Resources:
@@ -58,5 +67,8 @@ class WorkloadStep(Protocol):
         ...
 
     def resize_failed(self, name: str, error: KubeletxError, otherwise: str, *, may_heal: bool) -> Result:
-        """Report a failed resize once; `otherwise`: the reason, if the error has none of its own."""
+        """Return the result of a failed resize, with an event if the error is new.
+
+        `otherwise`: the reason, if the error has none. `may_heal`: retry with back-off.
+        """
         ...

@@ -1,4 +1,7 @@
-"""The table of workloads. The first that takes a pod has it; a pod that none takes is one of plain containers."""
+"""The table of workloads.
+
+The first one that accepts a pod is the pod's; if none does, it is plain containers.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ WORKLOAD_CONDITIONS: Final = tuple(
 
 
 def workload_for(pod: Pod, facts: PodFacts) -> Workload:
-    """The workload of the pod; while its runtime is not known, the one that its spec asks for."""
+    """The workload of the pod; while its runtime is not known, the one that claims its spec."""
     found = workload_of(facts)
     if found is not CONTAINERS:
         return found

@@ -31,7 +31,7 @@ class RuntimeTraits(Protocol):
 
     @property
     def workload_type(self) -> str:
-        """The type of workloads it runs."""
+        """Type of the workloads that the runtime runs, such as ``container`` or ``vm``."""
         ...
 
     def capability(self, protocol: type[T]) -> T | None:
@@ -40,7 +40,7 @@ class RuntimeTraits(Protocol):
 
 
 class Workload:
-    """Answers for plain containers; a sibling overrides what differs."""
+    """Rules for plain containers; the subclass of another workload overrides those that differ."""
 
     def observe(self, facts: PodFacts, runtime: RuntimeTraits, pod: Pod) -> WorkloadFacts | None:
         """The workload's own facts with the runtime's present capabilities; None if the pod is not of this workload."""
@@ -49,7 +49,10 @@ class Workload:
     # --- plan ---
 
     def plan_first(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-        """Plan what comes before a sandbox: reading the written overrides."""
+        """Plan actions that come before a sandbox, such as reading the overrides file.
+
+        Plain containers have none.
+        """
 
     def plan_pod(self, desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settled: bool) -> None:
         """Plan for the pod as a whole while its sandbox is ready. `is_settled`: no unit is due to start, now or later."""
@@ -59,11 +62,11 @@ class Workload:
 
     @property
     def resizes_itself(self) -> bool:
-        """True if `plan_unit` resizes, so that no container and no pod is resized by the neutral rules."""
+        """True if `plan_unit` plans resizes; the rules of `plan` then resize neither pod nor containers."""
         return False
 
     def may_start(self, desired: DesiredPod, facts: PodFacts) -> bool:
-        """Return False while nothing of the pod may be started."""
+        """Return False while no unit of the pod may be started."""
         return True
 
     def is_wanted_off(self, desired: DesiredPod, facts: PodFacts) -> bool:
@@ -75,11 +78,11 @@ class Workload:
         return False
 
     def is_kept(self, desired: DesiredPod, facts: PodFacts, unit: UnitSummary | None) -> bool:
-        """Return True if a unit that does not run has not ended."""
+        """Return True if a unit that does not run counts as not ended, for phase and restart policy."""
         return False
 
     def leaves_sandboxes(self, facts: PodFacts) -> bool:
-        """Return True if a deletion removes the sandbox without a stop before."""
+        """Return True if a deletion removes the sandbox without stopping it first."""
         return False
 
     # --- resources ---
@@ -87,7 +90,7 @@ class Workload:
     def granted(
         self, container: Container, unit: UnitSummary | None, facts: PodFacts
     ) -> ResourceRequirements | None:
-        """Resources that the container has; None: those of the neutral rules."""
+        """Resources that the container has; None: those that `plan.resize_container` finds."""
         return None
 
     def wanted(self, container: Container, desired: DesiredPod, facts: PodFacts) -> ResourceRequirements:
@@ -95,7 +98,10 @@ class Workload:
         return container.resources
 
     def with_granted(self, pod: Pod, resources: Callable[[Container], ResourceRequirements]) -> Pod | None:
-        """The pod with what its unit has; None: the neutral rules look at each container."""
+        """The pod with what its one unit has; None: `plan.resize_container` handles each container.
+
+        `resources`: returns the granted resources of a container.
+        """
         return None
 
     def shaped(self, unit: AnyUnit, pod: Pod, facts: PodFacts) -> AnyUnit:
@@ -103,11 +109,11 @@ class Workload:
         return unit
 
     def with_overrides(self, spec: UnitSpec, pod: Pod, facts: PodFacts) -> UnitSpec:
-        """The specification of a unit with what is wanted beside the pod's spec."""
+        """Return the specification of a unit with what operators requested outside the pod's spec."""
         return spec
 
     def counted_pod(self, desired: DesiredPod, facts: PodFacts) -> Pod:
-        """The pod with the resources that are wanted for it now, for what it takes of the node."""
+        """The pod with the resources that are wanted for it now, as admission counts it."""
         return desired.pod
 
     # --- status ---
@@ -129,7 +135,10 @@ class Workload:
         resting: PodCondition | None,
         statuses: Sequence[ContainerStatus],
     ) -> PodCondition | None:
-        """The condition of this workload. `resting`: UnitsRunning, if it is False."""
+        """The condition of this workload; None: it has none.
+
+        `resting`: condition UnitsRunning, if that is False.
+        """
         return None
 
     def state_word(self, unit: UnitSummary) -> str:
@@ -137,11 +146,14 @@ class Workload:
         return unit.state.value
 
     def rest_reason(self, facts: PodFacts, unit: UnitSummary) -> str:
-        """Reason a unit rests although nothing asked for it; else empty."""
+        """Reason that a unit paused without a request; empty if it did not."""
         return ""
 
     def resting(self, facts: PodFacts, unit: UnitSummary) -> str:
-        """State of a newest unit that rests, in words; empty if it does not."""
+        """Text about a newest unit that is paused, suspended or switched off, such as ``web is paused``.
+
+        Else empty.
+        """
         if unit.state in (UnitState.PAUSED, UnitState.SUSPENDED):
             why = self.rest_reason(facts, unit)
             return f"{unit.name} is {self.state_word(unit)}" + (f" ({why})" if why else "")

@@ -1,4 +1,4 @@
-"""Bindings: the stored fact "pod UID → runtime name" (rule 1), with their table and a copy in memory.
+"""Bindings: the stored fact "pod UID → runtime name" (rule 1 of docs/architecture.md), with table and copy in memory.
 
 A binding is written before anything else of the pod is done and deleted after everything else is gone. It never
 changes. The store groups commits, so a hundred pods that start together cost a few disk writes.
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 POD = "pod"
 FRONT = "front"
-"""Owners of a binding: OURS, a pod of this agent's sources; FRONT, the CRI front on behalf of a stock kubelet."""
+"""Owners of a binding: POD, a pod of this agent's sources; FRONT, the CRI front on behalf of a stock kubelet."""
 
 METADATA = MetaData()
 BINDINGS = Table(
@@ -47,7 +47,7 @@ _UPSERT = upsert(BINDINGS)
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod's binding. `why`: reason for the choice, for users."""
+    """One pod's binding to its runtime. `kind`: plugin kind of the runtime. `why`: reason for the choice, for users."""
 
     uid: PodUid
     runtime: RuntimeName
@@ -61,7 +61,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bindings:
-    """All bindings, in memory and on disk."""
+    """All bindings of pods to runtimes, in memory and on disk."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -72,7 +72,7 @@ class Bindings:
         self._loaded = False
 
     async def load(self) -> bool:
-        """Read the stored bindings; False if the database is unreadable now.
+        """Read the stored bindings and return True; return False if the database cannot be read now.
 
         Bindings are then recovered from the runtimes' labels, and `settle` reads the rest later.
         """
@@ -156,7 +156,7 @@ class Bindings:
     def restore(self, binding: Binding) -> bool:
         """Add a binding recovered from a runtime's labels; False if the pod has one already.
 
-        It is written in the background: the running pod is the better evidence.
+        The binding counts at once and is written to disk in the background: the pod on the runtime proves it.
         """
         if binding.uid in self._by_uid:
             return False
@@ -167,7 +167,7 @@ class Bindings:
         return True
 
     async def settle(self) -> None:
-        """Repeat failed reads and writes. Raises Unavailable if they fail again."""
+        """Repeat what failed: reading the bindings, deletions, writes of recovered ones. Raises Unavailable."""
         if not self._loaded:
             await self.load()
         unsaved = [self._by_uid[uid] for uid in self._unsaved if uid in self._by_uid]

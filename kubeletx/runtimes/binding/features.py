@@ -13,7 +13,7 @@ from kubeletx.kube.types.core import Container, Pod, PodSecurityContext, Securit
 
 
 def needs_of(pod: Pod) -> frozenset[str]:
-    """Every feature word the pod needs."""
+    """Names of the features (`kubeletx.api.FEATURES`) that the pod needs."""
     return frozenset(_pod_needs(pod))
 
 
@@ -30,7 +30,7 @@ def missing(pod: Pod, traits: Traits, handler: str = "") -> tuple[str, ...]:
 
 
 def refuses_of(traits: Traits, handler: str) -> tuple[str, ...]:
-    """`Traits.refuses` of one handler; empty: the runtime's own."""
+    """Features refused for one handler; a handler without its own list, or an empty one, has the runtime's."""
     return traits.handler_refuses.get(handler, traits.refuses)
 
 

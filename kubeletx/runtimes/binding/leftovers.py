@@ -1,4 +1,4 @@
-"""Removes what tombstones name, once their runtime answers again."""
+"""Removes the leftovers of pods that were ended by force (see `tombstones`), once their runtime answers again."""
 
 from __future__ import annotations
 

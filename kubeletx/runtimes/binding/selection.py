@@ -1,9 +1,9 @@
-"""Late binding: which runtime a pod gets (DECISIONS 3 to 6). Pure; only the order of the list matters.
+"""Late binding: which runtime a pod gets (DECISIONS 3 to 6). Pure; depends on no other order than that of the runtimes.
 
 names it?  no ──▶ first listed runtime of its type that is not cordoned ──▶ chosen, ready or not
    │ yes
    ├─ field, annotation and class disagree ──▶ rejected
-   ├─ unknown, cordoned, not ready ──▶ waits, and is asked again when that runtime changes
+   ├─ unknown, cordoned, not ready ──▶ waits; the choice is made again when that runtime changes
    ├─ another workload type, a feature it cannot do ──▶ rejected
    └─ chosen
 """
@@ -24,7 +24,7 @@ HANDLER_MARK = "--"
 
 
 class RuntimeCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """One runtime as the choice sees it. `traits` None: never connected. `handlers` empty: not known."""
+    """Data about one runtime for the choice. `traits` None: never connected. `handlers` empty: not known."""
 
     name: RuntimeName
     workload_type: str
@@ -36,7 +36,10 @@ class RuntimeCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True):
-    """Bind the pod to `runtime`. `handler`: from the runtime class, or empty. `why`: for users."""
+    """Result of the choice: bind the pod to `runtime`.
+
+    `handler`: runtime handler that the runtime class names; empty for the default. `why`: reason, for users.
+    """
 
     runtime: RuntimeName
     handler: str = ""
@@ -44,7 +47,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitForRuntime(msgspec.Struct, frozen=True, kw_only=True):
-    """The pod waits. `runtime`: the awaited one, if known by name."""
+    """Result of the choice: the pod waits, for this reason. `runtime`: the one it waits for; None: no particular one."""
 
     reason: str
     message: str
@@ -52,7 +55,7 @@ class WaitForRuntime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RejectPod(msgspec.Struct, frozen=True, kw_only=True):
-    """Never: the pod's author must change it."""
+    """Result of the choice: reject the pod, since no wait can help; its author must change it."""
 
     reason: str
     message: str
@@ -66,7 +69,7 @@ Lacking = Callable[[Traits, str], Sequence[str]]
 
 
 class RuntimeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The runtime that a pod, or a sandbox of another CRI client, asks for.
+    """Request of a pod, or of a sandbox of another CRI client, for a runtime.
 
     `workload_type` None: not given. `name` None: any runtime of the type. `sources`: the fields that hold the name, for
     messages. `type_follows_name`: without a `workload_type`, use the type of the named runtime.
@@ -84,9 +87,9 @@ Requested = RuntimeRequest | WaitForRuntime | RejectPod
 
 
 def choose(pod: Pod, view: Sequence[RuntimeCandidate], class_map: Mapping[str, str]) -> Choice:
-    """The runtime for a pod that is not bound yet.
+    """Choose the runtime for a pod that is not bound yet.
 
-    `view`: in the order listed. `class_map`: runtime class name to ``NAME`` or ``NAME--HANDLER``.
+    `view`: all runtimes, in the order listed. `class_map`: runtime class name to ``NAME`` or ``NAME--HANDLER``.
     """
     return choose_for(
         requested_runtime(pod, class_map), view, lambda traits, handler: missing(pod, traits, handler)
@@ -94,7 +97,7 @@ def choose(pod: Pod, view: Sequence[RuntimeCandidate], class_map: Mapping[str, s
 
 
 def choose_for(request: Requested, view: Sequence[RuntimeCandidate], lacking: Lacking) -> Choice:
-    """The runtime for a request. `view`: in the order listed."""
+    """Choose the runtime for a request; return a WaitForRuntime or RejectPod as it is. `view`: in the order listed."""
     if not isinstance(request, RuntimeRequest):
         return request
     by_name = {runtime.name: runtime for runtime in view}
@@ -105,7 +108,10 @@ def choose_for(request: Requested, view: Sequence[RuntimeCandidate], lacking: La
 
 
 def requested_runtime(pod: Pod, class_map: Mapping[str, str]) -> Requested:
-    """Read the request of a pod: Rejected if it names two runtimes, Waits for a class that is not mapped."""
+    """Read which runtime a pod asks for.
+
+    RejectPod if it names two; WaitForRuntime if its runtime class is not in `class_map`.
+    """
     annotations = pod.metadata.annotations
     named: list[tuple[str, str]] = []
     if pod.spec.runtime_service_name:
@@ -133,7 +139,7 @@ def requested_runtime(pod: Pod, class_map: Mapping[str, str]) -> Requested:
 
 
 def requested_by_sandbox(handler: str, annotations: Mapping[str, str], uid: PodUid) -> Requested:
-    """Read the request of a CRI sandbox. `handler`: ``NAME``, ``NAME--HANDLER`` or empty, as a RuntimeClass has it."""
+    """Read which runtime a CRI sandbox asks for. `handler`: ``NAME``, ``NAME--HANDLER`` or empty, as in RuntimeClass."""
     name, _, rest = handler.partition(HANDLER_MARK)
     named = [("runtime handler", name)] if name else []
     return _request(
@@ -158,9 +164,9 @@ def _request(
     workload_type: str | None,
     type_follows_name: bool,
 ) -> RuntimeRequest | RejectPod:
-    """Combine the fields with the annotations; Rejected if they name different runtimes.
+    """Combine what the fields and annotations ask for; RejectPod if they name different runtimes.
 
-    The first of `named` is the most specific.
+    `named`: (field, runtime) of each field that names one, the most specific field first.
     """
     if annotation := annotations.get(names.RUNTIME_SERVICE_NAME):
         named.insert(

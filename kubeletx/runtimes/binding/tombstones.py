@@ -33,7 +33,10 @@ _UPSERT = upsert(TOMBSTONES)
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
-    """One tombstone. `sandbox_ids`: those last known, for users; the runtime is listed for the actual ones."""
+    """Order to remove a pod's leftovers from one runtime.
+
+    `sandbox_ids`: last known ids, for users only; the runtime is listed to find what to remove.
+    """
 
     uid: PodUid
     runtime: RuntimeName
@@ -49,7 +52,7 @@ class Tombstones:
         self._added = asyncio.Event()
 
     async def load(self) -> None:
-        """Read the stored tombstones; none if the database is unreadable now."""
+        """Read the stored tombstones; if the database cannot be read now, log it and read none."""
         try:
             stones = await self._store.read(_select_all)
         except Unavailable as error:
@@ -85,7 +88,7 @@ class Tombstones:
             self._store.write_later(lambda connection: _insert(connection, stone))
 
     async def remove(self, uid: PodUid, runtime: RuntimeName) -> None:
-        """Remove the tombstone: nothing of the pod is left on the runtime."""
+        """Delete a tombstone; call this once nothing of the pod is left on the runtime."""
         if self._all.pop((uid, runtime), None) is not None:
             self._store.write_later(lambda connection: _delete(connection, uid, runtime))
 

@@ -15,7 +15,7 @@ _SUFFIXES = (".conflist", ".conf", ".json")
 
 
 class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One network: its plugins in the order of ADD. `origin`: the file it was read from."""
+    """One CNI network. `plugins`: their configurations, in the order of ADD. `origin`: the file it was read from."""
 
     name: str
     cni_version: str
@@ -72,7 +72,10 @@ def plugin_input(
     capabilities: dict[str, Any],
     previous: dict[str, Any] | None,
 ) -> bytes:
-    """Build the plugin's standard input. `capabilities`: the runtime's capability arguments by name."""
+    """Build the plugin's standard input. `capabilities`: capability arguments by name, such as portMappings.
+
+    `previous`: CNI result to pass as prevResult; None without one.
+    """
     wanted = plugin.get("capabilities") or {}
     offered = {name: value for name, value in capabilities.items() if wanted.get(name) and value}
     data = {k: v for k, v in plugin.items() if k != "capabilities"}

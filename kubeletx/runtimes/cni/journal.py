@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 
 class CniAttachment(msgspec.Struct, frozen=True, kw_only=True):
-    """One attachment, with the configuration it was made by: the files may be others tomorrow."""
+    """One pod's attachment to the network, with the configuration it was made by, since the files may change later."""
 
     uid: PodUid
     name: str
@@ -35,7 +35,7 @@ class CniAttachment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Journal:
-    """The entries below `directory`. `save` and `remove` block until they are on disk."""
+    """Files of the journal in `directory`, one per pod. `save` and `remove` block until the change is on disk."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -55,11 +55,11 @@ class Journal:
         return entries
 
     def save(self, entry: CniAttachment) -> None:
-        """Write one entry."""
+        """Write one entry; it replaces the pod's former one."""
         write_file(self._path(entry.uid), msgspec.json.encode(entry))
 
     def remove(self, uid: PodUid) -> None:
-        """Remove one entry."""
+        """Remove the pod's entry."""
         remove_file(self._path(uid))
 
     def _path(self, uid: PodUid) -> Path:

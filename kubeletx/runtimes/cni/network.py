@@ -1,8 +1,8 @@
 """`CniPodNetwork`: `kubeletx.api.PodNetwork` by executing CNI plugins.
 
-    add     journal "begun" → ADD of each plugin, in order → journal the result → hand it out
-    check   CHECK of each plugin (from CNI 0.4.0 on), and the network namespace is there
-    delete  journal "deleting" → DEL of each plugin, in reverse → forget; repeated until it succeeds
+    add     journal "begun" → ADD of each plugin, in order → journal the result → return it
+    check   the network namespace exists → CHECK of each plugin (from CNI 0.4.0 on)
+    delete  journal "deleting" → DEL of each plugin, in reverse → remove the entry; repeated until it succeeds
 
 All runtimes of the node share one instance, so one configuration and one address management.
 """
@@ -82,7 +82,7 @@ class CniPodNetwork:
         return MappingProxyType(self._entries)
 
     def close(self) -> None:
-        """End idle threads; no call may follow."""
+        """End the idle threads; no method may be called afterwards."""
         self._disk.close()
 
     # --- PodNetwork ---
@@ -90,7 +90,7 @@ class CniPodNetwork:
     async def add(
         self, uid: PodUid, name: str, namespace: str, netns: str, ports: list[dict[str, Any]]
     ) -> PodAddress:
-        """Attach the network namespace; a repeated call returns the first result. `ports`: CNI portMappings.
+        """Attach the pod's network namespace; a repeated call returns the first result. `ports`: CNI portMappings.
 
         Raises Unavailable and TimedOut. After a failure everything is released.
         """
@@ -124,7 +124,7 @@ class CniPodNetwork:
             return to_address(result, netns=netns, interface=entry.interface)
 
     async def problem(self) -> str:
-        """Reason no pod can be attached now: no usable configuration, or a missing plugin."""
+        """Reason why no pod can be attached now (no usable configuration, a missing plugin); empty if pods can."""
         try:
             config = await self._disk.run(load_config, self._conf_dir)
             for plugin in config.plugins:
@@ -150,7 +150,7 @@ class CniPodNetwork:
             return True
 
     async def delete(self, uid: PodUid) -> None:
-        """Detach and free the addresses; succeeds if it was never attached.
+        """Detach the pod and free its addresses; succeeds if it was never attached.
 
         Raises when a plugin fails; the deletion is then repeated in the background as well.
         """

@@ -17,11 +17,11 @@ WELL_KNOWN: tuple[tuple[str, str], ...] = (
     ("crio", "/run/crio/crio.sock"),
     ("cri-dockerd", "/run/cri-dockerd.sock"),
 )
-"""Name and path of each; source: cri-tools, docs/crictl.md."""
+"""Name and path of each well-known socket; source: cri-tools, docs/crictl.md."""
 
 
 class RuntimeSocket(NamedTuple):
-    """One socket: whether something listens on it."""
+    """A well-known CRI socket that exists. `listens`: a process accepts connections on it."""
 
     name: str
     path: str
@@ -50,7 +50,7 @@ def discover(
 
 
 def describe(found: Sequence[RuntimeSocket]) -> str:
-    """One line for the log: the found socket and its endpoint."""
+    """Text for one log line: name and path of each found socket."""
     return ", ".join(f"{f.name} at {f.path}{'' if f.listens else ' (nothing listens)'}" for f in found)
 
 

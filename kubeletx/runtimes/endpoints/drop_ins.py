@@ -1,6 +1,6 @@
 """Operator changes at run time, as files under the root directory: added runtimes, removals, cordons.
 
-    runtimes.d/50-kvm.json       one runtime; ours are written as JSON, operators may also write YAML
+    runtimes.d/50-kvm.json       one runtime; the agent writes JSON, operators may also write YAML
     runtimes.d/containerd.removed   a runtime of the flags that was removed; the flag's item is skipped
     cordons/containerd           an empty file: no new pods on this runtime
 
@@ -30,7 +30,7 @@ _LARGEST = 64 * 1024
 
 
 class DropIn(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """One file. `url`: as in the endpoint flag, with ``plugin=`` and ``isolation=``."""
+    """Content of one file in runtimes.d. `url`: as in the endpoint flag, with ``plugin=`` and ``isolation=``."""
 
     name: str
     workload_type: str
@@ -39,7 +39,7 @@ class DropIn(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """Content of the files. `errors`: one per unusable file."""
+    """Content of all drop-in files. `removed`, `cordoned`: names of runtimes. `errors`: one per unusable file."""
 
     endpoints: tuple[Endpoint, ...] = ()
     removed: frozenset[str] = frozenset()
@@ -93,13 +93,13 @@ class DropIns:
         return path
 
     def unmask(self, name: str) -> None:
-        """Remove the mark that hides the flag's item of this name."""
+        """Delete ``<name>.removed``, so that the runtime of this name in the flags is used again."""
         path = self.runtimes / f"{name}{_REMOVED}"
         with _writing(path):
             remove_file(path)
 
     def remove(self, endpoint: Endpoint) -> None:
-        """Store a removal: delete the runtime's file, or hide its flag item."""
+        """Store the removal of a runtime: delete its file or, if it is not from a drop-in, write ``<name>.removed``."""
         origin = Path(endpoint.origin)
         is_ours = origin.parent == self.runtimes
         path = origin if is_ours else self.runtimes / f"{endpoint.name}{_REMOVED}"
@@ -110,7 +110,7 @@ class DropIns:
                 write_file(path, b"")
 
     def cordon(self, name: str, cordoned: bool) -> None:
-        """Store or remove a cordon."""
+        """Write the file that marks the runtime `name` as cordoned or, if `cordoned` is False, delete it."""
         path = self.cordons / name
         with _writing(path):
             if cordoned:

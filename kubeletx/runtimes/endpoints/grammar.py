@@ -2,7 +2,7 @@
 
     ENDPOINTS := ITEM (";" ITEM)*        the flag may also be repeated; items are numbered over all of them
     ITEM      := TYPE ":" NAME ":" URL   the design's form; URL may hold further colons
-               | NAME "," TYPE "," URL   the form Arktos used; told by a comma before the first colon
+               | NAME "," TYPE "," URL   the form Arktos used; has a comma before the first colon
                | URL | PATH              the old kubelet's form: name "default", type "container", alone
 
 A semicolon inside a URL is written ``%3B``. ``plugin=KIND`` and ``isolation=process`` in a URL's parameters are for the
@@ -37,7 +37,10 @@ _FORM = "TYPE:NAME:URL, such as container:containerd:unix:///run/containerd/cont
 
 
 class EndpointItem(NamedTuple):
-    """One item, split; `workload_type` and `name` are empty for the bare form."""
+    """One item of an endpoint flag, split. `field`: names the item in messages.
+
+    `workload_type` and `name` are empty for a bare URL or path.
+    """
 
     field: str
     workload_type: str
@@ -81,7 +84,7 @@ def parse_endpoints(
 
 
 def make_endpoint(item: EndpointItem, kinds: KindTable, origin: str, *, alone: bool = False) -> Endpoint:
-    """Check one split item and find its kind. `alone`: a bare URL or path is allowed."""
+    """Check one item, find its plugin kind and return its endpoint. `alone`: a bare URL or path is allowed."""
     name, workload_type = item.name, item.workload_type
     if not name:
         if not alone:

@@ -1,7 +1,7 @@
-"""The table of runtime kinds that plugins registered, and which of them serves an endpoint (DECISIONS 1).
+"""The table of runtime kinds that plugins registered, and the choice of the kind of an endpoint (DECISIONS 1).
 
-A kind can serve an endpoint when it declares the workload type and the URL's scheme. Of those, the endpoint's
-kind is the one named by ``plugin=``, else the one called like the endpoint, else the only default claim.
+A kind can serve an endpoint if it declares the workload type and the URL's scheme. Of those, the endpoint's kind is
+the one named by ``plugin=``, else the one with the endpoint's name, else the only one with `default_claim`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .problems import raise_all
 
 
 class RuntimeKind(msgspec.Struct, frozen=True, kw_only=True):
-    """One registered kind; the fields are those of `RegisterRuntime`. `plugin`: who registered it."""
+    """One registered runtime kind; the fields are those of `RegisterRuntime`. `plugin`: plugin that registered it."""
 
     name: str
     factory: RuntimeFactory
@@ -30,7 +30,7 @@ class RuntimeKind(msgspec.Struct, frozen=True, kw_only=True):
     plugin: str = ""
 
     def serves(self, workload_type: str, scheme: str) -> bool:
-        """Return True if the kind serves both; ``qemu`` also matches ``qemu+ssh`` and the like."""
+        """Return True if the kind serves both; the scheme ``qemu`` also serves ``qemu+ssh`` and the like."""
         return workload_type in self.workload_types and (
             scheme in self.schemes or scheme.partition("+")[0] in self.schemes
         )
@@ -104,7 +104,7 @@ class KindTable:
         return register
 
     def get(self, name: str) -> RuntimeKind:
-        """The kind. Raises InvalidConfig naming the registered ones."""
+        """The kind named `name`. Raises InvalidConfig that names the registered ones."""
         try:
             return self._kinds[name]
         except KeyError:

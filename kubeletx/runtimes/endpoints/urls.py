@@ -1,7 +1,4 @@
-"""Endpoint URLs: a path becomes ``unix:
-
-``, the host's own parameters are removed, the rest is kept.
-"""
+"""Endpoint URLs: a path becomes a ``unix`` URL, the agent's own parameters are removed, the rest is kept."""
 
 from __future__ import annotations
 
@@ -18,7 +15,11 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 
 
 class SplitUrl(NamedTuple):
-    """A URL without the host's parameters. `names`: those of the remaining parameters, in order."""
+    """A URL, and the agent's own parameters that were removed from it.
+
+    `plugin`: value of ``plugin=``; empty without one. `isolation`: value of ``isolation=``, or none. `names`: names of
+    the parameters that remain in `url`, in order.
+    """
 
     url: str
     plugin: str
@@ -32,11 +33,9 @@ def is_bare(text: str) -> bool:
 
 
 def normal(text: str, field: str) -> str:
-    """The URL as plugins get it: a path becomes ``unix:
+    """The URL as plugins get it: a path becomes a ``unix`` URL, ``%3B`` becomes a semicolon.
 
-    ``, ``%3B`` becomes a semicolon.
-
-    Raises InvalidConfig for anything else.
+    Raises InvalidConfig if `text` is neither a URL nor an absolute path, or holds a comma.
     """
     text = text.strip().replace("%3B", ";").replace("%3b", ";")
     if not is_bare(text):
@@ -63,7 +62,7 @@ def _refuse_comma(text: str, field: str) -> None:
 
 
 def split(url: str, field: str) -> SplitUrl:
-    """Remove ``plugin=`` and ``isolation=`` from the query."""
+    """Split ``plugin=`` and ``isolation=`` off the URL's query. Raises InvalidConfig for a wrong or repeated one."""
     base, mark, query = url.partition("?")
     found: dict[str, str] = {}
     kept: list[str] = []

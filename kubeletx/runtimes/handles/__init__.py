@@ -1,1 +1,1 @@
-"""One runtime as the host sees it: calls, health, lists, events."""
+"""One runtime as the agent uses it: calls, health, lists, events."""

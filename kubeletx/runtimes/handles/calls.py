@@ -26,15 +26,15 @@ BUCKETS: tuple[float, ...] = tuple(round(0.005 * 2.5**n, 6) for n in range(14))
 
 
 class CallClass(enum.Enum):
-    """Limit a call counts against."""
+    """Class of a call, which decides the limit of concurrent calls that it counts against."""
 
     BEGINNING = "beginning"
-    """Uses the slots of CHANGING, behind its calls: pods that have begun to start go first."""
+    """First call of a pod: uses the slots of CHANGING but waits behind its calls, so that begun pods go first."""
     CHANGING = "changing"
     STOPPING = "stopping"
     QUERY = "query"
     PROBE = "probe"
-    """Never waits, and is made even while the runtime is unreachable."""
+    """Has no limit and never waits; is made even while the runtime is unreachable."""
 
 
 @dataclass(slots=True)
@@ -57,7 +57,10 @@ class CallCount:
 
 
 class CallGate:
-    """The gate of one runtime. `refusal`: returns why no call may be made now, or None."""
+    """Makes every call to the plugin of one runtime, with deadline, limit, error translation and counters.
+
+    `refusal`: returns the error to raise if no call may be made now, else None.
+    """
 
     def __init__(
         self, name: str, limits: Limits, refusal: Callable[[], KubeletxError | None] = lambda: None
@@ -75,9 +78,9 @@ class CallGate:
         self._waiting: set[asyncio.Timeout] = set()
 
     def give_up_queries(self) -> None:
-        """Raise the refusal now in all callers that wait for a query: the runtime is unreachable.
+        """Make all running queries raise the refusal now; called when the runtime became unreachable.
 
-        Changing calls run on: their effect is found later.
+        Changing calls continue: a later read of the runtime's state shows their effect.
         """
         now = asyncio.get_running_loop().time()
         for deadline in self._waiting:
@@ -87,7 +90,10 @@ class CallGate:
     async def call(
         self, method: str, call_class: CallClass, seconds: float, start: Callable[[], Awaitable[T]]
     ) -> T:
-        """Make the call. Raises only KubeletxError, and CancelledError when the caller is cancelled."""
+        """Wait for a slot, call `start` and return its result, all within `seconds`.
+
+        Raises only KubeletxError, and CancelledError when the caller is cancelled. `method`: for messages and counters.
+        """
         if call_class is CallClass.PROBE:
             return await self._timed(method, call_class, seconds, seconds, start)
         if (refusal := self._refusal()) is not None:

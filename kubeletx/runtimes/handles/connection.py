@@ -42,7 +42,7 @@ _QUICK_SECONDS = 1.0
 class Connection:
     """The connection to one runtime. `on_change`: called after every change of `state`.
 
-    `judge`: adds reasons of the node.
+    `judge`: returns the health that a runtime reported, not ready if this node has a reason of its own against it.
     """
 
     def __init__(
@@ -87,22 +87,22 @@ class Connection:
         return self._health.heard_at
 
     def cordon(self, cordoned: bool) -> None:
-        """Set or lift the cordon."""
+        """Set or lift the cordon: whether an operator wants no new pods on the runtime."""
         if self.state.cordoned != cordoned:
             self._health = cordon(self._health, cordoned)
             self._on_change()
 
     def require_reachable(self) -> None:
-        """Raises Unavailable while the runtime does not answer."""
+        """Raise Unavailable if the runtime does not answer now."""
         if (refusal := self._refusal()) is not None:
             raise refusal
 
     def poke(self) -> None:
-        """Probe now instead of at the next interval: a call failed."""
+        """Probe the runtime now instead of at the next interval; called after a call failed."""
         self._poked.set()
 
     def capability(self, protocol: type[T]) -> T | None:
-        """Return the capability as of the last opening; None before the first."""
+        """The plugin's object for a capability as of the last opening; None before the first or if it has none."""
         if self.opened == 0:
             return None
         if protocol not in self._capabilities:
@@ -119,7 +119,7 @@ class Connection:
         return cast("T | None", self._capabilities[protocol])
 
     async def run(self) -> None:
-        """Open, probe, and open again after a loss, until cancelled.
+        """Open the runtime, probe it, and open it again after an outage, until cancelled.
 
         Only an answered health call resets the back-off: a runtime may open and never answer.
         """
@@ -143,7 +143,7 @@ class Connection:
                 await self._clock.sleep(_QUICK_SECONDS)
 
     def judge(self, health: RuntimeHealth) -> RuntimeHealth:
-        """Add this node's own reasons to the health that the runtime reports."""
+        """Apply this node's own reasons to the health that the runtime reported; see the class."""
         return self._judge(health, self.traits) if self.traits is not None else health
 
     async def close(self) -> None:

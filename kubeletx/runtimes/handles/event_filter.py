@@ -1,9 +1,10 @@
 """`EventFilter`: passes on the events of a runtime that are new, with their pod.
 
-Most events are echoes of the agent's own calls. An event is new only if neither the snapshot nor a running call
-explains it. Events explained by a running call are held until it returns: its caller notes or looks afterwards; if it
-fails, the events are judged then. Events of unknown ids are kept for a while: the create of the id may not have
-returned yet; registering the id replays them. Events of other agents expire there.
+Most events are caused by the agent's own calls. An event is new only if neither the snapshot nor such a call explains
+it. An event that a running call explains is held until the call returns. If the call succeeded, the event is dropped:
+the caller updates the snapshot. If it failed, the event is judged like any other. Events of unknown ids are kept for a
+while, since the call that creates the object may not have returned yet, and are judged once the id is known. Events of
+other agents' objects expire there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Emit = Callable[[PodUid, RuntimeEvent], None]
 KEPT_EVENTS = 4096
 KEPT_SECONDS = 300.0
 CHANGE_SECONDS = 5.0
-"""Time in which the Changed event of our own call counts as its echo: a runtime need not send one."""
+"""Time after a call of this agent in which a Changed event counts as caused by it: a runtime need not send one."""
 _NOTHING: tuple[tuple[EventKind, ...], list[RuntimeEvent]] = ((), [])
 
 
@@ -41,11 +42,11 @@ class EventFilter:
 
     @property
     def kept(self) -> int:
-        """Events of unknown ids that are kept now."""
+        """Number of events of unknown ids that are kept now."""
         return self._kept
 
     def take(self, event: RuntimeEvent) -> None:
-        """Judge one event (not RESYNC)."""
+        """Pass on, drop, hold or keep one event (any but RESYNC)."""
         object_id = event.unit_id or event.sandbox_id
         if object_id is None:
             if event.uid is not None and self._table.find(event.uid) is not None:
@@ -67,20 +68,20 @@ class EventFilter:
             self._keep(object_id, event)
 
     def begin_create(self, uid: PodUid) -> None:
-        """Note that a create for the pod is in flight; ids that appear now are probably its."""
+        """Record that a create call for the pod runs: events of the pod's unknown ids are kept meanwhile."""
         self._creating[uid] += 1
 
     def end_create(self, uid: PodUid) -> None:
-        """Note the end of the create, successful or not."""
+        """Record the end of the create call, successful or not."""
         self._creating[uid] -= 1
         if self._creating[uid] <= 0:
             del self._creating[uid]
 
     @contextlib.contextmanager
     def acting(self, object_ids: Iterable[str], *kinds: EventKind) -> Iterator[None]:
-        """Context of a call of this agent that causes these events.
+        """Context around a call of this agent that causes events of these kinds for these objects.
 
-        A shorter stop may overtake a longer one; it then judges the events that the first one held.
+        If a second call begins meanwhile, such as a stop with a shorter grace period, it takes over the held events.
         """
         ids = tuple(object_ids)
         for object_id in ids:
@@ -110,11 +111,11 @@ class EventFilter:
             self._expected.popitem(last=False)
 
     def unexpect(self, object_id: str) -> None:
-        """Stop expecting events of an object that is gone."""
+        """Undo `expect` for an object that is gone."""
         self._expected.pop(object_id, None)
 
     def replay(self, object_id: str) -> None:
-        """Judge the events kept for this id, which is now known."""
+        """Pass on or drop the events that were kept for this id; call it when the pod of the id is known."""
         for _, event in self._unknown.pop(object_id, ()):
             self._kept -= 1
             self.take(event)

@@ -1,14 +1,14 @@
-"""`EventTee`: copies the events of one runtime to subscribers, beside the `EventFilter` that the pods' workers depend on.
+"""`EventTee`: copies the events of one runtime to subscribers. The pods' workers use `EventFilter` instead.
 
     with handle.subscribe() as events:
         async for event in events:
             ...
 
-Subscribers get every event as the runtime sends it: also echoes of our own calls, and events of objects that other
-clients of the runtime made. `EventTee.put` never waits. A subscriber that is slow gets fewer events: a new event replaces
-an equal one (kind and ids) that is not read yet, and if too many are not read, all of them are replaced by one RESYNC,
-after which the subscriber has to list. A RESYNC also comes first, and after each loss of the runtime's stream. A runtime
-without events gives only the first RESYNC.
+Subscribers get every event as the runtime sends it: also events that the agent's own calls cause, and events of objects
+that other clients of the runtime made. `EventTee.put` never waits. A slow subscriber gets fewer events: a new event
+replaces an equal one (kind and ids) that is not read yet, and if too many are not read, all of them are replaced by
+one RESYNC, after which the subscriber has to list. Each subscription begins with a RESYNC, and another one follows
+each loss of the runtime's stream. A runtime without events gives only the first RESYNC.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class EventTee:
         return subscription
 
     def put(self, event: RuntimeEvent) -> None:
-        """Offer the event to each subscriber."""
+        """Add the event to the unread events of each subscriber; never waits."""
         for subscription in self._subscriptions:
             subscription.offer(event)
 
     def forget(self, subscription: EventSubscription) -> None:
-        """Remove the subscription."""
+        """Remove a subscription, which gets no more events."""
         self._subscriptions.discard(subscription)
 
 
 class EventSubscription:
-    """Async iterator of events; a context manager that closes itself."""
+    """Async iterator of one runtime's events for one subscriber; used as a context manager, it closes at the end."""
 
     def __init__(self, tee: EventTee, limit: int) -> None:
         self._tee = tee
@@ -59,7 +59,7 @@ class EventSubscription:
         self._is_closed = False
 
     def offer(self, event: RuntimeEvent) -> None:
-        """Add an event to be read."""
+        """Add an event to the unread ones; above the limit one RESYNC replaces them all."""
         if event.kind is EventKind.RESYNC:
             self._unread = {RESYNC: RESYNC}  # it covers everything before it
         else:

@@ -1,4 +1,4 @@
-"""`RuntimeHandle`: one runtime as the host sees it, and one failure domain (rules 2 and 3).
+"""`RuntimeHandle`: one runtime as the agent uses it, and one failure domain (rules 2 and 3 of docs/architecture.md).
 
     pods ──calls──▶ RuntimeHandle ──CallGate (deadline, limit, errors, counters)──▶ plugin's Runtime
       ▲                  ├── Connection   opens, probes; state, traits, version, capabilities
@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 
 class RuntimeListener(Protocol):
-    """Gets changes, synchronously on the event loop; must be quick."""
+    """Receiver of changes of runtimes and their pods, called synchronously on the event loop; must be quick."""
 
     def runtime_changed(self, name: RuntimeName) -> None:
         """Called when the runtime's state changed, it was added or removed, or it was listed for the first time."""
@@ -72,7 +72,10 @@ class RuntimeListener(Protocol):
 
 
 class RuntimeHandle:
-    """Made by the registry. `run` owns all of its tasks."""
+    """One runtime as the rest of the agent uses it: state, calls and snapshots of its pods.
+
+    Made by the registry; `run` owns all of its tasks.
+    """
 
     def __init__(
         self,
@@ -86,7 +89,7 @@ class RuntimeHandle:
         limits: Limits | None = None,
         judge: Callable[[RuntimeHealth, Traits], RuntimeHealth] | None = None,
     ) -> None:
-        """`judge`: adds this node's reasons to the runtime's health; None: there are none."""
+        """`judge`: applies this node's own reasons to the health the runtime reports; None: there are none."""
         limits = limits or Limits()
         self.endpoint = endpoint
         self._runtime = runtime
@@ -144,7 +147,7 @@ class RuntimeHandle:
 
     @property
     def kind(self) -> str:
-        """The kind of the plugin that serves it."""
+        """Plugin kind that serves the runtime."""
         return self.endpoint.kind
 
     @property
@@ -174,12 +177,12 @@ class RuntimeHandle:
 
     @property
     def counts(self) -> Mapping[str, CallCount]:
-        """Counters of every method that was called."""
+        """Method name → counters, for each method of the runtime that was called."""
         return self._connection.gate.counts
 
     @property
     def relists(self) -> CallCount:
-        """Durations of whole lists."""
+        """Number and durations of lists of everything on the runtime."""
         return self._relister.relists
 
     @property
@@ -193,7 +196,7 @@ class RuntimeHandle:
         return self._connection.opened
 
     def require_reachable(self) -> None:
-        """Raises Unavailable while it does not answer."""
+        """Raise Unavailable if the runtime does not answer now."""
         self._connection.require_reachable()
 
     def capability(self, protocol: type[T]) -> T | None:
@@ -204,7 +207,7 @@ class RuntimeHandle:
         return self._connection.capability(protocol)
 
     def cordon(self, cordoned: bool) -> None:
-        """Set or lift the cordon; the registry stores it."""
+        """Set or lift the cordon in memory; the caller stores it on disk."""
         self._connection.cordon(cordoned)
 
     # --- life ---
@@ -241,7 +244,10 @@ class RuntimeHandle:
         return sandbox_id
 
     async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Call `Runtime.stop_sandbox`. Its own event is not reported: the caller notes or looks afterwards."""
+        """Call `Runtime.stop_sandbox`.
+
+        The Stopped event that this causes is not reported: afterwards the caller uses `note_sandbox` or `look`.
+        """
         with self._filter.acting([sandbox_id], EventKind.STOPPED):
             await self._change("stop_sandbox", lambda: self._runtime.stop_sandbox(sandbox_id))
 
@@ -267,14 +273,17 @@ class RuntimeHandle:
         return unit_id
 
     async def start_unit(self, unit_id: UnitId) -> None:
-        """Call `Runtime.start_unit`. Its own Started event is not reported: the caller notes or looks afterwards."""
+        """Call `Runtime.start_unit`.
+
+        The Started event that this causes is not reported: afterwards the caller uses `note_unit` or `look`.
+        """
         with self._filter.acting([unit_id], EventKind.STARTED):
             await self._change("start_unit", lambda: self._runtime.start_unit(unit_id))
 
     async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
         """Call `Runtime.stop_unit`; the grace period is added to the deadline.
 
-        Its own Stopped event is not reported: the caller notes or looks afterwards.
+        The Stopped event that this causes is not reported: afterwards the caller uses `note_unit` or `look`.
         """
         with self._filter.acting([unit_id], EventKind.STOPPED):
             await self._change(
@@ -302,7 +311,7 @@ class RuntimeHandle:
         """Make a changing call of a capability with this runtime's deadline, limit, error translation and counters.
 
         `more_seconds`: time for which the call itself waits, added to the deadline. `changes`: the unit whose state it
-        changes, whose own Changed event is not reported then: note or look afterwards.
+        changes; the Changed event that this causes is not reported: afterwards the caller uses `note_unit` or `look`.
         """
         call_class = CallClass.STOPPING if more_seconds else CallClass.CHANGING
         seconds = self._limits.request_seconds + more_seconds
@@ -354,18 +363,18 @@ class RuntimeHandle:
         return self._table.pods
 
     def shows(self, uid: PodUid, event: RuntimeEvent) -> bool:
-        """Return True if the snapshot already shows the event's change (rule 9)."""
+        """Return True if the snapshot already shows the event's change (rule 9 of docs/architecture.md)."""
         return self._filter.shows(uid, event)
 
     async def look(self, uid: PodUid) -> PodSnapshot:
-        """Look at one pod now; returns the new snapshot (an empty one if nothing is there).
+        """Read the state of one pod from the runtime now; return the new snapshot (empty if nothing is there).
 
         Raises if the runtime does not answer; the old snapshot stays.
         """
         return await self._relister.look(uid)
 
     async def relist(self) -> None:
-        """List everything of this agent and report the pods that changed. A failure changes nothing."""
+        """List everything of this agent and report changed pods to the listener. A failure changes nothing."""
         changed = await self._relister.relist()
         first = not self._listed.is_set()
         self._listed.set()
@@ -375,11 +384,11 @@ class RuntimeHandle:
             self._listener.runtime_changed(self.name)
 
     def note_sandbox(self, status: SandboxStatus) -> PodSnapshot:
-        """Add the result of this agent's own call to the snapshot, without a look."""
+        """Put the sandbox's status after a call of this agent into the snapshot; return the new snapshot."""
         return self._table.note_sandbox(status, at=self._clock.monotonic())
 
     def note_unit(self, status: UnitStatus) -> PodSnapshot:
-        """Add the result of this agent's own call to the snapshot, without a look."""
+        """Put the unit's status after a call of this agent into the snapshot; return the new snapshot."""
         return self._table.note_unit(status, at=self._clock.monotonic())
 
     def forget(self, uid: PodUid) -> None:

@@ -7,7 +7,7 @@
 
 A runtime that answers is as ready as it reports, immediately. One that does not answer keeps its last report until
 the outage is certain, so that a late answer or a restart of the runtime changes nothing, and an outage changes
-readiness once. With a grace below 10 s a single failed probe after 10 silent seconds is an outage too.
+readiness once. With a grace below 10 s, a single failed probe is an outage too if the last answer is 10 s old.
 """
 
 from __future__ import annotations
@@ -47,16 +47,17 @@ class RuntimeState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True):
-    """A probe without an answer."""
+    """Result of a probe of the runtime that got no answer. `reason`, `message`: of its error."""
 
     reason: str
     message: str
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """A runtime's state and the history from which the next one follows.
+    """A runtime's state, and the history on which its next state depends.
 
-    `heard_at`: monotonic time of the last answer.
+    `failures`: number of probes without an answer since the last answer. `heard_at`: monotonic time of the last answer;
+    None before the first.
     """
 
     state: RuntimeState

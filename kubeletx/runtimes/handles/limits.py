@@ -9,7 +9,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one runtime; the defaults are the kubelet's where it has the setting.
 
     `request_seconds` is ``--runtime-request-timeout``; creating a sandbox gets twice that, stopping a unit its grace
-    period in addition. Changing calls, stopping calls and queries have separate limits, so that a look never waits
+    period in addition. Changing calls, stopping calls and queries have separate limits, so that a query never waits
     behind a slow create, nor a create behind thirty pods that use up their grace periods.
     """
 

@@ -1,4 +1,4 @@
-"""`PrioritySemaphore`: limits concurrent calls, with two queues. Calls that continue a pod go before calls that begin one.
+"""`PrioritySemaphore`: limits concurrent calls. Calls that continue the start of a pod go before those that begin one.
 
 With one queue, thirty pods that start together would all get their sandbox before the first of them gets a
 container. With two, pods come up one after another, at the same throughput.
@@ -12,7 +12,10 @@ from collections import deque
 
 
 class PrioritySemaphore:
-    """A semaphore for one event loop. A released slot goes to the waiter that has waited longest."""
+    """A semaphore with two queues, for one event loop.
+
+    A released slot goes to the longest waiter of the front queue or, if that is empty, of the back queue.
+    """
 
     def __init__(self, limit: int) -> None:
         self._free = limit
@@ -25,7 +28,7 @@ class PrioritySemaphore:
         return self._free > 0
 
     async def acquire(self, *, behind: bool = False) -> None:
-        """Wait for a slot; `behind`: after all callers that wait without it."""
+        """Take a slot, waiting for one if necessary. `behind`: wait in the back queue."""
         if self._free > 0:
             self._free -= 1
             return
@@ -42,7 +45,7 @@ class PrioritySemaphore:
             raise
 
     def release(self) -> None:
-        """Release one slot."""
+        """Release one slot, to the next waiter if there is one."""
         for queue in (self._front, self._back):
             while queue:
                 slot = queue.popleft()

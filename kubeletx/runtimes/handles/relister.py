@@ -1,7 +1,7 @@
-"""`Relister`: looks at one pod or lists everything of one runtime, and updates its `SnapshotTable`.
+"""`Relister`: reads the state of one pod (a look) or of everything on one runtime into its `SnapshotTable`.
 
-A look queries only what lists do not show: the status of units that are new or changed, and of a sandbox whose
-addresses are unknown. An answer queried after the list is the newer one.
+A look lists the pod's objects and queries only what lists do not show: the status of units that are new or changed, and
+of a sandbox whose addresses are unknown. Such a status is newer than the list, so it wins.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Queries(Protocol):
 
 
 class Relister:
-    """Looks at the pods of one runtime. `match`: labels of everything that this agent made there."""
+    """Reads the state of the pods on one runtime. `match`: labels of everything that this agent made there."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class Relister:
         self._clock = clock
         self._relist_began: float | None = None
         self.relists = CallCount()
-        """Durations of whole lists."""
+        """Number and durations of lists of everything on the runtime."""
         self.relist_intervals = CallCount()
         """Times between the beginnings of consecutive lists."""
 
     async def look(self, uid: PodUid) -> PodSnapshot:
-        """Look at one pod now; returns the new snapshot (an empty one if nothing is there).
+        """Read the state of one pod from the runtime now; return the new snapshot (empty if nothing is there).
 
         Raises if the runtime does not answer; the old snapshot stays.
         """
@@ -88,7 +88,7 @@ class Relister:
         )
 
     async def relist(self) -> set[PodUid]:
-        """List everything of this agent; returns the pods that changed. A failure changes nothing."""
+        """List everything of this agent on the runtime; return the pods that changed. A failure changes nothing."""
         began = self._clock.monotonic()
         if self._relist_began is not None:
             self.relist_intervals.add(began - self._relist_began)

@@ -1,8 +1,8 @@
 """`SnapshotTable`: the last known state of each pod on one runtime, without any I/O.
 
-Three things change it: a look at one pod, a list of everything, and notes of the agent's own calls. A look or list
-counts only for what happened before it began: what was noted or removed since then stays so, and an older look never
-replaces a newer one. Nothing is dropped because a runtime did not answer.
+Three things change it: a look (a read of one pod's state), a list of everything, and notes, the results of the agent's
+own calls. A look or list counts only for what happened before it began: it does not undo a later note or removal, and
+an older look never replaces a newer one. Nothing is dropped because a runtime did not answer.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SnapshotTable:
         return self._pods.get(uid)
 
     def owner_of(self, object_id: str) -> PodUid | None:
-        """Pod that owns this sandbox or unit."""
+        """Pod of this sandbox or unit; None if the id is unknown."""
         return self._owners.get(object_id)
 
     def is_gone(self, object_id: str) -> bool:
@@ -71,7 +71,7 @@ class SnapshotTable:
         return tuple(unit.id for unit in snapshot.units if unit.sandbox_id == sandbox_id)
 
     def own(self, object_id: str, uid: PodUid) -> None:
-        """Record the pod of an id before a look shows it."""
+        """Record the pod of a new sandbox or unit, before a look shows it."""
         self._owners[object_id] = uid
 
     def mark_stale(self, unit_id: UnitId) -> None:
@@ -81,13 +81,13 @@ class SnapshotTable:
     # --- what to ask ---
 
     def stale_units(self, uid: PodUid, units: Iterable[UnitSummary]) -> list[UnitId]:
-        """Units of a fresh list whose full status is missing or belongs to another state."""
+        """Units of a new list whose full status has to be queried: it is missing, outdated or of another state."""
         old = self._pods.get(uid)
         known = old.statuses if old is not None else {}
         return [unit.id for unit in units if not self._is_current(known.get(unit.id), unit)]
 
     def wants_sandbox_status(self, uid: PodUid, sandboxes: Iterable[SandboxSummary]) -> SandboxId | None:
-        """The newest sandbox of a fresh list if it is ready and its addresses are unknown; else None."""
+        """The newest sandbox of a new list if it is ready and its addresses are unknown; else None."""
         newest = max(sandboxes, key=_sandbox_order, default=None)
         if newest is None or newest.state is not SandboxState.READY:
             return None
@@ -113,7 +113,10 @@ class SnapshotTable:
         statuses: Mapping[UnitId, UnitStatus],
         began: float,
     ) -> PodSnapshot:
-        """The snapshot after a look at one pod that began at `began`."""
+        """Apply a look at one pod that began at `began`; return the pod's snapshot.
+
+        A look that began before the last applied one is ignored.
+        """
         if began < self._began.get(uid, 0.0):
             return self._pods.get(uid) or PodSnapshot(uid=uid, looked_at=self._began[uid])
         for unit_id, status in statuses.items():

@@ -1,11 +1,11 @@
 """`Watch`: keeps a runtime's snapshots fresh, by its events if it has them and by lists otherwise.
 
-Events make a look come sooner; lists settle what events missed. A list follows each subscription (twice: one at
-once, one when the subscription has surely taken effect), each RESYNC, and each outage. While events flow, further
-lists are minutes apart; without events they are a second apart.
+Events make the next read of a pod's state come sooner; lists find what events missed. A list follows each subscription
+to events (twice: one immediately, one when the subscription has surely taken effect), each RESYNC, and each outage.
+While the event stream is open, further lists are minutes apart; without events they are a second apart.
 
-A list or stream that fails is usually a symptom of an outage, which `Connection` tells in one line. It gets a line
-of its own only when the runtime answered its health call since.
+A list or stream that fails is usually a symptom of an outage, which `Connection` logs in one line. The failure gets a
+line of its own only if the runtime has answered its health call since.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _YIELD_EVERY = 200
 
 
 class Watch:
-    """Keeps one runtime's snapshots current. `take`: judges one event. `relist`: lists everything.
+    """Keeps one runtime's snapshots current. `take`: passes one event to the filter. `relist`: lists everything.
 
     `relist` raises if the runtime does not answer. `tee` gets every event before it is judged, and a RESYNC after each
     gap.
@@ -62,7 +62,7 @@ class Watch:
         """True while the event stream is open."""
 
     def connection_changed(self) -> None:
-        """Note a changed state of the connection: after an outage everything is listed and streams restart."""
+        """React to a changed state of the connection: once it was opened again, list everything, restart the stream."""
         if not self._connection.state.reachable:
             return
         if self._connection.opened != self._opened_seen:
@@ -75,7 +75,7 @@ class Watch:
         self._list_wanted.set()
 
     async def run(self) -> None:
-        """List and follow events until cancelled."""
+        """List the runtime and follow its events, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_listing(), name=f"runtime-{self._name}-relist")
             group.create_task(self._keep_streaming(), name=f"runtime-{self._name}-events")
@@ -186,7 +186,7 @@ class Watch:
 
 
 class _Trouble:
-    """A repeated failure: decides that its begin and its end are each logged once."""
+    """Decides which failures of a repeated operation are logged: the begin and the end of a series, once each."""
 
     def __init__(self, connection: Connection, clock: Clock) -> None:
         self._connection = connection
@@ -201,9 +201,9 @@ class _Trouble:
         return self._since is not None
 
     def is_worth_a_line(self) -> bool:
-        """Note a failure; True once, when it should be logged.
+        """Record a failure; return True if it should be logged, once in a series of failures.
 
-        That is when the runtime answered its health call after the first failure.
+        That is when the runtime has answered its health call after the first failure.
         """
         if self._since is None or self._opened != self._connection.opened:
             self._since, self._opened = self._clock.monotonic(), self._connection.opened
@@ -214,7 +214,7 @@ class _Trouble:
         return True
 
     def end(self) -> bool:
-        """Note a success after a failure; True if the failure was logged, so that the recovery should be too."""
+        """Record a success; return True if a failure before it was logged, so that the recovery should be too."""
         told, self._told, self._since = self._told, False, None
         return told
 

@@ -1,1 +1,1 @@
-"""The host's side of the plugin interface: what a runtime's plugin gets from the agent."""
+"""The agent's side of the plugin interface: the object that a runtime's plugin gets from the agent."""

@@ -52,12 +52,12 @@ class RuntimeHost:
 
     @property
     def clock(self) -> Clock:
-        """The injected clock."""
+        """The agent's clock, which tests replace."""
         return self._parts.clock
 
     @property
     def events(self) -> EventSink:
-        """Events for users."""
+        """Sink for events that users see."""
         return self._parts.events
 
     @property
@@ -70,5 +70,5 @@ class RuntimeHost:
         return await self._threads.run(function, *args, **kwargs)
 
     def close(self) -> None:
-        """Let idle threads end."""
+        """Let this runtime's idle threads end."""
         self._threads.close()

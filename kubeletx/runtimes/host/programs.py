@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 
 class ProgramFailed(Exception):
-    """The program failed. The message is the first line that it printed, shortened.
+    """Raised if a program's exit code is not 0. The message is the first line that it printed, shortened.
 
     `output`: all of its standard output; `errors`: its standard error; `exit_code`: below 0 for a signal.
     """

@@ -8,7 +8,7 @@ from kubeletx.api import Clock
 
 
 async def sleep_or(clock: Clock, seconds: float, event: asyncio.Event) -> bool:
-    """Wait until `seconds` passed or `event` is set; True for the event."""
+    """Wait until `seconds` have passed or `event` is set; return True if the event is set."""
     if event.is_set():
         return True
     sleeper = asyncio.create_task(_sleep(clock, seconds), name="sleep")

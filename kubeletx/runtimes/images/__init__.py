@@ -1,4 +1,4 @@
-"""Images, per store (rule 6): presence, pulls, credentials, use, collection.
+"""Images of each store (rule 6 of docs/architecture.md): presence, pulls, credentials, use, collection.
 
 Runtimes whose image services report the same store id share one `ImageStore`.
 """

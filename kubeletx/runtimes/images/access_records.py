@@ -58,7 +58,9 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AccessRecords:
-    """Records of pulls. In the methods, `image`: the store's id; `repository`: reference without tag and digest.
+    """Records of pulls: which credentials opened each image, and which pulls have no result yet.
+
+    In the methods, `image`: the store's id of it; `repository`: reference without tag and digest.
 
     `requested`: the reference as the pod has it.
     """
@@ -117,7 +119,7 @@ class AccessRecords:
             log.warning("Failed to write the record of an image pull", image=pull[1], err=str(error))
 
     def fail(self, store: StoreId, requested: str, *, is_known_absent: bool) -> None:
-        """Record that the pull failed; `is_known_absent`: the runtime reported that the image does not exist."""
+        """Record that the pull failed. `is_known_absent`: the failure shows that it left no image in the store."""
         pull = (store, _key(requested))
         count = self._running.get(pull, 1) - 1
         if count > 0:
@@ -141,7 +143,7 @@ class AccessRecords:
             self._store.write_later(lambda connection: connection.execute(delete(ACCESS).where(match)))
 
     def known(self, store: StoreId) -> Known:
-        """The records now, to be passed to `settle` after the store is listed."""
+        """The records of a store at this moment; list the store afterwards, then pass both to `settle`."""
         return Known(
             images=frozenset(image for one, image in self._records if one == store),
             pulls=frozenset(

@@ -1,7 +1,7 @@
 """Choice of images to delete. Pure. Source: kubelet, pkg/kubelet/images/image_gc_manager.go.
 
-Only images that we pulled ourselves are ever chosen, and never one that is pinned, in use, or younger than the
-minimum age. The one unused for longest goes first.
+Only images that this agent pulled are ever chosen, and never one that is pinned, in use, or younger than the
+minimum age. The image that has been unused for longest is chosen first.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .settings import CollectionSettings
 
 
 class FilesystemUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """One filesystem as statvfs sees it."""
+    """Size of one filesystem and its space available to users, from statvfs."""
 
     capacity_bytes: int
     available_bytes: int
 
 
 def bytes_to_free(usage: FilesystemUsage, settings: CollectionSettings) -> int:
-    """Bytes to free to reach the low threshold; 0 below the high one."""
+    """Number of bytes to free to reach the low threshold; 0 while the use is below the high one."""
     if usage.capacity_bytes <= 0:
         return 0
     used_percent = 100 - usage.available_bytes * 100 // usage.capacity_bytes
@@ -70,7 +70,7 @@ def deletable(
 
 
 def choose(candidates: Sequence[ImageStatus], wanted_bytes: int) -> list[ImageStatus]:
-    """Take candidates from the front until they free `wanted_bytes`."""
+    """Choose candidates, in their order, until they free at least `wanted_bytes` together."""
     chosen: list[ImageStatus] = []
     freed = 0
     for image in candidates:
@@ -88,12 +88,12 @@ def too_old(
     max_age: timedelta,
     now: datetime,
 ) -> list[ImageStatus]:
-    """Candidates unused for `max_age`."""
+    """Candidates that have been unused for more than `max_age`."""
     return [image for image in candidates if _age(records[image.id].used_at, now) > max_age]
 
 
 def _age(since: datetime, now: datetime) -> timedelta:
-    """Age, never negative: a clock that jumped back makes nothing old."""
+    """Time from `since` to `now`; zero if the clock was set back in between."""
     return max(timedelta(0), now - since)
 
 

@@ -2,7 +2,7 @@
 
 The config is read where the kubelet looks for it; the first file that exists and can be read counts. It is read
 again when it changed. A helper is a program ``docker-credential-NAME`` that gets the server's name and answers with
-a secret; it has a deadline, and a failing one is logged and passed over. Nothing here is ever logged or printed.
+a secret; it has a deadline, and a failing one is logged and skipped. Secrets are never logged or printed.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class NodeCredentials:
 
 
 class HelperAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Output of a credential helper."""
+    """Output of a credential helper. `username` ``<token>``: `secret` is an identity token, not a password."""
 
     username: str = msgspec.field(name="Username")
     secret: str = msgspec.field(name="Secret")
@@ -142,7 +142,7 @@ class HelperAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_config(data: bytes, *, is_old: bool) -> DockerConfig:
-    """A docker config file. Raises ValueError."""
+    """Parse a docker config file. `is_old`: it is a ``.dockercfg``. Raises ValueError."""
     raw = msgspec.json.decode(data)
     if is_old:
         raw = {"auths": raw}
@@ -150,7 +150,7 @@ def parse_config(data: bytes, *, is_old: bool) -> DockerConfig:
 
 
 def entries_of(config: DockerConfig) -> tuple[RegistryEntry, ...]:
-    """The entries that hold a secret; undecodable ones are left out."""
+    """The config's entries that hold a secret; entries that cannot be decoded are logged and left out."""
     found: list[RegistryEntry] = []
     for server, fields in config.auths.items():
         username, password = str(fields.get("username") or ""), str(fields.get("password") or "")
@@ -197,10 +197,8 @@ def auth_of(entry: RegistryEntry, image: str) -> ImageAuth:
 def _for_file(auth: ImageAuth, image: str, scheme: str = "https") -> ImageAuth:
     """The credential with its server, for an image that is a file behind a URL, as a machine's may be.
 
-    No registry asks for credentials there, and the sender must know whose they are. Sent unencrypted only if the entry
-    says http:
-
-    .
+    No registry asks for credentials there, and the sender must know to which server they belong. The credential is sent
+    without TLS only if `scheme` is http, as in the docker config.
     """
     server = file_server(image)
     return replace(auth, server_address=f"{scheme}://{server}") if server else auth

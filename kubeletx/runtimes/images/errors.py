@@ -9,7 +9,7 @@ IMAGE_PULL_BACK_OFF = "ImagePullBackOff"
 
 
 class PullFailed(Unavailable):
-    """A pull failed. `retry_at`: monotonic time of the next try; the store refuses earlier ones."""
+    """Raised if a pull failed. `retry_at`: monotonic time of the next try; the store refuses earlier ones."""
 
     def __init__(self, message: str, *, retry_at: float, reason: str = ERR_IMAGE_PULL) -> None:
         """`reason`: the store's own reason; ErrImagePull if it has none."""
@@ -18,7 +18,7 @@ class PullFailed(Unavailable):
 
 
 class PullBackOff(PullFailed):
-    """No pull was made: the back-off of the last failure is not over."""
+    """Raised without a pull, because the back-off after the last failure is not over."""
 
     def __init__(self, message: str, *, retry_at: float) -> None:
         """`retry_at`: see `PullFailed`."""

@@ -42,14 +42,14 @@ FREE_DISK_SPACE_FAILED = "FreeDiskSpaceFailed"
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
-    """State of a store. `used`: ids of images in use."""
+    """Result of listing a store and its users. `images`: all its images. `used`: ids of those in use."""
 
     images: tuple[ImageStatus, ...]
     used: frozenset[str]
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True):
-    """Images removed from one store."""
+    """Images that were removed from one store. `runtimes`: those that use the store."""
 
     store: StoreId
     runtimes: tuple[RuntimeName, ...]
@@ -64,7 +64,7 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
 class ImageCollector:
     """Collects unused images. `wanted`: returns references that pods want from the store of these runtimes.
 
-    `node`: the object of its events.
+    `node`: the node object, to which its events belong.
     """
 
     def __init__(
@@ -112,7 +112,10 @@ class ImageCollector:
         return removed
 
     async def collect(self, store: ImageStore) -> Removed:
-        """Remove images by the thresholds and the maximum age."""
+        """Remove unused images of this agent: all above the maximum age, and as many as the disk's thresholds demand.
+
+        A disk that stays too full is an event.
+        """
         async with self._lock(store):
             before = self._records.access.known(store.id)
             survey = await self.survey(store)
@@ -148,7 +151,7 @@ class ImageCollector:
             return await self._remove(store, chosen)
 
     async def relieve(self, store: ImageStore) -> Removed:
-        """Remove every unused image of this agent above the minimum age: the disk is short. A failure is an event."""
+        """Remove every unused image of this agent above the minimum age, for a full disk. A failure is an event."""
         try:
             async with self._lock(store):
                 survey = await self.survey(store)

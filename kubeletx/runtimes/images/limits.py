@@ -18,7 +18,7 @@ class TokenBucket:
         self._filled_at = clock.monotonic()
 
     async def take(self) -> None:
-        """Wait for a token, in the order of calls."""
+        """Wait until this call is allowed; callers are allowed in the order in which they called."""
         if self._qps <= 0:
             return
         now = self._clock.monotonic()
@@ -30,7 +30,7 @@ class TokenBucket:
 
 
 class Delay(msgspec.Struct, frozen=True, kw_only=True):
-    """Back-off of one image. `until`: monotonic time."""
+    """Back-off of one image after a failed pull. `until`: monotonic time of the next try. `message`: the failure."""
 
     seconds: float
     until: float
@@ -46,7 +46,7 @@ class PullBackoffs:
         self._delays: dict[str, Delay] = {}
 
     def find(self, image: str, now: float) -> Delay | None:
-        """The delay in force now; None if there is none."""
+        """The image's delay, if it is not over at `now`; None otherwise."""
         delay = self._delays.get(image)
         return delay if delay is not None and now < delay.until else None
 
@@ -64,5 +64,5 @@ class PullBackoffs:
         return delay
 
     def succeed(self, image: str) -> None:
-        """Drop the image's delay."""
+        """Drop the image's delay after a successful pull."""
         self._delays.pop(image, None)

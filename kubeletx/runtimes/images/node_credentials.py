@@ -15,7 +15,7 @@ from .verification import AccountUse, Credential
 
 
 class ImageCredentials:
-    """Implements `store.Credentials`."""
+    """All registry credentials of the node, for the image stores; implements `store.RegistryCredentials`."""
 
     def __init__(self, node: NodeCredentials, providers: CredentialProviders) -> None:
         self._node = node

@@ -40,11 +40,14 @@ _PROVIDER_VERSIONS: Final = tuple(f"{PROVIDER_GROUP}/{version}" for version in V
 
 
 class Strict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Refuses unknown fields, as the kubelet's decoder does."""
+    """Base of structs that refuse unknown fields, as the kubelet's decoder does."""
 
 
 class TokenAttributes(Strict, frozen=True, kw_only=True):
-    """tokenAttributes: the provider gets a token of the pod's service account. `cache_type`: key of its cached answers."""
+    """Field tokenAttributes: the provider gets a token of the pod's service account.
+
+    `cache_type`: whether its answers are cached for the service account or for the token.
+    """
 
     service_account_token_audience: str = ""
     require_service_account: bool | None = None
@@ -64,7 +67,7 @@ class EnvironmentVariable(Strict, frozen=True, kw_only=True):
 
 
 class ProviderFields(Strict, frozen=True, kw_only=True):
-    """One provider as in the file."""
+    """Fields of one provider as the configuration file has them, not checked yet."""
 
     name: str = ""
     match_images: tuple[str, ...] = ()
@@ -76,7 +79,7 @@ class ProviderFields(Strict, frozen=True, kw_only=True):
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
-    """One valid provider. `token` None: it gets no service account token."""
+    """One provider whose fields were checked. `token` None: it gets no service account token."""
 
     name: str
     program: Path
@@ -150,7 +153,7 @@ def _read(path: Path) -> bytes:
 
 
 def _providers(path: Path, data: bytes) -> list[tuple[Any, bool]]:
-    """Each parsed provider, and whether the file's version supports tokenAttributes."""
+    """Parse a file; return (provider, whether the file's version supports tokenAttributes) of each provider."""
 
     def refused(field: str, problem: str, fix: str) -> InvalidConfig:
         return InvalidConfig(obj=str(path), field=field, problem=problem, fix=fix)
@@ -179,7 +182,7 @@ def _providers(path: Path, data: bytes) -> list[tuple[Any, bool]]:
 
 
 class _Checked:
-    """Checks one provider: collects its mistakes, or returns it."""
+    """Checks one provider: `problems` gets its mistakes, or `provider` the result if there are none."""
 
     def __init__(self, file: str, at: int, raw: Any, has_tokens: bool) -> None:
         self.problems: list[InvalidConfig] = []
@@ -192,7 +195,7 @@ class _Checked:
             self._who = f'provider "{raw["name"]}"'
 
     def check(self, bin_dir: Path, seen: dict[str, str]) -> None:
-        """Check all fields. `seen`: name → file of the providers so far."""
+        """Check all fields. `seen`: name → file of the providers checked before; this one is added."""
         fields = self._fields()
         if fields is None:
             return

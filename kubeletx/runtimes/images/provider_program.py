@@ -23,11 +23,14 @@ _LONGEST_LINE: Final = 200
 
 
 class ProviderFailed(Exception):
-    """The provider gave no credentials; the message holds no secret."""
+    """Raised if a provider gave no credentials; the message holds no secret."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """The request. `image`: with registry, without tag and digest. `token`: of the pod's service account; empty: none."""
+    """Request to a credential provider. `image`: with registry, without tag and digest.
+
+    `token`, `annotations`: of the pod's service account; empty if the provider gets none.
+    """
 
     image: str
     token: str = ""
@@ -48,7 +51,7 @@ class Login(Strict, frozen=True, kw_only=True):
 
 
 class ProviderResponse(Strict, frozen=True, kw_only=True):
-    """Output of a provider. `auth`: by pattern of images. `cache_duration`: None means the configured one."""
+    """Output of a provider. `auth`: pattern of images → login. `cache_duration`: None means the configured default."""
 
     kind: Literal["CredentialProviderResponse"]
     api_version: str
@@ -58,7 +61,7 @@ class ProviderResponse(Strict, frozen=True, kw_only=True):
 
     @property
     def cache_seconds(self) -> float | None:
-        """0 and less: it is not remembered. Raises ValueError."""
+        """Seconds to cache the answer: 0 for not at all, None for the configured default. Raises ValueError."""
         if self.cache_duration is None:
             return None
         return 0.0 if self.cache_duration.startswith("-") else parse_duration(self.cache_duration)
@@ -67,7 +70,10 @@ class ProviderResponse(Strict, frozen=True, kw_only=True):
 async def ask(
     provider: Provider, question: Question, *, seconds: float = PROVIDER_SECONDS
 ) -> ProviderResponse:
-    """Run the program. Raises ProviderFailed; after `seconds` the program and its children are killed."""
+    """Run the provider's program and return its response.
+
+    Raises ProviderFailed; after `seconds` the program and its children are killed.
+    """
     environment = {**os.environ, **{one.name: one.value for one in provider.env}}
     try:
         output = await run_program(

@@ -37,7 +37,9 @@ _Key = tuple[str, str, tuple[object, ...]]
 
 
 class _Account(msgspec.Struct, frozen=True, kw_only=True):
-    """Data about the pod for a provider; empty if it gets none. `key`: key of its cached answers.
+    """Data about the pod's service account for a provider; empty if the provider gets none.
+
+    `key`: distinguishes the provider's cached answers for this account from others.
 
     `identity`: uid, namespace and name of the service account.
     """
@@ -69,14 +71,14 @@ class CredentialProviders:
         clock: Clock,
         seconds: float = PROVIDER_SECONDS,
     ) -> None:
-        """`cluster`: source of the pods → where their service accounts are. `seconds`: deadline of a program."""
+        """`cluster`: source of pods → objects of its cluster, for service accounts. `seconds`: deadline of a program."""
         self.digest = plan.digest
         self._cluster = cluster
         self._providers = tuple(_Provider(one, cluster, clock, seconds) for one in plan.providers)
 
     @property
     def counts(self) -> dict[str, CallCount]:
-        """Runs of each provider's program, by its name; `calls` counts them all."""
+        """Number and durations of the runs of each provider's program, by the provider's name."""
         return {one.settings.name: one.count for one in self._providers}
 
     def is_personal(self, image: str) -> bool:
@@ -96,7 +98,7 @@ class CredentialProviders:
         return [Credential(auth=auth_of(one, image), origin=_origin(one)) for one in entries]
 
     async def find_account(self, puller: Puller) -> AccountUse | None:
-        """The pod's service account in the cluster now; None if it has none. Raises KubeletxError."""
+        """Read the pod's service account from its cluster; None if the pod has none. Raises KubeletxError."""
         cluster = self._cluster.get(puller.source)
         if cluster is None or not puller.service_account:
             return None
@@ -196,7 +198,7 @@ class _Provider:
             )
 
     async def _account(self, puller: Puller | None) -> _Account | None:
-        """Data about the pod; None if the provider must not run for it."""
+        """Data about the pod's service account; None if the provider must not run for the pod."""
         wanted = self.settings.token
         if wanted is None:
             return _Account()

@@ -1,4 +1,4 @@
-"""Facts that a store does not keep: the images this agent pulled, and when each was last used."""
+"""Facts about images that their store does not keep: which this agent pulled, and when each was last used."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImageRecords:
-    """All records, in memory and on disk.
+    """All records of images that this agent pulled, in memory and on disk.
 
-    If they are lost, no earlier image can be collected, and all count as preloaded. `access`: which pods may use the
+    If they are lost, images pulled earlier are never collected and count as preloaded. `access`: which pods may use the
     images.
     """
 
@@ -63,7 +63,7 @@ class ImageRecords:
             listener()
 
     async def load(self) -> None:
-        """Read the stored records; none if the database is unreadable now."""
+        """Read the stored records; if the database cannot be read now, log it and read none."""
         await self.access.load()
         try:
             records = await self._store.read(_select_all)
@@ -78,7 +78,7 @@ class ImageRecords:
         return self._records.get((store, image))
 
     def of_store(self, store: StoreId) -> dict[str, ImageRecord]:
-        """Records of one store by image id."""
+        """Image id → record, of one store."""
         return {record.image: record for record in self._records.values() if record.store == store}
 
     def pulled(self, store: StoreId, image: str, requested: str, now: datetime) -> None:

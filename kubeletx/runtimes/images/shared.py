@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 class Shared(Generic[T]):
-    """Shares calls in flight, for reads only: a joining caller may get an answer as old as the first call."""
+    """Lets concurrent callers share one running call; for reads only, as the answer may be older than a caller."""
 
     def __init__(self, name: str) -> None:
-        """`name`: name of the tasks."""
+        """`name`: first part of the names of the tasks."""
         self._name = name
         self._calls: dict[Hashable, asyncio.Task[T]] = {}
 
@@ -27,7 +27,7 @@ class Shared(Generic[T]):
         return await asyncio.shield(task)
 
     def close(self) -> None:
-        """Cancel the calls in flight."""
+        """Cancel the calls in flight, and with them their callers."""
         for task in self._calls.values():
             task.cancel()
 

@@ -49,23 +49,23 @@ OnProgress = Callable[[PullProgress], None]
 
 
 class RegistryCredentials(Protocol):
-    """The node's registry credentials."""
+    """Source of the node's registry credentials; implemented by `ImageCredentials`."""
 
     def is_personal(self, image: str) -> bool:
         """Return True if credentials for the image may depend on the pod."""
         ...
 
     async def lookup(self, image: str, puller: Puller | None) -> Sequence[Credential]:
-        """Credentials for the image, best first; empty to pull without. `puller`: None if no pod asks."""
+        """Credentials for the image, best first; empty to pull without. `puller`: None if the pull is not for a pod."""
         ...
 
     async def find_account(self, puller: Puller) -> AccountUse | None:
-        """The pod's service account; None: it has none. Raises KubeletxError."""
+        """Read the pod's service account from its cluster; None if the pod has none. Raises KubeletxError."""
         ...
 
 
 class PullCounts:
-    """Counters of one store's pulls."""
+    """Counters of one store's pulls: number, failures, and total duration in seconds."""
 
     def __init__(self) -> None:
         self.pulls = 0
@@ -108,7 +108,7 @@ class ImageStore:
         return await self._ask("find_image", lambda service: service.find_image(image), via)
 
     async def find_shared(self, image: ImageSpec, via: RuntimeHandle) -> ImageStatus | None:
-        """Like `find`, with one shared call for concurrent callers; not after a change, as the answer may be older."""
+        """Like `find`, with one call for all concurrent callers. Not for use after a change: it may be missed."""
         return await self._finding.join((via.name, msgspec.json.encode(image)), lambda: self.find(image, via))
 
     async def list(self) -> Sequence[ImageStatus]:
@@ -154,7 +154,7 @@ class ImageStore:
 
     @property
     def pulls(self) -> Collection[str]:
-        """Images whose pull runs now."""
+        """Keys of the pulls that run now: each begins with the image's reference, up to the first ``|``."""
         return self._pulls.keys
 
     async def pull(
@@ -169,13 +169,13 @@ class ImageStore:
         puller: Puller | None = None,
         on_begin: Callable[[], None] | None = None,
     ) -> ImageStatus:
-        """Pull the image, or join the running pull of it.
+        """Pull the image, or wait for the running pull of it; return the image in the store.
 
         `credentials`: the pod's own, tried before the node's. `sandbox`: of the pod; None if an operator pulls, or the
-        pod does not matter. `force`: an operator pulls, without back-off. `puller`: the pod, whose failures count for
-        its back-off (a recreated pod tries at once). `on_begin`: called when the wait for other pulls is over; never if
-        another pull is joined. Raises PullFailed, and PullBackOff while the puller's last failure is too recent. Has no
-        deadline; the pull is cancelled when its last caller is.
+        pod does not matter. `force`: ignore the back-off, as for an operator. `puller`: the pod; back-off is per pod, so
+        that a recreated pod tries immediately. `on_begin`: called when the wait for other pulls is over; never if the
+        caller joins a running pull. Raises PullFailed, and PullBackOff while the puller's last failure is too recent.
+        Has no deadline; the pull is cancelled when its last caller is.
         """
         key = f"{image.requested}|{image.handler}" if image.handler else image.requested
         owned = f"{puller.uid if puller is not None else ''}|{key}"
@@ -217,9 +217,9 @@ class ImageStore:
         sandbox: SandboxSpec | None,
         puller: Puller | None,
     ) -> Iterator[str]:
-        """Yield the key of a shared pull: callers share one only with equal credentials.
+        """Yield the parts of a pull's key that stand for its credentials: callers share a pull only if these are equal.
 
-        Otherwise a caller without credentials would fail the others.
+        Otherwise the failure of a caller without credentials would fail the others.
         """
         if sandbox is not None and (source := sandbox.annotations.get(POD_SOURCE)):
             yield source
@@ -326,7 +326,7 @@ class ImageStore:
 
 
 class _Outcome:
-    """Result of a pull; `image_id` is empty until it ends."""
+    """Result of a pull. `image_id`: empty until the pull succeeded. `origin`: of the credential that worked."""
 
     def __init__(self) -> None:
         self.image_id = ""
@@ -334,7 +334,7 @@ class _Outcome:
 
 
 class _FetchFailed(Exception):
-    """A pull failed, for all its callers; each of them has its own back-off."""
+    """Raised to all callers of a shared pull that failed; each of them counts its own back-off."""
 
     def __init__(self, error: KubeletxError) -> None:
         super().__init__(error.message)

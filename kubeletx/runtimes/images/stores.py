@@ -96,7 +96,7 @@ class ImageStores:
         return str(known[2].id) if known is not None and known[0] is handle else ""
 
     async def all(self) -> tuple[tuple[ImageStore, ...], tuple[RuntimeName, ...]]:
-        """Every store, in the order of its first runtime, and the runtimes that did not answer (rule 7)."""
+        """(stores in the order of their first runtime, runtimes without an answer); rule 7 of docs/architecture.md."""
         handles = [h for h in self._registry.handles() if h.traits is None or h.traits.images]
         results = await asyncio.gather(*(self.of(handle) for handle in handles), return_exceptions=True)
         stores: dict[StoreId, ImageStore] = {}
@@ -121,7 +121,7 @@ class ImageStores:
     # --- RuntimeListener ---
 
     def runtime_changed(self, name: RuntimeName) -> None:
-        """Drop a removed runtime from the users of its store."""
+        """If the runtime was removed, drop it from the members of its store."""
         known = self._of_runtime.get(name)
         if known is not None and self._registry.find(name) is not known[0]:
             del self._of_runtime[name]

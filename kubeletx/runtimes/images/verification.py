@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class VerificationSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The policy.
+    """Policy for which images a pod must prove its right, although the image is present already.
 
     `allowlist`: images without tag and digest, or prefixes that end in ``/*``; for `NEVER_ALLOWLISTED` only.
     """
@@ -54,7 +54,7 @@ class VerificationSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SecretUse(msgspec.Struct, frozen=True, kw_only=True):
-    """A pull secret. `digest`: of the credential that it holds for the image, never the credential itself."""
+    """Reference to a pull secret. `digest`: hash of the credential that it holds for the image, never the credential."""
 
     uid: str
     namespace: str
@@ -71,7 +71,7 @@ class SecretUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AccountUse(msgspec.Struct, frozen=True, kw_only=True):
-    """A service account whose token a credential provider used."""
+    """Reference to a service account whose token a credential provider used."""
 
     uid: str
     namespace: str
@@ -90,7 +90,10 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """Users of an image without a pull. `node_wide`: every pod. All fields empty: no pod (the pull was interrupted)."""
+    """Pods that may use an image without a pull of their own, by the credentials that they have.
+
+    `node_wide`: every pod. All fields empty: no pod (the pull was interrupted).
+    """
 
     node_wide: bool = False
     secrets: tuple[SecretUse, ...] = ()
@@ -108,7 +111,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, node_wide=True)
 
     def find(self, origins: Iterable[Origin]) -> tuple[Origin, bool]:
-        """The first of the origins that opens the image, and whether there is one.
+        """(first of the origins that opens the image, True); (None, False) if none does; (None, True) if `node_wide`.
 
         A secret opens it with the same credential, or as the same object with rotated content.
         """

@@ -4,7 +4,7 @@
                           │                                       │
                           └── starts, watches, restarts ──────────┘ child process
 
-The same class runs under the same contract; blocking or crashing code costs this runtime alone.
+The plugin's class is the same as without isolation; code that blocks or crashes affects only this runtime.
 """
 
 from .proxy import IsolatedRuntime

@@ -56,7 +56,7 @@ class ChildEvents:
 
 
 class ChildHost:
-    """Implements `kubeletx.api.Host` in the child."""
+    """The `kubeletx.api.Host` that the runtime's plugin gets in the child process."""
 
     def __init__(self, init: Init, peer: Peer) -> None:
         self.agent_id = init.agent_id
@@ -75,7 +75,7 @@ class ChildHost:
 
 
 class ChildControl:
-    """Implements `Control`."""
+    """Handles the agent's calls to the child itself, such as init and open; implements `Control`."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
@@ -83,7 +83,7 @@ class ChildControl:
         self.peer: Peer | None = None
 
     async def init(self, init: Init) -> None:
-        """Make the runtime object."""
+        """Make the plugin's runtime object from its factory, and serve it to the agent."""
         assert self.peer is not None
         sys.path[:] = [*sys.path, *(path for path in init.sys_path if path not in sys.path)]
         settings: Any = None
@@ -119,7 +119,7 @@ class ChildControl:
 
 
 class ChildServer:
-    """Implements `peer.Server`."""
+    """Passes the agent's calls to the served objects; implements `peer.CallHandler`."""
 
     def __init__(self, served: Served) -> None:
         self.serve = served.serve
@@ -153,7 +153,7 @@ def _forward_logs(peer: Peer) -> None:
 
 
 def main() -> None:
-    """Entry point of the child process."""
+    """Run the child process: serve the agent on the socket whose descriptor is the first argument."""
     parent = os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

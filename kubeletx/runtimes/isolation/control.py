@@ -37,10 +37,10 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Control(Protocol):
-    """Methods of the child itself."""
+    """Calls that the agent makes to the child itself, not to its runtime."""
 
     async def init(self, init: Init) -> None:
-        """Make the runtime object; the first call."""
+        """Make the plugin's runtime object; the agent's first call to a new child."""
         ...
 
     async def open(self) -> Opened:
@@ -57,7 +57,7 @@ class Control(Protocol):
 
 
 class EventNote(msgspec.Struct, frozen=True, kw_only=True):
-    """One event for users."""
+    """Message of the child to the agent: one event for users."""
 
     ref: ObjectRef
     type: str
@@ -66,7 +66,7 @@ class EventNote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogNote(msgspec.Struct, frozen=True, kw_only=True):
-    """One log line of the child."""
+    """Message of the child to the agent: one log line."""
 
     level: str
     event: str

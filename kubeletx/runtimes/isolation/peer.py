@@ -1,4 +1,4 @@
-"""`Peer`: one end of the socket. Both ends may call, note, stream and cancel.
+"""`Peer`: one end of the socket. Both ends may make and cancel calls, stream items and send one-way notes.
 
 A stream's sender has a window of items; the reader grants credit as it reads them, so a slow reader slows the other
 process instead of filling memory. When the socket closes, every waiting call raises Unavailable and every call being
@@ -42,19 +42,19 @@ Emit = Callable[[Any], Awaitable[None]]
 
 
 class CallHandler(Protocol):
-    """Handler of the other side's calls."""
+    """Receiver of the other process's calls and notes."""
 
     async def serve(self, target: str, method: str, args: msgspec.Raw, emit: Emit) -> Any:
-        """Do it; `emit` sends one item of a stream or one report of progress."""
+        """Call `method` of the object `target`, return its result. `emit` sends a stream's item or a progress report."""
         ...
 
     def note(self, target: str, method: str, args: msgspec.Raw) -> None:
-        """Do it at once; failures are ours."""
+        """Handle a one-way message at once; a failure is not reported to the other process."""
         ...
 
 
 class Peer:
-    """One end of the connection. `name`: the other side's process, for messages."""
+    """One end of the connection between agent and child. `name`: the process at the other end, for messages."""
 
     def __init__(
         self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: CallHandler
@@ -77,7 +77,7 @@ class Peer:
         return self._closed is not None
 
     async def run(self) -> None:
-        """Read until the socket closes."""
+        """Handle the other side's messages until the socket closes; then fail the calls in flight."""
         why = "its connection closed"
         try:
             while True:
@@ -94,7 +94,7 @@ class Peer:
             self._close(why)
 
     def close(self) -> None:
-        """End the connection from this side."""
+        """Close the connection from this side; `run` then ends."""
         self._writer.close()
 
     async def call(
@@ -139,7 +139,7 @@ class Peer:
             self._end(call_id, ended)
 
     def note(self, target: str, method: str, args: tuple[Any, ...]) -> None:
-        """Send a one-way message."""
+        """Send a one-way message; does nothing once the other side is gone."""
         if self._closed is None:
             self._send(Note(target, method, encode(args)))
 

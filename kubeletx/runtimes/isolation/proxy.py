@@ -195,7 +195,7 @@ class IsolatedRuntime:
 
 
 class HostServer:
-    """Handles the child's requests: calls to the pod network; events and log lines as notes."""
+    """Handles the child's calls to the pod network, and the events and log lines that it sends one-way."""
 
     def __init__(self, name: str, host: Host) -> None:
         self._name = name

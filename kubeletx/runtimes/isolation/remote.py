@@ -55,7 +55,7 @@ class Served:
         self._objects.pop(target, None)
 
     async def serve(self, target: str, method: str, args: msgspec.Raw, emit: Emit) -> Any:
-        """Call the object's method."""
+        """Call a method of the object served as `target`. Raises NotFound if there is no such object or method."""
         if target.startswith(_SESSION) and method == "close" and target not in self._objects:
             return None  # closing twice is allowed
         try:
@@ -95,7 +95,10 @@ async def _pump(items: AsyncIterator[Any], emit: Emit) -> None:
 
 
 async def _with_progress(function: Callable[..., Awaitable[Any]], values: tuple[Any, ...], emit: Emit) -> Any:
-    """Call with progress; only the newest report waits, so that a slow listener does not slow the work."""
+    """Call `function` and send its progress reports.
+
+    A newer report replaces one that is not sent yet, so that a slow listener does not slow the work.
+    """
     latest: list[Any] = []
     wake = asyncio.Event()
 

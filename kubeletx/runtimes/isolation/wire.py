@@ -25,7 +25,7 @@ WINDOW = 32
 
 
 class Call(msgspec.Struct, frozen=True, tag="call", array_like=True):
-    """A request with an answer."""
+    """Frame: a call that expects an answer. `target`: name of the called object."""
 
     id: int
     target: str
@@ -34,7 +34,7 @@ class Call(msgspec.Struct, frozen=True, tag="call", array_like=True):
 
 
 class Note(msgspec.Struct, frozen=True, tag="note", array_like=True):
-    """One-way message without an answer."""
+    """Frame: a one-way message, without an answer. `target`: name of the receiving object."""
 
     target: str
     method: str
@@ -42,14 +42,14 @@ class Note(msgspec.Struct, frozen=True, tag="note", array_like=True):
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer", array_like=True):
-    """The result of a call; for a stream, its end."""
+    """Frame: the result of a call; for a stream, its end."""
 
     id: int
     value: msgspec.Raw
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure", array_like=True):
-    """The error of a call. `classes`: module:name of the error's class and its bases. `state`: its attributes."""
+    """Frame: the error of a call. `classes`: module:name of the error's class and bases. `state`: its attributes."""
 
     id: int
     classes: tuple[str, ...]
@@ -57,21 +57,21 @@ class Failure(msgspec.Struct, frozen=True, tag="failure", array_like=True):
 
 
 class Item(msgspec.Struct, frozen=True, tag="item", array_like=True):
-    """One item of a stream, or one progress report."""
+    """Frame: one item of a stream, or one progress report of a call."""
 
     id: int
     value: msgspec.Raw
 
 
 class Credit(msgspec.Struct, frozen=True, tag="credit", array_like=True):
-    """The reader of a stream permits more items."""
+    """Frame: the reader of a stream permits `count` more items."""
 
     id: int
     count: int
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel", array_like=True):
-    """Cancel a call: its caller is gone."""
+    """Frame: cancel a call whose caller no longer waits."""
 
     id: int
 
@@ -80,21 +80,24 @@ Frame = Call | Note | Answer | Failure | Item | Credit | Cancel
 
 
 class Streamed(msgspec.Struct, frozen=True):
-    """A `StreamUrl`, or the name of a `Session` object on the other side."""
+    """Result of a streaming call on the wire: a `StreamUrl`, or the name of a `Session` object on the other side."""
 
     url: str = ""
     session: str = ""
 
 
 class Shape(enum.Enum):
-    """Signature of a method on the wire."""
+    """Kind of a method on the wire: one result, or a stream of items."""
 
     CALL = "call"
     STREAM = "stream"
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True):
-    """One method. `result`: type of the result or of each item. `progress`: type of its reports; None if it has none."""
+    """Signature of one method on the wire. `result`: type of the result, or of each item of a stream.
+
+    `parameters`, `arguments`: their names and types, in order. `progress`: type of its reports; None without reports.
+    """
 
     shape: Shape
     parameters: tuple[str, ...]
@@ -141,7 +144,7 @@ def decode(data: msgspec.Raw, type_: Any) -> Any:
 
 
 def failure_of(call_id: int, error: KubeletxError) -> Failure:
-    """Convert the error to a message."""
+    """Convert an error to the frame that reports it."""
     classes = tuple(
         f"{cls.__module__}:{cls.__qualname__}"
         for cls in type(error).__mro__

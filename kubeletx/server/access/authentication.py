@@ -62,10 +62,10 @@ class _TokenReview(ApiStruct, frozen=True, kw_only=True):
 
 
 class TokenReviews:
-    """Finds the users of bearer tokens by reviews of the API server."""
+    """Finds the users of bearer tokens by TokenReviews of the API server."""
 
     def __init__(self, client: KubeClient, *, clock: Clock, keep_seconds: float) -> None:
-        """`keep_seconds`: cache time of answers, positive or negative."""
+        """`keep_seconds`: time for which an answer is cached, whether the token is valid or not."""
         self._client = client
         self._clock = clock
         self._keep_seconds = keep_seconds
@@ -96,14 +96,17 @@ class TokenReviews:
 
 
 class Authenticator:
-    """Authenticates requests. `tokens`: None to refuse bearer tokens."""
+    """Finds the user of a request by client certificate or bearer token.
+
+    `tokens` None: bearer tokens are refused. `anonymous`: requests without credentials are allowed.
+    """
 
     def __init__(self, *, tokens: TokenReviews | None, anonymous: bool) -> None:
         self._tokens = tokens
         self._anonymous = anonymous
 
     async def user_of(self, request: web.BaseRequest) -> User | None:
-        """Return the user of a request; None means 401."""
+        """Return the user of a request; None if it must be answered with 401."""
         user = user_of_certificate(_certificate(request))
         if user is not None:
             return user
@@ -113,7 +116,9 @@ class Authenticator:
         return ANONYMOUS if self._anonymous else None
 
     async def _user_of_header(self, header: str) -> User | None:
-        """The user of an Authorization header; invalid credentials are refused, never treated as anonymous."""
+        """Return the user of an Authorization header; None for invalid credentials, which are never treated as
+        anonymous.
+        """
         scheme, _, token = header.partition(" ")
         if self._tokens is None or scheme.lower() != "bearer" or not token.strip():
             return None
@@ -121,7 +126,10 @@ class Authenticator:
 
 
 def user_of_certificate(certificate: dict[str, Any] | None) -> User | None:
-    """The user of a verified certificate. `certificate`: from `ssl.SSLObject.getpeercert`."""
+    """Return the user of a verified certificate; None without a common name.
+
+    `certificate`: from `ssl.SSLObject.getpeercert`.
+    """
     pairs = [pair for part in (certificate or {}).get("subject", ()) for pair in part]
     names = [value for key, value in pairs if key == "commonName"]
     if not names or not names[0]:

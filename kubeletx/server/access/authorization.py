@@ -1,8 +1,8 @@
 """Authorization: each request is a verb on ``nodes/<subresource>`` of this node.
 
 The verb comes from the method; the subresources from the route that will answer, never from the text of the path, so
-that no spelling of a path is judged as another one than is served. A fine subresource (pods, healthz, configz) is
-asked about first and ``proxy`` after it. Source: kubelet, pkg/kubelet/server/auth.go.
+that a path in another spelling does not get another check. A fine-grained subresource (pods, healthz, configz) is
+checked before ``proxy``. Source: kubelet, pkg/kubelet/server/auth.go.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ PROXY = "proxy"
 
 
 class Authorizer(Protocol):
-    """Decides whether a user may do something."""
+    """Decides whether a user may use a verb on a subresource of this node."""
 
     async def allows(self, user: User, verb: str, subresource: str) -> bool:
-        """Return True if the user may. Raises Unavailable without an answer of the API server."""
+        """Return True if the user may. Raises Unavailable if the API server gives no decision."""
         ...
 
 
 class AlwaysAllow:
-    """Allows everything to every authenticated user."""
+    """Authorizer that allows everything to every authenticated user."""
 
     async def allows(self, user: User, verb: str, subresource: str) -> bool:
         """Return True."""
@@ -51,7 +51,7 @@ class _AccessReview(ApiStruct, frozen=True, kw_only=True):
 
 
 class AccessReviews:
-    """Asks the API server for each decision and caches the answers."""
+    """Authorizer that sends a SubjectAccessReview to the API server for each decision, and caches the answers."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class AccessReviews:
         allow_seconds: float,
         deny_seconds: float,
     ) -> None:
-        """`allow_seconds`, `deny_seconds`: cache times of the two answers."""
+        """`allow_seconds`, `deny_seconds`: time for which a positive or a negative answer is cached."""
         self._client = client
         self._node_name = node_name
         self._clock = clock
@@ -109,7 +109,7 @@ class AccessReviews:
 
 
 async def first_allowed(authorizer: Authorizer, user: User, verb: str, subresources: tuple[str, ...]) -> bool:
-    """Return True if the user has the right on one of the subresources; they are asked in order."""
+    """Return True if the user has the right on at least one of the subresources, which are checked in order."""
     for subresource in subresources:
         if await authorizer.allows(user, verb, subresource):
             return True

@@ -33,5 +33,5 @@ TLS13_CIPHERS: Final = frozenset(
 
 
 def openssl_ciphers(names: tuple[str, ...]) -> str:
-    """OpenSSL's cipher list for TLS 1.2; empty: use its default."""
+    """Return OpenSSL's cipher list for TLS 1.2; an empty one means OpenSSL's default."""
     return ":".join(dict.fromkeys(CIPHERS[name] for name in names if name in CIPHERS))

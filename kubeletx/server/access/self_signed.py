@@ -24,14 +24,17 @@ RENEW_BEFORE = timedelta(days=30)
 
 
 class Pair(NamedTuple):
-    """Files of a certificate and its key."""
+    """Paths of a certificate and its private key."""
 
     certificate: Path
     key: Path
 
 
 def ensure_pair(directory: Path, node_name: str, addresses: tuple[str, ...], now: datetime) -> Pair:
-    """The pair in `directory`; made if there is none, or if it expires soon. Raises InvalidConfig."""
+    """Return the pair in `directory`; make a new one if there is none or it expires soon.
+
+    Raises InvalidConfig if it cannot be written.
+    """
     pair = Pair(directory / "kubelet.crt", directory / "kubelet.key")
     if _is_good(pair, now):
         return pair
@@ -50,7 +53,7 @@ def ensure_pair(directory: Path, node_name: str, addresses: tuple[str, ...], now
 
 
 def make_pair(node_name: str, addresses: tuple[str, ...], now: datetime) -> tuple[bytes, bytes]:
-    """(certificate, key) in PEM: self-signed, for the node's name and addresses."""
+    """Make a self-signed certificate for the node's name and addresses; returns certificate and key in PEM form."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -102,7 +105,9 @@ def _is_good(pair: Pair, now: datetime) -> bool:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Write the file with its final mode before it gets its name, so that it is never readable for others."""
+    """Write the file under another name with its final mode, then rename it, so that it is never readable for
+    others.
+    """
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

@@ -31,9 +31,10 @@ _Stamp = tuple[int, int, int] | None
 
 
 class TlsPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of TLS. `min_version` and `ciphers`: in the kubelet's spelling.
+    """Settings of TLS.
 
-    `client_ca` None: no client certificates.
+    `min_version` and `ciphers`: in the kubelet's spelling. `client_ca` None: clients are not asked for
+    certificates.
     """
 
     min_version: str = "VersionTLS12"
@@ -42,10 +43,13 @@ class TlsPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerTls:
-    """The TLS context. `pair`: called at each look; it may renew the files, and raise InvalidConfig."""
+    """Provides the TLS context of the kubelet's API and reloads its files when they change.
+
+    `pair`: called at each check of the files; it may renew them, and raise InvalidConfig.
+    """
 
     def __init__(self, plan: TlsPlan, pair: Callable[[], Pair], clock: Clock) -> None:
-        """Load the files now. Raises InvalidConfig for unusable ones."""
+        """Load the certificates now. Raises InvalidConfig for unusable files."""
         self._plan = plan
         self._pair = pair
         self._clock = clock
@@ -86,7 +90,7 @@ class ServerTls:
 
 
 def make_context(plan: TlsPlan, pair: Pair) -> ssl.SSLContext:
-    """Make a context. Raises InvalidConfig naming the flag of the unusable file."""
+    """Make a server's TLS context. Raises InvalidConfig naming the flag of the unusable file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[plan.min_version]
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET

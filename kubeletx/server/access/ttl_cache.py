@@ -11,14 +11,17 @@ MAX_ANSWERS = 4096
 
 
 class TtlCache(Generic[V]):
-    """A cache. Times are monotonic seconds of the caller. When it is full, the oldest answer is dropped."""
+    """Cache of bounded size whose entries expire.
+
+    Times are monotonic seconds that the caller gives. When the cache is full, the oldest entry is dropped.
+    """
 
     def __init__(self, limit: int = MAX_ANSWERS) -> None:
         self._limit = limit
         self._answers: dict[Hashable, tuple[float, V]] = {}
 
     def find(self, key: Hashable, now: float) -> V | None:
-        """The cached answer; None if there is none or it has expired."""
+        """Return the cached answer; None if there is none or it has expired."""
         until, answer = self._answers.get(key, (now, None))
         if until > now:
             return answer
@@ -26,7 +29,7 @@ class TtlCache(Generic[V]):
         return None
 
     def put(self, key: Hashable, answer: V, until: float) -> None:
-        """Cache the answer until this time."""
+        """Cache the answer until the time `until`."""
         self._answers.pop(key, None)
         while len(self._answers) >= self._limit:
             del self._answers[next(iter(self._answers))]

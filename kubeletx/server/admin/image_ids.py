@@ -17,7 +17,7 @@ def is_short_id(word: str, image_id: str) -> bool:
 
 
 def meant(word: str, images: Iterable[ImageStatus]) -> Sequence[str]:
-    """Ids of the images that the word names; a full name is preferred to a prefix of an id.
+    """Return the sorted ids of the images that the word names; a full name is preferred to a prefix of an id.
 
     Raises Conflict if several images share the prefix.
     """

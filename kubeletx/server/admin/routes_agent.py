@@ -66,7 +66,7 @@ def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
 
 
 async def metrics_response(backend: AboutVerbs) -> web.Response:
-    """Prometheus text. The renderer is imported at the first request."""
+    """Return the agent's metrics as Prometheus text. The renderer is imported at the first request."""
     from ..metrics.agent import render
 
     body = render(await backend.metrics())

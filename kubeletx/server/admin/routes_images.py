@@ -14,7 +14,7 @@ from .tasks import Tasks
 
 
 def routes(backend: ImageVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
-    """The routes of this file."""
+    """The routes of this file, for the admin socket."""
 
     async def images(request: web.Request) -> web.StreamResponse:
         if flag(request, "watch"):

@@ -22,7 +22,7 @@ from .tasks import Tasks
 
 
 def routes(backend: PodVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
-    """The routes of this file."""
+    """The routes of this file, for the admin socket."""
 
     async def pods(request: web.Request) -> web.StreamResponse:
         if flag(request, "watch"):
@@ -80,7 +80,7 @@ def routes(backend: PodVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
 
 
 def _validation(request: web.Request) -> str:
-    """Treatment of unknown fields: the query's ``fieldValidation``, as in the Kubernetes API."""
+    """Return the query's ``fieldValidation``, as in the Kubernetes API: it decides how unknown fields are treated."""
     wanted = request.query.get("fieldValidation", WARN)
     if wanted not in (STRICT, WARN, IGNORE):
         problem = f"{wanted[:_MAX_DIGITS]!r} is unknown"
@@ -94,13 +94,13 @@ def _strict(fields: tuple[str, ...]) -> InvalidPod:
 
 
 def target_of(request: web.Request) -> PodTarget:
-    """The pod that the path names."""
+    """The pod that the path and the query's ``uid`` name."""
     info = request.match_info
     return PodTarget(namespace=info["namespace"], name=info["name"], uid=request.query.get("uid", ""))
 
 
 def find_pod(pods: Sequence[Pod], target: PodTarget) -> Pod:
-    """The pod. Raises NotFound naming the most similar name."""
+    """Return the target among `pods`. Raises NotFound with a hint at a pod of the same or a similar name."""
     for pod in pods:
         if (pod.namespace, pod.name) == (target.namespace, target.name) and target.uid in ("", pod.uid):
             return pod
@@ -123,7 +123,7 @@ _MAX_DIGITS = 40
 
 
 def log_options(request: web.Request) -> LogOptions:
-    """Parse the query, in the spelling of the Kubernetes log endpoint."""
+    """Parse the query's log options, spelled as in the Kubernetes log endpoint. Raises InvalidConfig."""
     query = request.query
     return LogOptions(
         container=query.get("container", ""),
@@ -161,7 +161,7 @@ def _time(text: str | None, field: str) -> datetime | None:
 
 
 async def stream_bytes(request: web.Request, chunks: AsyncIterator[bytes]) -> web.StreamResponse:
-    """Send a chunked text body; the connection is cut if the source fails in the middle."""
+    """Send the chunks as a chunked text body. If the iterator fails, the connection is cut."""
     response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
     await response.prepare(request)
     try:

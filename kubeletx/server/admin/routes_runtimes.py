@@ -15,7 +15,7 @@ from .tasks import Tasks
 
 
 def routes(backend: RuntimeVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
-    """The routes of this file."""
+    """The routes of this file, for the admin socket."""
 
     async def runtimes(request: web.Request) -> web.StreamResponse:
         if flag(request, "watch"):

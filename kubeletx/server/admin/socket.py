@@ -35,7 +35,7 @@ _MAX_BODY = 32 * 1024 * 1024
 
 
 def make_app(backend: AdminBackend, tasks: Tasks) -> web.Application:
-    """The application without its socket."""
+    """Make the web application of the admin socket; it does not listen."""
     app = web.Application(middlewares=[errors_as_status], client_max_size=_MAX_BODY)
     app.on_response_prepare.append(note_start)
     app.add_routes(routes_agent.routes(backend))
@@ -48,7 +48,7 @@ def make_app(backend: AdminBackend, tasks: Tasks) -> web.Application:
 
 
 class AdminServer:
-    """Serves one backend on one socket from `start` to `stop`."""
+    """Serves the admin socket from `start` to `stop`."""
 
     def __init__(self, *, backend: AdminBackend, socket_path: Path) -> None:
         """`socket_path`: its directory must exist."""
@@ -59,7 +59,10 @@ class AdminServer:
         self._inode: int | None = None
 
     async def start(self) -> None:
-        """Listen. Raises AlreadyExists if a running agent has the socket, InvalidConfig if it cannot be made."""
+        """Listen on the socket.
+
+        Raises AlreadyExists if a running agent has the socket, InvalidConfig if it cannot be made.
+        """
         listener = await _listen(self._path)
         self._inode = self._path.stat().st_ino
         app = make_app(self._backend, self._tasks)

@@ -1,6 +1,6 @@
 """Exec, attach and port-forward: one WebSocket each, in front of a session of the backend.
 
-The upgrade is answered before the backend is asked, so that its error can travel as a Status on the error
+The upgrade is answered before the backend is called, so that its error can be sent as a Status on the error
 channel: a client cannot read the body of a refused upgrade. A streaming URL is turned into a session here.
 """
 
@@ -22,7 +22,7 @@ NAMES = QueryNames(stdin="stdin", stdout="stdout", stderr="stderr", true=("1", "
 
 
 async def serve_exec(request: web.Request, backend: PodVerbs) -> web.StreamResponse:
-    """Run a command in a container."""
+    """Serve a request that runs a command in a container."""
 
     async def connect() -> Session:
         wanted = stream_request(request, NAMES)
@@ -34,7 +34,7 @@ async def serve_exec(request: web.Request, backend: PodVerbs) -> web.StreamRespo
 
 
 async def serve_attach(request: web.Request, backend: PodVerbs) -> web.StreamResponse:
-    """Join the streams of a running container."""
+    """Serve a request that joins the streams of a running container."""
 
     async def connect() -> Session:
         wanted = stream_request(request, NAMES)
@@ -44,7 +44,7 @@ async def serve_attach(request: web.Request, backend: PodVerbs) -> web.StreamRes
 
 
 async def serve_port_forward(request: web.Request, backend: PodVerbs) -> web.StreamResponse:
-    """Forward one port of a pod."""
+    """Serve a request that forwards one port of a pod."""
 
     async def connect() -> Session:
         port = _port(request)

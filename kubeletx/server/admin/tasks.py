@@ -1,4 +1,4 @@
-"""Changes that must not stop half-way when their client disconnects."""
+"""`Tasks`: completes changes even if their client disconnects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ class Tasks:
         self._running: set[asyncio.Task[Any]] = set()
 
     async def complete(self, change: Coroutine[Any, Any, T], name: str) -> T:
-        """The change's result. If the caller is cancelled, the change continues and its error is logged."""
+        """Run the change and return its result.
+
+        If the caller is cancelled, the change continues and its error is logged.
+        """
         task = asyncio.create_task(change, name=f"admin-{name}")
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -32,7 +35,7 @@ class Tasks:
             raise
 
     async def finish(self) -> None:
-        """Wait for the changes in progress."""
+        """Wait until all changes in progress have ended."""
         if self._running:
             await asyncio.gather(*self._running, return_exceptions=True)
 

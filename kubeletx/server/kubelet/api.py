@@ -1,7 +1,7 @@
 """The kubelet's API: HTTPS on port 10250, for API servers, metrics collectors and operators.
 
-Each request is a user's (`authentication`) and needs a right on this node (`authorization`) before its path is looked
-up: without them the answer is 401 or 403 without details. Routes are in the other files of this folder.
+Each request needs a user (`authentication`) with a right on this node (`authorization`) before its path is looked
+up: otherwise the answer is 401 or 403 without details. Routes are in the other files of this folder.
 
 Slow clients are disconnected: a handshake has ten seconds, the first request and each later one the idle time of the
 kubelet. Headers are limited; a request's line may be long, since it holds the command of an exec. No route takes a
@@ -36,9 +36,9 @@ MAX_FIELD_BYTES = 1 << 15
 
 
 class Listen(msgspec.Struct, frozen=True, kw_only=True):
-    """Address and options of the server. `port` 0: any free one.
+    """Address and options of the server.
 
-    `debugging_handlers` False: routes marked so answer 405.
+    `port` 0: any free port. `debugging_handlers` False: debugging routes answer 405.
     """
 
     address: str
@@ -47,7 +47,7 @@ class Listen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KubeletServer:
-    """Serves from `start` to `stop`."""
+    """HTTPS server of the kubelet's API, from `start` to `stop`."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class KubeletServer:
         routes: Iterable[KubeletRoute],
         counts: HttpCounts | None = None,
     ) -> None:
-        """`counts`: gets the counts of requests; None: they are not counted."""
+        """`counts`: requests are counted there; None: they are not counted."""
         self._listen = listen
         self._tls = tls
         self._app = make_app(
@@ -70,14 +70,14 @@ class KubeletServer:
 
     @property
     def port(self) -> int:
-        """The port it listens on, once started."""
+        """The port: once started, the one on which the server listens."""
         if self._server is None:
             return self._listen.port
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
     async def start(self) -> None:
-        """Listen. Raises InvalidConfig naming the flag if the address is not available."""
+        """Listen on the address. Raises InvalidConfig naming the flag if it is not available."""
         listen = self._listen
         self._runner = web.AppRunner(
             self._app,
@@ -112,7 +112,7 @@ class KubeletServer:
         log.info("Opened port", purpose="port", address=listen.address, port=self.port)
 
     async def stop(self) -> None:
-        """Close all connections; open streams are cut."""
+        """Stop listening and close all connections, also those of open streams."""
         server, self._server = self._server, None
         if server is not None:
             server.close()
@@ -129,7 +129,7 @@ def make_app(
     *,
     debugging_handlers: bool = True,
 ) -> web.Application:
-    """The application without its socket."""
+    """Make the web application of the kubelet's API; it does not listen."""
     routes = tuple(routes)
     subresources: dict[web.AbstractRoute, tuple[str, ...]] = {}
 
@@ -171,7 +171,7 @@ def make_app(
 async def _refusal(
     request: web.Request, subresources: tuple[str, ...], authenticator: Authenticator, authorizer: Authorizer
 ) -> web.Response | None:
-    """Response that refuses the request; None to continue."""
+    """Check user and right of a request. Returns the response that refuses it; None if it is allowed."""
     user = await authenticator.user_of(request)
     if user is None:
         return plain("Unauthorized", 401)
@@ -188,7 +188,7 @@ async def _refusal(
 
 
 def _kept(error: web.HTTPException) -> dict[str, str]:
-    """Headers of an error that the client needs."""
+    """Return those headers of an error that the client needs."""
     return {
         name: value
         for name, value in error.headers.items()

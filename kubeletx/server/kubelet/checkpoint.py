@@ -16,10 +16,13 @@ MAX_DIGITS = 9
 
 
 class CheckpointSource(Protocol):
-    """Writer of checkpoints."""
+    """Writes checkpoints of containers; the agent implements it."""
 
     async def checkpoint(self, target: PodTarget, container: str, timeout_seconds: float | None) -> str:
-        """The archive's path on the node. Raises NotFound, Conflict, Unsupported where the runtime cannot."""
+        """Write the container's state to an archive; returns the archive's path on the node.
+
+        `timeout_seconds` None: a default. Raises NotFound, Conflict, or Unsupported if the runtime cannot.
+        """
         ...
 
 

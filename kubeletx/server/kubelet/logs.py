@@ -64,7 +64,7 @@ def _options(request: web.Request, container: str) -> LogOptions:
 
 
 def _reason(pod: Pod, container: str, error: NotFound) -> str:
-    """Reason an existing container has no log. Raises HTTPNotFound for an unknown one."""
+    """Return why an existing container has no log. Raises HTTPNotFound for an unknown container."""
     statuses = pod.status
     spec = pod.spec
     others = [one.name for one in (*spec.init_containers, *spec.ephemeral_containers)]
@@ -79,9 +79,10 @@ def _reason(pod: Pod, container: str, error: NotFound) -> str:
 
 
 async def _send(request: web.Request, lines: AsyncIterator[bytes], *, is_endless: bool) -> web.StreamResponse:
-    """Send a chunked body. A failure before the first piece gets its own answer (not for endless logs).
+    """Send a chunked body.
 
-    A later one becomes the last line, as in a kubelet.
+    A failure before the first piece is raised and gets an answer of its own, except for endless logs; a later
+    one becomes the last line, as in a kubelet.
     """
     async with aclosing(closable(lines)) as source:
         first = b"" if is_endless else await anext(source, b"")

@@ -16,7 +16,7 @@ from kubeletx.api import NotFound
 
 CHUNK_BYTES = 1 << 18
 MAX_NAMES = 10_000
-"""Maximum of listed names: a pod with a hostPath may have created any number."""
+"""Limit of listed names: a pod with a hostPath may have created any number."""
 
 
 class NodeLogFile:
@@ -27,18 +27,21 @@ class NodeLogFile:
         self._at, self._end = 0, size
 
     def read(self) -> bytes:
-        """The next piece; empty at the end."""
+        """Return the next piece; empty at the end."""
         data = os.pread(self._file.fileno(), min(CHUNK_BYTES, self._end - self._at), self._at)
         self._at += len(data)
         return data
 
     def close(self) -> None:
-        """Any number of times."""
+        """Close the file; may be called repeatedly."""
         self._file.close()
 
 
 def open_log(root: Path, path: str) -> NodeLogFile | list[str]:
-    """Open a file, or list a directory, with a slash after names of directories. Raises NotFound for everything else."""
+    """Open the file `path` below `root`, or list the directory; names of directories end in a slash.
+
+    Raises NotFound for everything else.
+    """
     missing = NotFound("404 page not found")
     if ".." in path.split("/") or "\0" in path:
         raise missing

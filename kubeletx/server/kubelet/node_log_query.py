@@ -24,15 +24,18 @@ _OPTIONS: Final = ("sinceTime", "untilTime", "tailLines", "boot", "pattern")
 
 
 class UnreadableQuery(ValueError):
-    """A value with invalid syntax: status 400."""
+    """Raised for a value with invalid syntax; answered with 400."""
 
 
 class ImpossibleQuery(ValueError):
-    """Values that contradict each other or are out of range: status 406."""
+    """Raised for values that contradict each other or are out of range; answered with 406."""
 
 
 class LogQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A query: either `services` or `file`. `boot`: 0 is the present one, -1 the one before; None: all."""
+    """A query for logs, of either `services` or `file`.
+
+    `boot`: 0 is the present boot, -1 the one before; None: all. `since`, `until`, `lines` None: no limit.
+    """
 
     services: tuple[str, ...] = ()
     file: str = ""
@@ -49,7 +52,7 @@ class LogQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_query(pairs: Iterable[tuple[str, str]]) -> LogQuery | None:
-    """Parse the query; None without any of its parameters. Raises UnreadableQuery, ImpossibleQuery."""
+    """Parse the query; None if it has none of the parameters. Raises UnreadableQuery, ImpossibleQuery."""
     found = [(name, value) for name, value in pairs if name == "query" or name in _OPTIONS]
     asked = [value for name, value in found if name == "query"]
     options: dict[str, str] = {}
@@ -76,7 +79,7 @@ def parse_query(pairs: Iterable[tuple[str, str]]) -> LogQuery | None:
 
 
 def journal_arguments(query: LogQuery) -> list[str]:
-    """Arguments of journalctl. No value can be parsed as an option."""
+    """Return the arguments of journalctl for the query. No value of a client can be parsed as an option."""
     arguments = ["--utc", "--no-pager", "--output=short-precise"]
     if query.since is not None:
         arguments.append(f"--since=@{query.since.timestamp():.6f}")

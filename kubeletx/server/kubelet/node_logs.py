@@ -46,7 +46,11 @@ _PAGE: Final = '<!doctype html>\n<meta name="viewport" content="width=device-wid
 
 
 class NodeLogs(msgspec.Struct, frozen=True, kw_only=True):
-    """Routes of node logs. `enabled` False: 405. `queries` False: queries are ignored. `blocking`: threads for files."""
+    """Settings of the routes of node logs.
+
+    `enabled` False: they answer 405. `queries` False: queries are ignored. `blocking`: runs file work on
+    threads.
+    """
 
     blocking: Blocking
     enabled: bool = True
@@ -121,7 +125,7 @@ async def _copy(response: web.StreamResponse, service: str, logs: NodeLogs) -> N
 
 
 async def _units() -> Sequence[str]:
-    """Units in the journal; empty if there is no journal."""
+    """Return the units in the journal; empty if there is no journal."""
     try:
         output = await run_program("journalctl", "--field=_SYSTEMD_UNIT", seconds=JOURNAL_SECONDS)
     except (OSError, TimeoutError, ProgramFailed) as error:

@@ -1,4 +1,4 @@
-"""Pods, configuration and health of the kubelet's API."""
+"""Routes of pods, configuration and health in the kubelet's API."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def routes(backend: AdminBackend) -> tuple[KubeletRoute, ...]:
 
 
 def _as_it_runs(pod: Pod) -> Pod | None:
-    """The pod with its running containers, as last reported by the runtime; None if nothing runs."""
+    """Return the pod with only its running containers, as last reported by the runtime; None if none runs."""
     statuses = pod.status.container_statuses if pod.status is not None else ()
     running = {one.name for one in statuses if one.state is not None and one.state.running is not None}
     if not running:
@@ -63,7 +63,7 @@ def _as_it_runs(pod: Pod) -> Pod | None:
 
 
 def configuration(values: list[ConfigValue] | Any) -> dict[str, Any]:
-    """The effective values as a KubeletConfiguration."""
+    """Convert the effective values to a KubeletConfiguration."""
     found: dict[str, Any] = {
         "kind": "KubeletConfiguration",
         "apiVersion": "kubelet.config.k8s.io/v1beta1",

@@ -16,7 +16,7 @@ from ..metrics.http_counts import HttpCounts, counting
 
 
 def readonly_routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
-    """``/pods``, ``/metrics`` and ``/healthz``."""
+    """Routes ``/pods``, ``/metrics`` and ``/healthz``."""
 
     async def pods(_request: web.Request) -> web.StreamResponse:
         return json_response(PodList(items=tuple(await backend.pods.list_pods())))
@@ -30,7 +30,10 @@ def readonly_routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
 def readonly_server(
     backend: AdminBackend, address: str, port: int, counts: HttpCounts | None = None
 ) -> HttpServer:
-    """The server of ``--read-only-port``. `counts`: gets the counts of requests; None: they are not counted."""
+    """Make the server of ``--read-only-port``; it does not listen yet.
+
+    `counts`: requests are counted there; None: they are not counted.
+    """
     routes = tuple(readonly_routes(backend))
     counter = counting(counts or HttpCounts(), "readonly", (route.path for route in routes))
     return HttpServer(name="read-only-port", address=address, port=port, routes=routes, middlewares=[counter])

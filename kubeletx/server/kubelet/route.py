@@ -26,9 +26,10 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class KubeletRoute(msgspec.Struct, frozen=True):
-    """One route. `subresources`: rights to check, in this order.
+    """One route of the kubelet's API.
 
-    `is_debugging`: belongs to the group that can be disabled.
+    `subresources`: the user needs a right on one of these, checked in this order. `is_debugging`: belongs to
+    the group that can be disabled.
     """
 
     methods: tuple[str, ...]
@@ -39,12 +40,15 @@ class KubeletRoute(msgspec.Struct, frozen=True):
 
 
 def plain(text: str, code: int = 200) -> web.Response:
-    """A response with one line of text."""
+    """Make a text response."""
     return web.Response(text=text, status=code)
 
 
 def failure(error: BaseException, *, is_upgrade: bool = False) -> web.Response:
-    """Response with the error's message and HTTP code."""
+    """Make a response with the error's message and HTTP code.
+
+    `is_upgrade`: the request asked for an upgrade, so the body is a Status.
+    """
     status = failure_of(error)
     if is_upgrade:
         return json_response(status, status.code)
@@ -58,7 +62,7 @@ def target_of(request: web.Request) -> PodTarget:
 
 
 async def find_pod(backend: PodVerbs, target: PodTarget) -> Pod:
-    """The pod. Raises HTTPNotFound with the kubelet's message."""
+    """Return the target among the backend's pods. Raises HTTPNotFound with the kubelet's message."""
     for pod in await backend.list_pods():
         if (pod.namespace, pod.name) == (target.namespace, target.name) and target.uid in ("", pod.uid):
             return pod

@@ -44,7 +44,8 @@ MAX_OUTPUT_BYTES = 16 << 20
 def routes(backend: PodVerbs, *, idle_seconds: float, websockets: Counter[str]) -> tuple[KubeletRoute, ...]:
     """The routes of this file. `idle_seconds`: a stream without data for this long is closed.
 
-    `websockets`: counts, by subresource, streams that API servers used to translate: WebSocket v5 and tunnels.
+    `websockets`: counter by subresource of the streams that end at this node over WebSocket (v5 and tunnels),
+    which API servers used to translate.
     """
 
     def command(
@@ -135,7 +136,10 @@ def routes(backend: PodVerbs, *, idle_seconds: float, websockets: Counter[str]) 
 
 
 def ports_of(request: web.Request) -> tuple[int, ...]:
-    """Ports in the older WebSocket form: ``port``, repeated or joined by commas."""
+    """Parse the ports of a port-forward in the older WebSocket form: ``port``, repeated or joined by commas.
+
+    Raises HTTPBadRequest.
+    """
     words = [word for text in request.query.getall("port", []) for word in text.split(",")]
     if not words:
         raise web.HTTPBadRequest(text="query parameter 'port' is required")
@@ -146,7 +150,10 @@ def ports_of(request: web.Request) -> tuple[int, ...]:
 
 
 async def _output(found: Session | StreamUrl, wanted: StreamRequest) -> bytes:
-    """Both outputs of a command that ended, as far as kept; a failure's message is at the end."""
+    """Return both outputs of a command after its end, at most `MAX_OUTPUT_BYTES`.
+
+    A failure of the command is ignored.
+    """
     session = await open_url(found, wanted)
     kept = bytearray()
     try:

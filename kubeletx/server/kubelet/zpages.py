@@ -36,7 +36,7 @@ debugging purposes only.
 
 
 def routes(backend: AboutVerbs, others: Iterable[KubeletRoute], clock: Clock) -> tuple[KubeletRoute, ...]:
-    """The routes of this file. `others`: all other routes, which are listed."""
+    """The routes of this file. `others`: all other routes, whose paths ``/statusz`` lists."""
     paths = sorted({f"/{route.path.split('/')[1]}" for route in others} | {"/flagz"})
 
     async def flagz(request: web.Request) -> web.StreamResponse:
@@ -63,7 +63,7 @@ def routes(backend: AboutVerbs, others: Iterable[KubeletRoute], clock: Clock) ->
 
 
 def flag_values(values: Iterable[ConfigValue]) -> dict[str, str]:
-    """Flag → effective value. Secret values are already masked by their kind."""
+    """Map each flag to its effective value as text. Secret values are masked already."""
     return {row.flag: _shown(row.value) for row in values if row.flag}
 
 
@@ -118,7 +118,7 @@ def _structured(media: str, value: Any) -> web.Response | None:
 
 
 def _accepted(header: str) -> Iterable[tuple[str, dict[str, str]]]:
-    """Media types of an Accept header in order, with parameters."""
+    """Yield the media types of an Accept header in order, each with its parameters."""
     for part in header.split(","):
         media, *parameters = (word.strip() for word in part.split(";"))
         pairs = (word.partition("=") for word in parameters)

@@ -13,22 +13,22 @@ from .views import MachineSize, MachineView, NicRequest, NicView, SnapshotView
 
 
 class MachineVerbs(Protocol):
-    """Operations on virtual machines."""
+    """Commands on virtual machines."""
 
     async def find_machine(self, target: PodTarget) -> MachineView:
         """State of the machine and the pending requests for it."""
         ...
 
     async def machine_power(self, target: PodTarget, verb: str, timeout_seconds: float) -> MachineView:
-        """pause, resume, suspend, start or stop the machine.
+        """Pause, resume, suspend, start or stop the machine, and wait until it has the state.
 
-        The request overrides powerSpec until the opposite one or a change of powerSpec. Waits until the machine has the
-        state; after TimedOut the request is kept.
+        The request overrides powerSpec until the opposite request or a change of powerSpec; after TimedOut it
+        is kept.
         """
         ...
 
     async def reboot_machine(self, target: PodTarget, delay_seconds: float) -> MachineView:
-        """Reboot the machine after the delay."""
+        """Wait `delay_seconds`, then reboot the machine."""
         ...
 
     async def cancel_reboot(self, target: PodTarget) -> MachineView:
@@ -36,7 +36,10 @@ class MachineVerbs(Protocol):
         ...
 
     async def resize_machine(self, target: PodTarget, size: MachineSize) -> MachineView:
-        """Request other limits; the machine shows what was granted. Raises Conflict for impossible ones."""
+        """Request other CPU and memory limits; the returned view shows the granted ones.
+
+        Raises Conflict for impossible limits.
+        """
         ...
 
     async def list_snapshots(self, target: PodTarget) -> Sequence[SnapshotView]:
@@ -44,23 +47,29 @@ class MachineVerbs(Protocol):
         ...
 
     async def create_snapshot(self, target: PodTarget, name: str, memory: bool) -> SnapshotView:
-        """Create a snapshot. `memory`: with the guest's memory. Raises AlreadyExists."""
+        """Create a snapshot. `memory`: include the guest's memory. Raises AlreadyExists for a known name."""
         ...
 
     async def restore_snapshot(self, target: PodTarget, name: str) -> MachineView:
-        """Restore the machine from a snapshot. Raises NotFound, which changes nothing."""
+        """Restore the machine from a snapshot.
+
+        Raises NotFound for an unknown one; the machine is unchanged then.
+        """
         ...
 
     async def delete_snapshot(self, target: PodTarget, name: str) -> MachineView:
-        """Delete a snapshot. Raises NotFound."""
+        """Delete a snapshot. Raises NotFound for an unknown one."""
         ...
 
     async def list_nics(self, target: PodTarget) -> Sequence[NicView]:
-        """Present interfaces, and wanted ones that are missing."""
+        """List the interfaces that the machine has, then those that are requested and missing."""
         ...
 
     async def attach_nic(self, target: PodTarget, wanted: NicRequest) -> Sequence[NicView]:
-        """Request one more interface; returns all after a moment. Raises Conflict if it cannot be attached."""
+        """Request a further interface and wait a moment for it; returns all interfaces.
+
+        Raises Conflict if it cannot be attached.
+        """
         ...
 
     async def detach_nic(self, target: PodTarget, name: str) -> Sequence[NicView]:
@@ -68,7 +77,7 @@ class MachineVerbs(Protocol):
         ...
 
     async def machine_screenshot(self, target: PodTarget) -> bytes:
-        """A PNG file."""
+        """The machine's screen as a PNG file."""
         ...
 
     async def machine_definition(self, target: PodTarget) -> str:

@@ -1,4 +1,4 @@
-"""Views of virtual machines. See `server.views`."""
+"""Views of virtual machines: values on the admin socket. See `server.views`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from ..views import View
 
 
 class MachineOperation(View, frozen=True, kw_only=True):
-    """A reboot, snapshot or restore. `outcome`: begun, done, failed, cancelled or unknown."""
+    """A reboot, or a command on a snapshot, that was begun.
+
+    `outcome`: begun, done, failed, cancelled or unknown.
+    """
 
     verb: str
     detail: str = ""
@@ -19,11 +22,12 @@ class MachineOperation(View, frozen=True, kw_only=True):
 
 
 class MachineView(View, frozen=True, kw_only=True):
-    """A virtual machine.
+    """State of a virtual machine, and what was requested for it.
 
-    `power`: the wanted state: running, paused, suspended or off; `overrides`: the powerSpec that a command overrides,
-    empty if the spec decides. `power_state`: the present state. `problem`: reason of a pause without a request.
-    `limits`: the requested ones. `operations`: the last ones, oldest first.
+    `power`: the wanted state (running, paused, suspended or off). `overrides`: the powerSpec that a command
+    overrides, empty if the spec decides. `power_state`: the present state. `problem`: reason of a pause that
+    was not requested. `limits`: the requested limits; `granted`: those that it has. `operations`: the last
+    ones, oldest first.
     """
 
     namespace: str
@@ -40,20 +44,20 @@ class MachineView(View, frozen=True, kw_only=True):
 
 
 class MachineReboot(View, frozen=True, kw_only=True):
-    """Request for a reboot."""
+    """Request to reboot a machine."""
 
     delay_seconds: float = 0.0
 
 
 class MachineSize(View, frozen=True, kw_only=True):
-    """Request for another size; a missing value leaves that part unchanged."""
+    """Request to resize a machine; a limit of None stays unchanged."""
 
     cpu: str | None = None
     memory: str | None = None
 
 
 class SnapshotRequest(View, frozen=True, kw_only=True):
-    """A snapshot to make. `memory`: with the guest's memory."""
+    """Request to create a snapshot. `memory`: include the guest's memory."""
 
     name: str
     memory: bool = False
@@ -71,7 +75,10 @@ class SnapshotView(View, frozen=True, kw_only=True):
 
 
 class NicView(View, frozen=True, kw_only=True):
-    """One network interface. `state`: attached, attaching, detaching, or wanted (it does not exist yet)."""
+    """One network interface of a machine.
+
+    `state`: attached, attaching, detaching, or wanted (it does not exist yet).
+    """
 
     name: str
     state: str
@@ -83,7 +90,7 @@ class NicView(View, frozen=True, kw_only=True):
 
 
 class NicRequest(View, frozen=True, kw_only=True):
-    """An interface to attach, with the fields of spec.nics."""
+    """Request to attach a network interface, with the fields of spec.nics."""
 
     name: str
     subnet_name: str | None = None

@@ -1,7 +1,7 @@
 """``/metrics`` from `MetricsView`, in Prometheus' text format.
 
-Nothing is counted here: each room counts its own events, and a scrape renders one view of it, so that an agent without
-scrapes pays nothing. `table` has the list of series.
+Nothing is counted here: each part of the agent counts its own events, and a scrape renders one view of the counts,
+so that an agent without scrapes pays nothing. `table` has the list of series.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .table import METRICS
 _CLAIM_FIELDS = ("capacity_bytes", "available_bytes", "used_bytes", "inodes", "inodes_free", "inodes_used")
 
 Sample = tuple[str, Mapping[str, str], float | HistogramView]
-"""Metric, labels, value."""
+"""Metric name, labels, value."""
 
 
 def render(view: MetricsView) -> bytes:
-    """The text exposition of one view, with the process's own figures."""
+    """Render one view as Prometheus text, with the figures of the agent's own process."""
     found: dict[str, list[tuple[Mapping[str, str], float | HistogramView]]] = {}
     for name, labels, value in _samples(view):
         found.setdefault(name, []).append((labels, value))
@@ -44,7 +44,7 @@ def _family(name: str, samples: list[tuple[Mapping[str, str], float | HistogramV
 
 
 def _histogram(name: str, labels: dict[str, str], histogram: HistogramView) -> Iterator[str]:
-    """Cumulative counts by upper bound, then sum and count."""
+    """Yield the lines of a histogram: cumulative counts by upper bound, then count and sum."""
     total = 0
     for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):
         total += count

@@ -1,7 +1,7 @@
 """``/metrics/cadvisor``: the series that dashboards of containers are built on.
 
 Names and labels are cAdvisor's, plus ``runtime``. There are rows of the machine (id ``/``), of the parent cgroups of
-pods, of pods, and of containers; only the last have a container's name and image. A machine has what its
+pods, of pods, and of containers; only the last have a container's name and image. A virtual machine has what its
 runtime measures. Network counters belong to the pod, so they carry no container.
 """
 
@@ -56,7 +56,10 @@ _PODS_ENDS = ("veth", "docker", "nerdctl")
 
 
 class _Row(NamedTuple):
-    """One cgroup. `labels`: formatted once, since most series have no others. `unit` None: it is not a container's."""
+    """One cgroup, with the labels of its samples.
+
+    `labels`: formatted once, since most series have no others. `unit` None: the cgroup is not a container's.
+    """
 
     named: dict[str, str]
     labels: str
@@ -65,7 +68,7 @@ class _Row(NamedTuple):
 
 
 def cadvisor_metrics(figures: Figures, device_name: Callable[[str], str]) -> bytes:
-    """The exposition text. `device_name`: returns the name of a block device by its numbers."""
+    """Render the figures as Prometheus text. `device_name`: returns the name of a block device by its numbers."""
     rows = [*_groups(figures), *_pods(figures), *_units(figures)]
     return render(
         itertools.chain(

@@ -9,7 +9,7 @@ from .figures import Figures
 
 
 def machine_families(figures: Figures) -> Iterator[Family]:
-    """The series of the machine; labels are empty until it was read."""
+    """Yield the series of the machine. Their labels are empty until the machine's data was read."""
     machine = figures.machine
     labels = ""
     if machine is not None:

@@ -14,7 +14,10 @@ from kubeletx.node.cgroups.usage import CgroupUsage
 
 
 class Series(NamedTuple):
-    """One metric of a cgroup."""
+    """One metric of a cgroup.
+
+    `text`: its help. `value`: returns its value; None: the cgroup has no sample of it.
+    """
 
     name: str
     kind: str

@@ -10,7 +10,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class Family:
-    """One metric with its samples."""
+    """One metric with its samples, as Prometheus text."""
 
     def __init__(self, name: str, kind: str, text: str) -> None:
         """`kind`: counter, gauge or histogram. `text`: the help text."""
@@ -28,9 +28,10 @@ class Family:
     def add_histogram(
         self, labels: Mapping[str, str], bounds: Sequence[float], counts: Sequence[int], total: float
     ) -> None:
-        """Add a histogram. `counts`: of each bucket (not cumulative), one more than `bounds`.
+        """Add a histogram.
 
-        `total`: the sum of the values.
+        `counts`: observations per bucket (not cumulative), one more than `bounds`. `total`: sum of the observed
+        values.
         """
         passed = 0
         for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):
@@ -40,7 +41,7 @@ class Family:
         self._lines.append(f"{self._name}_sum{text} {number(total)}\n{self._name}_count{text} {passed}\n")
 
     def text(self) -> str:
-        """The family's text; empty without samples."""
+        """Return the metric as text; empty without samples."""
         return self._head + "".join(self._lines) if self._lines else ""
 
 

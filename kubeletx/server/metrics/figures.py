@@ -1,6 +1,6 @@
 """Input of `/stats/summary`, `/metrics/resource` and `/metrics/cadvisor`: one reading of everything.
 
-A pod has its runtime's measurements (`UnitStats`) and the kernel's counters. None means not
+A pod has measurements of its runtime (`UnitStats`) and counters of the kernel. None means not
 measured, never 0. Units are those that run.
 """
 
@@ -20,7 +20,8 @@ from kubeletx.volumes.disk_usage import DiskUse
 
 
 class UnitFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of one container or machine. `started_at`: seconds since the epoch. `log_bytes` None: it has no log file.
+    """Figures of one container, or of a pod's virtual machine. `started_at`: seconds since the epoch. `log_bytes`
+    None: it has no log file.
 
     Limits come from the pod's spec: `cpu_limit_millicores` and `memory_limit_bytes` are 0 without a limit.
     """
@@ -40,9 +41,11 @@ class UnitFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VolumeFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of one volume. `at`: since the epoch. `fs`: of its file system. `use`: its own part; None: all of it.
+    """Measured usage of one volume.
 
-    `claim`: the claim that it comes from; empty if none. `on_node_disk`: it counts as the pod's ephemeral storage.
+    `at`: seconds since the epoch. `fs`: usage of its file system. `use`: the volume's own usage; None: it has
+    the whole file system. `claim`: name of its claim, empty if there is none. `on_node_disk`: it counts as
+    ephemeral storage of the pod.
     """
 
     at: float
@@ -53,9 +56,9 @@ class VolumeFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of one pod. `is_whole`: every unit that should run was measured.
+    """Figures of one pod. `is_whole`: every running unit was measured.
 
-    `interfaces` empty: unknown, or the node's own. `volumes`: by name; empty until they were measured.
+    `interfaces` empty: unknown, or the pod uses the node's. `volumes`: by name; empty until they are measured.
     """
 
     namespace: str
@@ -73,14 +76,19 @@ class PodFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of a cgroup other than a pod's: of the machine (empty path), of all pods, of a QoS class, or a slice."""
+    """Figures of a cgroup that is not a pod's: the root cgroup (empty path), that of all pods, of a QoS class, or a
+    systemd slice.
+    """
 
     path: str
     usage: CgroupUsage
 
 
 class SystemFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of ``systemContainers``. `name`: the kubelet's, such as pods. `started_at`: since the epoch."""
+    """One entry of ``systemContainers`` in ``/stats/summary``.
+
+    `name`: as in a kubelet, such as pods. `started_at`: seconds since the epoch.
+    """
 
     name: str
     usage: CgroupUsage
@@ -89,11 +97,10 @@ class SystemFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """One reading of everything. `cpu_nano_cores` None: there was no earlier reading.
+    """One reading of the node and all pods. `cpu_nano_cores` None: there was no earlier reading to compare with.
 
-    `missing`: runtimes without an answer.
-
-    `root_device`, `image_device`: block devices of `host.fs` and `image_fs`, such as ``8:1``; empty if unknown.
+    `missing`: names of runtimes that did not answer. `root_device`, `image_device`: block devices of `host.fs`
+    and `image_fs`, such as ``8:1``; empty if unknown.
     """
 
     node_name: str
@@ -110,8 +117,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FiguresSource(Protocol):
-    """Source of figures."""
+    """Reads the figures; the agent implements it."""
 
     async def figures(self) -> Figures:
-        """Figures that are at most a few seconds old."""
+        """Return figures that are at most a few seconds old."""
         ...

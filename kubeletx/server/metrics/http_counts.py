@@ -33,7 +33,7 @@ class HttpCounts:
 
     @contextmanager
     def counted(self, method: str, path: str, server_type: str) -> Iterator[None]:
-        """Context that counts a request from begin to end. `path`: from `first_part`."""
+        """Context manager that counts a request from begin to end. `path`: from `first_part`."""
         labels = (method, path, server_type, str(path.lower() in LONG_RUNNING).lower())
         self.requests[labels] += 1
         self.inflight[labels] += 1
@@ -46,13 +46,13 @@ class HttpCounts:
 
 
 def first_part(path: str) -> str:
-    """First part of a path; two parts below ``/metrics``."""
+    """Return the first part of a path; below ``/metrics`` the first two."""
     parts = path.lstrip("/").split("/", 2)
     return "/".join(parts[:2]) if parts[0] == "metrics" else parts[0]
 
 
 def counting(counts: HttpCounts, server_type: str, paths: Iterable[str]) -> Middleware:
-    """A middleware that counts every request, refused ones too. `paths`: of the served routes."""
+    """Make a middleware that counts every request, also refused ones. `paths`: paths of the served routes."""
     known = {first_part(path) for path in paths}
 
     @web.middleware

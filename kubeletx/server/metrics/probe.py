@@ -7,7 +7,7 @@ from .exposition import Family, labels_of, render
 
 
 def probe_metrics(counts: tuple[ProbeCount, ...], durations: tuple[ProbeDuration, ...] = ()) -> bytes:
-    """Probe results since the agent started, for pods that still exist."""
+    """Render the probe results since the agent started, of pods that still exist."""
     family = Family(
         "prober_probe_total",
         "counter",
@@ -36,7 +36,7 @@ def probe_metrics(counts: tuple[ProbeCount, ...], durations: tuple[ProbeDuration
 
 
 def sli_metrics(health: HealthView) -> bytes:
-    """The health of each part as ``kubernetes_healthcheck`` series."""
+    """Render the health of each part as ``kubernetes_healthcheck`` series."""
     family = Family("kubernetes_healthcheck", "gauge", "Result of the health checks.")
     family.add(labels_of({"name": "ping", "type": "healthz"}), 1)
     for part in health.parts:

@@ -11,7 +11,7 @@ from .exposition import Family
 
 
 def process_metrics(proc: Path = Path("/proc")) -> Iterator[Family]:
-    """Metrics of this process. A file that cannot be read leaves its series out."""
+    """Yield the metrics of this process; none if a file cannot be read."""
     for name, kind, text, value in _values(proc):
         family = Family(name, kind, text)
         family.add("", value)

@@ -1,8 +1,9 @@
 """``/metrics/resource``, which metrics-server, and through it ``kubectl top`` and autoscalers, read.
 
 Names, labels and stability are the kubelet's. metrics-server takes two samples and their times, and drops a whole pod
-when a container of it has a zero; so a pod that was not measured completely is left out (rule 7: no figure is made up).
-The error is 1 while a runtime does not answer: its pods are missing then. Source: kubelet,
+when a container of it has a zero. So a pod that was not measured completely is left out: no figure
+is made up.
+``resource_scrape_error`` is 1 while a runtime does not answer: its pods are missing then. Source: kubelet,
 pkg/kubelet/metrics/collectors/resource_metrics.go; metrics-server, pkg/scraper/client/resource/decode.go.
 """
 
@@ -17,7 +18,7 @@ _ALPHA, _STABLE = "[ALPHA] ", "[STABLE] "
 
 
 def resource_metrics(figures: Figures) -> bytes:
-    """The exposition text."""
+    """Render the figures as Prometheus text."""
     table = _Table()
     table.add_node(figures)
     for pod in figures.pods:
@@ -29,7 +30,7 @@ def resource_metrics(figures: Figures) -> bytes:
 
 
 def is_complete(pod: PodFigures) -> bool:
-    """Return True if each running unit has figures of CPU and memory."""
+    """Return True if the pod has running units and each has figures of CPU and memory."""
     return (
         pod.is_whole
         and bool(pod.units)
@@ -38,13 +39,13 @@ def is_complete(pod: PodFigures) -> bool:
 
 
 def memory_of(stats: UnitStats) -> int | None:
-    """The working set; all used memory if the runtime does not report it."""
+    """Return the working set; if the runtime does not report it, all used memory. None if unknown."""
     found = stats.memory_working_set_bytes
     return stats.memory_usage_bytes if found is None else found
 
 
 def swap_of(unit: UnitFigures) -> int | None:
-    """Swap usage, from the runtime or else from the kernel; None if unknown."""
+    """Return the swap usage, from the runtime or else from the kernel; None if unknown."""
     found = unit.stats.swap_usage_bytes
     return unit.cgroup.swap_bytes if found is None else found
 

@@ -14,7 +14,7 @@ from .resource import memory_of, swap_of
 
 
 def summary(figures: Figures, *, only_cpu_and_memory: bool = False) -> dict[str, Any]:
-    """The summary object, ready for JSON."""
+    """Return the Summary object as plain values for JSON."""
     pods = [_pod(pod, only_cpu_and_memory) for pod in figures.pods]
     return {"node": _node(figures, only_cpu_and_memory), "pods": pods}
 

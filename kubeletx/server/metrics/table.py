@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 
 class Metric(NamedTuple):
-    """One family. `kind`: counter, gauge or histogram."""
+    """Kind, names of labels and help of one metric. `kind`: counter, gauge or histogram."""
 
     kind: str
     labels: tuple[str, ...]

@@ -49,13 +49,13 @@ class SpdyError(KubeletxError):
 
 
 class Encoder:
-    """Frames to bytes, in the order they are sent."""
+    """Converts frames to bytes. Frames must be encoded in the order in which they are sent."""
 
     def __init__(self) -> None:
         self._zlib = zlib.compressobj(zdict=DICTIONARY)
 
     def encode(self, frame: Frame) -> bytes:
-        """Encode the frame; changes the compression context if it has headers."""
+        """Convert one frame to bytes. A frame with headers changes the state of the compression."""
         match frame:
             case Data():
                 flags = FLAG_FIN if frame.fin else 0
@@ -93,14 +93,14 @@ class Encoder:
 
 
 class Decoder:
-    """Bytes, split anywhere, to frames."""
+    """Converts received bytes, however they are split, to frames."""
 
     def __init__(self) -> None:
         self._zlib = zlib.decompressobj(zdict=DICTIONARY)
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Return the frames that `data` completes, in order. Raises SpdyError."""
+        """Add received bytes and return the frames that they complete, in order. Raises SpdyError."""
         self._buffer += data
         frames: list[Frame] = []
         start = 0

@@ -42,22 +42,22 @@ CHUNK_BYTES = 1 << 15
 
 
 class ByteReader(Protocol):
-    """Reader of a connection, such as `asyncio.StreamReader`."""
+    """Source of a connection's bytes, such as `asyncio.StreamReader`."""
 
     async def read(self, n: int = -1, /) -> bytes:
-        """Some bytes; empty at the end."""
+        """Return some bytes, at most `n` if it is not negative; empty at the end of the connection."""
         ...
 
 
 class ByteWriter(Protocol):
-    """Writer of a connection, such as `asyncio.StreamWriter`."""
+    """Sink for a connection's bytes, such as `asyncio.StreamWriter`."""
 
     def write(self, data: bytes, /) -> None:
-        """Queue data to send."""
+        """Queue data to send. Does not wait; see `drain`."""
         ...
 
     async def drain(self) -> None:
-        """Wait while the send buffer is full. Raises OSError."""
+        """Wait while too many bytes are unsent. Raises OSError if the connection is lost."""
         ...
 
     def is_closing(self) -> bool:
@@ -65,19 +65,19 @@ class ByteWriter(Protocol):
         ...
 
     def close(self) -> None:
-        """Close once everything was sent."""
+        """Refuse further data, and close the connection once everything is sent."""
         ...
 
     async def wait_closed(self) -> None:
-        """Wait until the close is complete."""
+        """Wait until the connection is closed."""
         ...
 
 
 class SpdyStream:
-    """One stream. It has one reader and one writer at a time."""
+    """One stream of a SPDY connection. At most one task reads it and one writes it at a time."""
 
     def __init__(self, connection: SpdyConnection, stream_id: int, headers: HeaderList) -> None:
-        """Made by the connection. `headers`: those that opened it."""
+        """`headers`: those with which the stream was opened. `SpdyConnection` makes its streams."""
         self.id = stream_id
         self.headers = headers
         self._connection = connection
@@ -88,11 +88,11 @@ class SpdyStream:
         self.reset_status: int | None = None
 
     def header(self, name: str) -> str:
-        """The value of a header, by its lower-case name; empty if it is missing."""
+        """Return the value of a header by its lower-case name; empty if the stream has no such header."""
         return next((value for key, value in self.headers if key.lower() == name), "")
 
     async def read(self) -> bytes:
-        """The next bytes; empty once the other side half-closed, reset the stream or disconnected."""
+        """Return the next bytes; empty once the other side half-closed, reset the stream or disconnected."""
         while not self._chunks:
             if self._ended:
                 return b""
@@ -103,7 +103,7 @@ class SpdyStream:
         return data
 
     async def read_all(self, limit_bytes: int = 1 << 20) -> bytes:
-        """Everything until the other side's half-close, cut at `limit_bytes`."""
+        """Return everything until the other side's half-close; stops reading once it has `limit_bytes` or more."""
         parts: list[bytes] = []
         while data := await self.read():
             parts.append(data)
@@ -113,34 +113,34 @@ class SpdyStream:
         return b"".join(parts)
 
     async def write(self, data: bytes) -> None:
-        """Send bytes; ignored after `close_write` or a reset."""
+        """Send bytes; waits while the network is slow. Raises Unavailable after `close_write` or a reset."""
         for start in range(0, len(data), CHUNK_BYTES):
             if self._write_closed:
                 raise Unavailable("the stream is closed")
             await self._connection.send(Data(stream_id=self.id, data=data[start : start + CHUNK_BYTES]))
 
     async def close_write(self) -> None:
-        """Half-close: the other side sees the end of our data."""
+        """Half-close: send the end of this side's data. The other side may still send."""
         if not self._write_closed:
             self._write_closed = True
             await self._connection.send(Data(stream_id=self.id, fin=True))
             self._connection._forget_if_done(self)
 
     def discard(self) -> None:
-        """Drop received and future data after the reader stopped, so that it does not block other streams."""
+        """Drop received and later data, since nothing reads them any more; else they would block other streams."""
         self._end()
         while self._chunks:
             self._connection._consumed(self._chunks.popleft())
         self._connection._forget_if_done(self)
 
     def refuse(self) -> None:
-        """Reset a stream that the other side just opened, without waiting."""
+        """Refuse a stream that the other side has just opened: reset it, without waiting until that is sent."""
         self._write_closed = True
         self.discard()
         self._connection._answer(RstStream(stream_id=self.id, status=ResetStatus.REFUSED_STREAM))
 
     async def reset(self, status: ResetStatus = ResetStatus.CANCEL) -> None:
-        """End both directions at once."""
+        """End both directions immediately and drop received data. `status`: the reason that the other side gets."""
         self._write_closed = True
         self.discard()
         await self._connection.send(RstStream(stream_id=self.id, status=status))
@@ -158,7 +158,7 @@ class SpdyStream:
 
 
 class SpdyConnection:
-    """A SPDY connection after its HTTP upgrade."""
+    """SPDY/3.1 connection, after the HTTP upgrade, as client or server. `run` must run all the time."""
 
     def __init__(
         self,
@@ -168,7 +168,10 @@ class SpdyConnection:
         server: bool = False,
         on_stream: Callable[[SpdyStream], None] | None = None,
     ) -> None:
-        """`on_stream`: called with each stream that the other side opens; without it they are refused."""
+        """`on_stream`: called with each stream that the other side opens; None: all of them are refused.
+
+        `server`: True if this side answered the upgrade request.
+        """
         self._reader, self._writer = reader, writer
         self._encoder, self._decoder = Encoder(), Decoder()
         self._on_stream = on_stream
@@ -183,7 +186,7 @@ class SpdyConnection:
         self.going_away = False
 
     async def run(self) -> None:
-        """Read until the other side disconnects; every stream has ended then. Raises SpdyError."""
+        """Receive frames until the other side disconnects; all streams have then ended. Raises SpdyError."""
         try:
             while data := await self._reader.read(READ_BYTES):
                 for frame in self._decoder.feed(data):
@@ -204,7 +207,10 @@ class SpdyConnection:
             self._streams.clear()
 
     async def open_stream(self, headers: HeaderList, *, fin: bool = False) -> SpdyStream:
-        """Open a stream; data may be sent at once. `fin`: this side will send nothing on it."""
+        """Open a stream and return it; data may be sent immediately. `fin`: this side will send nothing on it.
+
+        Raises Unavailable if the other side is closing the connection, or has closed it.
+        """
         if self.going_away:
             raise Unavailable("the other side is closing the connection")
         stream = SpdyStream(self, self._next_id, headers)
@@ -215,18 +221,21 @@ class SpdyConnection:
         return stream
 
     def accept(self, stream: SpdyStream, headers: HeaderList = ()) -> None:
-        """Accept a stream that the other side opened; must come before any data on it.
+        """Accept a stream that the other side opened; call it before any data are sent on the stream.
 
-        Sent immediately: clients wait for it before they open their next stream.
+        The acceptance is sent immediately: clients wait for it before they open their next stream.
         """
         self._answer(SynReply(stream_id=stream.id, headers=headers))
 
     async def ping(self, ping_id: int) -> None:
-        """Send a PING (with the parity corrected); the answer keeps idle proxies awake and is not awaited."""
+        """Send a PING, and do not wait for its answer. The traffic keeps proxies from closing an idle connection.
+
+        The id is changed so that it is odd from a client and even from a server.
+        """
         await self.send(Ping(ping_id=ping_id * 2 + self._ping_parity))
 
     async def send(self, frame: Frame) -> None:
-        """Send one frame; waits while the network is slow. Raises Unavailable if the connection is lost."""
+        """Send one frame; waits while the network is slow. Raises Unavailable if the connection is closed or lost."""
         if self._writer.is_closing():
             raise Unavailable("the connection is closed")
         self._writer.write(self._encoder.encode(frame))
@@ -236,12 +245,12 @@ class SpdyConnection:
             raise Unavailable(f"the connection was lost: {error}") from error
 
     async def flush(self) -> None:
-        """Wait until everything is sent, however slowly it is read. A tunnel does that in its own `close`."""
+        """Wait until everything is sent, however slowly the other side reads. A tunnel waits in its own `close`."""
         if isinstance(self._writer, asyncio.StreamWriter):
             await wait_sent(self._writer.transport)
 
     async def close(self) -> None:
-        """Send GOAWAY and close; data sent before still arrives."""
+        """Send GOAWAY and close the connection; waits at most 5 seconds for it to close."""
         self._answer(GoAway(last_stream_id=self._last_peer_id))
         self._writer.close()
         try:
@@ -251,7 +260,7 @@ class SpdyConnection:
             pass
 
     def abort(self) -> None:
-        """Close at once, without GOAWAY."""
+        """Close the connection without GOAWAY and without waiting."""
         self._writer.close()
 
     def _receive(self, frame: Frame) -> None:
@@ -302,7 +311,7 @@ class SpdyConnection:
         self._on_stream(stream)
 
     def _answer(self, frame: Frame) -> None:
-        """Send without waiting; `run` pauses when too many answers were not read."""
+        """Send a frame without waiting. `run` stops reading while the other side leaves too many answers unread."""
         if not self._writer.is_closing():
             data = self._encoder.encode(frame)
             self._answered += len(data)

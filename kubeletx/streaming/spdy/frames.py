@@ -11,7 +11,7 @@ HeaderList = tuple[tuple[str, str], ...]
 
 
 class ResetStatus(enum.IntEnum):
-    """Reason of a stream's reset."""
+    """Reasons for the reset of a stream."""
 
     PROTOCOL_ERROR = 1
     INVALID_STREAM = 2
@@ -26,7 +26,7 @@ class ResetStatus(enum.IntEnum):
 
 
 class SynStream(msgspec.Struct, frozen=True, kw_only=True):
-    """Opens a stream. `fin`: the sender will send no data on it."""
+    """Frame that opens a stream. `fin`: the sender will send no data on it."""
 
     stream_id: int
     headers: HeaderList = ()
@@ -37,7 +37,7 @@ class SynStream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SynReply(msgspec.Struct, frozen=True, kw_only=True):
-    """Accepts a stream."""
+    """Frame that accepts a stream."""
 
     stream_id: int
     headers: HeaderList = ()
@@ -45,7 +45,7 @@ class SynReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Headers(msgspec.Struct, frozen=True, kw_only=True):
-    """More headers of an open stream."""
+    """Frame with more headers of an open stream."""
 
     stream_id: int
     headers: HeaderList = ()
@@ -53,7 +53,7 @@ class Headers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Data(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes of a stream. `fin`: the last ones."""
+    """Frame with bytes of a stream. `fin`: no more follow."""
 
     stream_id: int
     data: bytes = b""
@@ -61,40 +61,43 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RstStream(msgspec.Struct, frozen=True, kw_only=True):
-    """Ends a stream at once, in both directions. `status`: see `ResetStatus`."""
+    """Frame that ends a stream immediately, in both directions. `status`: see `ResetStatus`."""
 
     stream_id: int
     status: int
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the connection: pairs of (setting id, value)."""
+    """Frame with settings of the connection: pairs of (setting id, value)."""
 
     values: tuple[tuple[int, int], ...] = ()
 
 
 class Ping(msgspec.Struct, frozen=True, kw_only=True):
-    """A ping, to be sent back unchanged. Ids are odd from the client, even from the server."""
+    """Frame that the other side has to send back unchanged. Ids are odd from the client, even from the server."""
 
     ping_id: int
 
 
 class GoAway(msgspec.Struct, frozen=True, kw_only=True):
-    """No new streams after `last_stream_id`. `status`: 0 OK, 1 protocol error, 2 internal error."""
+    """Frame that announces the connection's end: streams after `last_stream_id` were not accepted.
+
+    `status`: 0 OK, 1 protocol error, 2 internal error.
+    """
 
     last_stream_id: int
     status: int = 0
 
 
 class WindowUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """More bytes may be sent on the stream (0: on the connection)."""
+    """Frame that allows the receiver to send `delta` more bytes on the stream; stream 0 is the whole connection."""
 
     stream_id: int
     delta: int
 
 
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
-    """A control frame of an unknown type, which SPDY/3.1 says to ignore."""
+    """Control frame of an unknown type, which SPDY/3.1 says to ignore."""
 
     type: int
     flags: int

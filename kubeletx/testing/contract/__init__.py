@@ -10,15 +10,16 @@ In your plugin's tests::
             host = FakeHost(tmp_path)
             return lambda: MyRuntime(endpoint("my:///"), None, host)
 
-`make_runtime` is the only fixture you must give. It is called again within a test to play a restart of the
-agent, so it must reach the same backend every time. Override `sandbox_spec`, `unit_spec` and the other spec
-fixtures of `ContractBase` where your runtime needs other images or details.
+`make_runtime` is the only fixture that you must define. A test calls it again to simulate a restart of the
+agent, so its runtimes must reach the same backend every time. Override `sandbox_spec`, `unit_spec` and the
+other spec fixtures of `ContractBase` if your runtime needs other images or details.
 
-A test is left out only because of what the runtime declares: its traits, or a capability it does not have.
+A test is skipped only because of what the runtime declares: its traits, or a capability that it does not
+have.
 
-`HealthCheckContract`, `PodSourceContract`, `AdmissionCheckContract` and `PanelContract` are the suites of what plugins
-register beside runtimes; their docstrings name their fixtures. `RecordsContract` is the suite of `kubeletx.api.Records`; its one fixture is
-`open_records`.
+`HealthCheckContract`, `PodSourceContract`, `AdmissionCheckContract` and `PanelContract` are the suites for
+what plugins register besides runtimes; their docstrings name their fixtures. `RecordsContract` is the suite
+of `kubeletx.api.Records`; its one fixture is `open_records`.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""The contract suite of admission checks."""
+"""The contract suite that admission checks of plugins must pass."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ TIMEOUT_SECONDS = 5.0
 
 
 class AdmissionCheckContract:
-    """Everything that `kubeletx.api.AdmissionCheck` promises.
+    """Tests of everything that `kubeletx.api.AdmissionCheck` promises.
 
-    Subclass it and define `make_check`, `allowed_pod` and `refused_pod`.
+    Subclass it and define the fixtures `make_check` and `refused_pod`, and `allowed_pod` if the check does
+    not allow the default.
     """
 
     pytestmark = pytest.mark.asyncio
 
     @pytest.fixture
     def make_check(self) -> Callable[[], AdmissionCheck]:
-        """Make a check as the plugin's factory does. You must override this."""
+        """Function that makes a check as the plugin's factory does. You must override this."""
         raise NotImplementedError(
             "override the fixture make_check in your subclass of AdmissionCheckContract"
         )
 
     @pytest.fixture
     def allowed_pod(self) -> Mapping[str, Any]:
-        """A pod that the check allows; override it if `a_pod` is none."""
+        """A pod that the check allows. Override this if the check does not allow the default, `a_pod()`."""
         return a_pod()
 
     @pytest.fixture
@@ -102,7 +103,7 @@ class AdmissionCheckContract:
 
 
 def a_pod(*images: str, namespace: str = "default", name: str = "web") -> dict[str, Any]:
-    """A pod with one container for each image, as an admission check gets it."""
+    """Return a pod with one container for each image, as the agent passes it to an admission check."""
     containers = [
         {"name": f"c{number}", "image": image} for number, image in enumerate(images or ("busybox",))
     ]
@@ -115,7 +116,10 @@ def a_pod(*images: str, namespace: str = "default", name: str = "web") -> dict[s
 
 
 async def review(check: AdmissionCheck, pod: Mapping[str, Any]) -> Allow | Refuse:
-    """One answer, within the agent's deadline and without a stall of the event loop."""
+    """Return the check's answer.
+
+    Fails the test if it is late (the agent's deadline) or blocks the event loop.
+    """
     async with asyncio.timeout(TIMEOUT_SECONDS):
         answer = await never_blocks(check.review(pod), "review")
     assert isinstance(answer, Allow | Refuse)

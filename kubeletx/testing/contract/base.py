@@ -45,26 +45,29 @@ _numbers = itertools.count(1)
 
 
 class Pod:
-    """A sandbox of one test, with helpers for its units."""
+    """The sandbox of one test, with helpers for its units."""
 
     def __init__(self, runtime: Runtime, spec: SandboxSpec, sandbox_id: SandboxId) -> None:
-        """`spec`: the spec of the sandbox."""
+        """`spec`: the spec from which the sandbox was made. `sandbox_id`: its id."""
         self.runtime, self.spec, self.id = runtime, spec, sandbox_id
 
     async def create(self, spec: UnitSpec) -> UnitId:
-        """Create a unit after pulling its image."""
+        """Pull the unit's image if the runtime keeps images, then create the unit; returns its id."""
         return await self.runtime.create_unit(
             self.id, await with_image(self.runtime, spec, self.spec), self.spec
         )
 
     async def start(self, spec: UnitSpec) -> UnitId:
-        """Create a unit and start it."""
+        """Create a unit like `create` and start it; returns its id."""
         unit_id = await self.create(spec)
         await self.runtime.start_unit(unit_id)
         return unit_id
 
     async def wait_state(self, unit_id: UnitId, *states: UnitState) -> UnitStatus:
-        """Wait until the unit is in one of `states`; returns its status."""
+        """Wait until the unit is in one of `states`; returns its status then.
+
+        Fails the test after a while.
+        """
 
         async def look() -> UnitStatus | None:
             status = await self.runtime.unit_status(unit_id)
@@ -73,24 +76,27 @@ class Pod:
         return await eventually(look, f"unit {unit_id} in one of {[s.value for s in states]}")
 
     def log_path(self, spec: UnitSpec) -> Path:
-        """Expected path of the unit's log file."""
+        """Return the path at which the unit's log file is expected."""
         return Path(self.spec.log_directory) / spec.log_path
 
 
 class ContractBase:
-    """The fixtures that a plugin author defines or overrides."""
+    """Base class of the parts of the runtime suite: the fixtures that a plugin author defines or overrides."""
 
     pytestmark = pytest.mark.asyncio
 
     @pytest.fixture
     def make_runtime(self) -> Callable[[], Runtime]:
-        """Make a runtime object, not yet open, over the backend under test. You must override this."""
+        """Function that makes a runtime object, not yet open, for the backend under test.
+
+        You must override this.
+        """
         # A fixture cannot be abstract: pytest would leave a class with one uncollected and say nothing.
         raise NotImplementedError("override the fixture make_runtime in your subclass of RuntimeContract")
 
     @pytest_asyncio.fixture
     async def runtime(self, make_runtime: Callable[[], Runtime]) -> AsyncIterator[Runtime]:
-        """The runtime under test, open."""
+        """The runtime under test, opened; closed after the test."""
         runtime = make_runtime()
         await runtime.open()
         yield runtime
@@ -98,7 +104,7 @@ class ContractBase:
 
     @pytest.fixture
     def sandbox_spec(self, tmp_path: Path) -> SandboxSpec:
-        """A separate pod for every test; its log directory is the test's."""
+        """A spec of a pod that no other test uses; its log directory is a temporary one of the test."""
         logs = tmp_path / "pod-logs"
         logs.mkdir()
         name = f"contract-{os.getpid()}-{next(_numbers)}"
@@ -134,7 +140,7 @@ class ContractBase:
 
     @pytest.fixture
     def echo_server(self, unit_spec: UnitSpec) -> tuple[UnitSpec, int]:
-        """A unit that echoes what it receives on the port; the default needs busybox."""
+        """A unit that sends back what it receives on a port, and this port; the default needs busybox."""
         return running(unit_spec, "server", "exec nc -ll -p 7777 -e cat"), 7777
 
     @pytest.fixture
@@ -156,7 +162,10 @@ class ContractBase:
 
 
 def running(spec: UnitSpec, name: str, script: str) -> UnitSpec:
-    """`spec` under another name, running a shell script; unchanged if it is not a process."""
+    """Return `spec` under another name, running a shell script.
+
+    If it is no process, only the name is changed.
+    """
     if not isinstance(spec.detail, Process):
         return msgspec.structs.replace(spec, name=name)
     detail = msgspec.structs.replace(spec.detail, command=("sh", "-c", script), args=())
@@ -164,7 +173,9 @@ def running(spec: UnitSpec, name: str, script: str) -> UnitSpec:
 
 
 def supported(runtime: Runtime, protocol: type[T]) -> T:
-    """The capability; skips the test if the runtime does not declare it: capabilities are optional."""
+    """Return the capability; skips the test if the runtime does not declare it, since capabilities are
+    optional.
+    """
     found = runtime.capability(protocol)
     if found is None:
         pytest.skip(f"{protocol.__name__} is not declared")
@@ -184,7 +195,7 @@ def needs_feature(runtime: Runtime, feature: str) -> None:
 
 
 async def with_image(runtime: Runtime, spec: UnitSpec, sandbox: SandboxSpec) -> UnitSpec:
-    """`spec` with its image present in the store, if the runtime keeps images itself."""
+    """Return `spec` with its image pulled and referenced, if the runtime keeps images; else unchanged."""
     images = runtime.capability(SupportsImages)
     if images is None or not runtime.traits().images:
         return spec
@@ -196,7 +207,10 @@ async def with_image(runtime: Runtime, spec: UnitSpec, sandbox: SandboxSpec) -> 
 async def eventually(
     look: Callable[[], Awaitable[T | None]], what: str, *, seconds: float = PATIENCE_SECONDS
 ) -> T:
-    """Call `look` until it returns something other than None; fails after `seconds`, naming `what`."""
+    """Call `look` until it returns something other than None, and return that.
+
+    Fails the test after `seconds`, naming `what`.
+    """
     deadline = asyncio.get_running_loop().time() + seconds
     while (found := await look()) is None:
         if asyncio.get_running_loop().time() > deadline:
@@ -206,7 +220,9 @@ async def eventually(
 
 
 async def sweep(runtime: Runtime, sandbox_id: SandboxId) -> None:
-    """Remove a sandbox at the end of a test, even if the test broke the runtime."""
+    """Stop and remove a sandbox at the end of a test; errors are ignored, since the test may have broken the
+    runtime.
+    """
     with contextlib.suppress(KubeletxError):
         await runtime.stop_sandbox(sandbox_id)
         await runtime.remove_sandbox(sandbox_id)

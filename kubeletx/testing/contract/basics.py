@@ -1,4 +1,4 @@
-"""Contract: connection, version, health, and consistent declarations."""
+"""Contract of runtimes: connection, version, health, and consistent declarations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .base import ContractBase, Pod
 
 
 class BasicContract(ContractBase):
-    """Rules before any pod exists, and across a restart of the agent."""
+    """Tests of a runtime before any pod exists, and across a restart of the agent."""
 
     async def test_it_opens_again_after_it_was_opened(self, runtime: Runtime) -> None:
         await runtime.open()

@@ -1,4 +1,4 @@
-"""Contract: events, usage figures and resizing."""
+"""Contract of runtimes: events, usage figures and resizing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .base import PATIENCE_SECONDS, ContractBase, Pod, eventually, supported
 
 
 class ChangeContract(ContractBase):
-    """Rules of events and statistics."""
+    """Tests of events, usage figures and resizing."""
 
     async def test_events_tell_of_a_pod_s_start_and_end(
         self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec

@@ -1,4 +1,4 @@
-"""The contract suite of health checks."""
+"""The contract suite that health checks of plugins must pass."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ TIMEOUT_SECONDS = 10.0
 
 
 class HealthCheckContract:
-    """Everything that `kubeletx.api.HealthCheck` promises; subclass it and define `make_check`."""
+    """Tests of everything that `kubeletx.api.HealthCheck` promises.
+
+    Subclass it and define the fixtures `make_check` and `make_failing`.
+    """
 
     pytestmark = pytest.mark.asyncio
 
     @pytest.fixture
     def make_check(self) -> Callable[[], HealthCheck]:
-        """Make a check as the plugin's factory does. You must override this."""
+        """Function that makes a check that passes, as the plugin's factory does. You must override this."""
         raise NotImplementedError("override the fixture make_check in your subclass of HealthCheckContract")
 
     @pytest.fixture
     def make_failing(self) -> Callable[[], HealthCheck]:
-        """Make a check that does not pass. You must override this."""
+        """Function that makes a check that fails. You must override this."""
         raise NotImplementedError("override the fixture make_failing in your subclass of HealthCheckContract")
 
     async def test_it_passes(self, make_check: Callable[[], HealthCheck]) -> None:
@@ -60,7 +63,10 @@ class HealthCheckContract:
 
 
 async def look(check: HealthCheck) -> CheckResult:
-    """One result, within the agent's deadline and without a stall of the event loop."""
+    """Return the check's result.
+
+    Fails the test if it is late (the agent's deadline) or blocks the event loop.
+    """
     async with asyncio.timeout(TIMEOUT_SECONDS):
         result = await never_blocks(check.check(), "check")
     assert isinstance(result, CheckResult)
@@ -68,5 +74,7 @@ async def look(check: HealthCheck) -> CheckResult:
 
 
 async def as_coroutine(check: HealthCheck) -> CheckResult:
-    """The check as a coroutine, whatever awaitable it returns."""
+    """Return the check's result; wraps whatever awaitable `check` returns in a coroutine, so that it can
+    become a task.
+    """
     return await check.check()

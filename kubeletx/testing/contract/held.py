@@ -1,4 +1,4 @@
-"""Measure how long plugin code holds the event loop."""
+"""Measures how long plugin code blocks the event loop."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ import pytest
 T = TypeVar("T")
 
 LONGEST_SECONDS = 1.0
-"""Longest allowed step.
+"""Longest time that a step may block the event loop.
 
-The agent logs stalls from 0.1 s on; on a busy test machine a short step may take longer than that.
+The agent logs stalls from 0.1 s on; on a busy test machine even a short step may take longer than that.
 """
 
 
 @types.coroutine
 def stepwise(work: Awaitable[T], steps: list[float]) -> Generator[Any, Any, T]:
-    """Run `work` step by step and return its result; `steps` gets the seconds of each step between two waits."""
+    """Await `work` and return its result.
+
+    The seconds that each step between two waits took are appended to `steps`.
+    """
     inner = work.__await__()
     send: Any = None
     error: BaseException | None = None
@@ -41,7 +44,10 @@ def stepwise(work: Awaitable[T], steps: list[float]) -> Generator[Any, Any, T]:
 
 
 async def never_blocks(work: Awaitable[T], what: str) -> T:
-    """Return the result of `work`; fails the test if a step of it blocks the event loop for too long."""
+    """Return the result of `work`.
+
+    Fails the test if a step of it blocks the event loop for longer than `LONGEST_SECONDS`.
+    """
     steps: list[float] = []
     result = await stepwise(work, steps)
     if max(steps) > LONGEST_SECONDS:

@@ -1,4 +1,4 @@
-"""Contract: images, for runtimes that keep them."""
+"""Contract of runtimes: images, for runtimes that keep them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .base import ContractBase, supported
 
 
 class ImageContract(ContractBase):
-    """Pull, find, list and remove."""
+    """Tests of pulling, finding, listing and removing images."""
 
     async def test_a_pulled_image_is_found_and_listed(
         self, runtime: Runtime, unit_spec: UnitSpec, sandbox_spec: SandboxSpec

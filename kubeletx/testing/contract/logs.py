@@ -1,4 +1,4 @@
-"""Contract: logs, as the runtime declares them (`Traits.log_mode`)."""
+"""Contract of runtimes: logs, in the mode that the runtime declares (`Traits.log_mode`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CRI_LINE = re.compile(
 
 
 class LogContract(ContractBase):
-    """Rules of logs: a unit's output is readable at the place of the declared mode."""
+    """Tests of logs: the output of a unit is readable at the place that belongs to the declared mode."""
 
     async def test_a_log_file_has_the_cri_format(
         self, runtime: Runtime, pod: Pod, exiting_spec: UnitSpec
@@ -76,7 +76,7 @@ class LogContract(ContractBase):
 
 
 def needs_mode(runtime: Runtime, mode: LogMode) -> None:
-    """Skip the test if the runtime declares another log mode, or runs no processes."""
+    """Skip the test unless the runtime declares this log mode and runs processes."""
     needs_processes(runtime)
     if runtime.traits().log_mode is not mode:
         pytest.skip(f"the runtime declares log mode {runtime.traits().log_mode.value}")

@@ -1,4 +1,4 @@
-"""The contract suite of panels."""
+"""The contract suite that panels of plugins must pass."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ TIMEOUT_SECONDS = 10.0
 
 
 class PanelContract:
-    """Everything that `kubeletx.api.Panel` promises; subclass it and define `make_panel`."""
+    """Tests of everything that `kubeletx.api.Panel` promises; subclass it and define the fixture
+    `make_panel`.
+    """
 
     pytestmark = pytest.mark.asyncio
 
     @pytest.fixture
     def make_panel(self) -> Callable[[], Panel]:
-        """Make a panel as the plugin's factory does. You must override this."""
+        """Function that makes a panel as the plugin's factory does. You must override this."""
         raise NotImplementedError("override the fixture make_panel in your subclass of PanelContract")
 
     async def test_it_shows_values_of_the_declared_types(self, make_panel: Callable[[], Panel]) -> None:
@@ -70,7 +72,10 @@ class PanelContract:
 
 
 async def look(panel: Panel) -> Table | Text | Png:
-    """The content, within the agent's deadline and without a stall of the event loop."""
+    """Return the panel's content.
+
+    Fails the test if it is late (the agent's deadline) or blocks the event loop.
+    """
     async with asyncio.timeout(TIMEOUT_SECONDS):
         shown = await never_blocks(panel.show(), "show")
     assert isinstance(shown, Table | Text | Png)

@@ -1,4 +1,4 @@
-"""The contract suite of pod sources."""
+"""The contract suite that pod sources of plugins must pass."""
 
 from __future__ import annotations
 
@@ -17,27 +17,33 @@ PATIENCE_SECONDS = 20.0
 
 
 class PodSourceContract:
-    """Everything that `kubeletx.api.PodSource` promises; subclass it and define `make_source`, `add` and `remove`."""
+    """Tests of everything that `kubeletx.api.PodSource` promises.
+
+    Subclass it and define the fixtures `make_source`, `add` and `remove`.
+    """
 
     pytestmark = pytest.mark.asyncio
 
     @pytest.fixture
     def make_source(self) -> Callable[[], PodSource]:
-        """Make a source as the plugin's factory does, over the backend under test. You must override this.
+        """Function that makes a source as the plugin's factory does, for the backend under test.
 
-        It is called again within a test to play a restart of the agent. Give its host a ``FakeClock(auto_advance=True)``
-        if the source waits on the clock.
+        You must override this. A test calls it again to simulate a restart of the agent. Give its host a
+        ``FakeClock(auto_advance=True)`` if the source waits on the clock.
         """
         raise NotImplementedError("override the fixture make_source in your subclass of PodSourceContract")
 
     @pytest.fixture
     def add(self) -> Callable[[str], None]:
-        """Add a valid pod of this name in namespace default to the backend. You must override this."""
+        """Function that adds a valid pod of this name, in namespace default, to the backend.
+
+        You must override this.
+        """
         raise NotImplementedError("override the fixture add in your subclass of PodSourceContract")
 
     @pytest.fixture
     def remove(self) -> Callable[[str], None]:
-        """Remove the pod of this name from the backend. You must override this."""
+        """Function that removes the pod of this name from the backend. You must override this."""
         raise NotImplementedError("override the fixture remove in your subclass of PodSourceContract")
 
     async def test_everything_is_set_before_it_reports_synced(
@@ -93,7 +99,10 @@ class PodSourceContract:
 
 @contextlib.asynccontextmanager
 async def running(source: PodSource, sink: FakePodSink | None = None) -> AsyncIterator[FakePodSink]:
-    """Run the source; fails the test if it ends by itself, ignores its cancellation or blocks the event loop."""
+    """Run the source during the block; yields its sink.
+
+    Fails the test if the source ends by itself, ignores its cancellation or blocks the event loop.
+    """
     sink = sink or FakePodSink()
     steps: list[float] = []
     task = asyncio.create_task(_run(source, sink, steps), name="pod source")
@@ -108,7 +117,7 @@ async def running(source: PodSource, sink: FakePodSink | None = None) -> AsyncIt
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait until the condition is true."""
+    """Wait until the condition is true; fails the test after `PATIENCE_SECONDS`."""
     deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
     while not condition():
         if asyncio.get_running_loop().time() > deadline:

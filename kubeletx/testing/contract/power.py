@@ -1,4 +1,4 @@
-"""Contract: standby verbs, machine verbs, checkpoints."""
+"""Contract of runtimes: standby, machine power, snapshots, interfaces and checkpoints."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .base import ContractBase, Pod, eventually, supported
 
 
 class PowerContract(ContractBase):
-    """States beyond running and exited."""
+    """Tests of unit states beyond running and exited, and of what only machines have."""
 
     async def test_a_frozen_unit_is_held_and_thaws(
         self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
@@ -168,10 +168,10 @@ class PowerContract(ContractBase):
 
 
 def as_machine(spec: UnitSpec) -> UnitSpec:
-    """`spec`, converted to a machine if it is a process."""
+    """Return `spec` as a machine if it is a process; else unchanged."""
     return msgspec.structs.replace(spec, detail=Machine()) if isinstance(spec.detail, Process) else spec
 
 
 def unit_spec_attempt(spec: UnitSpec, attempt: int) -> UnitSpec:
-    """`spec` with another attempt."""
+    """Return `spec` with its attempt number raised by `attempt`."""
     return msgspec.structs.replace(spec, attempt=spec.attempt + attempt)

@@ -1,4 +1,4 @@
-"""Contract: records with versions, wherever they are stored."""
+"""The contract suite of `kubeletx.api.Records`: records with versions, wherever they are stored."""
 
 from __future__ import annotations
 
@@ -40,29 +40,35 @@ VALUE: dict[str, Any] = {
 
 
 class Attachment(msgspec.Struct, frozen=True):
-    """A value with a type, as users of records have them."""
+    """A typed value, such as users of records store."""
 
     node: str
     count: int = 0
 
 
 class RecordsContract:
-    """Everything that `kubeletx.api.Records` promises; subclass it and define `open_records`."""
+    """Tests of everything that `kubeletx.api.Records` promises; subclass it and define the fixture
+    `open_records`.
+    """
 
     pytestmark = pytest.mark.asyncio
     races = 1000
-    """Number of concurrent writers in the tests of races; half of them create, half replace."""
+    """Number of races in the tests with concurrent writers: half of them create records, half replace them.
+    """
     at_once = 16
 
     @pytest.fixture
     def open_records(self) -> Callable[[], Records]:
-        """Make another writer of the same, initially empty, records. You must override this."""
+        """Function that makes another writer of the same records, which are empty at first.
+
+        You must override this.
+        """
         # A fixture cannot be abstract: pytest would leave a class with one uncollected and say nothing.
         raise NotImplementedError("override the fixture open_records in your subclass of RecordsContract")
 
     @pytest.fixture
     def records(self, open_records: Callable[[], Records]) -> Records:
-        """The records under test."""
+        """One writer of the records under test."""
         return open_records()
 
     # --- one writer ---
@@ -252,7 +258,7 @@ class RecordsContract:
         await self._many(100, race)
 
     async def test_counting_together_loses_no_step(self, open_records: Callable[[], Records]) -> None:
-        """Read, decide, write, and again after a Conflict: the intended use of records."""
+        """Read, compute and write, and repeat that after a Conflict: this is the intended use of records."""
         await open_records().create("sum", {"n": 0})
 
         async def count(records: Records) -> None:
@@ -300,7 +306,7 @@ class RecordsContract:
             assert await _next(watch) == RecordGone("one")
 
     async def test_a_watch_ends_with_the_present_state(self, open_records: Callable[[], Records]) -> None:
-        """Intermediate states may be missing; the last state of each name may not."""
+        """A watch may leave out intermediate states, but not the last state of each name."""
         records, other = open_records(), open_records()
         known: dict[str, Record] = {}
         async with aclosing(records.watch()) as watch:
@@ -355,7 +361,7 @@ async def _next(watch: AsyncGenerator[RecordEvent, None]) -> RecordEvent:
 
 
 async def _until(watch: AsyncGenerator[RecordEvent, None], kind: type[RecordEvent]) -> list[RecordEvent]:
-    """Events up to the first of a kind."""
+    """Return the events of a watch up to the first of this kind."""
     events = [await _next(watch)]
     while not isinstance(events[-1], kind):
         events.append(await _next(watch))
@@ -367,7 +373,10 @@ async def _both(*calls: Callable[[], Awaitable[Any]]) -> list[Any]:
 
 
 def _winner(ends: list[Any], refusal: type[KubeletxError] | tuple[type[KubeletxError], ...]) -> int:
-    """Index of the writer that succeeded; exactly one must, and the others get the refusal."""
+    """Return the index of the call that succeeded.
+
+    Exactly one must have, and the others must have raised `refusal`.
+    """
     won = [at for at, end in enumerate(ends) if not isinstance(end, BaseException)]
     lost = [end for end in ends if isinstance(end, BaseException)]
     assert len(won) == 1, ends

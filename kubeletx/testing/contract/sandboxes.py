@@ -1,4 +1,4 @@
-"""Contract: sandboxes."""
+"""Contract of runtimes: sandboxes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_SANDBOX = SandboxId("no-such-sandbox")
 
 
 class SandboxContract(ContractBase):
-    """Create, stop, remove, list and status of sandboxes."""
+    """Tests of creating, stopping, removing and listing sandboxes, and of their status."""
 
     async def test_a_new_sandbox_is_ready_and_listed_with_its_identity(
         self, runtime: Runtime, pod: Pod

@@ -1,4 +1,4 @@
-"""Contract: exec, attach and port-forward."""
+"""Contract of runtimes: exec, attach and port-forward."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .base import ContractBase, Pod, needs_feature, needs_processes, supported
 
 
 class StreamContract(ContractBase):
-    """Commands and connections into a pod."""
+    """Tests of commands in units and of connections into a pod."""
 
     async def test_a_command_runs_to_its_end(self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec) -> None:
         execs = supported(runtime, SupportsExec)
@@ -131,7 +131,9 @@ class StreamContract(ContractBase):
 
 @asynccontextmanager
 async def saying(session: Session, data: bytes) -> AsyncIterator[None]:
-    """Context that writes `data` repeatedly: output may be lost while it is being attached."""
+    """Write `data` to the session repeatedly during the block, since output may be lost while it is being
+    attached.
+    """
 
     async def say() -> None:
         while True:
@@ -147,7 +149,7 @@ async def saying(session: Session, data: bytes) -> AsyncIterator[None]:
 
 
 async def echoed(session: Session, data: bytes) -> bytes:
-    """Read the echo of `data`."""
+    """Write `data` to a session that echoes, and return what comes back."""
     sending = asyncio.create_task(session.write(data), name="contract-write")
     got = b""
     async for _, chunk in session.output():
@@ -159,7 +161,10 @@ async def echoed(session: Session, data: bytes) -> bytes:
 
 
 async def connect(answer: StreamUrl | Session, request: StreamRequest | None, port: int = 0) -> Session:
-    """The session itself, or one opened at the URL that the runtime returned."""
+    """Return the runtime's answer if it is a session; if it is a URL, open a session there.
+
+    `request` None: a port-forward.
+    """
     if not isinstance(answer, StreamUrl):
         return answer
     from kubeletx.streaming import open_port_forward, open_session
@@ -170,7 +175,7 @@ async def connect(answer: StreamUrl | Session, request: StreamRequest | None, po
 
 
 async def collect(session: Session) -> dict[Channel, bytes]:
-    """Everything the session prints until its end, per channel."""
+    """Return everything that the session prints until its end, by channel."""
     output = {Channel.STDOUT: b"", Channel.STDERR: b""}
     async for channel, data in session.output():
         output[channel] += data

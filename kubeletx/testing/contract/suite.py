@@ -1,4 +1,4 @@
-"""The whole contract suite for runtimes."""
+"""The whole contract suite for runtimes, put together from its parts."""
 
 from .base import ContractBase
 from .basics import BasicContract
@@ -21,7 +21,9 @@ class RuntimeContract(
     ChangeContract,
     PowerContract,
 ):
-    """Everything that `kubeletx.api.runtime` promises; subclass it and define `make_runtime`."""
+    """Tests of everything that `kubeletx.api.runtime` promises; subclass it and define the fixture
+    `make_runtime`.
+    """
 
 
 __all__ = ["ContractBase", "RuntimeContract"]

@@ -1,4 +1,4 @@
-"""Contract: units."""
+"""Contract of runtimes: units."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KILLED = 137
 
 
 class UnitContract(ContractBase):
-    """Create, start, stop, remove, list and status of units."""
+    """Tests of creating, starting, stopping, removing and listing units, and of their status."""
 
     async def test_a_created_unit_waits_to_be_started(
         self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec

@@ -1,1 +1,3 @@
-"""Safe work on files that containers can change: no link is followed, owners are set, content is swapped as a whole."""
+"""Safe work on files that containers can change: no link is followed, owners are set, and all files of a
+volume are replaced in one step.
+"""

@@ -1,11 +1,12 @@
-"""Files that change all at once: the layout of config map, secret and downward API volumes (kubelet V4).
+"""Writes files that change all at once, for config map, secret and downward API volumes (kubelet V4).
 
     <volume>/name                 → ..data/name        what containers open
     <volume>/..data               → ..<time>.<random>  swapped by one rename
     <volume>/..<time>.<random>/   the files of one generation
 
-A reader sees the old files or the new ones, never a mixture. Files that are already right are left unchanged. A crash
-leaves at most an unreferenced generation; the next write removes it. Blocking.
+A reader sees the old files or the new ones, never a mixture. If no file has changed, no new generation is
+written. A crash leaves at most one generation to which no link leads; the next write removes it. All
+functions block.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ _LONGEST_PATH: Final = 4096
 
 
 class FileContent(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of a payload; its content is never printed. `user`: its owner; None: the agent's user."""
+    """Content, mode and owner of one file to write; the repr never shows the content.
+
+    `user`: owning user id; None: the agent's user.
+    """
 
     data: bytes
     mode: int = DEFAULT_MODE
@@ -44,9 +48,10 @@ class FileContent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_files(target: Path, files: Mapping[str, FileContent], *, group: int | None = None) -> bool:
-    """Make the directory `target` contain exactly `files`, by relative path; True if it changed.
+    """Make the directory `target` contain exactly `files` (relative path → content).
 
-    `group`: fsGroup, which may read everything. Raises ValueError for a path that is not allowed, and OSError.
+    Returns True if a file had to be written. `group`: the pod's fsGroup, which may read every file; None: no
+    group is set. Raises ValueError for a path that is not allowed, and OSError.
     """
     for path in files:
         check_path(path)
@@ -64,7 +69,7 @@ def write_files(target: Path, files: Mapping[str, FileContent], *, group: int | 
 
 
 def check_path(path: str) -> None:
-    """Raise ValueError with the reason if a file of a volume may not have this relative path."""
+    """Raise ValueError with the reason if `path` is not allowed as relative path of a file in a volume."""
     parts = PurePosixPath(path).parts
     if not parts or "\0" in path:
         raise ValueError(f"{path!r} is no file name")
@@ -92,7 +97,9 @@ def _expected(files: Mapping[str, FileContent], group: int | None) -> dict[str, 
 
 
 def _read(directory: Path, expected: Mapping[str, tuple[int, bytes]]) -> dict[str, tuple[int, bytes]]:
-    """Read the present files, each only as far as a comparison with the expected content needs."""
+    """Return path → (mode, content) of the present files; of each only as much is read as the comparison with
+    `expected` needs.
+    """
     found = {}
     for path in _walk(directory):
         name = str(path.relative_to(directory))
@@ -155,7 +162,7 @@ def _link_names(target: Path, files: Mapping[str, FileContent]) -> None:
 
 
 def _remove_unused(target: Path, current: str | None) -> None:
-    """Remove unreferenced generations of interrupted writers."""
+    """Remove the generations that interrupted writes left, to which no link leads."""
     for path in list(target.glob("..*")):
         if path.name not in (DATA, current):
             remove_tree(path)

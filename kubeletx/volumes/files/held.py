@@ -1,11 +1,12 @@
-"""Files in directories that a pod can write to, opened through the directory's descriptor.
+"""Access to files in directories that a pod can write to, through the directory's open descriptor.
 
-A pod with a hostPath to the log directory, or to the agent's root directory, can put a link, a FIFO or a device where
-the agent expects a file of its own. `HeldDirectory` therefore resolves every name in an open directory, follows no
-link, opens regular files only and never waits for the other end of a FIFO. The number of names it returns has a limit.
+A pod with a hostPath to the log directory, or to the agent's root directory, can put a link, a FIFO or a
+device where the agent expects a file of its own. `HeldDirectory` therefore looks up every name in an open
+directory, follows no link, opens regular files only and never waits for the other end of a FIFO. The number
+of names that it returns has a limit.
 
-All functions block and raise OSError: ENOENT if the name does not exist, EINVAL if it is no regular file, ELOOP or
-ENOTDIR if a directory on the way is a link.
+All functions block and raise OSError: ENOENT if the name does not exist, EINVAL if it is no regular file,
+ELOOP or ENOTDIR if a directory in the path is a link.
 """
 
 from __future__ import annotations
@@ -20,57 +21,64 @@ from pathlib import Path
 from typing import Final, Protocol
 
 MAX_NAMES: Final = 10_000
-"""Maximum of names of one directory; the rest is left out."""
+"""Maximum of names that a listing of one directory returns; further entries are left out."""
 MAX_PENDING: Final = 1_000_000
-"""Maximum of directories that a walk remembers; each costs about 60 bytes."""
+"""Maximum of directories that a walk keeps in memory for a later visit; each costs about 60 bytes."""
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ALWAYS: Final = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class HeldDirectory:
-    """An open directory. `path`: its name, for messages only."""
+    """An open directory whose files are reached through its descriptor, so that a replaced path has no
+    effect. `path`: its name, for messages only.
+    """
 
     def __init__(self, fd: int, path: Path) -> None:
         self.fd = fd
         self.path = path
 
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
-        """Open an existing regular file; returns its descriptor."""
+        """Open an existing regular file and return its descriptor, which the caller closes."""
         return open_regular(name, flags, dir_fd=self.fd)
 
     def open_or_create(self, name: str, flags: int, mode: int) -> int:
-        """Open like `open`; a missing file is created with `mode`, regardless of the umask."""
+        """Open like `open`, but create a missing file with exactly `mode`, regardless of the umask."""
         try:
             return self.open(name, flags)
         except FileNotFoundError:
             return self._create(name, flags, mode)
 
     def replace(self, name: str, mode: int) -> int:
-        """Unlink the name, then create an empty file for writing; returns its descriptor."""
+        """Unlink the name if it exists, then create an empty file for writing; returns its descriptor."""
         self.unlink(name)
         return self._create(name, os.O_WRONLY, mode)
 
     def stat(self, name: str) -> os.stat_result | None:
-        """Stat the name itself, without following a link; None if it does not exist."""
+        """Return the status of the name itself, even if it is a link; None if it does not exist."""
         try:
             return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
     def files(self, prefix: str = "") -> list[str]:
-        """Names of regular files that begin with `prefix`, sorted; at most `MAX_NAMES`."""
+        """Return names of regular files that begin with `prefix`, sorted; at most `MAX_NAMES`."""
         return self._names(lambda one: one.name.startswith(prefix) and one.is_file(follow_symlinks=False))
 
     def names(self, prefix: str) -> list[str]:
-        """List like `files`, plus links, FIFOs and everything else except directories."""
+        """Return names of all entries except directories (also links and FIFOs) that begin with `prefix`,
+        sorted; at most `MAX_NAMES`.
+        """
         return self._names(lambda one: one.name.startswith(prefix) and not one.is_dir(follow_symlinks=False))
 
     def directories(self) -> list[str]:
-        """Names of the entries that are directories, sorted; at most `MAX_NAMES`."""
+        """Return the names of entries that are directories, sorted; at most `MAX_NAMES`."""
         return self._names(lambda one: one.is_dir(follow_symlinks=False))
 
     def read(self, name: str, limit: int) -> bytes:
-        """The content of a regular file; a larger one is refused with EFBIG."""
+        """Return the content of a regular file.
+
+        Raises OSError with EFBIG if it has more than `limit` bytes.
+        """
         with os.fdopen(self.open(name), "rb") as file:
             data = file.read(limit + 1)
         if len(data) > limit:
@@ -78,7 +86,7 @@ class HeldDirectory:
         return data
 
     def rename(self, source: str, target: str) -> None:
-        """Rename inside the directory, replacing `target`."""
+        """Rename a file inside the directory; an existing `target` is replaced."""
         os.rename(source, target, src_dir_fd=self.fd, dst_dir_fd=self.fd)
 
     def unlink(self, name: str) -> None:
@@ -89,7 +97,7 @@ class HeldDirectory:
             return
 
     def link(self, source: str, target: str) -> None:
-        """Add a hard link to a file; a symbolic link is not followed."""
+        """Add the hard link `target` to the file `source`; a symbolic link is linked itself, not followed."""
         os.link(source, target, src_dir_fd=self.fd, dst_dir_fd=self.fd, follow_symlinks=False)
 
     def _create(self, name: str, flags: int, mode: int) -> int:
@@ -106,9 +114,10 @@ class HeldDirectory:
 
 @contextmanager
 def hold_directory(path: Path, *, depth: int = 2, make: int | None = None) -> Iterator[HeldDirectory]:
-    """Open `path` without following a link in its last `depth` names; those before them are trusted.
+    """Open the directory `path` for the duration of the block.
 
-    `make`: mode of missing directories among them, which are made; None: ENOENT.
+    None of the last `depth` names may be a link; the path before them is trusted. `make`: mode with which
+    missing directories among those names are created; None: they raise FileNotFoundError.
     """
     fd = os.open(path.parents[depth - 1], _DIRECTORY & ~os.O_NOFOLLOW)
     try:
@@ -122,9 +131,10 @@ def hold_directory(path: Path, *, depth: int = 2, make: int | None = None) -> It
 
 
 def open_regular(path: str | Path, flags: int = os.O_RDONLY, *, dir_fd: int | None = None) -> int:
-    """Open a regular file; `path` itself may not be a link. Returns its descriptor.
+    """Open a regular file and return its descriptor.
 
-    The kind is checked before the open: opening a device is enough to start a watchdog.
+    Raises OSError if `path` itself is a link or no regular file. The type is checked before the open, since
+    merely opening a device can start a watchdog.
     """
     found = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
@@ -148,18 +158,22 @@ def _open_directory(name: str, dir_fd: int, make: int | None) -> int:
 
 
 class TreeVisitor(Protocol):
-    """Called by `walk` for each entry, with the descriptor of its directory."""
+    """Callback of `walk`, called once for each entry.
+
+    `directory`: descriptor of the directory that contains the entry.
+    """
 
     def __call__(self, directory: int, entry: os.DirEntry[str], /) -> bool:
-        """Return True to descend into the entry if it is a directory."""
+        """Visit one entry. Returns True to descend into it, if it is a directory."""
         ...
 
 
 def walk(path: Path, visit: TreeVisitor) -> None:
-    """Visit everything below a directory; no link is followed, `path` itself may not be one.
+    """Call `visit` for everything below the directory `path`.
 
-    Depth costs neither stack nor descriptors, and a directory with many files no memory. Entries that cannot be opened
-    or vanish meanwhile are left out, and so are directories beyond `MAX_PENDING` that are still to be visited.
+    No link is followed, and `path` itself may not be one. A deep tree costs neither stack nor descriptors, a
+    directory with many files no memory. Entries that vanish or cannot be opened are left out, and so are
+    directories for which `MAX_PENDING` has no place.
     """
     current = os.open(path, _DIRECTORY)
     try:
@@ -188,7 +202,9 @@ def walk(path: Path, visit: TreeVisitor) -> None:
 
 
 def _visit(directory: int, visit: TreeVisitor, limit: int) -> list[str]:
-    """Visit one directory; returns the names of the directories to descend into."""
+    """Call `visit` for the entries of one directory; returns the names of the directories to descend into, at
+    most `limit`.
+    """
     found: list[str] = []
     try:
         entries = os.scandir(directory)

@@ -1,8 +1,8 @@
-"""fsGroup: the group that may use a pod's volumes (kubelet V8).
+"""Applies fsGroup: gives the files of a volume to the group that may use them (kubelet V8).
 
-Every file gets the group and what the owner may do, the group may do too; directories also hand the group
-on (setgid). Links are never followed, even those that come while this goes on; what vanishes meanwhile is left out:
-other pods may be at work in the volume. Source: kubelet, pkg/volume/volume_linux.go.
+Every file is given to the group, which gets the owner's permissions; directories also pass the group on to
+new entries (setgid). Other pods may use the volume at the same time: links are never followed, even if they
+replace a file meanwhile, and entries that vanish are skipped. Source: kubelet, pkg/volume/volume_linux.go.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ _DIRECTORY: Final = stat.S_ISGID | 0o110
 def set_group(
     path: Path, group: int | None, *, read_only: bool = False, only_on_mismatch: bool = False
 ) -> None:
-    """Give `path` and everything in it to `group`; None changes nothing.
+    """Give `path` and everything below it to `group`; None: do nothing.
 
-    `only_on_mismatch`: skip the walk if the top directory is right already. Raises OSError.
+    `read_only`: the group gets read permission only. `only_on_mismatch`: do nothing if group and mode of
+    `path` itself are already right. Raises OSError.
     """
     if group is None:
         return
@@ -41,7 +42,7 @@ def set_group(
 
 
 def group_mode(mode: int, group: int | None) -> int:
-    """Mode of a new directory for `group`; `mode` itself without a group."""
+    """Return the mode for a new directory that `group` may use; without a group (None) `mode` itself."""
     return mode if group is None else mode | _READ_WRITE | _DIRECTORY
 
 

@@ -1,8 +1,8 @@
-"""File work in directories that containers can write to: a link never leads out of them.
+"""File operations in directories that containers can write to: a link never leads out of them.
 
-The kernel resolves names with openat2(2), RESOLVE_BENEATH: a link may lead anywhere inside the volume and nowhere else.
-If the kernel has no openat2 (before 5.6) links are not followed at all. Directories are emptied through file
-descriptors, and a mount point in them is an error, never crossed.
+The kernel resolves names with openat2(2) and RESOLVE_BENEATH: a link may lead anywhere inside the volume but
+not out of it. On a kernel without openat2 (before 5.6) no link is followed. Directories are emptied through
+file descriptors; a mount point in them raises an error and is never entered.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ class _OpenHow(ctypes.Structure):
 
 @contextmanager
 def open_beneath(base: Path, relative: str, flags: int = os.O_PATH) -> Iterator[int]:
-    """Open `relative` inside `base`; yields the descriptor. `base` itself may contain links.
+    """Open `relative` inside the directory `base` for the duration of the block; yields the descriptor.
 
-    Raises OSError: EXDEV if the name leads outside, ENOENT if it does not exist.
+    `base` itself may contain links. Raises OSError: EXDEV if the name leads out of `base`, ENOENT if it does
+    not exist.
     """
     base_fd = os.open(base, _DIRECTORY)
     try:
@@ -48,7 +49,9 @@ def open_beneath(base: Path, relative: str, flags: int = os.O_PATH) -> Iterator[
 
 
 def make_directories_beneath(base: Path, relative: str, mode: int) -> None:
-    """Make every missing directory of `relative` inside `base`, with `mode` regardless of the umask."""
+    """Create the missing directories of the path `relative` inside `base`, with exactly `mode`, regardless of
+    the umask.
+    """
     parts = PurePosixPath(relative).parts
     for index, part in enumerate(parts):
         try:
@@ -69,7 +72,10 @@ def make_directories_beneath(base: Path, relative: str, mode: int) -> None:
 
 
 def make_private(path: Path, mode: int = 0o750) -> None:
-    """Make a directory and its missing parents, all with `mode`. For places no container can write to."""
+    """Create a directory and its missing parents, all with `mode`.
+
+    Only for paths that no container can write to.
+    """
     try:
         path.mkdir(mode)
     except FileExistsError:
@@ -86,8 +92,8 @@ def make_private(path: Path, mode: int = 0o750) -> None:
 def remove_tree(path: Path) -> None:
     """Remove a file, or a directory with everything below it; succeeds if it does not exist.
 
-    Deep trees are flattened while they are emptied, so that depth costs neither stack nor descriptors. Raises OSError:
-    EBUSY for a mount point, which is left alone with everything in it.
+    Nested directories are moved to the top while they are emptied, so a deep tree costs neither stack nor
+    descriptors. Raises OSError: EBUSY at a mount point, which stays with everything in it.
     """
     try:
         mode = os.lstat(path).st_mode
@@ -144,13 +150,18 @@ def _move(child: str, inner: int, top: int, names: Iterator[str]) -> None:
 
 
 def _entries(fd: int) -> list[tuple[str, bool]]:
-    """Some of the entries as (name, is directory); a container may have made more than fit in memory."""
+    """Return up to `_AT_ONCE` entries as (name, is directory): a container may have made more than fit in
+    memory.
+    """
     with os.scandir(fd) as found:
         return [(one.name, one.is_dir(follow_symlinks=False)) for one in islice(found, _AT_ONCE)]
 
 
 def _try_rmdir(name: str, *, dir_fd: int | None = None) -> bool:
-    """Remove the directory if it is empty; False if it is not. A mount point raises EBUSY first."""
+    """Remove the directory if it is empty; returns False if it is not.
+
+    Raises OSError, with EBUSY for a mount point even if it is not empty.
+    """
     try:
         os.rmdir(name, dir_fd=dir_fd)
     except OSError as err:
@@ -195,7 +206,7 @@ def _open_at(base_fd: int, relative: str, flags: int) -> int:
 
 
 def _walk(base_fd: int, relative: str, flags: int) -> int:
-    """Open a path without openat2: one component at a time, without links."""
+    """Open a path on a kernel without openat2: one component at a time, without following links."""
     *parents, last = PurePosixPath(relative).parts or (".",)
     if ".." in (*parents, last):
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), relative)

@@ -8,7 +8,7 @@ from .payload import find_config_map, object_files, write_volume
 
 
 def set_up(request: SetUp) -> PreparedVolume:
-    """Write the config map's current keys as files."""
+    """Write the keys that the config map has now as files of the volume."""
     source = request.volume.config_map
     assert source is not None
     field, optional = f"{request.field}.configMap", bool(source.optional)

@@ -1,6 +1,6 @@
 """downwardAPI volumes: fields of the pod as files, kept up to date (kubelet V4, V5).
 
-They are on disk: their content is in the manifest too.
+The files are on disk and not on tmpfs: their content is no secret, the manifest has it too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from .payload import downward_files, write_volume
 
 
 def set_up(request: SetUp) -> PreparedVolume:
-    """Write the pod's current fields as files."""
+    """Write the present values of the pod's fields as files of the volume."""
     source = request.volume.downward_api
     assert source is not None
     files = downward_files(request, source.items, source.default_mode, f"{request.field}.downwardAPI")

@@ -1,7 +1,8 @@
 """emptyDir: a directory that lives as long as the pod, on disk, in memory or in huge pages (kubelet V3).
 
-Everyone may write to it (0777). In memory its size is the least of what the node can allocate, the pod's
-memory limit and sizeLimit. On disk sizeLimit is not enforced by the file system; `disk_usage` measures it.
+Everyone may write to it (mode 0777). In memory its size limit is the smallest of the node's allocatable
+memory, the pod's memory limit and sizeLimit. On disk the file system does not enforce sizeLimit; `disk_usage`
+measures it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _HUGE_PAGE_DIRECTORY: Final = Path("/sys/kernel/mm/hugepages")
 
 
 def set_up(request: SetUp) -> PreparedVolume:
-    """Make the directory, and mount its medium if it needs one."""
+    """Create the directory; for the media Memory and HugePages also mount the file system on it."""
     source = request.volume.empty_dir or EmptyDirVolumeSource()
     path = layout.volume_dir(request.root_dir, request.pod.uid, layout.EMPTY_DIR, request.volume.name)
     make_volume_dir(path, MODE, request.fs_group)
@@ -46,7 +47,7 @@ def set_up(request: SetUp) -> PreparedVolume:
 
 
 def memory_size(pod: Pod, source: EmptyDirVolumeSource, allocatable: dict[str, int]) -> int:
-    """Size of an emptyDir in memory; 0 when nothing limits it."""
+    """Return the size limit in bytes of an emptyDir in memory; 0: no limit."""
     limits = enforceable_limits(pod.spec)
     candidates = (
         allocatable.get("memory", 0),
@@ -57,9 +58,11 @@ def memory_size(pod: Pod, source: EmptyDirVolumeSource, allocatable: dict[str, i
 
 
 def make_volume_dir(path: Path, mode: int, group: int | None = None) -> None:
-    """Make the directory of a volume with exactly `mode`, for `group` if there is one.
+    """Create the directory of a volume with `mode`; with a `group` it belongs to the group, which may read
+    and write.
 
-    It appears in one step, so an existing directory is complete, and its users' changes are kept.
+    It appears in one step, by a rename. An existing directory is therefore complete and stays as it is, with
+    its users' changes.
     """
     if os.path.lexists(path):
         return
@@ -92,7 +95,9 @@ def _mount_huge_pages(request: SetUp, path: Path, medium: str) -> None:
 
 
 def _page_size(request: SetUp, medium: str) -> int:
-    """The page size that the medium names, else the only one that the pod's containers request."""
+    """Return the page size in bytes that the medium names; for plain HugePages the only size that the pod's
+    containers request.
+    """
     spec, prefix = request.pod.spec, "hugepages-"
     needs = [spec.resources, *(one.resources for one in (*spec.init_containers, *spec.containers))]
     names = {name for one in needs for name in (*one.limits, *one.requests) if name.startswith(prefix)}

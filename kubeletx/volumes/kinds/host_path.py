@@ -1,4 +1,4 @@
-"""hostPath: a path of the node; its type says what must exist or is made (kubelet V7)."""
+"""hostPath: a path of the node; `type` tells what must exist there or is created (kubelet V7)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ _CHECKS: Final[dict[str, tuple[str, Callable[[int], bool]]]] = {
 
 
 def set_up(request: SetUp) -> PreparedVolume:
-    """Check the path, or make it if its type says so. The agent never removes anything of it."""
+    """Check that the path is what `type` requires, or create it if `type` ends in OrCreate.
+
+    The agent never removes anything there.
+    """
     source = request.volume.host_path
     assert source is not None
     path, wanted = source.path, source.type or ""

@@ -1,7 +1,7 @@
-"""Image volumes: the content of an OCI image, mounted read-only by the runtime itself (kubelet V8).
+"""Image volumes: the content of an OCI image, which the runtime itself mounts read-only (kubelet V8).
 
-Nothing is prepared on the node; the reference goes into the contract's `Mount.image`. A runtime that does not have the
-image refuses the container. `pods.images` checks that the pod may use it.
+Nothing is prepared on the node; the reference is passed to the runtime as `Mount.image`. A runtime that does
+not have the image refuses the container. `pods.images` checks that the pod may use it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from ..prepared import PreparedVolume, SetUp, VolumeError
 
 
 def set_up(request: SetUp) -> PreparedVolume:
-    """Return the image's reference."""
+    """Check the volume's fields and return its image reference; the runtime mounts the image."""
     source = request.volume.image
     assert source is not None
     if not source.reference:

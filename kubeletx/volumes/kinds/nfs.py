@@ -1,4 +1,6 @@
-"""nfs volumes: an export, mounted for this pod by the system's mount helper (Debian: nfs-common)."""
+"""nfs volumes: an NFS export, which the system's mount helper mounts for this pod (Debian package
+nfs-common).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ MODE = 0o750
 
 
 def set_up(request: SetUp, options: tuple[str, ...] = ()) -> PreparedVolume:
-    """Mount the export below the pod's directory. `options`: of the persistent volume, such as ``nfsvers=4.2``."""
+    """Mount the export in the pod's directory, unless it is mounted.
+
+    `options`: mount options of the persistent volume, such as ``nfsvers=4.2``.
+    """
     source = request.volume.nfs
     assert source is not None
     if not source.server or not source.path.startswith("/"):
@@ -33,6 +38,6 @@ def set_up(request: SetUp, options: tuple[str, ...] = ()) -> PreparedVolume:
 
 
 def _export(server: str, path: str) -> str:
-    """``server:path``, with an IPv6 address in brackets."""
+    """Return ``server:path`` for mount(8), with an IPv6 address in brackets."""
     host = f"[{server}]" if ":" in server and not server.startswith("[") else server
     return f"{host}:{path}"

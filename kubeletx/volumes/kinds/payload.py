@@ -1,4 +1,5 @@
-"""Files of downward API, config map and secret sources, shared by their own volumes and projected ones.
+"""Builds the files of downward API, config map, secret and token sources, for volumes of these kinds and for
+projected volumes.
 
 Content comes from the Pod and from an `ObjectSet`.
 """
@@ -35,7 +36,9 @@ VOLUME_MODE: Final = 0o777
 PRIVATE_MODE: Final = 0o600
 REASON: Final = Event.FAILED_MOUNT
 MAX_VOLUME_BYTES: Final = 32 * 1024 * 1024
-"""Limit for all files of one volume: a manifest of 1 MB could name one large value ten thousand times."""
+"""Limit for all files of one volume together: without it, a manifest of 1 MB could name one large value ten
+thousand times.
+"""
 _FIX_STATIC: Final = "this pod's source gives no cluster objects: use hostPath, or mark it optional"
 _FIX_NO_TOKEN: Final = "this pod's source gives no cluster objects: use a file of the node (hostPath)"
 
@@ -43,7 +46,10 @@ _FIX_NO_TOKEN: Final = "this pod's source gives no cluster objects: use a file o
 def downward_files(
     request: SetUp, items: Sequence[DownwardAPIVolumeFile], default_mode: int | None, field: str
 ) -> Files:
-    """One file for each item, with a field of the pod or a resource of a container."""
+    """Return one file for each item, with the value of a field of the pod or of a container's resource.
+
+    `field`: the items' path in the manifest, for errors.
+    """
     files: Files = {}
     containers = containers_by_name(request.pod)
     known: dict[str, bytes] = {}  # annotations may be large and be named by any number of items
@@ -81,7 +87,11 @@ def object_files(
     what: str,
     field: str,
 ) -> Files:
-    """Files of one config map or secret: all its keys, or those of `items`. `data` None: it does not exist."""
+    """Return the files of one config map or secret: those of `items`, or all keys if there are none.
+
+    `data` None: the object does not exist; no files. `what`: the object's kind and name, for errors.
+    `optional`: items whose key is missing are left out.
+    """
     if data is None:
         return {}
     content = data.as_bytes()
@@ -101,7 +111,11 @@ def object_files(
 def token_file(
     request: SetUp, source: ServiceAccountTokenProjection, default_mode: int | None, field: str
 ) -> Files:
-    """The token file, readable by the pod's only user or group if there is one (kubelet V6)."""
+    """Return the file with the service account token (kubelet V6).
+
+    If all containers run as one user, that user owns the file. With such a user, or with an fsGroup, no
+    others may read it.
+    """
     if request.objects is None:
         raise VolumeError(field=field, problem="no service account token can be requested", fix=_FIX_NO_TOKEN)
     seconds = source.expiration_seconds or TOKEN_EXPIRATION_SECONDS
@@ -117,7 +131,7 @@ def token_file(
 
 
 def only_user(pod: Pod) -> int | None:
-    """The user of all containers of the pod; None if they differ or it is not set."""
+    """Return the user id that all containers of the pod run as; None if they differ or none is set."""
     security = pod.spec.security_context
     default = security.run_as_user if security is not None else None
     users = {
@@ -130,13 +144,19 @@ def only_user(pod: Pod) -> int | None:
 
 
 def find_config_map(objects: ObjectSet | None, name: str, *, optional: bool, field: str) -> ObjectData | None:
-    """The config map; None if it does not exist and is optional. Raises InvalidPod and Unread."""
+    """Return the config map; None if it does not exist and is optional.
+
+    Raises InvalidPod if it is missing and required, and Unread.
+    """
     found = read(objects.config_maps, name) if objects is not None else None
     return _found(found, objects, f'configmap "{name}"', optional=optional, field=field)
 
 
 def find_secret(objects: ObjectSet | None, name: str, *, optional: bool, field: str) -> ObjectData | None:
-    """The secret; None if it does not exist and is optional. Raises InvalidPod and Unread."""
+    """Return the secret; None if it does not exist and is optional.
+
+    Raises InvalidPod if it is missing and required, and Unread.
+    """
     found = read(objects.secrets, name) if objects is not None else None
     return _found(found, objects, f'secret "{name}"', optional=optional, field=field)
 
@@ -144,9 +164,10 @@ def find_secret(objects: ObjectSet | None, name: str, *, optional: bool, field: 
 def write_volume(
     request: SetUp, kind: str, files: Files, *, in_memory: bool, optional: bool = False
 ) -> PreparedVolume:
-    """Make the volume contain exactly `files`. `in_memory`: on tmpfs, for content that must never reach a disk.
+    """Make the volume contain exactly `files`.
 
-    `optional`: files may be missing because an object of the cluster is.
+    `in_memory`: on tmpfs, for content that must never reach a disk. `optional`: files may be missing because
+    an optional object does not exist.
     """
     path = layout.volume_dir(request.root_dir, request.pod.uid, kind, request.volume.name)
     make_volume_dir(path, VOLUME_MODE, request.fs_group)
@@ -157,7 +178,10 @@ def write_volume(
 
 
 def checked(files: Files, field: str) -> Files:
-    """Return `files` if every path is allowed and their total size is within the limit. Raises InvalidPod."""
+    """Return `files` unchanged.
+
+    Raises InvalidPod if a path is not allowed or the total size exceeds the limit.
+    """
     check_size(size_of(files), field)
     for path in files:
         try:
@@ -170,12 +194,12 @@ def checked(files: Files, field: str) -> Files:
 
 
 def size_of(files: Files) -> int:
-    """Bytes of all files; a value in several files counts for each."""
+    """Return the bytes of all files together; a value that is in several files counts for each."""
     return sum(len(one.data) for one in files.values())
 
 
 def check_size(size: int, field: str) -> None:
-    """Raise InvalidPod for more bytes than a volume may have."""
+    """Raise InvalidPod if `size` exceeds `MAX_VOLUME_BYTES`."""
     if size > MAX_VOLUME_BYTES:
         raise VolumeError(
             field=field,

@@ -1,7 +1,7 @@
-"""projected volumes: several sources in one directory (kubelet V4, V6).
+"""projected volumes: the files of several sources in one directory (kubelet V4, V6).
 
-Trust bundles and pod certificates are refused; an optional trust bundle is left out if the pod's source has no cluster.
-In memory as soon as a secret or a token is among the sources.
+Trust bundles and pod certificates are refused, except that an optional trust bundle is left out if the pod's
+source has no cluster. The volume is in memory if a secret or a token is among its sources.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .payload import (
 
 
 def set_up(request: SetUp) -> PreparedVolume:
-    """Write the files of all sources; of two files with one path the later source wins."""
+    """Write the files of all sources. If two files have the same path, the later source's is used."""
     source = request.volume.projected
     assert source is not None
     files: Files = {}

@@ -8,7 +8,7 @@ from .payload import find_secret, object_files, write_volume
 
 
 def set_up(request: SetUp) -> PreparedVolume:
-    """Write the secret's current keys as files."""
+    """Write the keys that the secret has now as files of the volume."""
     source = request.volume.secret
     assert source is not None
     field, optional = f"{request.field}.secret", bool(source.optional)

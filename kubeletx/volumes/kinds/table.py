@@ -1,4 +1,4 @@
-"""Table of volume kinds and the modules that set them up."""
+"""Table of the volume kinds and their set-up functions, and the set-up of any volume by its kind."""
 
 from __future__ import annotations
 
@@ -28,17 +28,19 @@ KINDS: Final[Mapping[str, SetUpVolume]] = {
     "persistent_volume_claim": persistent.set_up,
     "ephemeral": persistent.set_up,
 }
-"""Set-up function by attribute of `Volume`."""
+"""Attribute of `Volume` that is set → set-up function of this kind."""
 
 
 def kind_of(volume: Volume) -> str:
-    """The attribute of the volume's kind; a volume without a source is an emptyDir."""
+    """Return the name of the `Volume` attribute that is set; a volume without a source is an emptyDir."""
     names = (name for name in VolumeSource.__struct_fields__ if getattr(volume, name) is not None)
     return next(names, "empty_dir")
 
 
 def written_before(request: SetUp, kind: str) -> PreparedVolume | None:
-    """The volume as prepared before from cluster objects; None if there is none, or it was lost in a reboot."""
+    """Return the volume as it was written from cluster objects earlier; None if it was not, was lost in a
+    reboot, or is of a kind without such files.
+    """
     directory = {
         "config_map": layout.CONFIG_MAP,
         "secret": layout.SECRET,
@@ -53,7 +55,11 @@ def written_before(request: SetUp, kind: str) -> PreparedVolume | None:
 
 
 def set_up_volume(request: SetUp, drivers: Mapping[str, SetUpVolume]) -> PreparedVolume:
-    """Make one volume ready. Raises KubeletxError with reason FailedMount."""
+    """Prepare one volume on the node. Raises KubeletxError with reason FailedMount.
+
+    `drivers`: further kinds. If a cluster object cannot be read, an earlier written volume is returned
+    unchanged.
+    """
     kind = kind_of(request.volume)
     set_up = KINDS.get(kind) or drivers.get(kind)
     if set_up is None:
@@ -75,7 +81,9 @@ def set_up_volume(request: SetUp, drivers: Mapping[str, SetUpVolume]) -> Prepare
 
 
 def mount_text(request: SetUp, problem: str) -> str:
-    """Message for a volume that could not be prepared: begins like the kubelet's, ends with the field."""
+    """Return the event message for a volume that could not be prepared; it begins like the kubelet's and ends
+    with the manifest field.
+    """
     field, colon, rest = problem.partition(": ")
     if colon and field.startswith(request.field):
         problem = f"{rest} ({field})"

@@ -1,1 +1,1 @@
-"""A lab of private daemons and an API server in the test's process, for tests of kubeletx itself."""
+"""A lab of private daemons and a double of the API server, for tests of kubeletx itself."""

@@ -1,19 +1,21 @@
 """A pytest plugin: a test fails when it leaves tasks, threads, descriptors or a changed environment behind.
 
-The check runs after the last fixture of a test is torn down, and compares with the state after the test before:
+The check runs after the last fixture of a test is torn down, and compares with the state after the previous
+test:
 
 - tasks that were pending when their event loop ended (`asyncio.run` cancels those), and tasks of a loop that was closed
   without that;
 - threads that still run, daemon threads included;
 - open file descriptors. The garbage collector runs before one is reported, so a socket that only the collector closes is
   a ResourceWarning of the test that left it;
-- variables of the environment and the working directory, which are set back, so that one test is reported, not all later
-  ones; the settings of the log.
+- variables of the environment, the working directory, and the settings of the log. Variables and directory are set back,
+  so that only the test that changed them is reported and not all later ones.
 
-What a fixture of a wider scope opens belongs to it and has to be closed when its module or session ends. Tests with
-marker ``integration`` share daemons whose connections come and go: after each test only tasks and environment are
-compared, threads and descriptors at the end of the module. A test that failed already is not reported again. What gRPC
-and libvirt open once for the process and files that installed packages keep open do not count.
+What a fixture of a wider scope opens belongs to the fixture and must be closed when its module or session
+ends. Tests with marker ``integration`` share daemons whose connections are opened and closed at any time:
+after each test only tasks and environment are compared, threads and descriptors at the end of the module. A
+test that has failed is not reported again. What gRPC and libvirt open once for the process, and files that
+installed packages keep open, do not count.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ import pytest
 import structlog
 
 GRACE_SECONDS = 10.0
-"""Default of option `leak_grace_seconds`: time for threads and descriptors that end a little later than the test."""
+"""Default of the option `leak_grace_seconds`: seconds for threads and descriptors that end a little later
+than the test.
+"""
 
 _PAUSE_SECONDS = 0.005
 _ORIGIN_FRAMES = 3
@@ -48,12 +52,12 @@ _PROCESS_THREADS = ("libvirt-events",)  # libvirt's event loop begins once in a 
 _HAS_FAILED = pytest.StashKey[bool]()
 
 Opened = tuple[str, str]
-"""The number of a file descriptor, and what it is open on."""
+"""The number of a file descriptor, and the path or kind of what it has open."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """Threads and descriptors that may be there."""
+    """A set of threads and open file descriptors, with the operators of sets."""
 
     threads: frozenset[threading.Thread] = frozenset()
     opened: frozenset[Opened] = frozenset()
@@ -72,7 +76,7 @@ class Held:
 
 
 def held_now() -> Held:
-    """Threads that run and descriptors that are open."""
+    """Return the threads that run and the descriptors that are open now."""
     opened = set()
     for number in os.listdir("/proc/self/fd"):
         if number in _STANDARD_STREAMS:
@@ -98,14 +102,19 @@ def _log_settings() -> dict[str, Any]:
 
 @dataclass
 class Environment:
-    """Variables and working directory as they should be."""
+    """State of environment variables, working directory and log settings, with which the state after a test
+    is compared.
+    """
 
     variables: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     directory: str = field(default_factory=os.getcwd)
     log: dict[str, Any] = field(default_factory=_log_settings)
 
     def changes(self) -> list[str]:
-        """Set everything back; one line for each thing that differed."""
+        """Return one line for each thing that has changed.
+
+        Variables and directory are set back; changed log settings become the new state.
+        """
         lines = []
         found = dict(os.environ)
         for name in _IGNORED_VARIABLES:
@@ -141,33 +150,35 @@ class Environment:
 
 
 class LeakCheck:
-    """The hooks."""
+    """The pytest plugin: its hooks record what exists before a test and report what the test leaves behind."""
 
     def __init__(self, grace_seconds: float) -> None:
         self._grace_seconds = grace_seconds
         self._cancel_all: Callable[[asyncio.AbstractEventLoop], None] = asyncio.runners._cancel_all_tasks  # type: ignore[attr-defined]
         self._tasks: list[str] = []
         self._lost: WeakSet[asyncio.Task[Any]] = WeakSet()
-        """Tasks of closed loops that are reported already."""
+        """Tasks of closed loops that were reported before."""
         self._known = Held()
         self._module, self._session = Held(), Held()
         self._environment: Environment | None = None
-        """None before the first test."""
+        """State before the next test; None before the first test."""
         self._is_grpc_open = False
 
     def install(self) -> None:
-        """Watch how loops end from here on."""
+        """Replace asyncio's function that cancels the tasks of an ending loop by one that also records them."""
         asyncio.runners._cancel_all_tasks = self._note_tasks  # type: ignore[attr-defined]
         sys.set_coroutine_origin_tracking_depth(_ORIGIN_FRAMES)
 
     def uninstall(self) -> None:
-        """Leave loops alone again."""
+        """Restore asyncio's own function."""
         asyncio.runners._cancel_all_tasks = self._cancel_all  # type: ignore[attr-defined]
         sys.set_coroutine_origin_tracking_depth(0)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        """Take the state before the first test; every other test begins with what the one before it left."""
+        """Record the state before the first test; for every other test the state after the previous one is
+        used.
+        """
         if self._environment is None:
             self._environment = Environment()
             self._known = held_now()
@@ -175,7 +186,7 @@ class LeakCheck:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
-        """Note what a fixture that outlasts the test opens."""
+        """Record the threads and descriptors that a fixture of a wider scope than the test opens."""
         if fixturedef.scope == "function":
             return (yield)
         before = held_now()
@@ -191,7 +202,7 @@ class LeakCheck:
     def pytest_runtest_makereport(
         self, item: pytest.Item
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Remember that a test failed: what it leaves is a consequence."""
+        """Mark a test that failed: what it leaves behind is a consequence and is not reported."""
         report = yield
         if report.failed:
             item.stash[_HAS_FAILED] = True
@@ -201,7 +212,9 @@ class LeakCheck:
     def pytest_runtest_teardown(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Generator[None, None, None]:
-        """Compare, after all fixtures."""
+        """Compare with the state before the test, after all fixtures are torn down; fail the test if it
+        leaves something.
+        """
         is_reported = False
         try:
             yield
@@ -214,7 +227,7 @@ class LeakCheck:
                 )
 
     def _left(self, item: pytest.Item, nextitem: pytest.Item | None) -> list[str]:
-        """List what the test leaves, one line each; the next test is compared with it."""
+        """Return what the test leaves behind, one line each. The state is recorded for the next test."""
         left, self._tasks = self._tasks, []
         for task in _lost_tasks():
             if task not in self._lost:
@@ -247,7 +260,10 @@ class LeakCheck:
         return [*warnings, *_thread_lines(extra.threads), *_opened_lines(extra.opened)]
 
     def _open_grpc(self) -> bool:
-        """Let gRPC open its poller, which it shares between all channels; false before its import and the second time."""
+        """Let gRPC open its poller, which all channels share.
+
+        Returns True if it was opened now; False before the import of gRPC, or if it is open already.
+        """
         if self._is_grpc_open or "grpc.aio" not in sys.modules:
             return False
         before = held_now()
@@ -263,7 +279,9 @@ class LeakCheck:
 
 
 def _settled(allowed: Held, grace_seconds: float) -> tuple[Held, list[str]]:
-    """Wait for what is about to close; returns what is still open and the complaints of the garbage collector."""
+    """Wait at most `grace_seconds` for what is about to close; returns what is still open, and the garbage
+    collector's complaints.
+    """
     warnings: list[str] = []
     began = time.monotonic()
     is_collected = False
@@ -275,7 +293,7 @@ def _settled(allowed: Held, grace_seconds: float) -> tuple[Held, list[str]]:
 
 
 def _collect() -> list[str]:
-    """Run the garbage collector; returns its complaints about unclosed objects."""
+    """Run the garbage collector; returns its complaints about objects that were not closed."""
     lines: list[str] = []
 
     def note(unraisable: Any) -> None:
@@ -290,14 +308,20 @@ def _collect() -> list[str]:
 
 
 def _lost_tasks() -> list[asyncio.Task[Any]]:
-    """Tasks that can never end. Up to Python 3.11 the set of all tasks has another name."""
+    """Return the tasks that can never end, since their loop is closed.
+
+    Up to Python 3.11 asyncio's set of tasks has another name.
+    """
     name = "_all_tasks" if hasattr(asyncio.tasks, "_all_tasks") else "_scheduled_tasks"
     tasks: list[asyncio.Task[Any]] = list(getattr(asyncio.tasks, name))
     return [one for one in tasks if not one.done() and one.get_loop().is_closed()]
 
 
 def _is_of_grpc(task: asyncio.Task[Any]) -> bool:
-    """Tell gRPC's own tasks, which end a moment after a server or call ended. A channel left open shows as descriptors."""
+    """Return True for gRPC's own tasks, which end shortly after a server or call has ended.
+
+    A channel that is left open shows as descriptors.
+    """
     code = getattr(task.get_coro(), "cr_code", None)
     return code is not None and "grpc/_cython" in code.co_filename
 
@@ -346,19 +370,19 @@ _CHECK = pytest.StashKey[LeakCheck]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option of the configuration file."""
+    """Add the option `leak_grace_seconds` to pytest's configuration file."""
     parser.addini(
         "leak_grace_seconds", "seconds for threads and descriptors to end", default=str(GRACE_SECONDS)
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start to compare."""
+    """Install the check for this run of pytest."""
     check = config.stash[_CHECK] = LeakCheck(float(config.getini("leak_grace_seconds")))
     check.install()
     config.pluginmanager.register(check, "kubeletx-leaks")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Stop to compare."""
+    """Uninstall the check."""
     config.stash[_CHECK].uninstall()

@@ -1,4 +1,6 @@
-"""Access of the VM verbs to a machine: its worker, its unit, its runtime's capabilities."""
+"""Finds what a command on a virtual machine needs: the pod's worker, the machine's unit, a capability of its
+runtime.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,14 @@ from ..seen import require_seen
 T = TypeVar("T")
 
 LOOK_SECONDS = 0.1
-"""Interval of looks at the facts while a command waits, in addition to each new status."""
+"""Interval at which a waiting command checks the facts again, in addition to each new status."""
 
 
 class MachineAccess:
-    """Finds machines; errors say why a command cannot act on one."""
+    """Finds the worker, the unit and the runtime of a virtual machine.
+
+    Its errors say why a command cannot act on the machine.
+    """
 
     def __init__(self, services: PodExecutor, worker_of: Callable[[PodTarget], PodWorker]) -> None:
         """`worker_of`: returns the worker of a target's living pod; raises NotFound or Conflict."""
@@ -31,9 +36,9 @@ class MachineAccess:
         self._worker_of = worker_of
 
     async def find(self, target: PodTarget) -> PodWorker:
-        """The worker of a pod that is a machine, bound and not ended.
+        """Return the worker of a pod that is a virtual machine, bound to a runtime, and not ending.
 
-        Raises NotFound, Conflict or Unsupported otherwise.
+        Raises NotFound, Conflict or Unsupported for any other pod.
         """
         worker = self._worker_of(target)
         if worker.facts.of(MachineFacts) is None and machine_of(worker.desired.pod) is None:
@@ -65,14 +70,14 @@ class MachineAccess:
         return unit
 
     def alive(self, worker: PodWorker) -> UnitSummary:
-        """Running or paused unit of the machine. Raises Conflict if it is off."""
+        """Running or paused unit of the machine. Raises Conflict if it is off or was never started."""
         unit = self.unit(worker)
         if not unit.state.is_alive:
             raise Conflict(f"machine {worker.desired.ref} is off")
         return unit
 
     def running(self, worker: PodWorker, verb: str) -> UnitSummary:
-        """Running unit of the machine. Raises Conflict unless its processors run."""
+        """Running unit of the machine. Raises Conflict unless its state is running: a paused machine is refused."""
         unit = self.alive(worker)
         if unit.state is not UnitState.RUNNING:
             raise Conflict(
@@ -82,9 +87,10 @@ class MachineAccess:
         return unit
 
     def capable(self, worker: PodWorker, protocol: type[T], what: str) -> tuple[RuntimeHandle, T]:
-        """The runtime, and its implementation of `protocol`. Raises Unavailable and Unsupported.
+        """The runtime, and its implementation of `protocol`.
 
-        `what`: for the message.
+        Raises Unavailable if the runtime does not answer, Unsupported if it lacks the capability. `what`:
+        completes the message "runtime NAME cannot ...".
         """
         assert worker.facts.runtime is not None
         handle = self.services.registry.get(worker.facts.runtime)
@@ -95,7 +101,10 @@ class MachineAccess:
         return handle, found
 
     async def wait(self, worker: PodWorker, is_done: Callable[[], bool], seconds: float) -> bool:
-        """Wait until `is_done`; False after `seconds`. Raises Conflict when the pod ends."""
+        """Wait until `is_done()` returns True.
+
+        Returns False if `seconds` pass before that. Raises Conflict when the pod ends.
+        """
         clock = self.services.clock
         news = asyncio.Event()
         stop = self.services.board.subscribe(lambda *_: news.set())
@@ -117,7 +126,7 @@ class MachineAccess:
         return True
 
     def tell(self, worker: PodWorker, reason: str, message: str, *, type: str = "Normal") -> None:
-        """Record one event of the pod."""
+        """Record a Kubernetes event on the worker's pod."""
         pod = worker.desired.pod
         ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(pod.uid))
         self.services.events.record(ref, type=type, reason=reason, message=message)

@@ -21,18 +21,18 @@ from kubeletx.server.views import PodTarget
 from .access import MachineAccess
 
 SETTLE_SECONDS = 10.0
-"""Time for which a command waits for the interface."""
+"""Longest time for which a command waits until the pod's plan has carried out its request."""
 
 
 class MachineNics:
-    """The interface verbs of `MachineBackend`."""
+    """Lists, attaches and detaches network interfaces of a machine, for `MachineBackend`."""
 
     def __init__(self, access: MachineAccess) -> None:
         self._access = access
         self._services = access.services
 
     async def list(self, target: PodTarget) -> Sequence[NicView]:
-        """List the present interfaces, then the wanted ones that are missing."""
+        """List the interfaces that the machine has, then those that are requested and missing."""
         worker = await self._access.find(target)
         unit = self._access.alive(worker)
         handle, nics = self._access.capable(worker, SupportsNics, "list the interfaces of its units")
@@ -48,9 +48,10 @@ class MachineNics:
         return [*map(_view, found), *missing]
 
     async def attach(self, target: PodTarget, wanted: NicRequest) -> Sequence[NicView]:
-        """Request that the machine has this interface too.
+        """Request a further network interface; if the machine runs, wait until it is attached.
 
-        Raises the runtime's error. The request is kept if the failure is temporary, and dropped otherwise.
+        Returns all interfaces, or only the requested one if the machine does not run. Raises Conflict when
+        attaching fails: after a temporary failure the request is kept and tried again, otherwise it is dropped.
         """
         worker = await self._access.find(target)
         self._access.capable(worker, SupportsNics, "change the interfaces of its units")
@@ -86,7 +87,11 @@ class MachineNics:
         return await self.list(target)
 
     async def detach(self, target: PodTarget, name: str) -> Sequence[NicView]:
-        """Request that the machine does not have this interface; succeeds if it has none of this name."""
+        """Request that an interface is removed; if the machine runs, wait until it is.
+
+        Succeeds if the machine has no interface of this name. Returns the remaining interfaces; none are listed
+        if the machine does not run.
+        """
         worker = await self._access.find(target)
         self._access.capable(worker, SupportsNics, "change the interfaces of its units")
         if name == FIRST_NIC:

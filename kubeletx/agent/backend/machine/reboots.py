@@ -10,18 +10,21 @@ from kubeletx.pods import PodWorker
 
 
 class RebootCancelled(Conflict):
-    """A reboot that was cancelled before its time. The message has the reason."""
+    """Raised when a delayed reboot is cancelled before its delay is over. The message has the reason."""
 
 
 class DelayedReboots:
-    """Delayed reboots, at most one per machine."""
+    """Reboots that wait for their delay, at most one per machine."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waiting: dict[PodUid, asyncio.Future[str]] = {}
 
     def cancel(self, uid: PodUid, why: str) -> bool:
-        """Cancel the delayed reboot; False if there is none."""
+        """Cancel the delayed reboot of a machine; returns False if there is none.
+
+        `why`: message of the `RebootCancelled` that the waiting command gets.
+        """
         waiting = self._waiting.get(uid)
         if waiting is None or waiting.done():
             return False
@@ -29,7 +32,10 @@ class DelayedReboots:
         return True
 
     async def wait_out(self, worker: PodWorker, seconds: float) -> None:
-        """Wait for the delay. Raises RebootCancelled, and Conflict as soon as the pod is deleted."""
+        """Wait until the delay is over.
+
+        Raises RebootCancelled after `cancel`, and Conflict as soon as the pod is deleted.
+        """
         cancelled: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting[worker.uid] = cancelled
         others: list[asyncio.Task[Any]] = [

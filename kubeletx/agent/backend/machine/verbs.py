@@ -1,8 +1,8 @@
 """Verbs of virtual machines for the admin socket.
 
-power, size, interfaces   an order beside the spec; the pod's plan carries it out
-reboot, snapshots         written down as begun, called once, written down as ended (rule 8)
-the rest                  a question to the runtime
+power, size, interfaces   stored as a request that overrides the spec; the pod's plan carries it out
+reboot, snapshots         stored as begun, called once, stored as ended (rule 8 of docs/architecture.md)
+the rest                  one call to the runtime, which changes nothing
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ _REACHED = {
 
 
 class MachineBackend:
-    """Implements `MachineVerbs`."""
+    """Commands on virtual machines. Implements `MachineVerbs`."""
 
     def __init__(self, services: PodExecutor, worker_of: Callable[[PodTarget], PodWorker]) -> None:
         """`worker_of`: returns the worker of a target's living pod; raises NotFound or Conflict."""
@@ -106,7 +106,10 @@ class MachineBackend:
     # --- commands -------------------------------------------------------------------------------------
 
     async def machine_power(self, target: PodTarget, verb: str, timeout_seconds: float) -> MachineView:
-        """Request a power state, which overrides powerSpec, and wait until the machine has it."""
+        """Request a power state, which overrides powerSpec, and wait until the machine has it.
+
+        Raises TimedOut after `timeout_seconds`; the request is kept.
+        """
         if verb not in _WANTED:
             raise NotFound(f"no verb {verb!r}; verbs: {', '.join(_WANTED)}")
         worker = await self._access.find(target)
@@ -128,7 +131,7 @@ class MachineBackend:
         return self._view(worker)
 
     async def resize_machine(self, target: PodTarget, size: MachineSize) -> MachineView:
-        """Request other limits; a machine that does not run takes them when it runs again."""
+        """Request other CPU and memory limits. A machine that does not run gets them when it runs again."""
         worker = await self._access.find(target)
         asked = {k: v for k, v in (("cpu", size.cpu), ("memory", size.memory)) if v is not None}
         if not asked:
@@ -141,21 +144,27 @@ class MachineBackend:
             return await self._resize(worker, asked)
 
     async def list_nics(self, target: PodTarget) -> Sequence[NicView]:
-        """List the present interfaces, then the wanted ones that are missing."""
+        """List the interfaces that the machine has, then those that are requested and missing."""
         return await self._nics.list(target)
 
     async def attach_nic(self, target: PodTarget, wanted: NicRequest) -> Sequence[NicView]:
-        """Request that the machine has this interface too; see `MachineNics.attach`."""
+        """Request a further network interface of the machine; see `MachineNics.attach`."""
         return await self._nics.attach(target, wanted)
 
     async def detach_nic(self, target: PodTarget, name: str) -> Sequence[NicView]:
-        """Request that the machine does not have this interface; succeeds if it has none of this name."""
+        """Request that an interface is removed; succeeds if there is none of this name.
+
+        See `MachineNics.detach`.
+        """
         return await self._nics.detach(target, name)
 
     # --- what may not be repeated -------------------------------------------------------------------
 
     async def reboot_machine(self, target: PodTarget, delay_seconds: float) -> MachineView:
-        """Reboot after the delay. The delay is spent here, so that no runtime call is open meanwhile."""
+        """Wait `delay_seconds`, then reboot the machine.
+
+        The wait is in the agent, so that no runtime call is open meanwhile.
+        """
         worker = await self._access.find(target)
         handle, machine = self._access.capable(worker, SupportsMachine, "reboot its units")
         self._access.running(worker, "reboot")
@@ -190,7 +199,10 @@ class MachineBackend:
         return [_snapshot_view(one) for one in found]
 
     async def create_snapshot(self, target: PodTarget, name: str, memory: bool) -> SnapshotView:
-        """Create a snapshot. `memory`: with the guest's memory."""
+        """Create a snapshot.
+
+        `memory`: include the guest's memory, for which the machine must be running or paused.
+        """
         _check_snapshot_name(name)
         worker = await self._access.find(target)
         handle, snapshots = self._access.capable(worker, SupportsSnapshots, "make snapshots")
@@ -209,7 +221,10 @@ class MachineBackend:
         return _snapshot_view(made)
 
     async def restore_snapshot(self, target: PodTarget, name: str) -> MachineView:
-        """Restore the machine from a snapshot. Raises NotFound for an unknown one."""
+        """Restore the machine from a snapshot.
+
+        Raises NotFound for an unknown one, and Conflict if it would start a machine that is to be off.
+        """
         worker = await self._access.find(target)
         handle, snapshots = self._access.capable(worker, SupportsSnapshots, "make snapshots")
         unit = self._access.unit(worker)
@@ -313,7 +328,10 @@ class MachineBackend:
         raise Conflict(text, reason=failure.reason)
 
     async def _settle_size(self, worker: PodWorker) -> ActionFailure | None:
-        """Failure of the wanted size; None if it was requested, or will be later."""
+        """Wait, at most `SETTLE_SECONDS`, until the runtime was asked for the wanted size.
+
+        Returns the failure of the request, or None if there is none so far.
+        """
         name = self._access.name(worker)
         before = worker.facts.unit(name).resize_failure
 
@@ -336,7 +354,10 @@ class MachineBackend:
         return has_ended or wanted_power(worker.desired, worker.facts) is Power.OFF
 
     async def _wake(self, worker: PodWorker, machine: SupportsMachine, wanted: Power) -> None:
-        """Resume a machine that paused itself; the plan does not do that, since it might repeat it endlessly."""
+        """Resume a machine that paused itself, if it is wanted running.
+
+        The plan does not do that, since it might repeat it endlessly.
+        """
         unit = self._access.find_unit(worker)
         if wanted is not Power.RUNNING or unit is None or not own_hold(worker.facts, unit):
             return
@@ -346,7 +367,10 @@ class MachineBackend:
             await handle.change("resume", lambda: machine.resume(unit.id))
 
     async def _wait_power(self, worker: PodWorker, verb: str, wanted: Power, seconds: float) -> None:
-        """Wait until the machine has the wanted power. Raises what prevents it, or TimedOut; the request is kept."""
+        """Wait until the machine has the wanted power state.
+
+        Raises Conflict with a new failure of the plan, or TimedOut after `seconds`; the request is kept.
+        """
         name, ref = self._access.name(worker), worker.desired.ref
         before = machine_unit(worker.facts, name).power_failure
 
@@ -375,14 +399,15 @@ class MachineBackend:
         detail: str,
         call: Callable[[], Awaitable[T]],
     ) -> T:
-        """Like `_once`, while the plan makes no changes to the unit."""
+        """Do the same as `_once`, and prevent the pod's plan from changing the unit meanwhile."""
         with worker.holding(f"unit/{unit.name}", unit.name):
             return await self._once(worker, verb, detail, call)
 
     async def _once(self, worker: PodWorker, verb: str, detail: str, call: Callable[[], Awaitable[T]]) -> T:
-        """Make a call that must not be repeated: its begin is stored before, its outcome after.
+        """Make a call that must not be repeated: its begin is stored before the call, its outcome after it.
 
-        A lost answer is an outcome of its own (unknown).
+        Raises Conflict if the same verb is under way. After a time-out or a lost connection the outcome is
+        stored as unknown.
         """
         overrides = overrides_of(worker.facts) or PodOverrides()
         if any(one.verb == verb and one.outcome is Outcome.BEGUN for one in overrides.operations):

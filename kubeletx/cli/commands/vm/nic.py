@@ -1,4 +1,4 @@
-"""``kubeletx vm nic``: attach, detach and list network interfaces."""
+"""``kubeletx vm nic``: attaches, detaches and lists network interfaces of a machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COLUMNS = (
 
 
 class NicList(msgspec.Struct, frozen=True):
-    """Answer of the list of interfaces."""
+    """The agent's answer to a request for a machine's interfaces."""
 
     items: tuple[NicView, ...] = ()
 

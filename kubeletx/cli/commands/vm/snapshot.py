@@ -1,4 +1,4 @@
-"""``kubeletx vm snapshot``: create, list, restore and delete."""
+"""``kubeletx vm snapshot``: creates, lists, restores and deletes snapshots of a machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COLUMNS = (
 
 
 class SnapshotList(msgspec.Struct, frozen=True):
-    """Answer of the list of snapshots."""
+    """The agent's answer to a request for a machine's snapshots."""
 
     items: tuple[SnapshotView, ...] = ()
 

@@ -33,12 +33,11 @@ class SetPower(Action, frozen=True, kw_only=True):
         return self.grace_seconds or None
 
     def failure(self, facts: PodFacts) -> ActionFailure | None:
-        """The failure of this action's last run."""
         return machine_unit(facts, self.name).power_failure
 
 
 class ListNics(Action, frozen=True, kw_only=True):
-    """Ask which network interfaces the machine has."""
+    """List the network interfaces that the machine has."""
 
     name: str
     unit_id: UnitId
@@ -61,7 +60,6 @@ class AttachNic(Action, frozen=True, kw_only=True):
         return self.nic.name or ""
 
     def failure(self, facts: PodFacts) -> ActionFailure | None:
-        """The failure of this action's last run."""
         return machine_unit(facts, self.name).nic_failure
 
 
@@ -80,12 +78,14 @@ class DetachNic(Action, frozen=True, kw_only=True):
         return self.nic_name
 
     def failure(self, facts: PodFacts) -> ActionFailure | None:
-        """The failure of this action's last run."""
         return machine_unit(facts, self.name).nic_failure
 
 
 class ResizeUnit(Action, frozen=True, kw_only=True):
-    """Ask for another number of CPUs and other memory. `size`: a word of `hardware.size_key`."""
+    """Request another number of CPUs and other memory for a machine.
+
+    `size`: a text of `hardware.size_key`.
+    """
 
     name: str
     unit_id: UnitId
@@ -94,5 +94,4 @@ class ResizeUnit(Action, frozen=True, kw_only=True):
     doing: ClassVar[str] = "resizing machine"
 
     def failure(self, facts: PodFacts) -> ActionFailure | None:
-        """The failure of this action's last run."""
         return facts.unit(self.name).resize_failure

@@ -1,4 +1,4 @@
-"""Interfaces and size of one living machine."""
+"""Steps that list, attach and detach the interfaces of one machine, or change its size, while it runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 
 async def list_nics(step: WorkloadStep, action: ListNics) -> Result:
-    """List the machine's interfaces."""
+    """List the machine's network interfaces."""
     try:
         found = await step.handle.ask("list_nics", lambda: _nics(step).list_nics(action.unit_id))
     except KubeletxError as error:
@@ -31,7 +31,10 @@ async def list_nics(step: WorkloadStep, action: ListNics) -> Result:
 
 
 async def attach_nic(step: WorkloadStep, action: AttachNic) -> Result:
-    """Attach an interface; retried if its port does not exist yet."""
+    """Attach an interface.
+
+    A failure, such as a port that does not exist yet, is retried unless the runtime refused.
+    """
     nic = build_nic(action.nic)
     try:
         await step.handle.change("attach_nic", lambda: _nics(step).attach_nic(action.unit_id, nic))
@@ -56,7 +59,10 @@ async def detach_nic(step: WorkloadStep, action: DetachNic) -> Result:
 
 
 async def resize_unit(step: WorkloadStep, action: ResizeUnit) -> Result:
-    """Request the size and store the request; the granted size shows later in the unit's status."""
+    """Request the size from the runtime and store the request.
+
+    The unit's status shows later what was granted.
+    """
     handle = step.handle
     try:
         able: SupportsResize | None = handle.capability(SupportsResize)

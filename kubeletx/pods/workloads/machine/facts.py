@@ -1,4 +1,4 @@
-"""Facts of a machine beyond those of every pod: what its runtime can do for one, its interfaces, failures of its verbs."""
+"""Facts of a machine beyond those of every pod: capabilities of its runtime, its interfaces, failed calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_EPHEMERAL: Final = (
 
 
 class MachineUnit(Fact, frozen=True, kw_only=True):
-    """Facts of one machine's unit."""
+    """Facts of the unit of one machine: failed calls, and its network interfaces."""
 
     power_failure: ActionFailure | None = None
     """Failure of the last change of power."""
@@ -34,7 +34,10 @@ class MachineUnit(Fact, frozen=True, kw_only=True):
 
 
 class MachineFacts(WorkloadFacts, frozen=True, kw_only=True):
-    """Facts of a pod that is a machine, in either spelling. `can_...`: capabilities of its runtime."""
+    """Facts of a pod that is a machine, by `spec.virtualMachine` or by its runtime.
+
+    `can_...`: the runtime's capabilities.
+    """
 
     reboots: ClassVar[bool] = True
     has_own_kernel: ClassVar[bool] = True
@@ -45,7 +48,7 @@ class MachineFacts(WorkloadFacts, frozen=True, kw_only=True):
     units: dict[str, MachineUnit] = {}
 
     def edited(self) -> Self:
-        """Without the failures of single interfaces."""
+        """Return the facts without failures of single interfaces, so that these are tried again."""
         if not any(unit.nic_failures for unit in self.units.values()):
             return self
         units = {name: replace(unit, nic_failures={}) for name, unit in self.units.items()}
@@ -57,7 +60,7 @@ _NO_MACHINE: Final = MachineFacts()
 
 
 def machine_of_facts(facts: PodFacts) -> MachineFacts:
-    """The machine's facts; those of a machine whose runtime can nothing if the pod is none."""
+    """The pod's machine facts; empty ones, without any capability, if the pod is no machine."""
     return facts.of(MachineFacts) or _NO_MACHINE
 
 
@@ -67,7 +70,7 @@ def machine_unit(facts: PodFacts, name: str) -> MachineUnit:
 
 
 def with_machine_unit(facts: PodFacts, name: str, **fields: object) -> PodFacts:
-    """The facts with these of one unit changed."""
+    """Return the pod's facts with these fields of one `MachineUnit` changed."""
     machine = machine_of_facts(facts)
     unit = replace(machine_unit(facts, name), **fields)
     return replace(facts, own=replace(machine, units={**machine.units, name: unit}))

@@ -45,7 +45,10 @@ def wanted_nics(desired: DesiredPod, facts: PodFacts) -> dict[str, Nic]:
 
 
 def nics_key(desired: DesiredPod) -> str:
-    """Text of the spec's own interfaces; a command holds only as long as it is unchanged."""
+    """Names of the spec's own interfaces as one text.
+
+    A ``vm nic`` command holds only while it is unchanged.
+    """
     try:
         return ",".join(sorted(nic.name or "" for nic in nics_of(desired.pod)))
     except ValueError:
@@ -53,7 +56,7 @@ def nics_key(desired: DesiredPod) -> str:
 
 
 def made_with_nics(desired: DesiredPod, facts: PodFacts) -> str:
-    """Text of the interfaces a machine is made with, for the unit's annotation."""
+    """Names of the interfaces a machine is created with as one text, for the unit's annotation."""
     return ",".join(sorted(wanted_nics(desired, facts)))
 
 
@@ -96,7 +99,10 @@ def sizes_of(limits: dict[str, str]) -> dict[str, str]:
 
 
 def size_key(limits: dict[str, str]) -> str:
-    """Text of a size, equal for equal amounts."""
+    """Text of a size, equal for equal amounts, such as ``2000m/1073741824``.
+
+    Empty if an amount is invalid.
+    """
     cpu, memory = limits.get("cpu"), limits.get("memory")
     try:
         return f"{to_millicores(cpu) if cpu else 0}m/{to_bytes(memory) if memory else 0}"
@@ -140,7 +146,10 @@ def _memory_text(amount: int) -> str:
 
 
 def plan_devices(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-    """Plan the next call for a running machine; one that is paused or suspended is changed when it runs again."""
+    """Plan the next change of a running machine's size and interfaces.
+
+    One that is paused waits until it runs again.
+    """
     if unit.state is not UnitState.RUNNING:
         return
     _plan_size(unit, desired, facts, draft)
@@ -215,7 +224,10 @@ def _plan_nics(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
 def _next_nic(
     unit: UnitSummary, wanted: Mapping[str, Nic], seen: Sequence[NicStatus], known: MachineUnit, draft: Draft
 ) -> AttachNic | DetachNic | None:
-    """The next interface to attach or detach; one that failed waits for its retry and delays no other."""
+    """The next interface to attach or detach, or None.
+
+    One that failed waits for its retry and delays no other.
+    """
     present = {nic.name: nic for nic in seen}
     for name, nic in wanted.items():
         if name not in present and name != FIRST_NIC and draft.is_due(known.nic_failures.get(name)):

@@ -1,4 +1,4 @@
-"""Specification of a machine with what operators asked for beside the pod's spec: size, power, interfaces. Pure."""
+"""Specification of a machine with what operators requested beside the spec: size, power, interfaces. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def sized_machine(machine: VirtualMachine, pod: Pod, facts: PodFacts) -> Virtual
 
 
 def with_overrides(spec: UnitSpec, machine: Machine, pod: Pod, facts: PodFacts) -> UnitSpec:
-    """Set the wanted power and interfaces, and the annotation of what the machine is made with."""
+    """Set the wanted power and interfaces, and annotations with the machine's first interfaces and size."""
     desired = _desired(pod)
     notes = {
         MADE_WITH_NICS: made_with_nics(desired, facts),

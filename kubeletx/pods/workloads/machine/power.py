@@ -4,11 +4,11 @@ r"""Desired power of a machine, from the spec or a command, and the one step tow
     RUNNING          -           pause        suspend     power off
     PAUSED           resume      -            suspend     power off
     SUSPENDED        resume      resume¹      -           power off
-    EXITED by us     start       start¹       start¹      -
-    EXITED itself    restartPolicy decides, whatever is wanted but off
-    PAUSED itself    stays so until a verb lets it go on (asleep, an I/O error)
+    switched off     start       start¹       start¹      -
+    EXITED itself    restartPolicy decides, unless off is wanted
+    PAUSED itself    stays paused until an operator resumes it (asleep, an I/O error)
 
-    ¹ and from there on
+    ¹ and then the next step from the new state
 
 A machine that was switched off on request has not ended: it counts neither for the phase nor for the restart policy.
 """
@@ -132,14 +132,14 @@ def plan_power(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
 
 
 def _tell_hold(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-    """Report a machine that should run and stays paused until an operator acts."""
+    """Add an event about a machine that should run and stays paused until an operator resumes it."""
     text = hold_message(facts, unit)
     if text and wanted_power(desired, facts) is Power.RUNNING:
         draft.refuse(Event.MACHINE_HELD, f"Machine {unit.name} is paused: {text}")
 
 
 def hold_message(facts: PodFacts, unit: UnitSummary) -> str:
-    """The runtime's message about a machine that paused itself, with the remedy; empty without one."""
+    """The runtime's message about a machine that paused itself, with the remedy; empty if it did not."""
     if not own_hold(facts, unit) or facts.snapshot is None:
         return ""
     status = facts.snapshot.status_of(unit.id)
@@ -149,7 +149,7 @@ def hold_message(facts: PodFacts, unit: UnitSummary) -> str:
 def own_hold(facts: PodFacts, unit: UnitSummary) -> str:
     """Reason a guest or its emulator paused itself (asleep, an I/O error); empty if a call paused it.
 
-    Only an operator resumes such a machine: the plan would repeat it endlessly.
+    The plan does not resume such a machine, which might pause again without end; an operator does.
     """
     if unit.state is not UnitState.PAUSED or facts.snapshot is None:
         return ""

@@ -27,7 +27,7 @@ class PowerSet(Result, frozen=True):
 
 
 class PowerFailed(Result, frozen=True):
-    """The power change failed or got no answer."""
+    """The power change failed or got no answer; it is retried with back-off."""
 
     name: str
     reason: str
@@ -104,7 +104,7 @@ class NicFailed(Result, frozen=True):
 
 
 class NicRetried(Result, frozen=True):
-    """The pending change of one interface is retried at once."""
+    """The failure of one interface is dropped, so that its pending change is retried at once."""
 
     name: str
     nic: str

@@ -27,7 +27,10 @@ _SAYS = {
 
 
 async def set_power(step: WorkloadStep, action: SetPower) -> Result:
-    """Change the power by one call; a requested switch-off is stored first."""
+    """Change the power by one call.
+
+    A switch-off is stored first, so that the machine's end does not count as a failure.
+    """
     wanted, handle, name = PowerStep(action.step), step.handle, action.name
     began = step.now().mono
     try:

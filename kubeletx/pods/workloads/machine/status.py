@@ -42,7 +42,10 @@ CRASHES = frozenset({"Crashed", "GuestCrashed", "Panicked", "GuestPanicked", "Wa
 def machine_status(
     pod: Pod, facts: PodFacts, statuses: tuple[ContainerStatus, ...]
 ) -> VirtualMachineStatus | None:
-    """Status of the pod's machine; None without a container status that stands for it."""
+    """Value of `status.virtualMachineStatus`.
+
+    None if the pod is no machine or has no container status yet.
+    """
     machine = machine_of(pod, on_vm_runtime=facts.of(MachineFacts) is not None)
     if machine is None or not statuses:
         return None
@@ -111,7 +114,10 @@ def _same_or(text: str | None, found: int, read: Callable[[str], int], otherwise
 def machine_ready(
     containers_ready: PodCondition, resting: PodCondition | None, statuses: Sequence[ContainerStatus]
 ) -> PodCondition:
-    """Condition of machine pods: the guest runs and is ready, or the reason it is not. `resting`: UnitsRunning."""
+    """Condition of machine pods: the guest runs and is ready, or the reason it is not.
+
+    `resting`: condition UnitsRunning, if that is False.
+    """
     if containers_ready.status == TRUE:
         return PodCondition(type=names.VM_READY, status=TRUE)
     state = statuses[-1].state if statuses else None

@@ -42,10 +42,13 @@ from .status import machine_ready, machine_status
 
 
 class MachineWorkload(Workload):
-    """A pod that is a machine. Restart policy, probes, images and volumes are those of every pod."""
+    """Rules for a pod that is a machine.
+
+    Restart policy, probes, images and volumes are those of every pod.
+    """
 
     def observe(self, facts: PodFacts, runtime: RuntimeTraits, pod: Pod) -> MachineFacts | None:
-        """A pod of a runtime for machines is one; so is one whose spec says so, whatever its runtime is."""
+        """Facts of a pod that is a machine by its runtime's type or by its spec; None if it is none."""
         if runtime.workload_type != VM and pod.spec.virtual_machine is None:
             return None
         return replace(
@@ -66,14 +69,14 @@ class MachineWorkload(Workload):
             draft.do(DropOverride())
 
     def plan_unit(self, unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-        """Bring the machine to the wanted power, size and interfaces."""
+        """Plan the next step towards the wanted power, size and interfaces, once the overrides are read."""
         if facts.overrides is not None:
             power.plan_power(unit, desired, facts, draft)
             plan_devices(unit, desired, facts, draft)
 
     @property
     def resizes_itself(self) -> bool:
-        """A machine has a size of its own."""
+        """True: `plan_unit` changes the size of a machine."""
         return True
 
     def may_start(self, desired: DesiredPod, facts: PodFacts) -> bool:
@@ -85,7 +88,7 @@ class MachineWorkload(Workload):
         return power.is_wanted_off(desired, facts)
 
     def was_switched_off(self, facts: PodFacts, unit: UnitSummary | None) -> bool:
-        """Return True if a verb or the spec switched the machine off."""
+        """Return True if the machine was switched off on request of a command or the spec."""
         return power.was_switched_off(facts, unit)
 
     def is_kept(self, desired: DesiredPod, facts: PodFacts, unit: UnitSummary | None) -> bool:
@@ -93,7 +96,10 @@ class MachineWorkload(Workload):
         return power.is_kept(desired, facts, unit)
 
     def leaves_sandboxes(self, facts: PodFacts) -> bool:
-        """The domain need not wait for the end of the pod's network."""
+        """Return True if the runtime can switch machines off.
+
+        The end of a machine need not wait for that of the pod's network.
+        """
         return machine_of_facts(facts).can_power
 
     # --- resources ---
@@ -101,7 +107,7 @@ class MachineWorkload(Workload):
     def granted(
         self, container: Container, unit: UnitSummary | None, facts: PodFacts
     ) -> ResourceRequirements | None:
-        """The size last asked for; before one is known, that of the spec."""
+        """The size that was last requested from the runtime; until one is known, that of the spec."""
         size = asked_size(unit, facts) if unit is not None else None
         return with_size(container.resources, size) if size else container.resources
 
@@ -110,7 +116,7 @@ class MachineWorkload(Workload):
         return sized(container.resources, wanted_limits(desired, facts))
 
     def with_granted(self, pod: Pod, resources: Callable[[Container], ResourceRequirements]) -> Pod | None:
-        """The machine, where the spec has one, with its granted size."""
+        """The pod with the granted size of the machine in its spec; None if the spec has none."""
         if pod.spec.virtual_machine is None:
             return None
         (unit,) = regular_units(pod)
@@ -118,11 +124,11 @@ class MachineWorkload(Workload):
         return replace(pod, spec=replace(pod.spec, virtual_machine=machine))
 
     def shaped(self, unit: AnyUnit, pod: Pod, facts: PodFacts) -> AnyUnit:
-        """The machine with the wanted limits, from the spec or a verb."""
+        """The machine with the wanted limits, from the spec or a command."""
         return sized_machine(unit, pod, facts) if isinstance(unit, VirtualMachine) else unit
 
     def with_overrides(self, spec: UnitSpec, pod: Pod, facts: PodFacts) -> UnitSpec:
-        """The machine with the power and the interfaces that are wanted."""
+        """Return the specification with the wanted power and interfaces of the machine."""
         return with_overrides(spec, spec.detail, pod, facts) if isinstance(spec.detail, Machine) else spec
 
     def counted_pod(self, desired: DesiredPod, facts: PodFacts) -> Pod:
@@ -132,11 +138,11 @@ class MachineWorkload(Workload):
     # --- status ---
 
     def claims(self, pod: Pod) -> bool:
-        """A pod with a machine in its spec is one."""
+        """Return True if the spec has `virtualMachine`."""
         return pod.spec.virtual_machine is not None
 
     def with_status(self, status: PodStatus, pod: Pod, facts: PodFacts) -> PodStatus:
-        """The status with that of the machine."""
+        """Return the status with `virtualMachineStatus` set."""
         return replace(status, virtual_machine_status=machine_status(pod, facts, status.container_statuses))
 
     condition_type: ClassVar[str] = names.VM_READY
@@ -147,13 +153,13 @@ class MachineWorkload(Workload):
         resting: PodCondition | None,
         statuses: Sequence[ContainerStatus],
     ) -> PodCondition:
-        """VirtualMachineReady."""
+        """Condition of machine pods; see `machine_ready`."""
         return machine_ready(containers_ready, resting, statuses)
 
     def state_word(self, unit: UnitSummary) -> str:
-        """The words of the machine's verbs."""
+        """The state of a unit as messages of ``vm`` commands name it."""
         return power.MACHINE_WORDS[unit.state]
 
     def rest_reason(self, facts: PodFacts, unit: UnitSummary) -> str:
-        """Reason the guest or its emulator paused itself."""
+        """Reason the guest or its emulator paused itself; empty if it did not."""
         return power.own_hold(facts, unit)

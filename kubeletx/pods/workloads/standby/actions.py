@@ -35,7 +35,6 @@ class SetStandby(Action, frozen=True, kw_only=True):
         return self.step
 
     def failure(self, facts: PodFacts) -> ActionFailure | None:
-        """The failure of the last such call."""
         known = standby_of(facts)
         failures = known.thaw_failures if self.step == StandbyStep.THAW.value else known.rest_failures
         return failures.get(self.name)

@@ -10,14 +10,17 @@ from ...model.facts import ActionFailure, PodFacts, WorkloadFacts
 
 
 class StandbyFacts(WorkloadFacts, frozen=True, kw_only=True):
-    """Failures of the last calls, by container. A success of the same kind drops the entry."""
+    """Facts of a pod that can be frozen: failed calls by container.
+
+    A later success of the same kind drops the entry.
+    """
 
     rest_failures: dict[str, ActionFailure] = {}
     """Failures of a freeze or hibernation; `retry_at` None if the runtime can never do it."""
     thaw_failures: dict[str, ActionFailure] = {}
 
     def edited(self) -> Self:
-        """Without failures: what was refused for good is tried again."""
+        """Return the facts without failures, so that calls which excluded a retry are tried again."""
         return replace(self, rest_failures={}, thaw_failures={})
 
 

@@ -54,20 +54,23 @@ _STEPS: Final = {
 
 
 def wanted_power(facts: PodFacts) -> Power:
-    """The strongest of the written order and the requests in memory; running if there is none."""
+    """The strongest of the stored request and the requests in memory; running if there is none."""
     overrides = overrides_of(facts)
     words = [*facts.asked.values(), *([overrides.power] if overrides is not None else [])]
     return strongest(_WORDS[word] for word in words if word in _WORDS)
 
 
 def plan_overrides(facts: PodFacts, draft: Draft) -> None:
-    """Read the written overrides of a pod that an earlier process may have put to rest."""
+    """Plan to read the overrides file of a pod that an earlier agent process may have frozen."""
     if facts.overrides is None and facts.recovered:
         draft.do(ReadOverrides())
 
 
 def plan_standby(desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settled: bool) -> None:
-    """Plan the next calls. `is_settled`: no unit of the pod is due to start, now or later."""
+    """Plan the next freeze, hibernate and thaw calls.
+
+    `is_settled`: no unit of the pod is due to start, now or later.
+    """
     if facts.overrides is None and facts.recovered:
         return
     wanted = wanted_power(facts)
@@ -81,7 +84,7 @@ def plan_standby(desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settl
 
 
 def next_units(desired: DesiredPod, facts: PodFacts, wanted: Power) -> tuple[UnitSummary, ...]:
-    """The units that change now: all app containers together, sidecars one by one."""
+    """The units to freeze, hibernate or thaw now: all app containers together, sidecars one by one."""
     target = _TARGETS[wanted]
     apps = tuple(unit for _, unit in _living(desired, facts, sidecars=False) if unit.state is not target)
     sidecars = [unit for _, unit in _living(desired, facts, sidecars=True) if unit.state is not target]
@@ -91,7 +94,7 @@ def next_units(desired: DesiredPod, facts: PodFacts, wanted: Power) -> tuple[Uni
 
 
 def _may_rest(desired: DesiredPod, facts: PodFacts, draft: Draft) -> bool:
-    """Return True if every unit rests already or has started, and none of them failed to rest lately."""
+    """Return True if the pod may rest: each unit rests, is ready or ended, and no failed freeze backs off."""
     known = standby_of(facts)
     for container in (*_sidecars(desired), *regular_units(desired.pod)):
         unit = facts.newest(container.name)

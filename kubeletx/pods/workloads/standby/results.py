@@ -12,7 +12,7 @@ from .facts import standby_of
 
 
 class StandbySet(Result, frozen=True):
-    """The unit has the wanted state."""
+    """The freeze, hibernation or thaw of the unit succeeded."""
 
     name: str
     step: str
@@ -22,7 +22,10 @@ class StandbySet(Result, frozen=True):
 
 
 class StandbyFailed(Result, frozen=True):
-    """The call failed or got no answer; tried again with back-off if it `may_heal`."""
+    """The freeze, hibernation or thaw failed or got no answer.
+
+    It is retried with back-off if it `may_heal`.
+    """
 
     name: str
     step: str

@@ -1,4 +1,4 @@
-"""Freeze, hibernate or thaw one unit; thaw what rests before a stop."""
+"""Freeze, hibernate or thaw one unit; thaw a frozen unit before its stop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WAKE_SECONDS = 5.0
 
 
 async def set_standby(step: WorkloadStep, action: SetStandby) -> Result:
-    """Make the call. Its own event is expected; the unit's new state is noted without a look."""
+    """Freeze, hibernate or thaw the unit, and read its new status, so that no look is needed."""
     wanted, handle, name = StandbyStep(action.step), step.handle, action.name
     began = step.now().mono
     try:
@@ -52,7 +52,7 @@ async def set_standby(step: WorkloadStep, action: SetStandby) -> Result:
 
 
 async def thaw_before_stop(step: WorkloadStep, unit_id: UnitId) -> None:
-    """Thaw the unit and the sidecars that its hook and its own end may need, if they rest.
+    """If the unit is frozen, thaw it, and before it the frozen sidecars that its hook and its end may need.
 
     A command in a frozen container would wait for the whole grace period. A thaw that fails does not delay the stop.
     """

@@ -13,16 +13,19 @@ from .plan import plan_overrides, plan_standby
 
 
 class StandbyWorkload(Workload):
-    """Containers on a runtime with `SupportsStandby`."""
+    """Rules for pods of containers on a runtime with `SupportsStandby`."""
 
     def observe(self, facts: PodFacts, runtime: RuntimeTraits, pod: Pod) -> StandbyFacts | None:
-        """Every pod of such a runtime that is not a machine."""
+        """Facts of a pod on a runtime with `SupportsStandby`; else None.
+
+        Machines come before it in the table of workloads.
+        """
         return standby_of(facts) if runtime.capability(SupportsStandby) is not None else None
 
     def plan_first(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-        """Read the overrides of a pod that was found again."""
+        """Plan to read the overrides file of a pod that was found at start."""
         plan_overrides(facts, draft)
 
     def plan_pod(self, desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settled: bool) -> None:
-        """Bring the units to the wanted power, all or none."""
+        """Plan the calls that bring the units to the wanted power, all of them or none."""
         plan_standby(desired, facts, draft, is_settled=is_settled)

@@ -1,4 +1,4 @@
-"""Registers the kind ``containerd``; its imports happen when an endpoint is made."""
+"""Registers the runtime kind ``containerd``. The CRI client is imported only when an endpoint is made."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def emulator_gid(capabilities: str) -> int | None:
 def let_group_in(directory: Path, gid: int) -> str | None:
     """Let the group traverse `directory` and the agent's directories above it. Idempotent. Blocks.
 
-    Returns what still prevents access, as text, or None: with such a problem no machine can start.
+    Returns None, or the reason the group still cannot reach `directory`; then no machine can start.
     """
     give(directory, gid, 0o710)
     for number, parent in enumerate(directory.parents):
@@ -57,7 +57,7 @@ def let_group_in(directory: Path, gid: int) -> str | None:
 
 
 def give(path: Path, gid: int | None, mode: int) -> None:
-    """Set group and mode; `gid` None: only the mode. Blocks."""
+    """Set the file's group and mode; `gid` None: only the mode. Blocks."""
     if gid is not None:
         os.chown(path, -1, gid)
     path.chmod(mode)
@@ -75,7 +75,7 @@ def _acl_lets_pass(path: Path, gid: int) -> bool:
 
 
 def _read(path: Path) -> dict[tuple[int, int], int]:
-    """Permissions by (tag, id); empty without an ACL."""
+    """Read the POSIX ACL: (tag, id) → permission bits; empty if the file has none."""
     data = b""
     with contextlib.suppress(OSError):  # ENODATA: no ACL; ENOTSUP: a file system without ACLs
         data = os.getxattr(path, _ACL)

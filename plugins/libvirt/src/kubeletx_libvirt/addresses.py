@@ -1,7 +1,7 @@
-"""Addresses that pods ask for on the operator's networks: no two machines get the same one.
+"""Addresses that pods request on the operator's networks: no two machines get the same one.
 
-No server assigns these addresses, and two machines with the same one disturb each other. The holder of an address is
-read from the records of created machines, and from memory during a creation. A pod that has ended holds none.
+No server assigns these addresses, and two machines with the same one disturb each other. The holder of an address
+is read from the records of created machines, and from memory during a creation. A pod that has ended holds none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Address: TypeAlias = tuple[str, str]
 
 
 class Holder(NamedTuple):
-    """The pod and unit that hold an address. `pod`: namespace/name."""
+    """The pod that holds an address. `pod`: namespace/name."""
 
     uid: PodUid
     pod: str
@@ -35,7 +35,7 @@ _NO_POD_LINK = GuestLink(name="eth0", kind=LinkKind.BRIDGE, source="", mac="")
 
 
 class Addresses:
-    """Addresses of one runtime's machines."""
+    """Reserves addresses on the operator's networks for one runtime's machines."""
 
     def __init__(self, settings: Settings, records: Records, looks: Looks) -> None:
         self._settings = settings
@@ -44,9 +44,9 @@ class Addresses:
         self._holders: dict[Address, Holder] = {}
 
     def hold(self, holder: Holder, links: Sequence[GuestLink]) -> None:
-        """Reserve the addresses of the pod's links. Raises InvalidPod naming both pods.
+        """Reserve the addresses of the pod's links. Raises InvalidPod, naming the other pod, if it holds one of them.
 
-        The refusal is not permanent: the other pod may end.
+        The error has no permanent reason, since the other pod may end.
         """
         wanted = dict(static_addresses(links))
         if not wanted:
@@ -103,7 +103,7 @@ class Addresses:
 
 
 def static_addresses(links: Sequence[GuestLink]) -> Iterator[tuple[Address, str]]:
-    """Yield each address that a pod asked for on an operator's network, with the interface's name."""
+    """Yield each address that a pod requested on an operator's network, with the interface's name."""
     for link in links:
         if link.kind is not LinkKind.DIRECT and link.source:
             for address in link.addresses:

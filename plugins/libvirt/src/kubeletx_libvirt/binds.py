@@ -1,8 +1,9 @@
-"""Bind mounts on the node, for sources that cannot be shared directly; found again in the mount table. Blocking.
+"""Bind mounts on the node, for directories and files that cannot be shared with a guest directly. All calls block.
 
-Other mount namespaces, such as libvirtd's own, get a copy of each mount as it is when it appears; later changes of it
-never reach them (mount_namespaces(7)). A read-only mount is therefore made in a private place first, and appears at its
-place read-only from the first moment.
+After a restart the mounts are found in the mount table. Other mount namespaces, such as libvirtd's own, get a copy
+of each mount as it is when it appears; later changes of it never reach them (mount_namespaces(7)). A read-only
+mount is therefore first made at a private place, so that it is read-only from the moment at which it appears at its
+own.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 def mounts_below(directory: Path) -> dict[str, bool]:
-    """Mount points below the directory → whether they are read-only.
+    """Mount points below the directory → True if they are read-only.
 
-    Links in names are resolved, as in the mount table.
+    Symbolic links in `directory` are resolved, since the mount table has resolved paths.
     """
     prefix = f"{os.path.realpath(directory)}/"
     # In bytes: names may hold what Python takes for the end of a line.
@@ -36,10 +37,10 @@ def mounts_below(directory: Path) -> dict[str, bool]:
 
 
 def bind(source: str, point: str, *, aside: Path | None = None) -> None:
-    """Bind-mount `source` on `point`; with `aside` read-only.
+    """Bind-mount `source` on `point`, read-only if `aside` is given. Raises Unavailable with the kernel's error.
 
-    `aside`: a place of the same kind (file or directory) where the mount is made first. Raises Unavailable with the
-    kernel's error.
+    `aside`: path of a temporary place, made here like `source` (file or directory), where the mount becomes
+    read-only before it appears on `point`.
     """
     if aside is None:
         _run("mount", "--bind", source, point)
@@ -65,7 +66,10 @@ def make_place(place: Path, source: str) -> None:
 
 
 def remove_place(place: Path) -> None:
-    """Remove the mount point; succeeds if it is gone. Raises Unavailable if it is not empty, so it holds others' data."""
+    """Remove an empty mount point; succeeds if it is gone.
+
+    Raises Unavailable if it is not empty: it holds other data then.
+    """
     try:
         if place.is_dir():
             place.rmdir()

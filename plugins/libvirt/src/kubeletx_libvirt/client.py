@@ -1,10 +1,9 @@
-"""The only file that calls libvirt: a connection, calls on the host's threads, and events.
+"""Connection to libvirt: blocking calls on the host's threads, and events for subscribers.
 
 libvirt's own event loop runs in one daemon thread of the process (libvirt has only one for all connections); its
-callbacks only pass a small value to the asyncio loop. An embedded driver (``qemu:
-
-/embed``) needs the thread even without subscribers. A broken connection is reported once to every subscriber, and every
-later call raises Unavailable until `open` succeeds again.
+callbacks only pass a small value to the asyncio loop. An embedded driver (``qemu:///embed``) needs the thread even
+without subscribers. When a connection breaks, every subscriber is notified once, and every later call raises
+Unavailable until `open` succeeds again.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _CONCURRENT_CALLS = 3
-"""One fewer than the host's threads, so that one is left for health calls; further callers wait."""
+"""One fewer than the host's threads, so that one is free for health calls; further callers wait."""
 _SAME_REBOOT_SECONDS = 2.0
 _FAILED_EVENTS_SECONDS = 0.1
 _KEEPALIVE_SECONDS = 5
@@ -49,7 +48,10 @@ namespaces = []
 
 
 class DomainEvent(NamedTuple):
-    """A change of a domain. `kind`: lifecycle, reboot, watchdog, agent, device-removed or changed."""
+    """One event of a domain. `kind`: lifecycle, reboot, watchdog, agent, device-removed or memory.
+
+    `event`, `detail`, `text`: libvirt's arguments of the event; 0 or empty where it has none.
+    """
 
     uuid: str
     kind: str
@@ -59,7 +61,11 @@ class DomainEvent(NamedTuple):
 
 
 class _Attempt:
-    """One try to connect. A libvirt that hangs may answer long after the caller has given up."""
+    """One try to connect, shared by the thread that connects and the caller that waits for it.
+
+    A libvirt that hangs may answer long after the caller has given up; the thread then closes the connection
+    itself.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -67,21 +73,21 @@ class _Attempt:
         self._made: tuple[libvirt.virConnect, list[int]] | None = None
 
     def succeed(self, handle: libvirt.virConnect, callbacks: list[int]) -> bool:
-        """Pass the connection to the caller; False if it has given up."""
+        """Hand the connection to the caller; False if the caller has given up: then the connection must be closed."""
         with self._lock:
             if not self._is_over:
                 self._made = (handle, callbacks)
             return not self._is_over
 
     def end(self) -> tuple[libvirt.virConnect, list[int]] | None:
-        """Give up; returns the connection and callbacks to close, if they were made."""
+        """Stop waiting; returns the connection and the ids of its callbacks, or None if it was not made in time."""
         with self._lock:
             self._is_over = True
             return self._made
 
 
 class Connection:
-    """One connection to one libvirt."""
+    """Connection to one libvirt URL; `open` makes a new one after it broke. Runs calls and delivers events."""
 
     def __init__(self, url: str, host: Host) -> None:
         """`url`: the endpoint's URL, as libvirt expects it."""
@@ -123,7 +129,7 @@ class Connection:
                 self._daemon = None
 
     async def close(self) -> None:
-        """Disconnect; subscriptions end."""
+        """Disconnect; every subscriber gets None."""
         handle, self._handle = self._handle, None
         self._end_subscriptions()
         if handle is not None:
@@ -131,14 +137,20 @@ class Connection:
             await self._host.blocking(_disconnect, handle, callbacks)
 
     async def call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a blocking function on the host's threads, with libvirt's errors translated."""
+        """Run `function`, which blocks, on one of the host's threads and return its result.
+
+        Translates libvirt's errors.
+        """
         async with self._slots:
             return await self._host.blocking(_translated, functools.partial(function, *args, **kwargs))
 
     async def use(
         self, function: Callable[Concatenate[libvirt.virConnect, P], R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Run like `call`, with the connection as first argument. Raises Unavailable without a connection."""
+        """Run `function` like `call`, with the connection as its first argument.
+
+        Raises Unavailable without a connection.
+        """
         return await self.call(function, self.get_handle(), *args, **kwargs)
 
     def get_handle(self) -> libvirt.virConnect:
@@ -148,7 +160,10 @@ class Connection:
         return self._handle
 
     async def find_daemon(self) -> int | None:
-        """Process that starts emulators for this connection; None if unknown. Raises Unavailable."""
+        """Process id of the daemon that starts emulators for this connection; None if unknown.
+
+        Raises Unavailable if the daemon does not answer on its socket.
+        """
         if self._daemon is None and (path := socket_of(self.url)) is not None:
             self._daemon = await self._host.blocking(find_daemon, path)
         return self._daemon
@@ -170,7 +185,7 @@ class Connection:
         return queue
 
     def unsubscribe(self, queue: asyncio.Queue[DomainEvent | None]) -> None:
-        """Stop adding events to the queue."""
+        """Add no more events to the queue."""
         self._subscribers.discard(queue)
 
     def _end_subscriptions(self) -> None:
@@ -315,7 +330,10 @@ def _disconnect(handle: libvirt.virConnect, callbacks: list[int]) -> None:
 
 
 def _prepare_embedded(url: str) -> None:
-    """Configure the embedded driver: machines run as this process's user and write their logs themselves."""
+    """Write qemu.conf of the embedded driver if it is missing, and remove states that a crash left (`forget_unborn`).
+
+    Emulators run as root and write their logs themselves. Raises InvalidConfig for a missing or too long directory.
+    """
     (root,) = parse_qs(urlsplit(url).query).get("root", ("",))
     if not root:
         raise InvalidConfig(field=url, problem="names no directory", fix="write qemu:///embed?root=DIRECTORY")
@@ -335,12 +353,12 @@ def _prepare_embedded(url: str) -> None:
 
 
 def forget_unborn(directory: Path) -> None:
-    """Mark machines as off whose start a crash of libvirt interrupted before the emulator existed.
+    """Remove libvirt's state files of machines whose start ended in a crash of libvirt before the emulator existed.
 
-    libvirt 9 writes the state of a starting machine with process id 0, and then the real id. At its own start it
-    ignores states without an id: it would show such a machine as on without end, with no process, and each change of it
-    would time out. These files hold nothing else. The driver that wrote them was in a process of this plugin that has
-    ended.
+    libvirt 9 first writes the state of a starting machine with process id 0, and then the real id. At its next
+    start it shows a machine with id 0 as running for ever, although it has no process, and each change of it times
+    out. Without the file the machine is off; the file holds nothing else. The driver that wrote it ran in an
+    earlier process of this plugin, which has ended.
     """
     for path in directory.glob("*.xml"):
         with contextlib.suppress(FileNotFoundError):

@@ -64,9 +64,10 @@ _TYPES: Final = (
 
 
 class GuestMount(Spec, frozen=True, kw_only=True):
-    """A share as the guest mounts it; `tag`: name of the device.
+    """One mount of a share in the guest. `tag`: the share's name. `target`: path in the guest. `type`: virtiofs or 9p.
 
-    `bind`: name of a single file in the share, which is bind-mounted on `target`; empty: the share itself.
+    `bind`: name of a single file in the share, which is bind-mounted on `target`; empty: the share itself is
+    mounted there.
     """
 
     tag: str
@@ -77,7 +78,7 @@ class GuestMount(Spec, frozen=True, kw_only=True):
 
 
 class Seed(Spec, frozen=True, kw_only=True):
-    """The files of a seed; None for a file that it does not have."""
+    """Contents of a seed's files; None for a file that the seed does not have."""
 
     meta_data: bytes
     user_data: bytes = b""
@@ -88,7 +89,7 @@ class Seed(Spec, frozen=True, kw_only=True):
         return "Seed(...)"
 
     def files(self) -> dict[str, bytes]:
-        """Name → content."""
+        """File name → content, of the files that the seed has."""
         named = {
             "meta-data": self.meta_data,
             "user-data": self.user_data,

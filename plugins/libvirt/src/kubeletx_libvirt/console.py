@@ -32,7 +32,7 @@ _ENDS = libvirt.VIR_STREAM_EVENT_HANGUP | libvirt.VIR_STREAM_EVENT_ERROR
 
 
 class Consoles:
-    """Serial consoles of one runtime's machines: its `SupportsAttach`."""
+    """Opens serial consoles of one runtime's machines (`SupportsAttach`), one session for each machine."""
 
     def __init__(self, connection: Connection, looks: Looks, host: Host) -> None:
         self._connection = connection
@@ -90,7 +90,7 @@ class ConsoleSession:
         return self._exit.done()
 
     async def open(self, unit_id: UnitId) -> None:
-        """Connect to the machine's console."""
+        """Connect to the serial console of the machine."""
         self._stream = await self._connection.use(_open, unit_id, self._on_event)
 
     async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
@@ -124,7 +124,7 @@ class ConsoleSession:
         """Ignored: a serial line has no size; in the guest ``stty rows R cols C`` sets it."""
 
     async def wait(self) -> int:
-        """0 when the machine ended or another attach took over, 137 when the session was closed here."""
+        """Wait for the session's end: 0 if the machine ended or another attach took over, 137 if `close` was called."""
         return await asyncio.shield(self._exit)
 
     async def close(self) -> None:
@@ -133,7 +133,7 @@ class ConsoleSession:
         await self._release()
 
     async def end(self, last_words: bytes) -> None:
-        """End the session from this side, with a message to the reader."""
+        """End the session; `last_words` are the last output that its reader gets."""
         if not self.is_ended:
             self._parts.put_nowait(last_words)
             self._waiting_bytes += len(last_words)
@@ -217,7 +217,7 @@ def _open(handle: libvirt.virConnect, uuid: str, on_event: Any) -> libvirt.virSt
 
 
 def _send(stream: libvirt.virStream, data: bytes) -> int:
-    """Send; return the number of bytes libvirt took."""
+    """Send without waiting; returns the number of bytes that libvirt took."""
     sent = 0
     while sent < len(data):
         count: int = stream.send(data[sent : sent + _CHUNK])

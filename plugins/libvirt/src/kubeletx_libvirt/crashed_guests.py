@@ -1,7 +1,7 @@
 """Ends emulators that have stopped with a crashed guest (`domain.states.fatal_hold`), so that the unit ends.
 
-Looks and events find them; each such machine gets one task, since ending it takes its lock and a moment. After a
-failure the next look finds it again.
+Lists and events of domains show them. Each gets one task, since ending it waits for the unit's lock and for
+libvirt. If that fails, the next list shows the machine again.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ log = structlog.get_logger(__name__)
 
 
 class CrashedGuests:
-    """Crashed guests of one runtime whose emulator still exists."""
+    """Ends the emulators of crashed guests of one runtime, each in a task of its own."""
 
     def __init__(self, units: Units) -> None:
         self._units = units
         self._ending: dict[UnitId, asyncio.Task[None]] = {}
 
     def see(self, found: Mapping[UnitId, Found]) -> None:
-        """Start to end every crashed guest in a look's result."""
+        """Start a task for each crashed guest among `found` that has none yet."""
         for unit_id, one in found.items():
             if fatal_hold(one.state, one.reason) and unit_id not in self._ending:
                 task = asyncio.create_task(self._end(unit_id), name=f"libvirt-dead-guest-{unit_id}")
                 self._ending[unit_id] = task
 
     async def close(self) -> None:
-        """Stop; the next look finds them again."""
+        """Cancel the tasks; the next agent finds the crashed guests again."""
         ending = list(self._ending.values())
         for task in ending:
             task.cancel()

@@ -21,7 +21,7 @@ from kubeletx_libvirt.images.qcow2 import backing_file, write_overlay
 
 
 class Base(msgspec.Struct, frozen=True, kw_only=True):
-    """The image below an overlay."""
+    """The image disk on which overlays are made."""
 
     path: str
     format: str
@@ -34,7 +34,10 @@ def pod_directory(state_directory: Path, uid: PodUid) -> Path:
 
 
 def overlay_path(directory: Path, unit: UnitSpec, machine: Machine) -> Path:
-    """Path of this attempt's root disk."""
+    """Path of the root disk: the same for all attempts of a pod with the same image.
+
+    With `keep_disk` False each attempt has its own.
+    """
     image = unit.image.ref or unit.image.requested
     key = hashlib.sha256(image.encode()).hexdigest()[:16]
     attempt = "" if machine.keep_disk else f"-{unit.attempt}"

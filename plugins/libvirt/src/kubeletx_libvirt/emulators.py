@@ -23,14 +23,14 @@ _UTIME, _STIME, _STARTED, _RESIDENT = 11, 12, 19, 21
 
 
 class Cost(NamedTuple):
-    """CPU time and memory of one emulator with all its threads, since its start."""
+    """CPU time of one emulator since its start, all threads included, and its resident memory."""
 
     cpu_ns: int
     resident_bytes: int
 
 
 class Emulators:
-    """Emulator processes of this node's machines, as far as this process can see them."""
+    """Finds the emulators of machines among the node's processes, and reads their CPU time and memory."""
 
     def __init__(self, proc: Path = PROC) -> None:
         """Does no I/O."""
@@ -39,7 +39,7 @@ class Emulators:
         self._lock = threading.Lock()
 
     def costs(self, uuids: Collection[str]) -> dict[str, Cost]:
-        """UUID → cost of each machine whose emulator runs on this node."""
+        """UUID → cost of each machine whose emulator is found on this node; others are left out."""
         with self._lock:
             found = self._costs(uuids)
             if missing := set(uuids) - found.keys():

@@ -1,4 +1,4 @@
-"""Translation of libvirt's errors."""
+"""Translates libvirt's errors to those of `kubeletx.api`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _CLASSES: tuple[tuple[set[int], type[KubeletxError]], ...] = (
 
 
 def translate(error: libvirt.libvirtError) -> KubeletxError:
-    """The KubeletxError that tells the caller what to do, with libvirt's text."""
+    """Convert to the KubeletxError whose class says what the caller may do; the message has libvirt's text."""
     code = error.get_error_code()
     message = f"libvirt: {error.get_error_message() or error}"
     if code == libvirt.VIR_ERR_INTERNAL_ERROR and error.get_error_domain() == libvirt.VIR_FROM_RPC:

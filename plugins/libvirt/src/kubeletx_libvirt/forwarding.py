@@ -19,13 +19,13 @@ _CHUNK = 64 * 1024
 
 
 class Forwards:
-    """Forwarded ports of one runtime's machines: its `SupportsPortForward`."""
+    """Connects to TCP ports of one runtime's machines (`SupportsPortForward`)."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
 
     async def port_forward(self, sandbox_id: SandboxId, port: int) -> TcpSession:
-        """Connect to `port` of the first of the pod's addresses that accepts."""
+        """Connect to `port` at the first of the pod's addresses that accepts. Raises Unavailable if none does."""
         record = self._records.sandboxes.get(sandbox_id)
         if record is None:
             raise NotFound(f"sandbox {sandbox_id} does not exist")
@@ -54,7 +54,7 @@ def _words(error: OSError) -> str:
 
 
 class TcpSession:
-    """One connection. Implements `kubeletx.api.Session`."""
+    """One TCP connection to a guest. Implements `kubeletx.api.Session`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -71,7 +71,7 @@ class TcpSession:
         self._finish(None)
 
     async def write(self, data: bytes) -> None:
-        """Send; waits while the guest does not take it."""
+        """Send data to the guest; waits while the guest does not read."""
         try:
             self._writer.write(data)
             await self._writer.drain()
@@ -88,14 +88,14 @@ class TcpSession:
         """Do nothing: a forwarded port has no terminal."""
 
     async def wait(self) -> int:
-        """0; raises Unavailable when the connection broke."""
+        """Wait for the end of the connection: 0 if it was closed. Raises Unavailable if it broke."""
         error = await asyncio.shield(self._end)
         if error is not None:
             raise error
         return 0
 
     async def close(self) -> None:
-        """Close both directions; what the guest did not take is dropped."""
+        """Close both directions; data that was not sent yet is dropped."""
         self._writer.transport.abort()
         with contextlib.suppress(OSError):  # the guest reset the connection first
             await self._writer.wait_closed()

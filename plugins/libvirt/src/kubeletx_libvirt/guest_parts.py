@@ -51,7 +51,10 @@ SEED_SERIAL = "seed"
 
 
 class GuestParts(msgspec.Struct, frozen=True, kw_only=True):
-    """Parts for `domain.xml.Plan`."""
+    """Parts of a machine as `domain.xml.Plan` takes them.
+
+    `devices`: elements for ``<devices>``. `elements`: elements for ``<domain>``. `seed`: the cloud-init disk.
+    """
 
     devices: tuple[str, ...] = ()
     elements: tuple[str, ...] = ()
@@ -59,9 +62,10 @@ class GuestParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Libvirtd(NamedTuple):
-    """Facts about libvirtd. `emulator_gid`: the group of emulators; None if they run as root.
+    """Functions that return facts about libvirtd.
 
-    `pid`: its process; None if unknown.
+    `emulator_gid`: group that emulators need to reach their files; None: they need none. `pid`: libvirtd's process
+    id; None: unknown.
     """
 
     emulator_gid: Callable[[], Awaitable[int | None]]
@@ -69,7 +73,7 @@ class Libvirtd(NamedTuple):
 
 
 class Guests:
-    """The parts of all machines of one runtime."""
+    """Creates, renews and removes the interfaces, shared directories and cloud-init seeds of one runtime's machines."""
 
     def __init__(
         self,
@@ -92,7 +96,10 @@ class Guests:
     async def prepare(
         self, unit_id: UnitId, spec: UnitSpec, machine: Machine, sandbox: SandboxSpec
     ) -> GuestParts:
-        """Create all parts. Raises InvalidPod for interfaces, keys and settings that this node does not have."""
+        """Create all parts of a machine, and return them for its definition.
+
+        Raises InvalidPod for interfaces, keys and settings that this node does not have.
+        """
         check_settings(machine)
         links = await self._resolve(machine, sandbox)
         self._addresses.hold(Holder(sandbox.uid, f"{sandbox.namespace}/{sandbox.name}"), links)
@@ -107,10 +114,10 @@ class Guests:
         )
 
     async def renew(self, unit_id: UnitId, record: UnitRecord, sandbox: SandboxSpec | None) -> None:
-        """Restore what does not survive a restart of the node, and update the seed after changed interfaces.
+        """Restore what a restart of the node removed, and update the seed if interfaces were changed.
 
-        `sandbox` None: the machine continues from saved memory, and the seed is not updated. Raises Conflict when
-        libvirtd would share other directories than the pod's.
+        `sandbox` None: the machine continues from saved memory, so the seed is left as it is. Raises Conflict if
+        libvirtd sees something else than the agent in the place of a shared directory.
         """
         shares = await self._plan_shares(unit_id, record.spec)
         await self._host.blocking(prepare_shares, shares)
@@ -122,13 +129,13 @@ class Guests:
             await self._write_seed(unit_id, machine, sandbox, links, shares)
 
     async def release(self, unit_id: UnitId) -> None:
-        """Unmount the shares; succeeds if there are none."""
+        """Unmount the machine's shared directories; succeeds if there are none."""
         await self._host.blocking(release_shares, self._share_directory(unit_id))
 
     async def explain(self, unit_id: UnitId, spec: UnitSpec, error: KubeletxError) -> KubeletxError | None:
-        """Replace a start error that names the agent's directory by one that names the pod's field.
+        """Convert the error of a start whose emulator may not open a shared directory.
 
-        None for other errors.
+        The new error names the pod's volume. None if the start failed for another reason.
         """
         closed = closed_share(await self._plan_shares(unit_id, spec), str(error))
         if closed is None:

@@ -1,7 +1,7 @@
-"""The agent's domains and their states, from one libvirt call for all of them.
+"""Reads the agent's domains and their states, by one libvirt call for all of them.
 
-Identities are read from metadata once per domain and cached: only this agent writes them. A domain without the plugin's
-element, of another agent or of another runtime is treated as absent by every call.
+Identities are read from metadata once per domain and cached: only this agent writes them. A domain without the
+plugin's element, of another agent or of another runtime is treated as absent by every call.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kubeletx_libvirt.records import Records, Run
 
 
 class Found(NamedTuple):
-    """One domain of this agent. `state` and `reason`: libvirt's numbers."""
+    """One domain of this runtime. `state` and `reason`: libvirt's numbers."""
 
     identity: Identity
     state: int
@@ -41,10 +41,10 @@ class Found(NamedTuple):
 
 
 class Looks:
-    """Lists and statuses of units."""
+    """Reads domains of one runtime and reports them as units: lists, statuses, and how each run ended."""
 
     def __init__(self, connection: Connection, records: Records, host: Host, runtime: str) -> None:
-        """`runtime`: the endpoint's name, which the domains' metadata has."""
+        """`runtime`: the endpoint's name, as in the metadata of its domains."""
         self._connection = connection
         self._records = records
         self._host = host
@@ -58,11 +58,11 @@ class Looks:
         self._known[unit_id] = identity
 
     def forget(self, unit_id: str) -> None:
-        """Drop the cached identity: the domain's metadata may change owner."""
+        """Drop the cached identity of a domain that was undefined."""
         self._known.pop(unit_id, None)
 
     def reset(self) -> None:
-        """Clear the cache after a new connection."""
+        """Clear the cache of identities, after a new connection."""
         self._known.clear()
 
     def is_ours(self, identity: Identity | None) -> bool:
@@ -74,9 +74,10 @@ class Looks:
         )
 
     async def all(self) -> dict[UnitId, Found]:
-        """All domains of this agent.
+        """Read all domains of this runtime.
 
-        An identity cached during the libvirt call is kept: two concurrent looks must not hide a domain from each other.
+        An identity that another call caches meanwhile is kept: two concurrent calls must not hide a domain from
+        each other.
         """
         known = frozenset(self._known)
         states, read = await self._connection.use(_read_all, known)
@@ -91,7 +92,7 @@ class Looks:
         return found
 
     async def find(self, unit_id: UnitId) -> Found | None:
-        """One domain of this agent; None if there is none."""
+        """Read one domain; None if it does not exist, or belongs to another agent or runtime."""
         is_known = unit_id in self._known
         answer = await self._connection.use(_read_one, unit_id, is_known)
         if answer is None:
@@ -105,19 +106,19 @@ class Looks:
         return Found(identity, state, reason) if identity is not None and self.is_ours(identity) else None
 
     async def get(self, unit_id: UnitId) -> Found:
-        """One domain of this agent. Raises NotFound."""
+        """Read one domain. Raises NotFound if it does not exist, or belongs to another agent or runtime."""
         found = await self.find(unit_id)
         if found is None:
             raise NotFound(f"machine {unit_id} does not exist")
         return found
 
     def identity(self, unit_id: str) -> Identity | None:
-        """Cached identity of a domain; None if it was not seen or belongs to another agent."""
+        """Cached identity of a domain; None if it was not read yet, or belongs to another agent or runtime."""
         identity = self._known.get(unit_id)
         return identity if self.is_ours(identity) else None
 
     def has_seen(self, uuid: str) -> bool:
-        """Return True if the domain's owner is cached."""
+        """Return True if the domain's identity was read, even if it belongs to another agent or runtime."""
         return uuid in self._known
 
     def state(self, unit_id: UnitId, found: Found) -> UnitState:
@@ -128,7 +129,7 @@ class Looks:
         return unit_state(found.state, found.reason, was_started=was_started, has_run=has_run)
 
     def summary(self, unit_id: UnitId, found: Found) -> UnitSummary:
-        """The unit as a list entry."""
+        """Convert a domain to an entry of the unit list."""
         identity = found.identity
         return UnitSummary(
             id=unit_id,
@@ -153,7 +154,7 @@ class Looks:
         ]
 
     async def status(self, unit_id: UnitId) -> UnitStatus:
-        """The full status of a unit; the first look after its end stores how it ended."""
+        """Status of a unit; the first call after the machine's end stores how it ended. Raises NotFound."""
         found = await self.get(unit_id)
         summary = self.summary(unit_id, found)
         run = await self.confirm(unit_id, found)
@@ -200,7 +201,7 @@ class Looks:
         return run
 
     async def settle(self, unit_id: UnitId, found: Found) -> Run:
-        """The run of a machine that ended; its end is stored (once)."""
+        """Return the run of a machine that is off; the first call stores when and how it ended."""
         run = self._records.run_of(unit_id)
         if run.finished_at_ns:
             return run
@@ -223,7 +224,7 @@ class Looks:
         return run
 
     async def hint(self, unit_id: UnitId, hint: str) -> None:
-        """Store an event of the guest; it also corrects an exit that was stored before the event came."""
+        """Store the guest's event that explains its end; an exit that was stored before the event came is corrected."""
         run = msgspec.structs.replace(self._records.run_of(unit_id), hint=hint)
         if run.finished_at_ns and run.reason == CRASHED:
             end = end_of(libvirt.VIR_DOMAIN_SHUTOFF_CRASHED, hint=hint)
@@ -231,7 +232,7 @@ class Looks:
         await self._records.save_run(unit_id, run)
 
     async def note(self, event: DomainEvent) -> None:
-        """Store what only events show: reboots, panics, watchdogs, the time of an end."""
+        """Store the state that only this event shows: a reboot, a panic, a watchdog, the time of a change or an end."""
         unit_id = UnitId(event.uuid)
         if self.identity(unit_id) is None:
             return
@@ -258,14 +259,14 @@ class Looks:
 
 
 class Stops:
-    """Waits for the ends of machines; events wake them."""
+    """Lets calls wait for events of a machine: its end, a reboot, or a removed device."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, set[asyncio.Event]] = {}
 
     @contextlib.contextmanager
     def expect(self, unit_id: UnitId):  # type: ignore[no-untyped-def]
-        """An event that is set when the unit, or the connection, ends."""
+        """Context manager: yields an `asyncio.Event`, which `wake` sets for this unit, and `wake_all` for all units."""
         event = asyncio.Event()
         self._waiting.setdefault(unit_id, set()).add(event)
         try:
@@ -277,12 +278,12 @@ class Stops:
                 del self._waiting[unit_id]
 
     def wake(self, unit_id: str) -> None:
-        """Set the events of a unit that ended."""
+        """Set the events of all calls that wait for this unit."""
         for event in self._waiting.get(unit_id, ()):
             event.set()
 
     def wake_all(self) -> None:
-        """Wake all waiters to look: no further event follows."""
+        """Set all events, so that the waiting calls read the state: the connection has ended, and no event follows."""
         for unit_id in list(self._waiting):
             self.wake(unit_id)
 
@@ -326,9 +327,9 @@ def _read_disk_errors(handle: libvirt.virConnect, uuid: str) -> dict[str, int]:
 
 
 def _true_reason(domain: libvirt.virDomain, state: int, reason: int) -> int:
-    """The real reason that a domain is off.
+    """Return SAVED if a domain that is off has saved memory, else libvirt's reason.
 
-    libvirt loses it at its own restart, and keeps "saved" after the saved memory is gone.
+    libvirt forgets the reason at its own restart, and keeps "saved" after the saved memory is gone.
     """
     saved, unknown = libvirt.VIR_DOMAIN_SHUTOFF_SAVED, libvirt.VIR_DOMAIN_SHUTOFF_UNKNOWN
     if state != libvirt.VIR_DOMAIN_SHUTOFF or reason not in (saved, unknown):

@@ -57,9 +57,9 @@ def socket_of(url: str, run: Path = RUN) -> Path | None:
 
 
 def find_daemon(path: Path, proc: Path = PROC) -> int | None:
-    """Process that answers on libvirt's socket and starts emulators; None if unknown.
+    """Process id of the libvirt daemon that starts emulators, found by the socket at `path`; None if unknown.
 
-    Raises Unavailable when it does not answer.
+    Raises Unavailable when the daemon does not answer.
     """
     try:
         pid = _answering(path)

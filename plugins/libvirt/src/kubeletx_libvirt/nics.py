@@ -38,7 +38,7 @@ _NO_POD_LINK = GuestLink(name="eth0", kind=LinkKind.BRIDGE, source="", mac="")
 
 
 class Nics:
-    """Interfaces of one runtime's machines."""
+    """Attaches, detaches and lists network interfaces of one runtime's machines (`SupportsNics`)."""
 
     def __init__(
         self,
@@ -61,7 +61,10 @@ class Nics:
         self._removals = Stops()
 
     async def attach_nic(self, unit_id: UnitId, nic: Nic) -> None:
-        """Attach an interface; succeeds if the name exists already."""
+        """Add the interface to the definition and, if the machine is on, to the running domain.
+
+        Succeeds if an interface of this name is in both already.
+        """
         async with self._units.alone(unit_id):
             found = await self._looks.get(unit_id)
             live, kept = await self._aliases(unit_id)
@@ -76,9 +79,9 @@ class Nics:
             await self._connection.use(_attach, unit_id, interface_xml(link), to_live, to_kept)
 
     async def detach_nic(self, unit_id: UnitId, name: str) -> None:
-        """Remove the interface from the definition and request its unplug.
+        """Remove the interface from the definition and request its unplug; succeeds if there is none.
 
-        Returns when the guest has released it, or was asked twice.
+        Returns when the guest has released it, or after `DETACH_SECONDS` without that.
         """
         async with self._units.alone(unit_id):
             found = await self._looks.find(unit_id)
@@ -98,23 +101,26 @@ class Nics:
                     self._addresses.release(unit_id, nic)
 
     async def list_nics(self, unit_id: UnitId) -> Sequence[NicStatus]:
-        """Every interface, in the order of the machine's definition."""
+        """All interfaces with their states, in the order of the definition.
+
+        Those that only the running domain still has come last.
+        """
         found = await self._looks.get(unit_id)
         live, kept = await self._aliases(unit_id)
         said = {interface_alias(nic.name): nic for nic in self._nics(unit_id)}
         return list_interfaces(live, kept, said, await self._links.find(found.identity.uid))
 
     def note(self, event: DomainEvent) -> None:
-        """Handle an event: the guest released a device."""
+        """Wake the calls that wait for an unplug, if the event says that the guest released a device."""
         if event.kind == "device-removed":
             self._removals.wake(event.uuid)
 
     def wake_all(self) -> None:
-        """Wake all waiters: no further event follows."""
+        """Wake all calls that wait for an unplug: the connection has ended, so no event follows."""
         self._removals.wake_all()
 
     async def _unplug(self, unit_id: UnitId, alias: str) -> bool:
-        """Request the unplug; True once the guest has released the device."""
+        """Request the unplug, repeatedly; True once the guest has released the device, False after `DETACH_SECONDS`."""
         with self._removals.expect(unit_id) as heard, contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DETACH_SECONDS):
                 while True:
@@ -129,7 +135,7 @@ class Nics:
         return False
 
     async def _aliases(self, unit_id: UnitId) -> tuple[dict[str, str] | None, dict[str, str]]:
-        """Interfaces of the running domain (None: it is off) and of the definition."""
+        """Alias → MAC address of the interfaces of the running domain (None if it is off), and of the definition."""
         is_on, now, then = await self._connection.use(_read_both, unit_id)
         return (interface_aliases(now) if is_on else None), interface_aliases(then)
 
@@ -189,9 +195,11 @@ def list_interfaces(
     said: Mapping[str, Nic],
     own: GuestLink | None = None,
 ) -> list[NicStatus]:
-    """Build the list. `live`: alias → MAC of the running domain, None when it is off; `kept`: of the definition.
+    """Merge the interfaces of the running domain and of the definition into one list.
 
-    `said`: name → the pod's spec of the interface. `own`: the pod network's link, whose addresses are in no spec.
+    `live`: alias → MAC address in the running domain; None: it is off. `kept`: the same in the definition. `said`:
+    alias → the pod's spec of the interface. `own`: the pod network's link, whose addresses are in no spec; None:
+    unknown.
     """
     listed = []
     for alias, mac in {**kept, **(live or {})}.items():

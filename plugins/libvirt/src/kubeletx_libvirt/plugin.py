@@ -1,4 +1,4 @@
-"""Registers the kind ``libvirt``; its imports happen when an endpoint is made."""
+"""Registers the runtime kind ``libvirt``. libvirt and most of the plugin are imported only when an endpoint is made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARAMETERS = ("root", "socket", "mode", "keyfile", "no_verify", "no_tty", "known
 
 @hookimpl
 def kubeletx_register_runtimes(register: RegisterRuntime) -> None:
-    """Register the kind for all libvirt URIs of this machine."""
+    """Register the runtime kind, its URL schemes and its settings for workload type ``vm``."""
     register(
         KIND,
         make_runtime,

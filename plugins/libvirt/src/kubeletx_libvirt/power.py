@@ -5,12 +5,12 @@
 | pause | running | paused: the vCPUs stop, the emulator keeps the memory |
 | suspend | running, paused | suspended: libvirt saves the memory, the emulator ends |
 | resume | paused, suspended | running |
-| power_off | every state | exited (created stays created); the disk stays |
+| power_off | every state | exited (created stays created); the disk is kept |
 | reboot | running | running, in the same domain, counted by libvirt's reboot event |
 
-Every verb may come twice. Whether a machine is suspended is asked from libvirt, so one that was suspended is found
-again after the agent or libvirt restarted. A reboot that is to come later is written down with its time; after
-a restart of the agent it comes at that time, or at once if the time has passed, unless the machine has been off.
+Every verb may be repeated. libvirt knows which machines are suspended, so they are found again after a restart of
+the agent or of libvirt. A delayed reboot is stored with its time: after a restart of the agent it is done at that
+time, or at once if the time has passed, unless the machine was switched off meanwhile.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _AGENT_REBOOT = '{"execute":"guest-shutdown","arguments":{"mode":"reboot"}}'
 
 
 class Power:
-    """Power verbs of one runtime."""
+    """Pauses, resumes, suspends, reboots and powers off the machines of one runtime (`SupportsMachine`)."""
 
     def __init__(
         self, *, host: Host, connection: Connection, records: Records, looks: Looks, units: Units
@@ -51,23 +51,26 @@ class Power:
         self._units = units
         self._delayed: dict[UnitId, asyncio.Task[None]] = {}
         self.reboots = Stops()
-        """Events set when a guest's reboot was counted."""
+        """Lets calls wait until a guest's reboot was counted."""
 
     async def open(self) -> None:
-        """Resume the delayed reboots that were pending when the agent ended."""
+        """Plan the delayed reboots that were pending when the agent ended."""
         for unit_id, run in list(self._records.runs.items()):
             if run.reboot_at_ns and unit_id not in self._delayed:
                 self._plan_reboot(unit_id, run.reboot_at_ns)
 
     async def close(self) -> None:
-        """Stop; delayed reboots stay stored."""
+        """Cancel the tasks of delayed reboots; their times stay stored for the next `open`."""
         delayed, self._delayed = self._delayed, {}
         for task in delayed.values():
             task.cancel()
         await asyncio.gather(*delayed.values(), return_exceptions=True)
 
     async def pause(self, unit_id: UnitId) -> None:
-        """Stop the vCPUs."""
+        """Pause the guest's vCPUs; succeeds if they are paused.
+
+        Raises Conflict for a machine that is off or suspended.
+        """
         async with self._units.alone(unit_id):
             state, found = await self._look(unit_id)
             if state is UnitState.PAUSED:
@@ -92,7 +95,7 @@ class Power:
             await self._since_now(unit_id)
 
     async def suspend(self, unit_id: UnitId) -> None:
-        """Save the memory and end the emulator."""
+        """Save the memory and end the emulator. Raises Unsupported for a machine with shared directories."""
         async with self._units.alone(unit_id):
             state, found = await self._look(unit_id)
             if state is UnitState.SUSPENDED:
@@ -104,13 +107,20 @@ class Power:
             await self._since_now(unit_id)
 
     async def power_off(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """Request a shutdown, wait, then switch off; a suspended machine is restored first."""
+        """Request a shutdown, wait at most `grace_seconds`, then switch off.
+
+        A suspended machine is restored before the request. Raises NotFound.
+        """
         await self._looks.get(unit_id)
         await self.forget_reboot(unit_id)
         await self._units.stop(unit_id, grace_seconds)
 
     async def reboot(self, unit_id: UnitId, delay_seconds: float) -> None:
-        """Reboot. Without a delay: returns when the guest has rebooted. With one: returns when the request is stored."""
+        """Reboot the guest, now or after a delay.
+
+        Without a delay it returns once the guest has rebooted or was reset; with one, once the request is stored.
+        Raises Conflict for a machine that does not run.
+        """
         if delay_seconds <= 0:
             await self._reboot(unit_id)
             return
@@ -123,7 +133,7 @@ class Power:
         self._plan_reboot(unit_id, at_ns)
 
     async def forget_reboot(self, unit_id: UnitId) -> None:
-        """Cancel a delayed reboot: the machine is to be off or removed."""
+        """Cancel the machine's delayed reboot, if there is one: it is to be switched off or removed."""
         if (task := self._delayed.pop(unit_id, None)) is not None:
             task.cancel()
         run = self._records.run_of(unit_id)

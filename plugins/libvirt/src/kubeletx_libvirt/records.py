@@ -30,7 +30,11 @@ log = structlog.get_logger(__name__)
 
 
 class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Record of a sandbox. `is_ready`: everything it needs was made. `ips`: addresses without prefix length."""
+    """State of one sandbox, kept in its file.
+
+    `is_ready`: its creation has finished. `is_stopped`: its network was released. `ips`: addresses without prefix
+    length.
+    """
 
     spec: SandboxSpec
     created_at_ns: int
@@ -40,9 +44,10 @@ class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Record of a unit. `resources`: what was granted, as in `UnitStatus.resources`. `asked`: the last resize, or None.
+    """Requested and granted configuration of one unit, kept in its file.
 
-    `nics`: the extra interfaces as last changed; None: those of the spec.
+    `asked`: resources of the last resize; None: never resized. `nics`: extra interfaces after the last attach or
+    detach; None: those of `spec`. `resources`: the granted ones, in the form of `UnitStatus.resources`.
     """
 
     spec: UnitSpec
@@ -52,11 +57,13 @@ class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a machine, from a start to an end.
+    """One run of a machine, from a start to its end. Times are 0 until they are known.
 
-    `is_starting`: the start was begun at `since_ns` and is not confirmed. `hint`: the guest's event before its end
-    (Watchdog, GuestPanicked). `reboot_at_ns`: time of a delayed reboot; 0: none. `boot_id`: the guest's own, as last
-    read; empty: not read since the last start or reboot.
+    `is_starting`: a start was requested at `since_ns`, and the machine was not seen running since. `since_ns`: last
+    change of the machine's state. `exit_code`: None until it ended, and if it never ran. `hint`: the guest's event
+    that explains its end (Watchdog, GuestPanicked, GuestCrashed). `restarts`: number of the guest's reboots.
+    `reboot_at_ns`: time of a delayed reboot; 0: none. `boot_id`: Linux's id of the guest's boot, as last read;
+    empty: not read since the last start or reboot.
     """
 
     is_starting: bool = False
@@ -73,7 +80,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Records:
-    """All records of one runtime."""
+    """Records of one runtime's sandboxes and units: read from files once, kept in memory, written at each change."""
 
     def __init__(self, host: Host) -> None:
         """The files are below the host's state directory."""
@@ -87,7 +94,7 @@ class Records:
         self._writing = asyncio.Lock()
 
     async def load(self) -> None:
-        """Read all records, once."""
+        """Read all records from their files; later calls do nothing."""
         if not self._is_loaded:
             await self._host.blocking(self._load)
             self._is_loaded = True
@@ -97,23 +104,23 @@ class Records:
         return self.directory / "sandboxes" / sandbox_id
 
     def unit_directory(self, unit_id: UnitId) -> Path:
-        """Directory of one unit's files: records and seed."""
+        """Directory of one unit's files: records, cloud-init seed, shared directories."""
         return self.directory / "units" / unit_id
 
     async def list_unit_directories(self) -> list[UnitId]:
-        """Units that have a directory, whatever it contains."""
+        """Ids of the units that have a directory, even one without a readable record."""
         return await self._host.blocking(_names, self.directory / "units")
 
     def run_of(self, unit_id: UnitId) -> Run:
-        """The unit's run; an empty one before the first start."""
+        """The unit's latest run; an empty `Run` before its first start."""
         return self.runs.get(unit_id, _NO_RUN)
 
     async def save_sandbox(
         self, sandbox_id: SandboxId, record: SandboxRecord, *, must_last: bool = True
     ) -> None:
-        """Write the record, then update memory.
+        """Write the record to its file, then to memory.
 
-        Without `must_last` a full disk is no error: an end must not wait for space.
+        `must_last` False: a full disk is only logged, since the end of a sandbox must not wait for free space.
         """
         try:
             await self._host.blocking(_write, self.sandbox_directory(sandbox_id) / "record.json", record)
@@ -124,7 +131,10 @@ class Records:
         self.sandboxes[sandbox_id] = record
 
     async def save_unit(self, unit_id: UnitId, record: UnitRecord, *, is_new: bool = False) -> None:
-        """Write the record, then update memory. A unit that was removed meanwhile is ignored, unless it `is_new`."""
+        """Write the record to its file, then to memory.
+
+        A unit that `forget_unit` removed is ignored, unless it `is_new`.
+        """
         if is_new:
             self._gone.pop(unit_id, None)
         async with self._writing:
@@ -133,11 +143,11 @@ class Records:
                 self.units[unit_id] = record
 
     async def save_run(self, unit_id: UnitId, run: Run) -> None:
-        """Update memory, then write: a look in between already sees the run.
+        """Store the run in memory, then in its file, so that a concurrent read of the unit's state already gets it.
 
-        One write at a time, always of the newest run: events and calls write about the same unit. Nothing is written
-        for a unit that was removed: a look or event that began before would bring its directory back. A full disk is no
-        error: a machine that is removed to make room must end too, and only history is lost.
+        Events and calls change the same unit: writes are done one at a time, and each writes the newest run. A
+        removed unit is ignored, since a call or event that began before the removal would bring its directory back.
+        A full disk is only logged: a machine that is removed to free space must end too, and only history is lost.
         """
         if unit_id in self._gone:
             return
@@ -159,7 +169,7 @@ class Records:
         self.sandboxes.pop(sandbox_id, None)
 
     async def forget_unit(self, unit_id: UnitId) -> None:
-        """Remove the unit's files, including the seed. It stays known until they are gone, so that a retry finds it."""
+        """Remove the unit's directory, then its records from memory: if the removal fails, a retry finds the unit."""
         self._gone[unit_id] = None
         if len(self._gone) > _REMEMBERED:
             del self._gone[next(iter(self._gone))]
@@ -179,7 +189,7 @@ class Records:
 
 _NO_RUN = Run()
 _REMEMBERED = 1000
-"""Removed units that are remembered; no look or event that is still running can be about older ones."""
+"""Number of removed units that are remembered, so that calls and events still running do not store them again."""
 
 
 def _read_all(parent: Path, name: str, kind: type[T]) -> Iterator[tuple[str, T]]:

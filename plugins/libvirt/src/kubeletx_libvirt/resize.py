@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 
 class Resizes:
-    """Sizes of one runtime's machines."""
+    """Changes and measures processors and memory of one runtime's machines (`SupportsResize`)."""
 
     def __init__(
         self, *, settings: Settings, connection: Connection, records: Records, looks: Looks, units: Units
@@ -46,7 +46,11 @@ class Resizes:
         self._units = units
 
     async def update_resources(self, unit_id: UnitId, resources: Resources) -> None:
-        """Request the new size. None in `resources` leaves that part unchanged."""
+        """Store and request the new size; the guest may follow later. None in `resources` leaves that part unchanged.
+
+        Raises InvalidPod above the machine's maximums, and Unsupported for fewer processors of an emulated guest
+        that runs.
+        """
         async with self._units.alone(unit_id):
             found = await self._looks.get(unit_id)
             record = self._records.units[unit_id]
@@ -62,12 +66,15 @@ class Resizes:
             await self.measure(unit_id)
 
     async def note(self, event: DomainEvent) -> None:
-        """Handle an event about processors or memory: the granted size changed."""
+        """Measure the machine's size after an event about its processors or memory."""
         if event.kind in ("memory", "device-removed"):
             await self.catch_up(UnitId(event.uuid))
 
     async def catch_up(self, unit_id: UnitId) -> None:
-        """Read a granted size again in the background, for changes without an event."""
+        """Measure the machine's size if it was resized, or if its memory differs from the spec.
+
+        Such a machine may change without an event.
+        """
         if self._is_awaited(unit_id):
             await self.measure(unit_id)
 
@@ -92,7 +99,7 @@ class Resizes:
         )
 
     async def measure(self, unit_id: UnitId) -> None:
-        """Store the machine's present size."""
+        """Read the machine's present size from libvirt and store it in its record."""
         record = self._records.units.get(unit_id)
         if record is None:
             return
@@ -104,7 +111,7 @@ class Resizes:
 
 
 def merged(old: Resources, new: Resources) -> Resources:
-    """`old` with the values that `new` sets."""
+    """Resources of `old`, with those that `new` sets; all CPU limits and requests change together."""
     said: dict[str, Any] = {
         field: value
         for field in ("cpu_shares", "memory_limit_bytes", "memory_request_bytes")
@@ -117,7 +124,7 @@ def merged(old: Resources, new: Resources) -> Resources:
 
 
 def check_within(size: Size, made_with: dict[str, int]) -> None:
-    """Raise InvalidPod for more than the machine's maximums."""
+    """Raise InvalidPod if the size is above the maximums in `made_with`, the machine's granted resources."""
     most_vcpus, most_memory = made_with.get("max_vcpus", 0), made_with.get("max_memory_bytes", 0)
     if most_vcpus and size.vcpus > most_vcpus:
         raise InvalidPod(
@@ -150,9 +157,10 @@ def refusal(text: str, size: Size) -> str | None:
 
 
 def granted_now(record: UnitRecord, seen: dict[str, int]) -> dict[str, int]:
-    """`UnitStatus.resources` from libvirt's figures.
+    """Merge libvirt's figures (`seen`) into the form of `UnitStatus.resources`.
 
-    A CPU limit counts as granted when the guest has the processors for it; before, the number of its processors is.
+    The CPU limit is the requested one once the guest has the processors for it; before, it is that of the
+    processors it has.
     """
     resources = record.resources | seen
     asked = record.asked or record.spec.resources

@@ -89,10 +89,10 @@ _CONNECTED = libvirt.VIR_CONNECT_DOMAIN_EVENT_AGENT_LIFECYCLE_STATE_CONNECTED
 
 
 class LibvirtRuntime:
-    """Machines of one libvirt URI."""
+    """Runtime of one libvirt URI. Its parts implement the optional capabilities, such as exec and snapshots."""
 
     def __init__(self, endpoint: Endpoint, settings: Settings, host: Host) -> None:
-        """Does no I/O, as for every factory."""
+        """Make all parts; does no I/O."""
         self.host = host
         self.settings = settings
         self.endpoint = endpoint
@@ -184,7 +184,10 @@ class LibvirtRuntime:
         self._listeners: set[asyncio.Queue[RuntimeEvent | None]] = set()
 
     async def open(self) -> None:
-        """Connect, read the records, and listen; the check of KVM runs in the background."""
+        """Read the records, connect, begin to handle events, and find the existing machines again.
+
+        The check of KVM runs in the background.
+        """
         await self.records.load()
         await self.images.open()
         await self.connection.open()
@@ -199,7 +202,7 @@ class LibvirtRuntime:
         await self._look_at_boots()
 
     async def close(self) -> None:
-        """Disconnect; the machines run on."""
+        """Cancel background work and disconnect; the machines keep running."""
         pump, kvm, group = self._pump, self._kvm, self._group
         self._pump = self._kvm = self._group = None
         await self.crashed_guests.close()
@@ -217,7 +220,7 @@ class LibvirtRuntime:
                     await task
 
     def traits(self) -> Traits:
-        """Traits: machines survive the agent; the emulator writes their consoles to a raw log file."""
+        """Traits: emulators write consoles to raw log files, and features outside `CAN` are refused."""
         return Traits(
             details=("machine",),
             log_mode=LogMode.RAW_FILE,
@@ -231,12 +234,15 @@ class LibvirtRuntime:
         return next((part for part in self._parts if isinstance(part, protocol)), None)
 
     async def version(self) -> RuntimeVersion:
-        """libvirt's version; QEMU's as API version."""
+        """libvirt's version, with QEMU's as API version."""
         library, driver = await self.connection.use(_versions)
         return RuntimeVersion(name="libvirt", version=_dotted(library), api_version=_dotted(driver))
 
     async def health(self) -> RuntimeHealth:
-        """Health: libvirt answers, and the pod network exists."""
+        """Report the network as ready if the node has a working pod network.
+
+        Raises Unavailable if libvirt does not answer.
+        """
         await self.connection.use(_ping)
         problem = await self._network_problem()
         condition = RuntimeCondition(
@@ -259,7 +265,7 @@ class LibvirtRuntime:
     # --- sandboxes ---
 
     async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
-        """Make the pod's record, then its network."""
+        """Write the pod's record, then attach the pod to the pod network; does nothing for a sandbox that is ready."""
         sandbox_id = SandboxId(f"{hashlib.sha256(spec.uid.encode()).hexdigest()[:24]}-{spec.attempt}")
         record = self.records.sandboxes.get(sandbox_id)
         if record is not None and record.is_ready:
@@ -298,7 +304,10 @@ class LibvirtRuntime:
         await self.records.forget_sandbox(sandbox_id)
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
-        """List the sandboxes from the records; raises Unavailable if libvirt does not answer, as every look."""
+        """List the recorded sandboxes whose labels contain every pair of `match`.
+
+        Raises Unavailable without a connection to libvirt, as every list does.
+        """
         self.connection.get_handle()
         return [
             _summary(sandbox_id, record, is_linked=self._is_linked(record))
@@ -307,7 +316,7 @@ class LibvirtRuntime:
         ]
 
     async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
-        """The full status of a sandbox."""
+        """Status of a sandbox, with its network checked completely. Raises NotFound."""
         self.connection.get_handle()
         record = self.records.sandboxes.get(sandbox_id)
         if record is None:
@@ -326,7 +335,7 @@ class LibvirtRuntime:
         return await self.units.create(sandbox_id, spec, sandbox)
 
     async def start_unit(self, unit_id: UnitId) -> None:
-        """Boot the machine."""
+        """Boot the machine, or restore it from saved memory."""
         await self.units.start(unit_id)
 
     async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
@@ -340,19 +349,25 @@ class LibvirtRuntime:
         await self.units.remove(unit_id)
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
-        """The agent's domains."""
+        """List this runtime's machines whose labels contain every pair of `match`.
+
+        Emulators of crashed guests are ended in the background.
+        """
         found = await self.looks.all()
         self.crashed_guests.see(found)
         return self.looks.summaries(found, match)
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:
-        """The full status of a machine."""
+        """Status of a machine. Raises NotFound."""
         return await self.looks.status(unit_id)
 
     # --- events ---
 
     async def events(self) -> AsyncIterator[RuntimeEvent]:
-        """Yield events of the agent's domains, after storing the state that only they carry."""
+        """Yield events of this runtime's machines.
+
+        State that only an event shows is stored before the event is yielded.
+        """
         self.connection.get_handle()
         queue: asyncio.Queue[RuntimeEvent | None] = asyncio.Queue()
         self._listeners.add(queue)
@@ -438,7 +453,7 @@ class LibvirtRuntime:
         await self.records.save_sandbox(sandbox_id, stopped, must_last=False)
 
     def _is_linked(self, record: SandboxRecord) -> bool:
-        """Return True if the pod's link exists, or was never made."""
+        """Return False if the pod should have a network link and it is gone."""
         return not record.ips or record.is_stopped or self.links.is_there(record.spec.uid)
 
     async def _adopt(self) -> None:
@@ -480,9 +495,9 @@ class LibvirtRuntime:
                     await self.links.release(uid)
 
     async def _emulator_gid(self) -> int | None:
-        """The group in which emulators need to reach their disks.
+        """Return the group that emulators need to reach their disks, after giving it access; None: no group is needed.
 
-        Read only once, since libvirt then first checks all emulators of the node, which takes a minute if it never did.
+        Read only once: libvirt checks all emulators of the node before its first answer, which may take a minute.
         """
         if self._group is None or (
             self._group.done() and (self._group.cancelled() or self._group.exception())

@@ -22,14 +22,17 @@ _PPM_HEADER = re.compile(rb"P6(?:\s|#[^\n]*\n)+(\d+)(?:\s|#[^\n]*\n)+(\d+)(?:\s|
 
 
 class Pictures:
-    """Implements `SupportsScreenshot` and `SupportsDefinition` for one runtime."""
+    """Makes screenshots of one runtime's machines and reads their definitions.
+
+    Implements `SupportsScreenshot` and `SupportsDefinition`.
+    """
 
     def __init__(self, connection: Connection, looks: Looks) -> None:
         self._connection = connection
         self._looks = looks
 
     async def screenshot(self, unit_id: UnitId) -> bytes:
-        """A PNG file. Raises Conflict while the machine is off."""
+        """The machine's display as a PNG file. Raises Conflict while the machine is off."""
         found = await self._looks.get(unit_id)
         state = self._looks.state(unit_id, found)
         if state not in (UnitState.RUNNING, UnitState.PAUSED):
@@ -45,7 +48,10 @@ class Pictures:
 
 
 def as_png(picture: bytes) -> bytes:
-    """Convert PPM (P6, 8 bits per colour) to PNG; PNG is returned unchanged. Pure; raises Internal for anything else."""
+    """Convert PPM (P6, 8 bits per colour) to PNG; PNG is returned unchanged.
+
+    Pure. Raises Internal for other formats.
+    """
     if picture.startswith(PNG_SIGNATURE):
         return picture
     header = _PPM_HEADER.match(picture)

@@ -1,14 +1,14 @@
 """Directories of the node in the guest: virtiofs where it works, else 9p.
 
     plan_shares      mounts of kind DIRECTORY → `Share`s (pure)
-    prepare_shares   what cannot be shared as it stands gets a directory of its own below the machine's: a single
-                     file, since both file systems share directories only, and a read-only mount, since virtiofsd
+    prepare_shares   makes a directory below the machine's own for each mount that cannot be shared directly: a
+                     single file, since both protocols share directories only, and a read-only mount, since virtiofsd
                      cannot refuse writing. Both are bind mounts; the read-only one is enforced by the node's kernel.
-                     With 9p and an emulator that is not root every mount gets one: it may not pass the directories
-                     above a volume, which are root's
-    share_xml        the domain's ``<filesystem>``; virtiofs needs `memory_backing_xml` besides
-    guest_mounts     what the guest mounts, for the seed's boot hook
-    release_shares   takes every bind mount away again; found by looking at the mount table
+                     With 9p and an emulator that is not root every mount gets one: the emulator may not pass the
+                     directories above a volume, which are root's
+    share_xml        the domain's ``<filesystem>``; virtiofs needs `memory_backing_xml` too
+    guest_mounts     the guest's mounts, for the seed's boot hook
+    release_shares   removes every bind mount that the mount table lists
 
 virtiofsd reads and writes as root with the guest's own user ids, as a container would. 9p does so with the ids of
 the emulator's process.
@@ -42,10 +42,12 @@ class ShareKind(enum.Enum):
 
 
 class Share(Spec, frozen=True, kw_only=True):
-    """One shared directory. `origin`: the mount's source. `directory`: the shared one, `origin` or a prepared one.
+    """One directory or single file of the node that the guest mounts.
 
-    `volume`: its name. `file`: the name in `directory` of a single file. `squash`: in the guest all files belong to the
-    emulator's user, since only root can change owners.
+    `volume`: name of the pod's volume. `tag`: name of the share for the guest's mount. `origin`: source of the
+    pod's mount. `directory`: the shared directory: `origin`, or one that `prepare_shares` makes. `file`: name of
+    the single file in `directory`; empty: the whole directory is mounted. `squash`: the emulator is not root, so a
+    change of a file's owner in the guest has no effect.
     """
 
     volume: str
@@ -70,7 +72,7 @@ class Share(Spec, frozen=True, kw_only=True):
 
 
 def find_virtiofsd() -> str | None:
-    """Path of the program; None: shares use 9p."""
+    """Path of the installed virtiofsd; None if it is not installed."""
     return next((path for path in VIRTIOFSD if os.access(path, os.X_OK)), None)
 
 
@@ -82,10 +84,10 @@ def plan_shares(
     files: frozenset[str] = frozenset(),
     is_root: bool = True,
 ) -> tuple[Share, ...]:
-    """One share for each mount of a directory or file, outer targets first.
+    """Plan one share for each mount of kind DIRECTORY, outer targets before those inside them. Pure.
 
-    `directory`: the machine's own, for prepared ones. `files`: those sources that are single files.
-    `is_root`: the emulator is.
+    `directory`: parent of the directories that `prepare_shares` makes for this machine. `files`: sources that are
+    single files. `is_root`: True if emulators run as root.
     """
     wanted = [mount for mount in mounts if mount.kind is SourceKind.DIRECTORY and mount.source]
     shares = []
@@ -120,9 +122,9 @@ def find_files(mounts: Sequence[Mount]) -> frozenset[str]:
 
 
 def prepare_shares(shares: Sequence[Share]) -> None:
-    """Make missing bind mounts; idempotent, also after a restart of the node. Blocks.
+    """Make the bind mounts that shares need; existing ones are kept. Also restores them after a restart of the node.
 
-    Raises Unavailable if a source is missing or the kernel refuses.
+    Blocks. Raises Unavailable if a source is missing or the kernel refuses.
     """
     for share in shares:
         if share.is_prepared:
@@ -179,7 +181,10 @@ def release_shares(directory: Path) -> None:
 
 
 def closed_share(shares: Sequence[Share], problem: str) -> Share | None:
-    """The share that an emulator could not open, by libvirt's message of a failed start; None if it is another problem."""
+    """Find the share that the emulator was not permitted to open. `problem`: libvirt's message about the failed start.
+
+    None if the start failed for another reason.
+    """
     if "Permission denied" not in problem:
         return None
     return next((share for share in shares if f"'{share.directory}'" in problem), None)
@@ -198,14 +203,17 @@ def share_xml(share: Share) -> str:
 
 
 def memory_backing_xml(shares: Sequence[Share]) -> str:
-    """The domain's ``<memoryBacking>``, or an empty text; virtiofsd accesses the guest's memory."""
+    """The domain's ``<memoryBacking>``, with which virtiofsd can access the guest's memory.
+
+    Empty if no share uses virtiofs.
+    """
     if not any(share.kind is ShareKind.VIRTIOFS for share in shares):
         return ""
     return "<memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>"
 
 
 def guest_mounts(shares: Sequence[Share]) -> tuple[GuestMount, ...]:
-    """The guest's mounts of the shares, in the same order."""
+    """Convert the shares to mounts for the guest's boot hook, in the same order."""
     return tuple(
         GuestMount(
             tag=share.tag,

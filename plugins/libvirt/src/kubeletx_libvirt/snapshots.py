@@ -1,11 +1,11 @@
-"""Internal qcow2 snapshots of a machine (`SupportsSnapshots`, DECISIONS 33).
+"""Internal qcow2 snapshots of a machine (`SupportsSnapshots`; DECISIONS 33 in docs/decisions/answers.md).
 
-A snapshot of a running guest always includes its memory: libvirt has no other internal snapshots. A snapshot requested
-without memory is taken while the guest agent freezes the guest's file systems, and is marked; at its restore the guest
-is reset, so that it boots from the old disk. That needs a guest agent; without it the machine must be off or paused. A
-snapshot that QEMU cannot make is refused before, with the reason.
+A snapshot of a running guest always includes its memory: libvirt has no other internal snapshots. A snapshot
+requested without memory is taken while the guest agent freezes the guest's file systems, and is marked; at its
+restore the guest is reset, so that it boots from the old disk. That needs a guest agent; without one the machine
+must be off or paused. A snapshot that QEMU cannot make is refused before libvirt is called, with the reason.
 
-The mark is in the snapshot's description, with the machine's power state: libvirt keeps it with the snapshot.
+The mark is the snapshot's description, which libvirt keeps with the snapshot.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DISKS_ONLY = "disks only"
 
 
 class Snapshots:
-    """Snapshots of one runtime's machines."""
+    """Creates, lists, restores and deletes snapshots of one runtime's machines (`SupportsSnapshots`)."""
 
     def __init__(
         self,
@@ -61,7 +61,10 @@ class Snapshots:
         self._units = units
 
     async def create_snapshot(self, unit_id: UnitId, name: str, memory: bool) -> SnapshotStatus:
-        """Make a snapshot; the guest is stopped meanwhile."""
+        """Make a snapshot; the guest is stopped meanwhile.
+
+        Raises AlreadyExists, and Conflict or Unsupported if the machine cannot have this snapshot now.
+        """
         async with self._units.alone(unit_id):
             found = await self._looks.get(unit_id)
             state = self._looks.state(unit_id, found)
@@ -86,7 +89,10 @@ class Snapshots:
         return sorted(await self._connection.use(_list, unit_id), key=lambda one: one.created_at_ns)
 
     async def restore_snapshot(self, unit_id: UnitId, name: str) -> None:
-        """Restore a snapshot. With memory the guest continues; without, it stays off or boots from the old disk."""
+        """Restore a snapshot. With memory, the guest continues from it.
+
+        Without memory, a machine that is on boots from the restored disk, and any other one is off afterwards.
+        """
         async with self._units.alone(unit_id):
             found = await self._looks.get(unit_id)
             wanted = await self._find(unit_id, name)
@@ -106,7 +112,7 @@ class Snapshots:
             await self._measure(unit_id)
 
     async def delete_snapshot(self, unit_id: UnitId, name: str) -> None:
-        """Delete a snapshot; later ones stay."""
+        """Delete a snapshot; succeeds if there is none. Later snapshots are kept."""
         async with self._units.alone(unit_id):
             if await self._looks.find(unit_id) is not None:
                 await self._connection.use(_delete, unit_id, name)
@@ -142,7 +148,10 @@ def refusal(text: str, state: UnitState, memory: bool) -> str | None:
 
 
 def snapshot_xml(name: str, disks: Sequence[DiskSeen], *, running: bool, memory: bool) -> str:
-    """The XML for snapshotCreateXML."""
+    """The ``<domainsnapshot>`` element for libvirt's snapshotCreateXML.
+
+    `memory` False: it is marked as one of disks only.
+    """
     root = ElementTree.Element("domainsnapshot")
     ElementTree.SubElement(root, "name").text = name
     if not memory:
@@ -158,7 +167,7 @@ def snapshot_xml(name: str, disks: Sequence[DiskSeen], *, running: bool, memory:
 def snapshot_status(
     text: str, *, is_current: bool = False, sizes: Mapping[str, int] | None = None
 ) -> SnapshotStatus:
-    """Status from libvirt's XML of a snapshot. `sizes`: bytes of memory by snapshot name."""
+    """Convert libvirt's XML of a snapshot. `sizes`: snapshot name → bytes of saved memory."""
     root = ElementTree.fromstring(text)
     memory = root.find("memory")
     has_memory = memory is not None and memory.get("snapshot", "no") != "no"

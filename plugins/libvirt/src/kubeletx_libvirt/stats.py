@@ -37,7 +37,11 @@ _ACTIVE = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE | libvirt.VIR_CONNECT
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of one machine; None if not measured."""
+    """Usage of one machine; None for a figure that is not known.
+
+    `cpu_ns`: CPU time since the emulator's start. `available_bytes`: memory that the guest can still use, by its
+    own report.
+    """
 
     cpu_ns: int | None = None
     resident_bytes: int | None = None
@@ -47,7 +51,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stats:
-    """Usage figures of one runtime's machines: its `SupportsStats`."""
+    """Measures CPU, memory, disk and network usage of one runtime's machines (`SupportsStats`)."""
 
     def __init__(
         self, connection: Connection, looks: Looks, host: Host, emulators: Emulators | None = None
@@ -61,7 +65,7 @@ class Stats:
         self._asking: asyncio.Task[None] | None = None
 
     async def list_unit_stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
-        """One entry for each running machine whose labels contain every pair."""
+        """Usage of each machine that is on and whose labels contain every pair of `match`."""
         active = await self._connection.use(_list_active)
         if any(not self._looks.has_seen(uuid) for uuid in active):
             await self._looks.all()
@@ -81,7 +85,7 @@ class Stats:
         ]
 
     async def close(self) -> None:
-        """Stop the background queries."""
+        """Cancel the background query of the guests' memory reports."""
         asking, self._asking = self._asking, None
         if asking is not None:
             asking.cancel()
@@ -121,7 +125,7 @@ class Stats:
 
 
 def stats_of(unit_id: UnitId, identity: Identity, figures: Figures, *, at_ns: int) -> UnitStats:
-    """Convert to the contract's `UnitStats`. Pure."""
+    """Convert one machine's figures, measured at `at_ns`, to the contract's `UnitStats`. Pure."""
     return UnitStats(
         id=unit_id,
         uid=identity.uid,
@@ -138,7 +142,10 @@ def stats_of(unit_id: UnitId, identity: Identity, figures: Figures, *, at_ns: in
 
 
 def allocated(directory: Path) -> int | None:
-    """Bytes allocated by the pod's own disks, without volumes; None if it has none. Blocking."""
+    """Bytes that the files in `directory`, the pod's own disks, take on the node; None if there are none.
+
+    Blocks.
+    """
     sizes = []
     with contextlib.suppress(FileNotFoundError):
         for path in directory.iterdir():
@@ -148,7 +155,7 @@ def allocated(directory: Path) -> int | None:
 
 
 def interfaces_of(device: str, *, directory: Path = Path("/sys/class/net")) -> tuple[InterfaceStats, ...]:
-    """Traffic of the pod network's interface, as the guest counts it. Blocking."""
+    """Traffic counters of the pod network's interface, as the guest counts it; empty if it has none. Blocks."""
     counters = directory / device / "statistics"
     try:
         counts = {name: int((counters / name).read_text()) for name in _COUNTERS}

@@ -53,11 +53,11 @@ MEMORY_DISCARDED = "MemoryDiscarded"
 AGENT_SHUTDOWN = '{"execute":"guest-shutdown"}'
 
 HoldBase = Callable[[UnitSpec, SandboxSpec], contextlib.AbstractAsyncContextManager[Base]]
-"""Returns the image's disk, which is not removed before the block ends."""
+"""Context manager of the image's disk, which is not removed before the block ends."""
 
 
 class Units:
-    """Machines of one runtime."""
+    """Defines, starts, stops and removes the machines of one runtime."""
 
     def __init__(  # noqa: PLR0913 - all by keyword
         self,
@@ -89,7 +89,7 @@ class Units:
 
     @contextlib.asynccontextmanager
     async def alone(self, unit_id: UnitId) -> AsyncIterator[None]:
-        """Context of a changing call; one at a time per unit."""
+        """Hold the unit's lock during the block: calls that change a unit run one at a time."""
         lock = self._locks.get(unit_id)
         if lock is None:
             self._locks[unit_id] = lock = asyncio.Lock()
@@ -97,7 +97,10 @@ class Units:
             yield
 
     async def create(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
-        """Define the domain and make its disks."""
+        """Create the machine's disks and other parts, then define its domain.
+
+        Returns the id, also of an existing unit.
+        """
         machine = spec.detail
         if not isinstance(machine, Machine):
             raise InvalidPod(
@@ -152,7 +155,10 @@ class Units:
         return unit_id
 
     async def start(self, unit_id: UnitId) -> None:
-        """Boot the machine; a running one is left alone, an ended one boots again with its disk."""
+        """Boot the machine, or restore it from saved memory; does nothing if it is on.
+
+        One that ended boots again from its disk.
+        """
         async with self.alone(unit_id):
             found = await self._looks.get(unit_id)
             state = self._looks.state(unit_id, found)
@@ -200,10 +206,10 @@ class Units:
             self._looks.starting.discard(unit_id)
 
     async def stop(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """Request a shutdown, wait, then power off. Works in every state.
+        """Request a shutdown, wait at most `grace_seconds` for it, then power off.
 
-        A suspended machine is restored first, so that its guest can write its data; without a grace period its saved
-        memory is discarded.
+        Works in every state, and succeeds without a machine. A suspended machine is restored before the request, so
+        that its guest can write its data; with `grace_seconds` 0 its saved memory is discarded instead.
         """
         async with self.alone(unit_id):
             found = await self._looks.find(unit_id)
@@ -232,7 +238,7 @@ class Units:
                 await self._looks.settle(unit_id, found)
 
     async def _wake(self, unit_id: UnitId, found: Found) -> bool:
-        """Restore a suspended machine, so that its guest can shut down properly; False if that fails."""
+        """Restore a suspended machine, so that its guest can shut down; False if that fails. Raises TimedOut."""
         try:
             await self._boot(unit_id, found, UnitState.SUSPENDED)
         except TimedOut:
@@ -248,14 +254,17 @@ class Units:
         self._host.events.record(ref, type="Warning", reason=reason, message=message)
 
     async def sweep(self, unit_id: UnitId) -> None:
-        """Remove the files of a machine whose domain is gone; one that is being made keeps them."""
+        """Remove the unit's files if it has no domain.
+
+        Waits for a `create` in flight, whose files are therefore kept.
+        """
         async with self.alone(unit_id):
             if await self._looks.find(unit_id) is None:
                 await self._guests.release(unit_id)
                 await self._records.forget_unit(unit_id)
 
     async def end_fatal_hold(self, unit_id: UnitId) -> None:
-        """End the emulator of a crashed guest, so that its unit ends; other machines are left alone."""
+        """End the emulator of a crashed guest, so that its unit ends; does nothing if the guest has not crashed."""
         async with self.alone(unit_id):
             found = await self._looks.find(unit_id)
             if found is None or not (what := fatal_hold(found.state, found.reason)):
@@ -266,12 +275,15 @@ class Units:
                 await self._looks.settle(unit_id, found)
 
     async def _end_fatal_hold(self, unit_id: UnitId, what: str) -> None:
-        """Store the reason, then end the emulator, the only other place where it is visible."""
+        """Store the reason for the crash (`what`), then end the emulator, whose state was the only record of it."""
         await self._looks.hint(unit_id, what)
         await self._connection.use(destroy_domain, unit_id)
 
     async def remove(self, unit_id: UnitId) -> None:
-        """Power off the machine and remove domain, seed and records. The pod's disk stays for its next attempt."""
+        """Power off the machine and remove its domain, seed, shares and records.
+
+        Its root disk is kept for the pod's next attempt, unless the machine has `keep_disk` False.
+        """
         async with self.alone(unit_id):
             found = await self._looks.find(unit_id)
             if found is None and unit_id not in self._records.units:
@@ -286,7 +298,7 @@ class Units:
             await self._records.forget_unit(unit_id)
 
     async def _remove_own_disk(self, identity: Identity, spec: UnitSpec) -> None:
-        """Remove the disk of a machine that does not keep it."""
+        """Remove the root disk of a machine that has `keep_disk` False."""
         machine = spec.detail
         if isinstance(machine, Machine) and not machine.keep_disk:
             path = overlay_path(pod_directory(self._records.directory, identity.uid), spec, machine)
@@ -331,7 +343,7 @@ class Units:
             )
 
     async def _warn_of_room(self, directory: Path, machine: Machine, sandbox: SandboxSpec) -> None:
-        """Record a warning if the disk may grow beyond the free space; it is still allowed."""
+        """Record a Warning event, and nothing more, if the root disk may grow beyond the free space of `directory`."""
         wanted = machine.root_size_bytes or 0
         free = await self._host.blocking(free_bytes, directory)
         if wanted > free:
@@ -380,7 +392,7 @@ class Units:
 
 
 def granted(size: Size) -> dict[str, int]:
-    """Resources of a size in the form of `UnitStatus.resources`."""
+    """Convert a size to the form of `UnitStatus.resources`."""
     limit = size.vcpus * 1000
     if size.quota_us is not None:
         limit = limit * size.quota_us // size.period_us
@@ -417,14 +429,14 @@ def _create(handle: libvirt.virConnect, uuid: str, paused: bool) -> None:
 
 
 def pause_domain(handle: libvirt.virConnect, uuid: str) -> None:
-    """Stop the guest's processors; a paused guest stays so."""
+    """Pause the guest's vCPUs; succeeds if they are paused."""
     domain = handle.lookupByUUIDString(uuid)
     if domain.state()[0] != libvirt.VIR_DOMAIN_PAUSED:
         domain.suspend()
 
 
 def resume_domain(handle: libvirt.virConnect, uuid: str) -> None:
-    """Continue a paused or sleeping guest."""
+    """Resume a paused guest, or wake one that sleeps (ACPI S3); does nothing in other states."""
     domain = handle.lookupByUUIDString(uuid)
     state, _ = domain.state()
     if state == libvirt.VIR_DOMAIN_PAUSED:
@@ -450,7 +462,10 @@ def _ask_to_shut_down(handle: libvirt.virConnect, uuid: str, through_agent: bool
 
 
 def _tell_agent(domain: libvirt.virDomain) -> bool:
-    """Send the shutdown to the guest agent; True if it was accepted. The agent never answers it, so there is no wait."""
+    """Send the shutdown to the guest agent; True if it was accepted.
+
+    The agent never answers it: there is no wait.
+    """
     import libvirt_qemu
 
     try:

@@ -1,7 +1,8 @@
-"""An API server in the test's process, and helpers for its tests.
+"""A double of kube-apiserver in the test's process, and helpers for tests of the agent in a cluster.
 
-`ApiServerDouble` behaves as kube-apiserver does towards nodes and kubectl; where it differs it is wrong, and the tests
-marked `apiserver` compare the two. `kubeletx_testing.lab` starts a real one.
+`ApiServerDouble` behaves towards nodes and kubectl as kube-apiserver does. Where it differs, the double is
+wrong; tests marked `apiserver` run against both and show that. `kubeletx_testing.lab` starts a real API
+server.
 """
 
 from .authorization import Grant

@@ -1,6 +1,9 @@
-"""Authorization: masters may do everything, nodes what the Node authorizer allows, others
-what the test has granted. Source: kubernetes, pkg/registry/rbac; apiserver, pkg/endpoints/handlers/responsewriters
-ForbiddenStatusError for the words."""
+"""Authorization of requests: system:masters may do everything, nodes what the Node authorizer allows, other
+users what the test has granted.
+
+Source: kubernetes, pkg/registry/rbac; for the messages apiserver, pkg/endpoints/handlers/responsewriters
+ForbiddenStatusError.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ _DISCOVERY: Final = ("/api", "/apis", "/openapi")
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """A right granted by a test, as a rule of RBAC; ``*`` matches everything.
+    """A right that a test grants to a user or group, like a rule of RBAC; ``*`` matches everything.
 
-    `subject` is a user or a group. `resources` are plural names, with ``/subresource``.
+    `subject`: name of the user or group. `resources`: plural names, of a subresource with ``/subresource``.
     """
 
     subject: str
@@ -45,11 +48,14 @@ BOOTSTRAP: Final = (
         resources=("selfsubjectaccessreviews",),
     ),
 )
-"""Grants that every kubeadm cluster has."""
+"""Grants that every cluster made by kubeadm has."""
 
 
 class Authorizer:
-    """The rules of one cluster; `grants` may be added to at any time."""
+    """Decides what users of one cluster may do.
+
+    `grants`: the granted rights; a test may add some at any time.
+    """
 
     def __init__(self, store: Store) -> None:
         self.grants: list[Grant] = list(BOOTSTRAP)
@@ -57,26 +63,29 @@ class Authorizer:
         self._catalog = Catalog(store)
 
     def problem(self, asked: Asked) -> str | None:
-        """Reason of a refusal, empty for one without details; None if the request is allowed."""
+        """Return the reason why the request is refused, empty for one without details; None if it is allowed."""
         if MASTERS in asked.user.groups or self._is_granted(asked):
             return None
         return node_problem(asked, self._store) if asked.user.node_name else ""
 
     def check(self, asked: Asked) -> None:
-        """Raise StatusError 403 if the user may not do this."""
+        """Raise StatusError 403 if the user may not make this request."""
         reason = self.problem(asked)
         if reason is not None:
             raise refusal(asked, reason)
 
     def check_path(self, user: User, verb: str, path: str) -> None:
-        """Raise StatusError 403 if the user may not access a path that is not a resource."""
+        """Raise StatusError 403 if the user may not use a path that is not a resource, such as ``/healthz``."""
         signed_in = AUTHENTICATED in user.groups
         if MASTERS in user.groups or path.startswith(_PUBLIC) or (signed_in and path.startswith(_DISCOVERY)):
             return
         raise StatusError(403, "Forbidden", f'forbidden: User "{user.name}" cannot {verb} path "{path}"', {})
 
     def review(self, user: User, attributes: Json) -> tuple[bool, str]:
-        """Review a SubjectAccessReview's resource attributes: allowed, and the reason if not."""
+        """Decide about the resource attributes of a SubjectAccessReview.
+
+        Returns whether they are allowed, and the reason if not.
+        """
         plural, group = attributes.get("resource") or _ANY, attributes.get("group") or ""
         asked = Asked(
             verb=attributes.get("verb") or "",
@@ -107,7 +116,7 @@ def _stranger(plural: str, group: str) -> Resource:
 
 
 def refusal(asked: Asked, reason: str) -> StatusError:
-    """StatusError 403 with a real server's message."""
+    """Return StatusError 403 with the message of a real server."""
     of = asked.resource
     what = of.plural + (f"/{asked.subresource}" if asked.subresource else "")
     scope = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"

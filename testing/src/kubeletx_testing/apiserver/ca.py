@@ -1,7 +1,7 @@
-"""A certificate authority for one cluster of a test: keys of P-256, certificates of a day.
+"""A certificate authority for the cluster of a test: P-256 keys, certificates that are valid for a day.
 
-Clocks may be off by an hour. Identities are as in a real cluster: CN is the user, each O a group. Source:
-apiserver, pkg/authentication/request/x509/x509.go CommonNameUserConversion.
+Certificates are valid from an hour ago, since clocks may differ. Identities are as in a real cluster: CN is
+the user, each O a group. Source: apiserver, pkg/authentication/request/x509/x509.go CommonNameUserConversion.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _SERVER: Final = ExtendedKeyUsageOID.SERVER_AUTH
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """PEM files of a certificate and its key."""
+    """Paths of the PEM files of a certificate and its key."""
 
     cert_file: Path
     key_file: Path
 
 
 def encrypt_key(key_file: Path) -> None:
-    """Encrypt the PEM key in the file with a random passphrase that is discarded."""
+    """Encrypt the PEM key in the file, so that it cannot be loaded without a passphrase."""
     key = serialization.load_pem_private_key(key_file.read_bytes(), None)
     encryption = serialization.BestAvailableEncryption(b"s3cret")
     key_file.write_bytes(
@@ -42,7 +42,9 @@ def encrypt_key(key_file: Path) -> None:
 
 
 class CertificateAuthority:
-    """A CA for one cluster; its own certificate is ``ca.crt`` in the directory."""
+    """A CA for one cluster, which makes its certificates as files in `directory`; its own is ``ca.crt``
+    there.
+    """
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -68,13 +70,20 @@ class CertificateAuthority:
         file_name: str = "",
         since: timedelta = _SKEW,
     ) -> Pair:
-        """Make a client certificate for this user. A negative life gives an expired certificate."""
+        """Make a client certificate for this user.
+
+        `life`: how long it is valid from now; if negative it has expired. `file_name`: name of the files
+        without suffix; empty: the user's name. `since`: how long ago its validity began.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         signed = self.sign(_name(user, groups), key.public_key(), (_CLIENT,), (), life, since)
         return self._write(file_name or user.replace(":", "-"), signed, key)
 
     def server(self, file_name: str, hosts: Sequence[str] = ("localhost", "127.0.0.1")) -> Pair:
-        """Make a server certificate for these names and addresses."""
+        """Make a server certificate for these names and addresses.
+
+        `file_name`: name of the files without suffix.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         signed = self.sign(_name(file_name, ()), key.public_key(), (_SERVER,), hosts, LIFE)
         return self._write(file_name, signed, key)
@@ -89,7 +98,10 @@ class CertificateAuthority:
         since: timedelta = _SKEW,
         now: datetime | None = None,
     ) -> bytes:
-        """A certificate in PEM, valid from `since` ago until `life` from now. `now`: None for this machine's clock."""
+        """Return a certificate in PEM, valid from `since` ago until `life` from now.
+
+        `now`: None: the time of this machine.
+        """
         now = now or datetime.now(UTC)
         builder = (
             x509.CertificateBuilder()

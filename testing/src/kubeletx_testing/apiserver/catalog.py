@@ -1,6 +1,7 @@
-"""Resources that are served now: the built-in ones and those of established CustomResourceDefinitions.
+"""The resources that are served now: built-in ones, and those of established CustomResourceDefinitions.
 
-A definition may have several versions, of which the double serves one: objects are stored as they were written.
+A definition may have several versions, of which the double serves one: objects are stored as they were
+written.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ DEFINITIONS: Final = resource("customresourcedefinitions")
 
 
 class Catalog:
-    """The served resources of one store."""
+    """Finds the resources that an API server serves, given its store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
-        """The resource, or None if it is not served."""
+        """Return the resource; None if it is not served in this group and version."""
         built_in = BY_PATH.get((group, version, plural))
         if built_in is not None:
             return built_in
@@ -33,19 +34,21 @@ class Catalog:
         return found if found is not None and found.version == version else None
 
     def all(self) -> Iterator[Resource]:
-        """Every resource, built-in ones first."""
+        """Yield every served resource, built-in ones before custom ones."""
         yield from RESOURCES
         for stored in self._store.all(DEFINITIONS):
             if (found := resource_of(stored.value)) is not None:
                 yield found
 
     def group_versions(self) -> dict[str, str]:
-        """Each named API group with its version."""
+        """Return the version of each API group that has a name (the core group has none)."""
         return {one.group: one.version for one in self.all() if one.group}
 
 
 def resource_of(definition: Json) -> Resource | None:
-    """The resource of a definition; None while it is not established."""
+    """Return the resource that a CustomResourceDefinition defines; None while the definition is not
+    established.
+    """
     conditions = (definition.get("status") or {}).get("conditions") or ()
     if not any((one["type"], one["status"]) == ("Established", "True") for one in conditions):
         return None

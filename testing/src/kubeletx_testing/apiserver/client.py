@@ -1,7 +1,7 @@
-"""A small blocking client with which tests change the cluster.
+"""A small blocking API client with which tests change the cluster.
 
-It works with the double and with a real API server. Each call opens a connection of its own, so that a server that was
-stopped or frozen in between leaves nothing behind.
+It works with the double and with a real API server. Each call opens its own connection, so a server that was
+stopped or frozen in between does not affect later calls.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ JSON_PATCH: Final = "application/json-patch+json"
 
 
 Of = str | Resource
-"""The plural name of a built-in resource, or any resource."""
+"""Plural name of a built-in resource, or a `Resource`."""
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A raw answer: status code, headers (names in lower case) and body."""
+    """The raw answer to a request: status code, headers (names in lower case) and body."""
 
     code: int
     headers: dict[str, str]
@@ -41,13 +41,15 @@ class Reply(msgspec.Struct, frozen=True):
 
     @property
     def json(self) -> Json:
-        """The body as an object."""
+        """The body, decoded as a JSON object."""
         decoded: Json = json.loads(self.body)
         return decoded
 
 
 class ApiClient:
-    """Calls as one user: by bearer token or client certificate."""
+    """A blocking client of one API server, with the identity of one user: a client certificate, a bearer
+    token, or none.
+    """
 
     def __init__(self, url: str, ca_file: Path, credentials: Pair | str | None) -> None:
         self.url = url
@@ -59,28 +61,28 @@ class ApiClient:
 
     @property
     def tls(self) -> ssl.SSLContext:
-        """TLS context for other connections of this user."""
+        """TLS context for other connections with this user's identity."""
         return self._tls
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers for other connections of this user: the token, if it has one."""
+        """Headers for other connections with this user's identity: the bearer token, if there is one."""
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
     def create(self, plural: Of, value: Json, namespace: str = "", **query: str) -> Json:
-        """POST to the collection."""
+        """Create an object (POST); returns it as stored. `query`: query parameters of the request."""
         return self.ask("POST", _resource(plural).path(namespace=namespace), value, query=query)
 
     def get(self, plural: Of, name: str, namespace: str = "", **query: str) -> Json:
-        """The object as it is now."""
+        """Return the object as it is now."""
         return self.ask("GET", _resource(plural).path(name, namespace), query=query)
 
     def list(self, plural: Of, namespace: str = "", **query: str) -> Json:
-        """The list object, its items in ``items``."""
+        """Return the list object of a collection; its ``items`` are the objects."""
         return self.ask("GET", _resource(plural).path(namespace=namespace), query=query)
 
     def replace(self, plural: Of, value: Json, subresource: str = "", **query: str) -> Json:
-        """PUT of the whole object."""
+        """Replace the whole object, or a subresource of it (PUT); returns it as stored."""
         metadata = value["metadata"]
         path = _resource(plural).path(metadata["name"], metadata.get("namespace", ""), subresource)
         return self.ask("PUT", path, value, query=query)
@@ -95,11 +97,14 @@ class ApiClient:
         kind: str = MERGE,
         **query: str,
     ) -> Json:
-        """PATCH of the object; `kind` is the media type."""
+        """Patch the object, or a subresource of it; returns it as stored. `kind`: media type of the patch."""
         return self.ask("PATCH", _resource(plural).path(name, namespace, subresource), patch, kind, query)
 
     def delete(self, plural: Of, name: str, namespace: str = "", **options: Any) -> Json:
-        """DELETE with delete options, such as ``gracePeriodSeconds=0``."""
+        """Delete the object; returns the server's answer.
+
+        `options`: delete options, such as ``gracePeriodSeconds=0``.
+        """
         body = {"apiVersion": "v1", "kind": "DeleteOptions", **options} if options else None
         return self.ask("DELETE", _resource(plural).path(name, namespace), body)
 
@@ -111,7 +116,10 @@ class ApiClient:
         content_type: str = "application/json",
         query: dict[str, str] | None = None,
     ) -> Json:
-        """Make a request; returns the answer's object. Raises StatusError with the server's Status."""
+        """Make a request and return the JSON object of the answer.
+
+        Raises StatusError with the server's Status for an error.
+        """
         reply = self.send(method, path, body, content_type, query)
         decoded = reply.json
         if reply.code >= 400:
@@ -133,7 +141,10 @@ class ApiClient:
         query: dict[str, str] | None = None,
         headers: dict[str, str] | None = None,
     ) -> Reply:
-        """Make a request; returns the raw answer, errors included. A body of bytes is sent unchanged."""
+        """Make a request and return the raw answer, even if it is an error.
+
+        A body of bytes is sent unchanged.
+        """
         with self._response(method, path, body, content_type, query, headers or {}) as response:
             return Reply(response.status, _lowered(response), response.read())
 
@@ -145,9 +156,10 @@ class ApiClient:
         opened: Callable[[socket.socket], None] = lambda _: None,
         **query: str,
     ) -> Generator[Json, None, None]:
-        """Events of one watch until the server ends it. Close the generator to end it earlier.
+        """Yield the events of one watch until the server ends it. Close the generator to end it earlier.
 
-        `opened` is called with the connection's socket; another thread ends the watch by shutting it down.
+        `opened`: called with the connection's socket; another thread can end the watch by shutting this
+        socket down.
         """
         path = _resource(plural).path(namespace=namespace)
         with self._response("GET", path, None, "", {"watch": "true", **query}, {}, opened) as response:

@@ -1,8 +1,9 @@
-"""The fields of pods and nodes, so that what an API server does not know is dropped.
+"""The fields of pods and nodes; `pruning` drops all others, as an API server drops fields that it does not
+know.
 
-One line of `FIELDS` is one type: its name, then its fields; ``field=Type`` leads into another type (through
-lists too), ``field=*Type`` into the values of a map. A field without a type holds a plain value or a map of
-them. Source: kubernetes v1.36, staging/src/k8s.io/api/core/v1/generated.proto.
+One line of `FIELDS` is one type: its name, then its fields. ``field=Type`` is a field of another type, or a
+list of it; ``field=*Type`` a map whose values are of that type. A field without a type has a plain value or a
+map of plain values. Source: kubernetes v1.36, staging/src/k8s.io/api/core/v1/generated.proto.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Certificate signing requests: approval and the two signers that nodes use.
+"""Certificate signing requests: approval, and the two signers that nodes use.
 
 Source: kubernetes, pkg/registry/certificates/certificates/strategy.go; pkg/controller/certificates/{approver,
 signer}; pkg/apis/certificates/v1/helpers.go ValidateKubeletServingCSR and ValidateKubeletClientCSR.
@@ -28,10 +28,11 @@ _USAGES: Final = {
 
 
 def strip_new_request(made: Json, settings: Settings) -> Json:
-    """Complete a new request without a status; approved at once if the cluster's settings say so.
+    """Return a new request without the status that its author wrote; with `Settings.auto_approve` it is
+    approved.
 
-    Raises StatusError 403 or 422 for an invalid request. One that its signer would not sign is stored like any other
-    and gets the condition Failed when it is approved.
+    Raises StatusError 403 or 422 for an invalid request. A request that its signer would refuse is stored
+    like any other; it gets the condition Failed when it is approved.
     """
     spec = made.get("spec") or {}
     if not spec.get("signerName"):
@@ -53,7 +54,7 @@ def strip_new_request(made: Json, settings: Settings) -> Json:
 
 
 def approved_by(old: Json, new: Json, settings: Settings) -> Json:
-    """A request after a change of its approval: only conditions change."""
+    """Return the request after a change of its approval: only the conditions are taken from `new`."""
     conditions = (new.get("status") or {}).get("conditions") or []
     stamp = timestamp(settings.now())
     filled = [{"lastUpdateTime": stamp, "lastTransitionTime": stamp, **one} for one in conditions]
@@ -62,7 +63,9 @@ def approved_by(old: Json, new: Json, settings: Settings) -> Json:
 
 
 def sign_if_approved(value: Json, sign: Callable[[Json], str]) -> Json | None:
-    """The request with its certificate; None if there is nothing to sign."""
+    """Return the request with its certificate, or with the condition Failed if the signer refuses it; None if
+    there is nothing to sign.
+    """
     status = value.get("status") or {}
     types = {one["type"] for one in status.get("conditions") or [] if one.get("status", "True") == "True"}
     if "Approved" not in types or types & {"Denied", "Failed"} or status.get("certificate"):
@@ -77,7 +80,9 @@ def sign_if_approved(value: Json, sign: Callable[[Json], str]) -> Json | None:
 
 
 def signer(authority: CertificateAuthority, settings: Settings) -> Callable[[Json], str]:
-    """A function from a request to a certificate in PEM; for an empty request, the authority's own."""
+    """Return a function that signs a request and returns the certificate in PEM; for an empty request the
+    CA's own certificate.
+    """
 
     def sign(value: Json) -> str:
         if not value:
@@ -100,9 +105,10 @@ def signer(authority: CertificateAuthority, settings: Settings) -> Callable[[Jso
 
 
 def _parse(value: Json) -> x509.CertificateSigningRequest:
-    """The PKCS #10 request. Raises StatusError 403, as admission does before validation.
+    """Return the PKCS #10 request.
 
-    Source: plugin/pkg/admission/certificates/subjectrestriction/admission.go.
+    Raises StatusError 403, as admission in a real server does before validation. Source:
+    plugin/pkg/admission/certificates/subjectrestriction/admission.go.
     """
     try:
         return x509.load_pem_x509_csr(base64.b64decode(value["spec"].get("request") or ""))
@@ -112,7 +118,7 @@ def _parse(value: Json) -> x509.CertificateSigningRequest:
 
 
 def _problem(value: Json) -> str:
-    """Reason for which the signer refuses; empty if it signs."""
+    """Return why the signer refuses the request; empty if it signs."""
     spec, request = value["spec"], _parse(value)
     users = [str(one.value) for one in request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     groups = [one.value for one in request.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]

@@ -1,4 +1,4 @@
-"""Objects of custom resources: pruned, defaulted and checked by their schema.
+"""Custom resources: prunes objects, sets defaults and checks them, as their schema demands.
 
 Source: apiextensions-apiserver, pkg/registry/customresource/{strategy,status_strategy}.go.
 """
@@ -11,14 +11,20 @@ from .schemas import defaulted, pruned, wrong_values
 
 
 def new_custom(of: Resource, made: Json) -> Json:
-    """Complete a new object; its status is dropped if it is a subresource. Raises StatusError 422."""
+    """Return a new object, pruned and with defaults; its status is dropped if that is a subresource.
+
+    Raises StatusError 422.
+    """
     if of.status_subresource:
         made = {field: part for field, part in made.items() if field != "status"}
     return _checked(of, made)
 
 
 def change_custom(of: Resource, old: Json, new: Json) -> Json:
-    """An object after a change of the main resource. Raises StatusError 422."""
+    """Return an object after a change of the main resource; the status stays if it is a subresource.
+
+    Raises StatusError 422.
+    """
     if of.status_subresource:
         new = {field: part for field, part in new.items() if field != "status"}
         new |= {"status": old["status"]} if "status" in old else {}
@@ -26,7 +32,7 @@ def change_custom(of: Resource, old: Json, new: Json) -> Json:
 
 
 def change_custom_status(of: Resource, old: Json, new: Json) -> Json:
-    """An object after a change of its status: everything else stays. Raises StatusError 422."""
+    """Return an object after a change of its status, which changes nothing else. Raises StatusError 422."""
     version = {"resourceVersion": new["metadata"]["resourceVersion"]}
     made = {**old, "metadata": {**old["metadata"], **version}}
     made.pop("status", None)
@@ -34,7 +40,9 @@ def change_custom_status(of: Resource, old: Json, new: Json) -> Json:
 
 
 def check_head(of: Resource, body: Json) -> None:
-    """Raise StatusError 400 for an object without kind and apiVersion: custom ones have no default."""
+    """Raise StatusError 400 for an object without kind or apiVersion: for custom resources these have no
+    default.
+    """
     if not body.get("kind") or not body.get("apiVersion"):
         raise bad_request(
             f"the object provided is unrecognized (must be of type {of.kind}): couldn't get version/kind"

@@ -1,7 +1,8 @@
-"""Defaults and rules of the small resources that nodes read or write: services, volumes, leases.
+"""Defaults and rules of small resources that nodes read or write: services, volumes, claims, leases.
 
-The controllers that would hold volumes by finalizers do not exist here, so these are not added. Source: kubernetes,
-pkg/apis/core/v1/defaults.go, pkg/registry/core/service/storage/alloc.go, pkg/apis/coordination/validation.
+A real server's controllers protect volumes with finalizers; there are no such controllers here, so these are
+not added. Source: kubernetes, pkg/apis/core/v1/defaults.go, pkg/registry/core/service/storage/alloc.go,
+pkg/apis/coordination/validation.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ _MICRO_TIME: Final = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\
 
 
 def new_service(made: Json, store: Store) -> Json:
-    """Complete a service with the next free address, unless it is headless or an ExternalName."""
+    """Return a new service with defaults and the next free address; none for a headless service or an
+    ExternalName.
+    """
     spec = {"type": "ClusterIP", "sessionAffinity": "None", **(made.get("spec") or {})}
     ports = [{"protocol": "TCP", "targetPort": one.get("port"), **one} for one in spec.get("ports") or []]
     if ports:
@@ -37,7 +40,7 @@ def new_service(made: Json, store: Store) -> Json:
 
 
 def new_volume(made: Json) -> Json:
-    """Complete a volume or a claim, in phase Pending."""
+    """Return a new persistent volume or claim with defaults, in phase Pending."""
     spec = {"volumeMode": "Filesystem", **(made.get("spec") or {})}
     if made["kind"] == "PersistentVolume":
         spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
@@ -45,7 +48,10 @@ def new_volume(made: Json) -> Json:
 
 
 def check_lease(lease: Json) -> Json:
-    """The lease as it is. Raises StatusError 400 for a time without six decimals, 422 for no duration."""
+    """Return the lease unchanged.
+
+    Raises StatusError 400 for a time without six decimals, 422 for a duration below 1.
+    """
     spec = lease.get("spec") or {}
     for field in ("acquireTime", "renewTime"):
         found = spec.get(field)

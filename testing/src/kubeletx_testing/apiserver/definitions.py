@@ -1,7 +1,8 @@
-"""CustomResourceDefinitions: defaults, rules, and the conditions that make their resources served.
+"""CustomResourceDefinitions: defaults, rules, and the conditions under which their resources are served.
 
-A real server sets the conditions a moment after the creation, the double at once. Source: apiextensions-apiserver,
-pkg/registry/customresourcedefinition, pkg/apis/apiextensions/validation, pkg/controller/{establish,status,finalizer}.
+The double sets the conditions when a definition is created, a real server a moment later. Source:
+apiextensions-apiserver, pkg/registry/customresourcedefinition, pkg/apis/apiextensions/validation,
+pkg/controller/{establish,status,finalizer}.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Cause = tuple[str, str, str]
 
 
 def new_definition(made: Json, settings: Settings) -> Json:
-    """A definition that is established. Raises StatusError 400 or 422."""
+    """Return a new definition with defaults, established at once. Raises StatusError 400 or 422."""
     spec = _defaulted(made.get("spec") or {})
     made = {**made, "spec": spec}
     if causes := list(_causes(made)):
@@ -45,7 +46,7 @@ def new_definition(made: Json, settings: Settings) -> Json:
 
 
 def change_definition(old: Json, new: Json) -> Json:
-    """A definition with another spec; its status stays. Raises StatusError 422."""
+    """Return a definition after a change of its spec; its status stays. Raises StatusError 422."""
     made = {**new, "spec": _defaulted(new.get("spec") or {}), "status": old["status"]}
     causes = list(_causes(made))
     for field in ("scope",):
@@ -58,7 +59,7 @@ def change_definition(old: Json, new: Json) -> Json:
 
 
 def marked(definition: Json, settings: Settings) -> Json:
-    """The definition marked for deletion; a finalizer keeps it until its objects are gone."""
+    """Return the definition marked for deletion, with a finalizer that keeps it until its objects are gone."""
     metadata = definition["metadata"]
     if "deletionTimestamp" in metadata:
         return definition
@@ -79,7 +80,7 @@ def is_terminating(store: Store, of: Resource) -> bool:
 
 
 def check_served(store: Store, of: Resource, name: str) -> None:
-    """Raises StatusError 403 for a new object of a definition that is being deleted."""
+    """Raise StatusError 403 if a new object's definition is being deleted."""
     if is_terminating(store, of):
         raise forbidden(of, name, "create not allowed while custom resource definition is terminating")
 

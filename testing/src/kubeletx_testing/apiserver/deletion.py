@@ -1,9 +1,10 @@
-"""DELETE: preconditions, grace, finalizers.
+"""DELETE requests: preconditions, grace periods, finalizers.
 
-A pod on a node is only marked: it stays, with a deletion timestamp, until a client deletes it with grace 0. A grace
-period can be shortened, never prolonged. A pod without a node, or one that has ended, is removed at once. With
-finalizers an object stays until the last one is removed. Source: apiserver, pkg/registry/rest/delete.go BeforeDelete,
-pkg/registry/generic/registry/store.go; kubernetes, pkg/registry/core/pod/strategy.go CheckGracefulDelete.
+A pod on a node is only marked: it stays, with a deletion timestamp, until a client deletes it with grace
+period 0. A grace period can be shortened but not prolonged. A pod without a node, or one that has ended, is
+removed at once. An object with finalizers stays until the last of them is removed. Source: apiserver,
+pkg/registry/rest/delete.go BeforeDelete, pkg/registry/generic/registry/store.go; kubernetes,
+pkg/registry/core/pod/strategy.go CheckGracefulDelete.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ _COLLECTORS: Final = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 
 
 def check_preconditions(resource: Resource, value: Json, options: Json) -> None:
-    """Raise StatusError 409 if the object does not match the preconditions."""
+    """Raise StatusError 409 if the object does not match the preconditions (UID, version) in the delete
+    options.
+    """
     wanted = options.get("preconditions") or {}
     metadata = value["metadata"]
     uid, version = wanted.get("uid"), wanted.get("resourceVersion")
@@ -48,10 +51,10 @@ def _other(resource: Resource, name: str, problem: str) -> StatusError:
 
 
 def mark_deleted(resource: Resource, value: Json, options: Json, settings: Settings) -> Json | None:
-    """The object with its deletion timestamp, to be stored; None if it is removed without one.
+    """Return the object with its deletion timestamp, to be stored; None if it is to be removed without one.
 
-    An unchanged object is being deleted already. Even a pod that is removed at once is marked first, so that watchers
-    see MODIFIED before DELETED.
+    The same object is returned if it is being deleted already. Even a pod that is removed at once is marked
+    first, so that watchers see MODIFIED before DELETED.
     """
     value = _with_collector(resource, value, options, settings)
     if resource.full_name == "pods":
@@ -60,11 +63,12 @@ def mark_deleted(resource: Resource, value: Json, options: Json, settings: Setti
 
 
 def _with_collector(resource: Resource, value: Json, options: Json, settings: Settings) -> Json:
-    """The object with the finalizer of its propagation policy, which the garbage collector removes when it is done.
+    """Return the object with the finalizer of its propagation policy, which the garbage collector removes
+    when it is done.
 
-    With `Settings.controllers` the collector has nothing to do and is done at once. Jobs orphan their pods unless the
-    request says otherwise. Source: apiserver, registry/generic/registry/store.go
-    deletionFinalizersForGarbageCollection.
+    With `Settings.controllers` no finalizer is added, since the collector has nothing to do and would be done
+    at once. Jobs orphan their pods unless the request sets a policy. Source: apiserver,
+    registry/generic/registry/store.go deletionFinalizersForGarbageCollection.
     """
     policy = options.get("propagationPolicy") or ("Orphan" if resource.full_name == "jobs.batch" else "")
     finalizer = _COLLECTORS.get(policy)
@@ -76,7 +80,7 @@ def _with_collector(resource: Resource, value: Json, options: Json, settings: Se
 
 
 def is_gone(value: Json) -> bool:
-    """Return True if nothing keeps a deleted object any more."""
+    """Return True if the object is marked for deletion, and neither a finalizer nor a grace period keeps it."""
     metadata = value["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
         return False

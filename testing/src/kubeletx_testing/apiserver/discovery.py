@@ -1,4 +1,4 @@
-"""Discovery: versions, groups, resources. Source: apiserver, pkg/endpoints/discovery."""
+"""Discovery documents: server version, API groups, resources. Source: apiserver, pkg/endpoints/discovery."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VERSION: Final = {
 
 
 def discover(path: str, catalog: Catalog) -> Json | None:
-    """The answer to a discovery path; None for a path that is not served."""
+    """Return the answer to a discovery path such as ``/apis``; None for a path that is not served."""
     named = catalog.group_versions()
     match [part for part in path.split("/") if part]:
         case ["version"]:

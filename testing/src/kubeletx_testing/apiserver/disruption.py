@@ -1,10 +1,10 @@
-"""Evictions and the PodDisruptionBudgets that refuse them.
+"""Evictions, and the PodDisruptionBudgets that refuse them.
 
-An eviction that a budget refuses gets 429 with the cause DisruptionBudget; Retry-After comes with it only while the
-budget's status is older than its spec. With `Settings.controllers` the double keeps the status of budgets as the disruption
-controller does; else a test sets it. Percentages count the pods that exist, as there are no controllers that want more.
-
-Source: kubernetes, pkg/registry/core/pod/storage/eviction.go; pkg/controller/disruption/disruption.go.
+An eviction that a budget refuses gets 429 with the cause DisruptionBudget; it has a Retry-After only while
+the budget's status is older than its spec. With `Settings.controllers` the double updates the status of
+budgets as the disruption controller does; otherwise a test sets it. Percentages are of the pods that exist,
+as there are no controllers that want more. Source: kubernetes, pkg/registry/core/pod/storage/eviction.go;
+pkg/controller/disruption/disruption.go.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _OUTDATED_SECONDS: Final = 10
 
 
 class TwoBudgets(StatusError):
-    """Two budgets cover the pod. The Status says 500, the HTTP answer 201, as from a real server."""
+    """Raised if two budgets select the pod.
+
+    As from a real server, the Status has code 500 but the HTTP answer 201.
+    """
 
     def __init__(self) -> None:
         message = (
@@ -37,7 +40,7 @@ class TwoBudgets(StatusError):
 
 
 def new_budget(made: Json) -> Json:
-    """A budget without a status yet. Raises StatusError 422."""
+    """Return a new budget whose status is not computed yet. Raises StatusError 422."""
     spec = made.get("spec") or {}
     if "minAvailable" in spec and "maxUnavailable" in spec:
         problem = f"Invalid value: {spec}: minAvailable and maxUnavailable cannot be both set"
@@ -46,9 +49,9 @@ def new_budget(made: Json) -> Json:
 
 
 def permit(store: Store, settings: Settings, pod: Json, options: Json) -> Json:
-    """The deletion's options if the pod's budget allows its eviction, which is then counted.
+    """Return the delete options for evicting a pod if its budget allows it; the budget then counts it.
 
-    Raises StatusError 429 or 500.
+    Raises StatusError 403, 429 or 500 if the eviction is refused.
     """
     metadata = pod["metadata"]
     if pod.get("status", {}).get("phase") in _FREE_PHASES or "deletionTimestamp" in metadata:
@@ -80,7 +83,7 @@ def permit(store: Store, settings: Settings, pod: Json, options: Json) -> Json:
 
 
 def follower(store: Store, settings: Settings) -> Callable[[Change], None]:
-    """Make a listener that updates the status of budgets, as the disruption controller does."""
+    """Return a listener for the store that updates the status of budgets, as the disruption controller does."""
 
     def hear(change: Change) -> None:
         about = change.after or change.before
@@ -128,14 +131,17 @@ def _desired(spec: Json, expected: int) -> int:
 
 
 def _count(value: int | str, expected: int) -> int:
-    """A number, or a percentage rounded up."""
+    """Return the number itself, or a percentage of `expected`, rounded up."""
     if isinstance(value, int):
         return value
     return math.ceil(int(value.removesuffix("%")) * expected / 100)
 
 
 def _may_go_unready(budget: Json, status: Json) -> bool:
-    """Return True if a pod that is not ready may be evicted regardless of the budget. Source: KEP-3017."""
+    """Return True if a pod that is not ready may be evicted although the budget is used up.
+
+    Source: KEP-3017.
+    """
     if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
     return bool(status["currentHealthy"] >= status["desiredHealthy"] > 0)
@@ -151,7 +157,7 @@ def _budgets(store: Store, namespace: str) -> Iterator[Json]:
 
 
 def _selects(budget: Json, pod: Json) -> bool:
-    """Return True if the budget selects the pod; an absent or empty selector selects nothing here."""
+    """Return True if the budget selects the pod; here an absent or empty selector selects nothing."""
     selector = (budget.get("spec") or {}).get("selector") or {}
     labels = pod["metadata"].get("labels") or {}
     wanted, rules = selector.get("matchLabels") or {}, selector.get("matchExpressions") or []

@@ -1,12 +1,13 @@
 """`ApiServerDouble`: a small API server in a thread of the test's process.
 
-Real HTTPS on 127.0.0.1, real lists and watches, objects in memory. The server has its own thread and event loop,
-so tests of every kind can use it: plain ones, asynchronous ones, and those whose agent is another process. All
-methods may be called from any thread; they block for milliseconds only, so an asynchronous test calls them directly
-too. Only a call that the server answers with the help of the test's own loop (the log of a pod whose node runs in
-that loop) belongs into `asyncio.to_thread`.
+It serves real HTTPS on 127.0.0.1, with real lists and watches, and keeps objects in memory. The server has
+its own thread and event loop, so tests of every kind can use it: synchronous ones, asynchronous ones, and
+those whose agent is another process. All methods may be called from any thread. They block for milliseconds
+only, so an asynchronous test may call them directly. The exception is a request that the server answers with
+the help of the test's own event loop, such as the log of a pod whose node runs in that loop: make it with
+`asyncio.to_thread`.
 
-Objects outlive `stop` and `start`, which keeps the port, as those of a real server do in etcd.
+Objects outlive `stop` and `start`, as those of a real server do in etcd; the port stays the same.
 """
 
 from __future__ import annotations
@@ -54,9 +55,10 @@ T = TypeVar("T")
 
 
 class ApiServerDouble:
-    """The double. Use it as a context manager, or call `start` and `close`.
+    """An API server for tests. Use it as a context manager, or call `start` and `close`.
 
-    `admin` may do everything. `settings`, `faults` and `requests` may be used at any time.
+    `admin`: client of a user who may do everything. `settings`, `faults` and `requests` may be used at any
+    time.
     """
 
     def __init__(self, directory: Path, settings: Settings | None = None) -> None:
@@ -107,15 +109,15 @@ class ApiServerDouble:
     # --- running ---
 
     def start(self) -> None:
-        """Listen; always on the same port."""
+        """Listen for connections, always on the same port; does nothing if it listens."""
         self._run(self._start())
 
     def stop(self) -> None:
-        """Close the port and cut all connections, including watches; objects stay."""
+        """Close the port and all connections, including watches; objects are kept for the next `start`."""
         self._run(self._stop())
 
     def close(self) -> None:
-        """Stop permanently and end the thread."""
+        """Stop the server and end its thread; it cannot be started again."""
         self.faults.clear()
         self.stop()
         self._run(self._settle())
@@ -126,40 +128,47 @@ class ApiServerDouble:
     # --- identities ---
 
     def add_user(self, name: str, groups: Sequence[str] = ()) -> str:
-        """Make a bearer token for a user, who is also in system:authenticated."""
+        """Add a user, who is also in the group system:authenticated; returns a bearer token for the user."""
         return self._tokens.add(User(name=name, groups=(*groups, AUTHENTICATED)))
 
     def grant(self, grant: Grant) -> None:
-        """Grant a right to a user or a group."""
+        """Give a user or group a right."""
         self._authorizer.grants.append(grant)
 
     def node_pair(self, name: str) -> Pair:
-        """Certificate of a node's agent."""
+        """Make a client certificate for the agent of a node."""
         return self.authority.client(f"system:node:{name}", ["system:nodes"])
 
     def client(self, credentials: Pair | str | None) -> ApiClient:
-        """Return a client with these credentials."""
+        """Return a client with these credentials: certificate files, a bearer token, or None for an anonymous
+        one.
+        """
         return ApiClient(self.url, self.ca_file, credentials)
 
     def node_client(self, name: str) -> ApiClient:
-        """A client for a node's agent."""
+        """Return a client with the rights of a node's agent."""
         return self.client(self.node_pair(name))
 
     def admin_kubeconfig(self) -> Path:
-        """A kubeconfig file of a user with all rights."""
+        """Write a kubeconfig file of a user who may do everything; returns its path."""
         return self.kubeconfig("admin", self.admin_token)
 
     def node_kubeconfig(self, name: str) -> Path:
-        """A kubeconfig file of a node's agent."""
+        """Write a kubeconfig file for the agent of a node; returns its path."""
         return self.kubeconfig(name, self.node_pair(name))
 
     def bootstrap_kubeconfig(self) -> Path:
-        """A kubeconfig file with a bootstrap token, which may only request certificates."""
+        """Write a kubeconfig file with a bootstrap token, which may only request certificates; returns its
+        path.
+        """
         token = self.add_user("system:bootstrap:abcdef", ["system:bootstrappers"])
         return self.kubeconfig("bootstrap", token)
 
     def kubeconfig(self, name: str, credentials: Pair | str, embed: bool = False) -> Path:
-        """A kubeconfig file called ``NAME.kubeconfig`` with these credentials."""
+        """Write the kubeconfig file ``NAME.kubeconfig`` with these credentials; returns its path.
+
+        `embed`: certificates as data, not as paths.
+        """
         path = self.directory / f"{name}.kubeconfig"
         return write_kubeconfig(path, self.url, self.ca_file, credentials, embed)
 
@@ -167,15 +176,18 @@ class ApiServerDouble:
 
     @property
     def revision(self) -> int:
-        """The resourceVersion of the last change."""
+        """Number of the last change, which is the resourceVersion that it gave."""
         return self._store.revision
 
     def backup(self) -> Backup:
-        """All objects as they are now."""
+        """Return a copy of all objects as they are now, for `restore`."""
         return self._call(self._store.backup)
 
     def restore(self, backup: Backup) -> None:
-        """Go back to a backup; the version counter goes back too, and all watches are cut."""
+        """Replace all objects by a backup.
+
+        The counter of resource versions goes back too, and all watches are cut.
+        """
 
         def go_back() -> None:
             self._store.restore(backup)
@@ -184,30 +196,40 @@ class ApiServerDouble:
         self._call(go_back)
 
     def forget_history(self) -> None:
-        """Forget the history: watches and continued lists from before now get 410. Open watches continue."""
+        """Forget all earlier versions: new watches and continued lists from them get 410.
+
+        Open watches continue.
+        """
         self._call(self._store.forget_history)
 
     # --- watches ---
 
     def watch_count(self, plural: str = "") -> int:
-        """Number of open watches, of one resource or of all."""
+        """Return the number of open watches. `plural`: only those of this resource; empty: of all."""
         return self._call(
             lambda: sum(not plural or one.asked.resource.plural == plural for one in self._handler.watches)
         )
 
     def cut_watches(self, plural: str = "", after_bytes: int | None = None) -> None:
-        """Cut the connections of watches: now, or after this many bytes of their next event's line.
+        """Break the connections of watches. `plural`: only those of this resource; empty: of all.
 
-        0 cuts before the line, a large number after it with its newline.
+        `after_bytes`: None: at once; else after this many bytes of the next event's line: 0 cuts before the
+        line, a large number after the whole line.
         """
         self._call(lambda: self._order(Cut(after_bytes), plural))
 
     def end_watches(self, plural: str = "") -> None:
-        """End watches properly, as a server does at their timeout."""
+        """End watches properly, as a server does at their timeout.
+
+        `plural`: only those of this resource; empty: of all.
+        """
         self._call(lambda: self._order(End(), plural))
 
     def send_bookmarks(self, plural: str = "") -> None:
-        """Send a bookmark now to every watch that allows them."""
+        """Send a bookmark now to every watch that allows bookmarks.
+
+        `plural`: only those of this resource; empty: of all.
+        """
         self._call(lambda: self._order(Bookmark(), plural))
 
     # --- inside ---
@@ -238,7 +260,7 @@ class ApiServerDouble:
         await self._handler.abort_connections()
 
     async def _settle(self) -> None:
-        """Wait until connections to nodes are closed; only the loop's own socket stays."""
+        """Wait until connections to nodes are closed, so that only the event loop's own socket is left."""
         deadline = self._loop.time() + _SHUTDOWN_GRACE_SECONDS
         while len(self._sockets.get_map()) > 1 and self._loop.time() < deadline:  # noqa: ASYNC110 - no event tells
             await asyncio.sleep(_TURN_SECONDS)

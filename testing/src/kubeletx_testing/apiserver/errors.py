@@ -1,4 +1,4 @@
-"""Refusals of an API server as `Status` objects, with the words that a real one uses.
+"""Errors of an API server as `Status` objects, with the messages of a real one.
 
 Source: kubernetes, staging/src/k8s.io/apimachinery/pkg/api/errors/errors.go.
 """
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 class StatusError(Exception):
-    """An answer that is a Status with status Failure. `headers` go with it."""
+    """Raised to answer a request with a Status of status Failure. `headers`: added to the HTTP answer."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class StatusError(Exception):
 
     @property
     def status(self) -> Json:
-        """The Status object."""
+        """The Status object of the answer."""
         made: Json = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -54,24 +54,24 @@ def _about(resource: Resource, name: str) -> Json:
 
 
 def not_found(resource: Resource, name: str) -> StatusError:
-    """Error for an object that does not exist."""
+    """Return the error 404 for an object that does not exist."""
     message = f'{resource.full_name} "{name}" not found'
     return StatusError(404, "NotFound", message, _about(resource, name))
 
 
 def no_path() -> StatusError:
-    """Error for a path that does not exist."""
+    """Return the error 404 for a path that does not exist."""
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def already_exists(resource: Resource, name: str) -> StatusError:
-    """Error for an existing object of this name."""
+    """Return the error 409 for a new object whose name is taken."""
     message = f'{resource.full_name} "{name}" already exists'
     return StatusError(409, "AlreadyExists", message, _about(resource, name))
 
 
 def conflict(resource: Resource, name: str, problem: str = "") -> StatusError:
-    """Error for a lost race or a failed precondition."""
+    """Return the error 409 for an outdated resourceVersion or a failed precondition."""
     problem = problem or (
         "the object has been modified; please apply your changes to the latest version and try again"
     )
@@ -80,15 +80,15 @@ def conflict(resource: Resource, name: str, problem: str = "") -> StatusError:
 
 
 def forbidden(resource: Resource, name: str, problem: str) -> StatusError:
-    """Error for a request without permission."""
+    """Return the error 403 for a request without permission."""
     subject = f'{resource.full_name} "{name}"' if name else resource.full_name
     return StatusError(403, "Forbidden", f"{subject} is forbidden: {problem}", _about(resource, name))
 
 
 def invalid(resource: Resource, name: str, causes: Sequence[tuple[str, str, str]]) -> StatusError:
-    """Error for an object that breaks rules; `causes`: (field, reason, message).
+    """Return the error 422 for an object that breaks rules. `causes`: (field, reason, message) of each.
 
-    Reasons of fields are spelled as in `field.ErrorType`; they are sent as ``FieldValueForbidden`` and so on.
+    Reasons are those that a real server sends, such as ``FieldValueForbidden``.
     """
     texts = [f"{where}: {message}" for where, _, message in causes]
     joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
@@ -106,23 +106,23 @@ def invalid(resource: Resource, name: str, causes: Sequence[tuple[str, str, str]
 
 
 def bad_request(message: str) -> StatusError:
-    """Error for an invalid request."""
+    """Return the error 400 for an invalid request."""
     return StatusError(400, "BadRequest", message)
 
 
 def unauthorized() -> StatusError:
-    """Error for an unknown user."""
+    """Return the error 401 for an unknown user or wrong credentials."""
     return StatusError(401, "Unauthorized", "Unauthorized")
 
 
 def method_not_allowed() -> StatusError:
-    """Error for a verb that the path does not support."""
+    """Return the error 405 for a verb that the path does not support."""
     message = "the server does not allow this method on the requested resource"
     return StatusError(405, "MethodNotAllowed", message, {})
 
 
 def unsupported_media(content_type: str) -> StatusError:
-    """Error for a body in an unsupported format."""
+    """Return the error 415 for a body in an unsupported format. `content_type`: the supported media types."""
     message = (
         f"the body of the request was in an unknown format - accepted media types include: {content_type}"
     )
@@ -130,12 +130,15 @@ def unsupported_media(content_type: str) -> StatusError:
 
 
 def expired(requested: int, oldest: int) -> StatusError:
-    """Error for a version that is older than the history. Source: storage/etcd3, cacher."""
+    """Return the error 410 for a resourceVersion that is older than the history.
+
+    Source: storage/etcd3, cacher.
+    """
     return StatusError(410, "Expired", f"too old resource version: {requested} ({oldest})")
 
 
 def continue_expired() -> StatusError:
-    """Error for a list that can no longer be continued."""
+    """Return the error 410 for a list that can no longer be continued."""
     return StatusError(
         410,
         "Expired",
@@ -145,7 +148,10 @@ def continue_expired() -> StatusError:
 
 
 def too_large_version(requested: int, current: int) -> StatusError:
-    """Error for a version newer than the server's. Source: storage/errors.go NewTooLargeResourceVersionError."""
+    """Return the error 504 for a resourceVersion newer than the server's.
+
+    Source: storage/errors.go NewTooLargeResourceVersionError.
+    """
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     message = f"Timeout: Too large resource version: {requested}, current: {current}"
     details = {"causes": [cause], "retryAfterSeconds": 1}
@@ -153,7 +159,7 @@ def too_large_version(requested: int, current: int) -> StatusError:
 
 
 def too_many_requests(message: str, retry_after_seconds: int) -> StatusError:
-    """Error that asks the client to retry later."""
+    """Return the error 429, which asks the client to retry later."""
     return StatusError(
         429,
         "TooManyRequests",
@@ -164,7 +170,7 @@ def too_many_requests(message: str, retry_after_seconds: int) -> StatusError:
 
 
 def internal(message: str) -> StatusError:
-    """Error for a fault of the server."""
+    """Return the error 500 for a fault of the server."""
     return StatusError(
         500,
         "InternalError",

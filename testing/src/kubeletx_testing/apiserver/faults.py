@@ -1,7 +1,7 @@
-"""Switches that make the API server misbehave.
+"""Faults of the API server that a test switches on and off.
 
-They may be called from any thread; each takes effect at the next request. Rules are tried in the order of their
-addition, and each counts the requests that it matched.
+The methods may be called from any thread and take effect at the next request. Rules are applied in the order
+in which they were added, and each counts the requests that it matched.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ _UNAVAILABLE: Final = 503
 
 
 class Rule(msgspec.Struct, kw_only=True):
-    """Fault for the next `times` requests whose method and path match.
+    """A fault for the next `times` requests whose method and path match.
 
-    `path`: a part of the path, such as ``/leases/``; empty matches all. With `code` they are refused, with `drops` the
-    connection is closed without an answer; `delay_seconds` comes before anything else. `retry_after_seconds`: for 429
-    and 503.
+    `methods`: HTTP methods; empty: all. `path`: a part of the path, such as ``/leases/``; empty: all paths.
+    `watches`: whether watches match. `delay_seconds`: wait first. `drops`: then close the connection without
+    an answer. `code`: then refuse with this status; 0: serve the request. `retry_after_seconds`: Retry-After
+    with 429 and 503. `hits`: matched requests so far.
     """
 
     times: int = EVERY
@@ -38,18 +39,21 @@ class Rule(msgspec.Struct, kw_only=True):
     hits: int = 0
 
     def takes(self, method: str, path: str, is_watch: bool) -> bool:
-        """Return True if it applies to this request."""
+        """Return True if the rule matches this request and has not been used up."""
         if self.hits >= self.times or (is_watch and not self.watches):
             return False
         return (not self.methods or method in self.methods) and self.path in path
 
 
 class DropConnection(Exception):
-    """Close the connection without an answer."""
+    """Raised to close the connection of a request without an answer."""
 
 
 class Faults:
-    """The active rules. `on_loop`: runs a function in the server's loop."""
+    """The active faults of a server.
+
+    `on_loop`: function that runs another function in the server's event loop.
+    """
 
     def __init__(self, on_loop: Callable[[Callable[[], None]], None]) -> None:
         self._on_loop = on_loop
@@ -59,7 +63,7 @@ class Faults:
         self._thawed.set()
 
     def add(self, rule: Rule) -> Rule:
-        """Add a rule; end it early with `remove`."""
+        """Add a rule and return it; `remove` ends it early."""
         with self._lock:
             self._rules.append(rule)
         return rule
@@ -70,37 +74,46 @@ class Faults:
             self._rules.remove(rule)
 
     def clear(self) -> None:
-        """Remove all rules."""
+        """Remove all rules and thaw the server."""
         with self._lock:
             self._rules.clear()
         self.thaw()
 
     def fail(self, code: int, times: int = 1, path: str = "", retry_after_seconds: int = 0) -> Rule:
-        """Refuse the next requests with 500, 503, 429 or another code."""
+        """Refuse the next `times` requests with this status, such as 429, 500 or 503.
+
+        `path`: a part of their path.
+        """
         return self.add(Rule(code=code, times=times, path=path, retry_after_seconds=retry_after_seconds))
 
     def drop(self, times: int = 1, path: str = "") -> Rule:
-        """Close the connection of the next requests without an answer."""
+        """Close the connections of the next `times` requests without an answer.
+
+        `path`: a part of their path.
+        """
         return self.add(Rule(drops=True, times=times, path=path))
 
     def delay(self, seconds: float, times: int = EVERY, path: str = "") -> Rule:
-        """Answer the next requests later."""
+        """Serve the next `times` requests after a delay. `path`: a part of their path."""
         return self.add(Rule(delay_seconds=seconds, times=times, path=path))
 
     def freeze(self) -> None:
-        """Accept connections and requests but answer nothing, watches included, until `thaw`."""
+        """Accept connections and requests but answer none, watches included, until `thaw`."""
         self._on_loop(self._thawed.clear)
 
     def thaw(self) -> None:
-        """Continue after `freeze`."""
+        """End `freeze`; the waiting requests and watches continue."""
         self._on_loop(self._thawed.set)
 
     async def pass_frozen(self) -> None:
-        """Wait while the server is frozen. Called by the server itself."""
+        """Wait until the server is not frozen. Called by the server itself."""
         await self._thawed.wait()
 
     async def meet(self, method: str, path: str, is_watch: bool) -> None:
-        """Apply the matching rule to a request. Raises StatusError or DropConnection. Called by the server itself."""
+        """Apply the rules that match a request. Raises StatusError or DropConnection.
+
+        Called by the server itself.
+        """
         with self._lock:
             rules = [rule for rule in self._rules if rule.takes(method, path, is_watch)]
             for rule in rules:

@@ -1,4 +1,5 @@
-"""One request from the socket to the answer: faults, user, rights, then the operation.
+"""Handles one request from the socket to the answer: faults, authentication, authorization, then the
+operation.
 
 The order is that of a real server's handler chain, so that a wrong request gets the same refusal: 401 before
 403 before 404. Source: apiserver, pkg/server/config.go DefaultBuildHandlerChain; pkg/endpoints/handlers.
@@ -51,7 +52,10 @@ _HEALTH: Final = ("/healthz", "/livez", "/readyz")
 
 
 class Handler:
-    """Answers requests for one store. Runs in the server's loop."""
+    """Answers the requests of clients from one store. Runs in the server's event loop.
+
+    `watches`: the open ones.
+    """
 
     def __init__(
         self,
@@ -78,7 +82,7 @@ class Handler:
         self._log = log
 
     async def abort_connections(self) -> None:
-        """Close every client's connection, also those whose peer closes slowly."""
+        """Break the connections of all clients, including those whose peer closes slowly."""
         for transport in list(self._transports):
             transport.abort()
         for _ in range(
@@ -87,7 +91,7 @@ class Handler:
             await asyncio.sleep(0)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Answer one request."""
+        """Apply faults and answer one request; its record in the log gets the status."""
         assert isinstance(request.transport, asyncio.Transport)
         self._transports.add(request.transport)
         record = self._log.note(
@@ -139,7 +143,10 @@ class Handler:
         return web.Response(text="404 page not found\n", status=404)
 
     async def _wait_for_version(self, asked: Asked) -> None:
-        """Refuse a read of a future version. Source: cacher, waitUntilFreshAndBlock."""
+        """Raise StatusError 504 for a GET of a future resourceVersion.
+
+        Source: cacher, waitUntilFreshAndBlock.
+        """
         if asked.verb == "get":
             version = version_of(asked)
             if version > self._store.revision:
@@ -177,7 +184,7 @@ class Handler:
                 raise method_not_allowed()
 
     def _shown(self, request: web.Request, asked: Asked, raw: bytes) -> web.Response:
-        """Response with the requested objects, as a table if the client asks for one."""
+        """Return the response with the requested objects, as a table if the client accepts one."""
         if wants_table(request.headers.get("Accept", "")):
             return _reply(table_of(asked.resource, json.loads(raw), self._settings.now()))
         return web.Response(body=raw, content_type=_JSON)
@@ -241,7 +248,7 @@ class Handler:
         return response
 
     async def _tell(self, request: web.Request, response: web.StreamResponse, watch: Watch) -> None:
-        """Write events until the stream ends, or is cut."""
+        """Write the events of a watch until the watch ends or is cut."""
         cut_after: int | None = None
         while True:
             order = await watch.next()
@@ -269,7 +276,7 @@ class Handler:
 
 
 def _hang_up(request: web.Request) -> None:
-    """Close the connection in the middle of the answer."""
+    """Close the connection in the middle of the answer, and raise ConnectionResetError."""
     if request.transport is not None:
         request.transport.close()
     raise ConnectionResetError
@@ -299,7 +306,10 @@ async def _options(request: web.Request) -> Json:
 
 
 def _with_requester(body: Any, user: User) -> Json:
-    """Add the requesting user to a certificate request. Source: registry/certificates strategy PrepareForCreate."""
+    """Return the certificate request with its requesting user.
+
+    Source: registry/certificates strategy PrepareForCreate.
+    """
     spec = {**(body.get("spec") or {}), "username": user.name, "groups": list(user.groups)}
     return {**body, "spec": spec}
 

@@ -1,4 +1,4 @@
-"""Jobs as an API server takes them: defaults, generated selectors, and which statuses are refused.
+"""Jobs in an API server: defaults, generated selectors, and statuses that are refused.
 
 No controller runs their pods: a test sets the status. Source: kubernetes, pkg/apis/batch/v1/defaults.go,
 pkg/registry/batch/job/strategy.go, pkg/apis/batch/validation.
@@ -28,7 +28,7 @@ Cause = tuple[str, str, str]
 
 
 def new_job(made: Json) -> Json:
-    """A job with its defaults, whose pods are selected by its uid. Raises StatusError 400 or 422."""
+    """Return a new job with its defaults and a selector for the job's UID. Raises StatusError 400 or 422."""
     spec = _defaulted(made.get("spec") or {})
     metadata, template = made["metadata"], dict(spec.get("template") or {})
     if not spec["manualSelector"]:
@@ -44,7 +44,7 @@ def new_job(made: Json) -> Json:
 
 
 def change_job(old: Json, new: Json) -> Json:
-    """A job after a change of the main resource: its status stays. Raises StatusError 422."""
+    """Return a job after a change of the main resource; its status stays. Raises StatusError 422."""
     spec = _defaulted(new.get("spec") or {})
     spec["template"] = complete_template(spec.get("template") or {})
     changed = [field for field in _IMMUTABLE if spec.get(field) != old["spec"].get(field)]
@@ -56,9 +56,10 @@ def change_job(old: Json, new: Json) -> Json:
 
 
 def change_job_status(old: Json, new: Json) -> Json:
-    """A job after a change of its status.
+    """Return a job after a change of its status.
 
-    Raises StatusError 422 for an end without the condition that must come before it.
+    Raises StatusError 422 for an invalid status, such as a final condition without the one that must precede
+    it.
     """
     status = new.get("status") or {}
     if causes := list(_status_causes(status)):

@@ -1,4 +1,4 @@
-"""Kubeconfig files for users of a test cluster. Source: client-go, tools/clientcmd/api/v1/types.go."""
+"""Writes kubeconfig files for users of a test cluster. Source: client-go, tools/clientcmd/api/v1/types.go."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from .ca import Pair
 def write_kubeconfig(
     path: Path, server: str, ca_file: Path, credentials: Pair | str, embed: bool = False
 ) -> Path:
-    """A file with one cluster and one user, who has a certificate or a bearer token.
+    """Write a kubeconfig file with one cluster and one user; returns its path.
 
-    `embed` writes certificates as data instead of naming their files.
+    `credentials`: certificate files or a bearer token. `embed`: True: certificates are written as data;
+    False: the paths of their files.
     """
     cluster: dict[str, Any] = {"server": server, **_file("certificate-authority", ca_file, embed)}
     user: dict[str, Any] = (

@@ -1,7 +1,7 @@
 """`Line`: a proxy between a client and an API server, which a test can cut, slow down or silence.
 
-It listens on 127.0.0.1 in a thread of its own and forwards bytes unchanged, so TLS and certificates are those of the
-server behind it: the double, or a kube-apiserver. Clients get `url` instead of the server's own.
+It listens on 127.0.0.1 in its own thread and forwards bytes unchanged, so TLS and certificates are those of
+the server behind it: the double, or a kube-apiserver. Clients use `url` instead of the server's own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ _READ_BYTES: Final = 1 << 16
 
 
 class _Connection:
-    """A client's connection. `left`: bytes of the server that still pass before it is cut; None: all."""
+    """The connection of one client.
+
+    `left`: number of bytes from the server that still pass before it is cut; None: no limit.
+    """
 
     def __init__(self) -> None:
         self.left: int | None = None
@@ -26,16 +29,16 @@ class _Connection:
         self.transports: list[asyncio.WriteTransport] = []
 
     def abort(self) -> None:
-        """Reset the connections to client and server."""
+        """Reset the connections to the client and to the server."""
         for one in self.transports:
             one.abort()
 
 
 class Line:
-    """The proxy, as a context manager. Methods may be called from any thread."""
+    """A TCP proxy in front of one API server, as a context manager. Methods may be called from any thread."""
 
     def __init__(self, server_url: str) -> None:
-        """`server_url`: https://HOST:PORT."""
+        """`server_url`: the server behind the proxy, https://HOST:PORT."""
         parts = urlsplit(server_url)
         self._host, self._port = parts.hostname or "", parts.port or 443
         self._loop = asyncio.new_event_loop()
@@ -63,11 +66,11 @@ class Line:
 
     @property
     def connections(self) -> int:
-        """Number of open connections."""
+        """Number of client connections that are open now."""
         return len(self._connections)
 
     def cut_after(self, count: int) -> None:
-        """Cut each open connection after this many more bytes of the server; 0: at once."""
+        """Cut each open connection after `count` more bytes from the server; 0: at once."""
 
         def order(one: _Connection) -> None:
             one.left = count
@@ -77,7 +80,9 @@ class Line:
         self._each(order)
 
     def silence(self) -> None:
-        """Stop all traffic of the open connections; new connections work."""
+        """Stop all traffic of the connections that are open now, until they end, without closing them; new
+        connections work.
+        """
 
         def order(one: _Connection) -> None:
             one.is_silent = True
@@ -85,16 +90,18 @@ class Line:
         self._each(order)
 
     def hold(self) -> None:
-        """Stop all traffic like `silence`, also of new connections, until `release`."""
+        """Stop all traffic like `silence`, also of connections that are opened before `release`."""
         self._holds = True
         self.silence()
 
     def release(self) -> None:
-        """Let new connections work again; silent ones stay silent."""
+        """Let new connections work again after `hold`; connections that are silent stay so."""
         self._holds = False
 
     def trickle(self, piece_bytes: int, piece_seconds: float) -> None:
-        """Send bytes of the server in pieces of this size and interval; 0: unchanged."""
+        """Send bytes from the server in pieces of `piece_bytes` every `piece_seconds`; 0 and 0: without this
+        limit.
+        """
         self._piece_bytes, self._piece_seconds = piece_bytes, piece_seconds
 
     # --- inside ---

@@ -1,9 +1,9 @@
-"""LIST: selectors, pages, and the version that is shown.
+"""LIST requests: selectors, pages, and the resourceVersion of the state that is shown.
 
-No version, or ``"0"``, means now; with resourceVersionMatch=Exact, or in a continued list, it is the state at that
-version (410 if that is forgotten); otherwise any state not older. A future version is refused with 504. Items have no
-kind and no apiVersion. Source: apiserver, pkg/endpoints/handlers/get.go, pkg/storage/etcd3/store.go,
-pkg/storage/continue.go.
+Without a version, or with ``"0"``, it is the present state. With resourceVersionMatch=Exact, or in a
+continued list, it is the state at that version (410 if that is forgotten), otherwise any state that is not
+older. A future version is refused with 504. Items have no kind and no apiVersion. Source: apiserver,
+pkg/endpoints/handlers/get.go, pkg/storage/etcd3/store.go, pkg/storage/continue.go.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _CONTINUE_VERSION: Final = "meta.k8s.io/v1"
 
 
 def matcher_of(asked: Asked) -> Callable[[Json], bool] | None:
-    """The test of a request's selectors; None if it has none. Raises StatusError 400."""
+    """Return a function that tests an object against the request's selectors; None if it has no selectors.
+
+    Raises StatusError 400.
+    """
     tests: list[Matcher] = [
         test
         for test in (
@@ -39,7 +42,7 @@ def matcher_of(asked: Asked) -> Callable[[Json], bool] | None:
 
 
 def version_of(asked: Asked) -> int:
-    """The resourceVersion of the query as a number, 0 if there is none. Raises StatusError 400."""
+    """Return the resourceVersion of the query as a number; 0 if there is none. Raises StatusError 400."""
     text = asked.query.get("resourceVersion", "")
     if text and not text.isdecimal():
         raise bad_request(
@@ -50,7 +53,7 @@ def version_of(asked: Asked) -> int:
 
 
 def list_objects(asked: Asked, store: Store) -> bytes:
-    """The list object as JSON. Raises StatusError."""
+    """Return the list object that the request asks for, as JSON. Raises StatusError."""
     matches = matcher_of(asked)
     limit = int(asked.query.get("limit") or 0)
     if asked.query.get("resourceVersion") == "0":  # served from the watch cache, which knows no pages

@@ -1,12 +1,11 @@
-"""metadata.managedFields: which client wrote which field last.
+"""metadata.managedFields: which client (manager) wrote which field last.
 
-Each write gives the fields that it changed to its manager: the query's ``fieldManager``, else the User-Agent up to the
-slash. One entry is for a manager, its operation and the subresource. Items of keyed lists are named by their key,
-other lists are one field. A write that changes nothing leaves the entries as they are. An object without entries gets
-none by updates, as with a real server. Server-side apply is not served.
-
-Source: apimachinery, pkg/util/managedfields (fieldmanager.go, updatemanager); apiserver, pkg/endpoints/handlers
-(managerOrUserAgent).
+Each write assigns the fields that it changed to its manager: the query's ``fieldManager``, or else the
+User-Agent up to the slash. There is one entry for each manager, operation and subresource. Items of keyed
+lists are named by their key; any other list counts as one field. A write that changes nothing leaves the
+entries as they are. As in a real server, an object without entries gets none by updates. Server-side apply is
+not served. Source: apimachinery, pkg/util/managedfields (fieldmanager.go, updatemanager); apiserver,
+pkg/endpoints/handlers (managerOrUserAgent).
 """
 
 from __future__ import annotations
@@ -41,12 +40,15 @@ _MAX_MANAGER: Final = 128
 
 
 def manager_of(field_manager: str, user_agent: str) -> str:
-    """Name of the writer: the request's field manager, else its program."""
+    """Return the manager's name: the request's field manager, or else the client's program."""
     return (field_manager or user_agent.partition("/")[0])[:_MAX_MANAGER]
 
 
 def with_managers(old: Json | None, new: Json, manager: str, subresource: str, now: datetime) -> Json:
-    """The new object with updated managedFields. `manager` empty: a controller that leaves no entry."""
+    """Return the new object with updated managedFields. `old`: None for a creation.
+
+    `manager`: empty: a controller that leaves no entry.
+    """
     entries: list[Json] = ((old or {}).get("metadata") or {}).get("managedFields") or []
     before, after = _flat(old or {}), _flat(new)
     written = {path for path, value in after.items() if path not in before or before[path] != value}
@@ -85,7 +87,7 @@ def _given(
 
 
 def _flat(value: Json) -> dict[Path, Any]:
-    """Every leaf field, with its value."""
+    """Return the value of each field that has no fields below it, by path."""
     found: dict[Path, Any] = {}
     for field, part in value.items():
         if field == "metadata":
@@ -114,7 +116,7 @@ def _add(found: dict[Path, Any], path: Path, value: Any, around: str, name: str)
 
 
 def _paths(fields: Json, path: Path = ()) -> set[Path]:
-    """The inverse of `_nested`."""
+    """Return the paths in an entry's ``fieldsV1``; the inverse of `_nested`."""
     if not fields:
         return {path} if path else set()
     return {found for field, part in fields.items() for found in _paths(part, (*path, field))}

@@ -1,7 +1,8 @@
-"""The Node authorizer: requests that a node's agent may make.
+"""The Node authorizer: which requests a node's agent may make.
 
-A node reads what pods bound to it refer to, its own Node, its own lease and CSINode, and lists only its own pods.
-Reasons are the real ones. Source: kubernetes, plugin/pkg/auth/authorizer/node/{node_authorizer, graph}.go;
+A node may read what the pods bound to it refer to, its own Node, lease and CSINode, and list only its own
+pods. Reasons are those of a real server. Source: kubernetes,
+plugin/pkg/auth/authorizer/node/{node_authorizer, graph}.go;
 plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go NodeRules.
 """
 
@@ -36,7 +37,7 @@ _RULES: Final[dict[str, tuple[str, ...]]] = {
 
 
 def node_problem(asked: Asked, store: Store) -> str | None:
-    """Reason of a refusal, empty for one without details; None if the node may make the request."""
+    """Return the reason why a node's request is refused, empty for one without details; None if allowed."""
     if asked.resource.custom is not None:
         return ""
     check = _CHECKS.get(asked.resource.plural)
@@ -65,7 +66,10 @@ def _single_object(asked: Asked, store: Store) -> str | None:
 
 
 def _claim(asked: Asked, store: Store) -> str | None:
-    """Reason of a refusal for a claim: it may be read, and its status written. Source: authorizeStatusUpdate."""
+    """Return why a request for a claim is refused: it may be read, and its status written.
+
+    Source: authorizeStatusUpdate.
+    """
     if asked.subresource != "status":
         return _single_object(asked, store)
     if asked.verb not in ("update", "patch"):
@@ -157,9 +161,9 @@ _CHECKS: Final[dict[str, Callable[[Asked, Store], str | None]]] = {
 
 
 def references(store: Store, node: str) -> Iterator[tuple[str, str, str]]:
-    """(resource, namespace, name) of everything that pods on a node refer to, the pods themselves included.
+    """Yield (resource, namespace, name) of the pods on a node and of everything that they refer to.
 
-    Pods that have ended count too, as long as they exist; mirror pods give access to nothing but themselves.
+    Pods that have ended count as long as they exist; a mirror pod gives access only to itself.
     """
     for stored in store.each(resource("pods")):
         pod = stored.value

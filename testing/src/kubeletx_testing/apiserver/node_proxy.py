@@ -1,8 +1,8 @@
 """Requests that an API server forwards to a node: logs, exec, attach, port-forward and the node's own paths.
 
-The node is that of the pod's spec.nodeName, its address one of the Node's addresses (Hostname, InternalDNS and so on in
-the order of --kubelet-preferred-address-types, of which only IP addresses are tried here), its port that of
-daemonEndpoints. Source: kubernetes, pkg/registry/core/pod/strategy.go LogLocation and streamLocation;
+The node is the one of the pod's spec.nodeName. Its address is one of the Node's addresses (a real server
+tries the types of --kubelet-preferred-address-types in order; here only IP addresses are tried), its port
+that of daemonEndpoints. Source: kubernetes, pkg/registry/core/pod/strategy.go LogLocation and streamLocation;
 pkg/kubelet/client/kubelet_client.go.
 """
 
@@ -46,14 +46,16 @@ _FEATURE: Final = "ExtendWebSocketsToKubelet"
 
 
 class NodeAddress(msgspec.Struct, frozen=True):
-    """Address of a node's server."""
+    """Host and port of the server of a node's agent."""
 
     host: str
     port: int
 
 
 class NodeProxy:
-    """Forwards requests with the API server's certificate, as user kube-apiserver-kubelet-client."""
+    """Forwards requests to nodes with the API server's client certificate, as user
+    kube-apiserver-kubelet-client.
+    """
 
     def __init__(self, store: Store, credentials: Pair) -> None:
         self._store = store
@@ -63,7 +65,7 @@ class NodeProxy:
         self._tls.load_cert_chain(credentials.cert_file, credentials.key_file)
 
     async def forward(self, request: web.Request, asked: Asked) -> web.StreamResponse:
-        """Return the node's answer. Raises StatusError."""
+        """Forward the request to the node and return its answer. Raises StatusError."""
         if asked.resource.plural == "nodes":
             address = self._address(asked.name, asked)
             return await self._plain(request, address, f"/{asked.rest}", request.query_string)
@@ -102,11 +104,11 @@ class NodeProxy:
         )
 
     def _check_upgrade(self, request: web.Request, node: str) -> None:
-        """Refuse an upgrade that the node cannot serve.
+        """Raise StatusError 400 for an upgrade that the node cannot serve.
 
-        WebSocket v5 and tunnelled SPDY are forwarded to a node that declares support. For other nodes a real server
-        translates them to SPDY; the double refuses, upon which kubectl uses SPDY itself. Source: kubernetes,
-        pkg/registry/core/pod/rest/subresources.go, feature ExtendWebSocketsToKubelet.
+        WebSocket v5 and tunnelled SPDY are forwarded to a node that declares support. For other nodes a real
+        server translates them to SPDY; the double refuses them, after which kubectl uses SPDY itself. Source:
+        kubernetes, pkg/registry/core/pod/rest/subresources.go, feature ExtendWebSocketsToKubelet.
         """
         if request.headers.get("Upgrade") is None:
             raise bad_request("Upgrade request required")
@@ -123,7 +125,10 @@ class NodeProxy:
     async def _stream(
         self, request: web.Request, asked: Asked, address: NodeAddress, container: str
     ) -> web.StreamResponse:
-        """Copy bytes both ways. Source: strategy.go ExecLocation, AttachLocation and PortForwardLocation."""
+        """Connect client and node and copy bytes both ways.
+
+        Source: strategy.go ExecLocation, AttachLocation and PortForwardLocation.
+        """
         if asked.subresource == "portforward":
             path, query = f"/portForward/{asked.namespace}/{asked.name}", _ports_query(request)
         else:
@@ -161,7 +166,8 @@ def _pick(request: web.Request, names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _stream_query(request: web.Request) -> list[tuple[str, str]]:
-    """Rename stdin, stdout and stderr to the node's input, output and error; sorted, as Go writes them.
+    """Return the query for the node: stdin, stdout and stderr are named input, output and error there;
+    sorted, as Go writes them.
 
     Source: strategy.go streamParams.
     """
@@ -172,7 +178,7 @@ def _stream_query(request: web.Request) -> list[tuple[str, str]]:
 
 
 def _ports_query(request: web.Request) -> list[tuple[str, str]]:
-    """All ports in one parameter of another name. Source: strategy.go streamParams."""
+    """Return the query for the node, with all ports in one parameter. Source: strategy.go streamParams."""
     ports = request.query.getall("ports", [])
     return [("port", ",".join(ports))] if ports else []
 
@@ -191,7 +197,10 @@ def _headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 async def _node_refusal(answer: aiohttp.ClientResponse) -> StatusError:
-    """Status with the node's message. Source: apiserver, pkg/registry/generic/rest/response_checker.go."""
+    """Return the error for a node's refusal, with the node's message.
+
+    Source: apiserver, pkg/registry/generic/rest/response_checker.go.
+    """
     text = (await answer.content.read(_CHUNK)).decode(errors="replace").strip()
     if answer.status == 404:
         return StatusError(
@@ -205,7 +214,7 @@ async def _node_refusal(answer: aiohttp.ClientResponse) -> StatusError:
 
 
 def _container(pod: Json, asked: Asked) -> str:
-    """The named container, or the only one. Raises StatusError 400."""
+    """Return the container that the request names, or the pod's only one. Raises StatusError 400."""
     spec = pod["spec"]
     names = [one["name"] for one in spec.get("containers", [])]
     known = [

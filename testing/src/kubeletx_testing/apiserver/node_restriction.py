@@ -1,6 +1,6 @@
-"""The admission plugin NodeRestriction: writes a node's agent may make.
+"""The admission plugin NodeRestriction: which objects a node's agent may write, and how.
 
-Source: kubernetes, plugin/pkg/admission/noderestriction/admission.go, words included.
+Source: kubernetes, plugin/pkg/admission/noderestriction/admission.go, with its messages.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TOKEN: Final = ("serviceaccounts", "token")
 def restrict(
     asked: Asked, store: Store, authorizer: Authorizer
 ) -> Callable[[str, Json | None, Json | None], None]:
-    """Make the check of one request's objects; it refuses nothing for users that are not nodes."""
+    """Return the check for the objects of one request; for a user who is not a node it accepts everything."""
     node = asked.user.node_name
 
     def admit(operation: str, old: Json | None, new: Json | None) -> None:
@@ -181,7 +181,10 @@ def _may_set(label: str) -> bool:
 def _claim(
     asked: Asked, node: str, _operation: str, old: Json | None, new: Json | None, _store: Store
 ) -> None:
-    """Check a claim: only capacity, conditions and resize states of its status may change. Source: admitPVCStatus."""
+    """Raise if anything of a claim changes except capacity, conditions and resize states in its status.
+
+    Source: admitPVCStatus.
+    """
     if asked.subresource != "status":
         raise _refused(asked, "may only update PVC status")
     if old is not None and new is not None and _without_claim_use(old) != _without_claim_use(new):
@@ -224,7 +227,7 @@ def _csi_node(
 def _token(
     asked: Asked, node: str, _operation: str, _old: Json | None, new: Json | None, store: Store
 ) -> None:
-    """Check a TokenRequest (`new`): only for a pod of the node, with its name and UID."""
+    """Raise if the TokenRequest `new` is not for a pod on the node, with its name and UID."""
     if asked.subresource != "token" or new is None:
         return
     bound = (new.get("spec") or {}).get("boundObjectRef") or {}
@@ -251,9 +254,10 @@ def _token(
 
 
 def _audience(asked: Asked, request: Json, store: Store, authorizer: Authorizer) -> None:
-    """Check the audience: one that the pod names in a volume, or that the node has a right to.
+    """Raise if the node may not request a token for this audience: allowed is one in a projected volume of
+    the pod, or a granted one.
 
-    `_token` has found the pod.
+    `_token` has checked before that the pod exists.
     """
     spec = request.get("spec") or {}
     audiences = spec.get("audiences") or [""]

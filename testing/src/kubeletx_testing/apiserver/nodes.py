@@ -1,5 +1,8 @@
-"""Defaults and admission of nodes in an API server. Source: kubernetes, pkg/registry/core/node/strategy.go;
-plugin/pkg/admission/nodetaint; pkg/apis/core/v1/defaults.go SetDefaults_NodeStatus."""
+"""Nodes in an API server: defaults, admission and allowed changes.
+
+Source: kubernetes, pkg/registry/core/node/strategy.go; plugin/pkg/admission/nodetaint;
+pkg/apis/core/v1/defaults.go SetDefaults_NodeStatus.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,9 @@ NOT_READY: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule
 
 
 def admit_node(node: Json) -> Json:
-    """Complete a new node: tainted until the node controller has seen it ready."""
+    """Return a new node with defaults and the taint not-ready, which the node controller removes once the
+    node is ready.
+    """
     spec = dict(node.get("spec") or {})
     taints = list(spec.get("taints") or [])
     if not any(one.get("key") == NOT_READY["key"] for one in taints):
@@ -23,12 +28,15 @@ def admit_node(node: Json) -> Json:
 
 
 def change_node(old: Json, new: Json) -> Json:
-    """A node after a change of the main resource: its status stays."""
+    """Return a node after a change of the main resource; its status stays."""
     return {**new, "spec": new.get("spec") or {}, "status": old.get("status", {})}
 
 
 def change_node_status(old: Json, new: Json) -> Json:
-    """A node after a change of its status: its spec stays; labels and annotations change too."""
+    """Return a node after a change of its status: the spec stays; labels and annotations may change.
+
+    Raises StatusError 422.
+    """
     status = _defaulted(new.get("status") or {})
     if causes := node_status_causes(status):
         raise invalid(resource("nodes"), old["metadata"]["name"], causes)

@@ -1,4 +1,4 @@
-"""Rules that hold for the metadata of every object, when it is created and when it is changed.
+"""Rules for the metadata of every object, when it is created and when it is changed.
 
 Source: apiserver, pkg/registry/rest/{create,update}.go BeforeCreate and BeforeUpdate; apimachinery,
 pkg/api/validation/objectmeta.go.
@@ -36,7 +36,8 @@ _KEPT: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGraceP
 
 
 def label_key_problem(text: str) -> str:
-    """Problem of a qualified name (of a label, an annotation, a condition); empty if it is valid.
+    """Return what is wrong with a qualified name (of a label, an annotation, a condition); empty if it is
+    valid.
 
     Source: apimachinery, pkg/util/validation IsQualifiedName.
     """
@@ -45,7 +46,7 @@ def label_key_problem(text: str) -> str:
 
 
 def check_labels(resource: Resource, value: Json) -> None:
-    """Raise StatusError 422 for invalid labels and keys of annotations. Source: ValidateObjectMeta."""
+    """Raise StatusError 422 for invalid labels or annotation keys. Source: ValidateObjectMeta."""
     metadata, causes = value["metadata"], []
     for field in ("labels", "annotations"):
         for key, text in (metadata.get(field) or {}).items():
@@ -62,12 +63,18 @@ def check_labels(resource: Resource, value: Json) -> None:
 
 
 def suffix() -> str:
-    """Five random letters that make a name unique. Source: apimachinery, pkg/util/rand SafeEncodeString."""
+    """Return five random characters that make a name unique.
+
+    Source: apimachinery, pkg/util/rand SafeEncodeString.
+    """
     return "".join(random.choices(_LETTERS, k=5))
 
 
 def new_object(resource: Resource, value: Json, namespace: str, settings: Settings) -> Json:
-    """The object with its identity, ready to be stored. Raises StatusError 400 or 422."""
+    """Return a new object with name, UID and creation time, ready to be stored.
+
+    Raises StatusError 400 or 422.
+    """
     metadata = dict(value.get("metadata") or {})
     found = metadata.get("namespace") or namespace
     if found != namespace:
@@ -102,10 +109,11 @@ def new_object(resource: Resource, value: Json, namespace: str, settings: Settin
 
 
 def changed_object(resource: Resource, old: Json, new: Json, is_patch: bool) -> Json:
-    """The object that replaces an old one: identity kept, optimistic lock checked.
+    """Return the object that replaces `old`: its identity is kept, and its resourceVersion must match if it
+    has one.
 
-    A UID that differs is a failed precondition of a PUT and an immutable field of a patch. Raises StatusError
-    409 or 422.
+    A UID that differs is a failed precondition of a PUT (409), and an immutable field of a patch (422).
+    Raises StatusError 400, 409 or 422.
     """
     before, metadata = old["metadata"], dict(new.get("metadata") or {})
     name = before["name"]
@@ -150,7 +158,9 @@ def _check_names(before: Json, metadata: Json) -> None:
 
 
 def next_generation(resource: Resource, old: Json, new: Json) -> Json:
-    """The new object, its generation one higher if the spec changed and the resource counts."""
+    """Return the new object, with a generation one higher if the spec changed and the resource counts
+    generations.
+    """
     if not resource.counts_generations or _generated(resource, old) == _generated(resource, new):
         return new
     generation = old["metadata"].get("generation", 0) + 1
@@ -158,9 +168,9 @@ def next_generation(resource: Resource, old: Json, new: Json) -> Json:
 
 
 def _generated(resource: Resource, value: Json) -> Any:
-    """The part of an object whose changes raise its generation.
+    """Return the part of an object whose changes raise its generation.
 
-    It is the spec; for a custom resource everything except metadata and status.
+    It is the spec; for a custom resource, everything except metadata and a status subresource.
     """
     if resource.custom is None:
         return value.get("spec")

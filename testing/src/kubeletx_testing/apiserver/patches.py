@@ -1,7 +1,7 @@
-"""The three patches of an API server: JSON patch, merge patch, strategic merge patch.
+"""The three kinds of patches of an API server: JSON patch, merge patch, strategic merge patch.
 
 Source: RFC 6902, RFC 7386; apimachinery, pkg/util/strategicpatch/patch.go with the patchMergeKey tags of
-staging/src/k8s.io/api/core/v1/types.go. Patches never change what they are given; they answer a new object.
+staging/src/k8s.io/api/core/v1/types.go. The functions never change their arguments; they return a new object.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ _MERGED_PRIMITIVES: Final = (("metadata", "finalizers"), ("spec", "podCIDRs"))
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7386: null removes, objects are merged, everything else replaces."""
+    """Apply a merge patch (RFC 7386) and return the result: null removes, objects are merged, any other value
+    replaces.
+    """
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
     merged = dict(target) if isinstance(target, dict) else {}
@@ -60,7 +62,10 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def json_patch(target: Json, operations: Any) -> Json:
-    """Apply RFC 6902. Raises StatusError 422 for an operation that cannot be applied, 400 for invalid ones."""
+    """Apply a JSON patch (RFC 6902) and return the result.
+
+    Raises StatusError 422 for an operation that cannot be applied, and 400 for invalid ones.
+    """
     if not isinstance(operations, list):
         raise bad_request(
             "error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch"
@@ -76,7 +81,9 @@ def json_patch(target: Json, operations: Any) -> Json:
 
 
 def strategic_patch(target: Json, patch: Json) -> Json:
-    """Apply a strategic merge patch: objects and keyed lists are merged; directives such as $patch are obeyed."""
+    """Apply a strategic merge patch and return the result: objects and keyed lists are merged, directives
+    such as $patch are followed.
+    """
     return _object(_merge(target, patch, ""))
 
 
@@ -178,7 +185,10 @@ def _merge_field(merged: Json, field: str, part: Any, around: str, order: list[A
 
 
 def merge_key(around: str, field: str) -> str | None:
-    """Merge key of a list's items; None for an atomic list. `around`: the field that contains the list."""
+    """Return the field that identifies the items of a list; None for an atomic list.
+
+    `around`: the field that contains the list.
+    """
     if around in _CONTAINERS:
         return _CONTAINER_KEYS.get(field)
     return _MERGE_KEYS.get((around, field))
@@ -207,7 +217,8 @@ def _merge_list(target: list[Any], patch: list[Any], around: str, field: str) ->
 
 
 def _ordered(before: list[Any], after: list[Any], order: list[Any], around: str, field: str) -> list[Any]:
-    """The merged items: those of `order` in its order, others where they stood before among those.
+    """Return the merged items: those in `order` in its order, and the others among them at the places that
+    they had.
 
     Source: strategicpatch normalizeElementOrder and mergeSortedSlice.
     """
@@ -229,7 +240,7 @@ def _ordered(before: list[Any], after: list[Any], order: list[Any], around: str,
 
 
 def _plain(value: Any) -> Any:
-    """A patch's value without directives and nulls."""
+    """Return the value of a patch without directives and nulls."""
     if isinstance(value, dict):
         return {
             name: _plain(part)

@@ -1,4 +1,4 @@
-"""References of a pod, for the Node authorizer and admission.
+"""Objects that a pod refers to, for the Node authorizer and admission.
 
 Source: kubernetes, pkg/api/v1/pod/util.go VisitPodSecretNames and VisitPodConfigmapNames;
 plugin/pkg/auth/authorizer/node/graph.go AddPod.
@@ -13,7 +13,9 @@ from .errors import Json
 
 
 def pod_references(pod: Json, namespace: str) -> Iterator[tuple[str, str, str]]:
-    """Secrets, config maps, claims and the service account that a pod names."""
+    """Yield (resource, namespace, name) of the secrets, config maps, claims and the service account that a
+    pod names.
+    """
     spec = pod["spec"]
     if spec.get("serviceAccountName"):
         yield "serviceaccounts", namespace, spec["serviceAccountName"]
@@ -59,7 +61,7 @@ def _of_volume(namespace: str, volume: Json) -> Iterator[tuple[str, str, str]]:
 
 
 def claims(pod: Json) -> Iterator[str]:
-    """Names of the volume claims of a pod, generic ephemeral ones included."""
+    """Yield the names of a pod's volume claims, including those of generic ephemeral volumes."""
     for volume in pod["spec"].get("volumes", []):
         if claim := volume.get("persistentVolumeClaim"):
             yield claim.get("claimName", "")

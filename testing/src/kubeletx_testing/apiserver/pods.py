@@ -1,8 +1,9 @@
 """Pods in an API server: defaults, admission at creation, and allowed changes.
 
-Defaults come from `kubeletx.kube.manifests.defaults`, rules from `kubeletx.kube.validation`; both follow upstream. Source:
-kubernetes, pkg/registry/core/pod/strategy.go; plugin/pkg/admission/{serviceaccount,priority,runtimeclass,
-defaulttolerationseconds}; pkg/apis/core/validation ValidatePodUpdate.
+Defaults are those of `kubeletx.kube.manifests.defaults`, rules those of `kubeletx.kube.validation`; both
+follow upstream. Source: kubernetes, pkg/registry/core/pod/strategy.go;
+plugin/pkg/admission/{serviceaccount,priority,runtimeclass, defaulttolerationseconds};
+pkg/apis/core/validation ValidatePodUpdate.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ PODS: Final = resource("pods")
 
 
 def admit_pod(pod: Json, store: Store, settings: Settings) -> Json:
-    """Complete a new pod: defaults, admission, status. Raises StatusError."""
+    """Return a new pod after defaults and admission, with its first status. Raises StatusError."""
     metadata = pod["metadata"]
     is_mirror = MIRROR in (metadata.get("annotations") or {})
     spec: Json = copy.deepcopy(pod.get("spec") or {})
@@ -67,7 +68,10 @@ def admit_pod(pod: Json, store: Store, settings: Settings) -> Json:
 
 
 def change_pod(old: Json, new: Json) -> Json:
-    """A pod after a change of the main resource: its status stays. Raises StatusError 422."""
+    """Return a pod after a change of the main resource; its status stays.
+
+    Raises StatusError 422 for an immutable field.
+    """
     spec = _defaulted(new)["spec"]
     if not _same_but_for(old["spec"], spec):
         raise invalid(PODS, old["metadata"]["name"], [("spec", "FieldValueForbidden", _MAY_CHANGE)])
@@ -75,7 +79,7 @@ def change_pod(old: Json, new: Json) -> Json:
 
 
 def change_pod_status(old: Json, new: Json) -> Json:
-    """A pod after a change of its status: spec, owners and finalizers stay. Raises StatusError 400 or 422."""
+    """Return a pod after a change of its status; spec and owners stay. Raises StatusError 400 or 422."""
     metadata = dict(new["metadata"])
     _keep(metadata, old["metadata"], "ownerReferences")
     status = dict(new.get("status") or {})
@@ -89,7 +93,10 @@ def change_pod_status(old: Json, new: Json) -> Json:
 
 
 def change_ephemeral_containers(old: Json, new: Json) -> Json:
-    """A pod with more ephemeral containers; existing ones cannot change. Source: ValidatePodEphemeralContainersUpdate."""
+    """Return a pod with more ephemeral containers.
+
+    Raises StatusError 422 if one of the existing ones changes. Source: ValidatePodEphemeralContainersUpdate.
+    """
     before = {one["name"]: one for one in old["spec"].get("ephemeralContainers", [])}
     spec = _defaulted(new)["spec"]
     after = {one["name"]: one for one in spec.get("ephemeralContainers", [])}
@@ -104,10 +111,11 @@ def change_ephemeral_containers(old: Json, new: Json) -> Json:
 
 
 def resize_pod(old: Json, new: Json, store: Store) -> Json:
-    """A pod after a resize of cpu and memory of itself or its containers. Source: ValidatePodResize.
+    """Return a pod with other cpu and memory of itself or its containers. Raises StatusError 403 or 422.
 
-    A pod that runs without resources in its container statuses is on a node that cannot resize. The node must exist, be
-    large enough, and declare that it resizes pods as a whole, as a real v1.36 requires.
+    Source: ValidatePodResize. A running pod whose container statuses show no resources is on a node that
+    cannot resize. The node must exist, be large enough and, for a resize of the pod as a whole, declare that
+    feature, as a real v1.36 requires.
     """
     after = _defaulted(new)["spec"]
     wanted = {one["name"]: one.get("resources", {}) for one in _containers(after)}
@@ -136,7 +144,10 @@ def resize_pod(old: Json, new: Json, store: Store) -> Json:
 
 
 def _undeclared(spec: Json, store: Store) -> str:
-    """Features that the pod needs and its node does not declare. Source: plugin/pkg/admission/nodedeclaredfeatures."""
+    """Return the problem if the pod needs a feature that its node does not declare; else empty.
+
+    Source: plugin/pkg/admission/nodedeclaredfeatures.
+    """
     node = store.find(resource("nodes"), ("", spec.get("nodeName", "")))
     if node is None or RESIZES_PODS in (node.value.get("status") or {}).get("declaredFeatures", []):
         return ""
@@ -170,7 +181,10 @@ def _too_much_for_its_node(spec: Json, store: Store) -> str:
 def bind_pod(
     pod: Json, node: str, annotations: dict[str, str], labels: dict[str, str], settings: Settings
 ) -> Json:
-    """The pod on its node, with the condition PodScheduled. Source: registry/core/pod/storage setPodNodeAndMetadata."""
+    """Return the pod with its node and the condition PodScheduled.
+
+    Source: registry/core/pod/storage setPodNodeAndMetadata.
+    """
     metadata = dict(pod["metadata"])
     if annotations:
         metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
@@ -184,7 +198,7 @@ def bind_pod(
 
 
 def complete_template(template: Json) -> Json:
-    """A pod template with its defaults. Raises StatusError 400."""
+    """Return a pod template with its defaults. Raises StatusError 400."""
     spec = template.get("spec") or {}
     complete = _defaulted({"metadata": template.get("metadata") or {}, "spec": {"containers": [], **spec}})
     complete["spec"].setdefault("securityContext", {})
@@ -235,7 +249,7 @@ def _cause(problem: InvalidPod) -> tuple[str, str, str]:
 
 
 def _with_missing(value: Any, defaults: Any) -> Any:
-    """A copy of the value with missing fields from the defaults."""
+    """Return a copy of `value` in which missing fields are taken from `defaults`."""
     if isinstance(value, dict) and isinstance(defaults, dict):
         merged = {name: _with_missing(part, defaults.get(name)) for name, part in value.items()}
         return {**{name: part for name, part in defaults.items() if name not in value}, **merged}
@@ -281,7 +295,7 @@ def _admit_service_account(metadata: Json, spec: Json, store: Store) -> None:
 
 
 def _admit_mirror(metadata: Json, spec: Json) -> None:
-    """Check a mirror pod: it names its node and uses nothing of the cluster.
+    """Raise StatusError 403 if a mirror pod refers to a service account or a secret.
 
     Source: serviceaccount/admission.go Validate.
     """
@@ -381,7 +395,10 @@ def _same_but_for(old: Json, new: Json) -> bool:
 
 
 def _set_primary_ip(status: Json) -> None:
-    """Make podIP and podIPs agree; the first of podIPs, podIP, counts. Source: pkg/apis/core/v1/conversion.go."""
+    """Make podIP and podIPs agree: podIP replaces podIPs if it is set and differs from the first of them.
+
+    Source: pkg/apis/core/v1/conversion.go.
+    """
     first = (status.get("podIPs") or [{}])[0].get("ip")
     if status.get("podIP") and status["podIP"] != first:
         status["podIPs"] = [{"ip": status["podIP"]}]

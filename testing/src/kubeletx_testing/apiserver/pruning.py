@@ -1,7 +1,7 @@
 """Drops what an API server does not store: unknown fields of pods and nodes, and nulls.
 
-Source: apimachinery, pkg/runtime/serializer/json: unknown fields are ignored unless strict validation is requested, so
-they are not stored. Objects of other resources keep all fields.
+Source: apimachinery, pkg/runtime/serializer/json: unknown fields are ignored unless the client requests
+strict validation, so they are not stored. Objects of other resources keep all fields here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _TYPES: Final = _parse(FIELDS)
 
 
 def prune(value: Json, kind: str) -> Json:
-    """A copy with only the fields of its kind and without nulls; managedFields are the server's own (managed_fields.py)."""
+    """Return a copy without nulls, without fields that its kind does not have, and without managedFields,
+    which the server itself writes.
+    """
     kept: Json = _known(value, kind) if kind in ("Pod", "Node") else without_nulls(value)
     metadata = kept.get("metadata")
     if isinstance(metadata, dict):
@@ -34,7 +36,7 @@ def prune(value: Json, kind: str) -> Json:
 
 
 def without_nulls(value: Any) -> Any:
-    """A deep copy without nulls."""
+    """Return a deep copy without nulls in objects."""
     if isinstance(value, dict):
         return {name: without_nulls(part) for name, part in value.items() if part is not None}
     if isinstance(value, list):

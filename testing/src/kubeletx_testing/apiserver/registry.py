@@ -1,8 +1,8 @@
-"""Creates, changes and deletes objects: the strategies of an API server over the store.
+"""Creates, changes and deletes objects in the store, by the rules of their resources.
 
-`admit` is called before each write with the old and the new object; it raises to refuse (`node_restriction`). Source:
-apiserver, pkg/registry/generic/registry/store.go and the strategies of pkg/registry/*; each special resource has its
-own file.
+`admit` is called before each write with the old and the new object; it raises to refuse the write
+(`node_restriction`). Source: apiserver, pkg/registry/generic/registry/store.go and the strategies of
+pkg/registry/*; each resource with special rules has its own file.
 """
 
 from __future__ import annotations
@@ -36,20 +36,22 @@ from .store import Key, Store, Stored, key_of
 from .typed_fields import event
 
 Admit = Callable[[str, Json | None, Json | None], None]
-"""Called with CREATE, UPDATE or DELETE, the old object and the new one."""
+"""Check of a write, called with CREATE, UPDATE or DELETE, the old object and the new one; raises StatusError
+to refuse it.
+"""
 
 _CREATED_BY_PUT: Final = ("leases", "events")
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """Target object of a request."""
+    """The object, collection or subresource that a request is about."""
 
     resource: Resource
     namespace: str = ""
     name: str = ""
     subresource: str = ""
     manager: str = ""
-    """Client's name for managedFields; empty for the double's own controllers."""
+    """The client's name for managedFields; empty for the double's own controllers."""
 
     @property
     def key(self) -> Key:
@@ -62,7 +64,7 @@ def allow_all(verb: str, old: Json | None, new: Json | None) -> None:
 
 
 class Registry:
-    """Makes all changes of objects."""
+    """Makes all changes of objects in one store. `sign`: signs certificate requests."""
 
     def __init__(self, store: Store, settings: Settings, sign: Callable[[Json], str]) -> None:
         self.store = store
@@ -71,14 +73,17 @@ class Registry:
         store.listen(disruption.follower(store, settings))
 
     def get(self, target: Target) -> Stored:
-        """The object. Raises StatusError 404."""
+        """Return the object. Raises StatusError 404."""
         found = self.store.find(target.resource, target.key)
         if found is None:
             raise not_found(target.resource, target.name)
         return found
 
     def create(self, target: Target, body: Json, admit: Admit = allow_all, dry_run: bool = False) -> Stored:
-        """Store a new object. Raises StatusError."""
+        """Create an object and return it as stored. `dry_run`: check it and return it without storing it.
+
+        Raises StatusError.
+        """
         of = target.resource
         self._check_namespace(target)
         made = new_object(of, _pruned(of, body), target.namespace, self.settings)
@@ -97,7 +102,10 @@ class Registry:
         return self.get(msgspec.structs.replace(target, name=stored.value["metadata"]["name"]))
 
     def update(self, target: Target, body: Json, admit: Admit = allow_all) -> tuple[Stored, bool]:
-        """Replace an object; the second value is True if it was created. Raises StatusError."""
+        """Replace an object. Returns it as stored, and True if it did not exist and was created.
+
+        Raises StatusError.
+        """
         if self.store.find(target.resource, target.key) is None and not target.subresource:
             if target.resource.plural not in _CREATED_BY_PUT:
                 raise not_found(target.resource, target.name)
@@ -107,7 +115,7 @@ class Registry:
         return self._change(target, old, new, admit, is_patch=False), False
 
     def patch(self, target: Target, body: Any, media_type: str, admit: Admit = allow_all) -> Stored:
-        """Change parts of an object. Raises StatusError."""
+        """Apply a patch to an object and return it as stored. Raises StatusError."""
         old = self.get(target)
         if media_type == patches.JSON_PATCH:
             patched = patches.json_patch(old.value, body)
@@ -128,7 +136,10 @@ class Registry:
             raise
 
     def delete(self, target: Target, options: Json, admit: Admit = allow_all) -> tuple[Stored, bool]:
-        """Delete or mark an object; the second value is True if it is gone. Raises StatusError."""
+        """Delete an object, or mark it for deletion. Returns it, and True if it is gone.
+
+        Raises StatusError.
+        """
         old = self.get(target)
         deletion.check_preconditions(target.resource, old.value, options)
         admit("DELETE", old.value, None)
@@ -152,7 +163,7 @@ class Registry:
         return removed
 
     def _delete_definition(self, target: Target, old: Stored) -> tuple[Stored, bool]:
-        """Delete the objects of a definition, which stays until the last one is gone."""
+        """Delete the objects of a CustomResourceDefinition, which stays until the last of them is gone."""
         of = resource_of(old.value)
         old = self.store.put(target.resource, definitions.marked(old.value, self.settings))
         if of is not None:
@@ -165,7 +176,10 @@ class Registry:
         return self.store.remove(target.resource, target.key), True
 
     def evict(self, target: Target, body: Json, admit: Admit = allow_all) -> None:
-        """Delete a pod with the options of an Eviction, if its disruption budget allows it. Raises StatusError."""
+        """Delete a pod with the options in an Eviction, if its disruption budget allows it.
+
+        Raises StatusError.
+        """
         pod = self.get(target)
         name = (body.get("metadata") or {}).get("name")
         if name != target.name:
@@ -290,7 +304,7 @@ class Registry:
         return stored if signed is None else self.store.put(of, signed)
 
     def _fill_namespace(self, name: str) -> None:
-        """Create the objects that the controllers of service accounts and of the root certificate create."""
+        """Create the service account and the config map that controllers create in each new namespace."""
         account = Target(resource=resource("serviceaccounts"), namespace=name)
         self.create(account, {"metadata": {"name": "default"}})
         config = Target(resource=resource("configmaps"), namespace=name)
@@ -303,7 +317,7 @@ class Registry:
 
 
 def _pruned(of: Resource, body: Any) -> Json:
-    """The body without fields that the server does not store.
+    """Return the body without the fields that the server does not store.
 
     Raises StatusError 400 if it cannot be an object of the resource.
     """
@@ -311,7 +325,7 @@ def _pruned(of: Resource, body: Any) -> Json:
 
 
 def _checked(of: Resource, body: Any) -> Json:
-    """The body if it can be an object of the resource. Raises StatusError 400."""
+    """Return the body unchanged. Raises StatusError 400 if it cannot be an object of the resource."""
     if not isinstance(body, dict):
         raise bad_request(
             f"the object provided is unrecognized (must be of type {of.kind}): couldn't get version/kind"
@@ -350,7 +364,10 @@ def _new_event(made: Json) -> Json:
 
 
 def _new_secret(made: Json) -> Json:
-    """Convert stringData to data. Source: pkg/apis/core/v1/conversion.go Convert_v1_Secret_To_core_Secret."""
+    """Return a new secret, with stringData moved to data.
+
+    Source: pkg/apis/core/v1/conversion.go Convert_v1_Secret_To_core_Secret.
+    """
     made = {"type": "Opaque", **made}
     texts = made.pop("stringData", None) or {}
     encoded = {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}

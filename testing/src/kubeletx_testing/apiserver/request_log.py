@@ -1,4 +1,4 @@
-"""Log of received requests, for tests that count them."""
+"""Log of the requests that a server received, for tests that count them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import msgspec
 
 
 class RequestRecord(msgspec.Struct, kw_only=True):
-    """One request. `at_seconds` is monotonic time; `code` is 0 until it is answered, and for dropped ones."""
+    """One received request. `at_seconds`: monotonic time of its arrival.
+
+    `code`: status of the answer; 0 until then, and if it was dropped.
+    """
 
     at_seconds: float
     method: str
@@ -22,14 +25,14 @@ class RequestRecord(msgspec.Struct, kw_only=True):
 
 
 class RequestLog:
-    """Requests in order of arrival. Thread-safe."""
+    """The requests that a server received, in order of arrival. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._records: list[RequestRecord] = []
 
     def note(self, method: str, path: str, query: dict[str, str], user_agent: str) -> RequestRecord:
-        """Add a request; the server completes the record when it answers."""
+        """Add a request and return its record, which the server completes when it answers."""
         record = RequestRecord(
             at_seconds=time.monotonic(), method=method, path=path, query=query, user_agent=user_agent
         )
@@ -38,12 +41,14 @@ class RequestLog:
         return record
 
     def clear(self) -> None:
-        """Drop all records, to count from now."""
+        """Remove all records, so that a test counts from now."""
         with self._lock:
             self._records.clear()
 
     def all(self, user: str = "", path: str = "", verb: str = "", method: str = "") -> list[RequestRecord]:
-        """Requests of a user, with a part of the path, of a verb (``list``), of a method; empty takes all."""
+        """Return the requests of this user, verb (such as ``list``) and method, with `path` in their path; an
+        empty argument matches all.
+        """
         with self._lock:
             records = list(self._records)
         return [

@@ -1,5 +1,7 @@
-"""Parsed requests: verb, resource, namespace, name, subresource. Source: apiserver,
-pkg/endpoints/request/requestinfo.go."""
+"""Parses requests: verb, resource, namespace, name, subresource.
+
+Source: apiserver, pkg/endpoints/request/requestinfo.go.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ _TRUE: Final = ("true", "1", "t")
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A request on a resource. `rest`: the path after a proxy subresource."""
+    """A parsed request for a resource, with its user.
+
+    `rest`: the part of the path after a proxy subresource.
+    """
 
     verb: str
     resource: Resource
@@ -36,16 +41,16 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     query: Mapping[str, str] = {}
 
     def is_set(self, parameter: str) -> bool:
-        """Return True if a parameter of the query is true."""
+        """Return True if the query has this parameter with a true value."""
         return self.query.get(parameter, "").lower() in _TRUE
 
 
 Find = Callable[[str, str, str], Resource | None]
-"""Group, version, plural → resource."""
+"""Function that returns the resource of a group, version and plural name; None if it is not served."""
 
 
 def parse(method: str, path: str, query: Mapping[str, str], user: User, find: Find) -> Asked | None:
-    """Parse a request; None for a path that is not a resource."""
+    """Parse a request; None if its path is not that of a resource. `find`: finds the resource."""
     parts = [part for part in path.split("/") if part]
     if parts[:1] == ["api"] and len(parts) > 2:
         group, version, tail = "", parts[1], parts[2:]
@@ -85,7 +90,9 @@ def _verb(method: str, name: str, query: Mapping[str, str]) -> str:
 
 
 def _single_name(method: str, query: Mapping[str, str]) -> str:
-    """The name of a list's field selector, which authorizers see as the request's name."""
+    """Return the name in a list's field selector metadata.name, which authorizers treat as the request's
+    name; empty without one.
+    """
     if method != "GET" or not query.get("fieldSelector"):
         return ""
     terms = field_terms(query["fieldSelector"])

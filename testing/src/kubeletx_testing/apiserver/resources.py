@@ -1,4 +1,4 @@
-"""Resources of the double, and their properties.
+"""The built-in resources of the double, and their properties.
 
 Names, kinds, short names and scopes are those of `kubectl api-resources`. Source: kubernetes,
 pkg/registry/*/rest/storage_*.go and the strategies in the same folders.
@@ -16,13 +16,13 @@ READ_WRITE: Final = ("create", "delete", "deletecollection", "get", "list", "pat
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
-    """One resource of the API.
+    """One resource of the API and its properties.
 
-    `subresources` maps a name to the kind that it takes. `status_subresource`: the main resource drops status
-    and ``/status`` drops everything else. `counts_generations`: metadata.generation follows spec.
-    `returns_deleted`: DELETE answers the object and not a Status. `stored`: False for reviews, which are
-    answered and forgotten. `needs_version`: a PUT without resourceVersion is refused. `custom`: the version of
-    its CustomResourceDefinition; None for built-in ones.
+    `subresources`: the kind of each, by name. `status_subresource`: writes of the main resource ignore the
+    status, and writes of ``/status`` everything else. `counts_generations`: changes of the spec raise
+    metadata.generation. `returns_deleted`: DELETE returns the object and not a Status. `stored`: False for
+    reviews, which are only answered. `needs_version`: a PUT without resourceVersion is refused. `custom`: the
+    version in its CustomResourceDefinition; None: a built-in resource.
     """
 
     plural: str
@@ -41,21 +41,21 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def api_version(self) -> str:
-        """``v1`` or ``group/version``."""
+        """apiVersion of its objects: ``v1`` or ``group/version``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def full_name(self) -> str:
-        """Name in errors: ``pods``, ``leases.coordination.k8s.io``."""
+        """Name in error messages: ``pods``, ``leases.coordination.k8s.io``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def base(self) -> str:
-        """The path of its group and version: ``/api/v1``, ``/apis/node.k8s.io/v1``."""
+        """Path of its group and version: ``/api/v1``, ``/apis/node.k8s.io/v1``."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, name: str = "", namespace: str = "", subresource: str = "") -> str:
-        """The path of the collection or of one object."""
+        """Return the path of the collection, of one object, or of its subresource."""
         scope = f"/namespaces/{namespace}" if namespace else ""
         tail = f"/{name}" if name else ""
         return f"{self.base}{scope}/{self.plural}{tail}" + (f"/{subresource}" if subresource else "")
@@ -239,10 +239,13 @@ RESOURCES: Final[tuple[Resource, ...]] = (
 )
 
 BY_PATH: Final = {(one.group, one.version, one.plural): one for one in RESOURCES}
-"""Built-in resources; `catalog.Catalog` adds custom ones."""
+"""Built-in resources by group, version and plural name; `catalog.Catalog` adds custom ones."""
 _BY_PLURAL: Final = {one.plural: one for one in RESOURCES}
 
 
 def resource(plural: str) -> Resource:
-    """The resource of this plural name, such as ``pods``. Raises KeyError if it is not served."""
+    """Return the built-in resource of this plural name, such as ``pods``.
+
+    Raises KeyError if there is none.
+    """
     return _BY_PLURAL[plural]

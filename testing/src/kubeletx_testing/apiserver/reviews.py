@@ -1,7 +1,7 @@
 """Tokens of service accounts, and the reviews of tokens and access that nodes request.
 
-Tokens are random and remembered; they have the three parts of a JWT, so that clients can read their expiry, and an
-invalid signature. Source: kubernetes, pkg/registry/core/serviceaccount/storage/token.go;
+Tokens are random and kept in memory. They have the three parts of a JWT, so that clients can read their
+expiry, but an invalid signature. Source: kubernetes, pkg/registry/core/serviceaccount/storage/token.go;
 pkg/registry/authentication/tokenreview; pkg/registry/authorization/subjectaccessreview.
 """
 
@@ -32,7 +32,10 @@ _BOUND: Final = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
 
 
 class Issued(msgspec.Struct, frozen=True, kw_only=True):
-    """An issued token."""
+    """An issued token: its user and audiences. `expires_at`: None: it does not expire.
+
+    `bound`: (resource, namespace, name, UID) of the object with which it becomes invalid; None: no object.
+    """
 
     user: User
     audiences: tuple[str, ...]
@@ -41,7 +44,7 @@ class Issued(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tokens:
-    """All bearer tokens of the cluster, made by tests or by TokenRequest."""
+    """All bearer tokens of the cluster, whether a test or a TokenRequest made them."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
@@ -49,13 +52,18 @@ class Tokens:
         self._issued: dict[str, Issued] = {}
 
     def add(self, user: User, token: str = "") -> str:
-        """Add a token without expiry for a user."""
+        """Add a token for a user, which does not expire; returns it.
+
+        `token`: its text; empty: a random one.
+        """
         token = token or secrets.token_urlsafe(24)
         self._issued[token] = Issued(user=user, audiences=(AUDIENCE,))
         return token
 
     def find(self, token: str) -> Issued | None:
-        """Find the token's issue; None for an unknown or expired one, or if its object is gone."""
+        """Return the issued token; None if it is unknown or expired, or the object that it is bound to is
+        gone.
+        """
         issued = self._issued.get(token)
         if issued is None:
             return None
@@ -69,12 +77,15 @@ class Tokens:
         return issued
 
     def find_user(self, token: str) -> User | None:
-        """User of the token at the API server; None if its audience is another."""
+        """Return the token's user; None if it is invalid, or not for the audience of the API server."""
         issued = self.find(token)
         return issued.user if issued is not None and AUDIENCE in issued.audiences else None
 
     def request(self, target: Target, body: Json) -> Json:
-        """Answer a TokenRequest for a service account. Raises StatusError 404, 409 or 422."""
+        """Answer a TokenRequest for a service account, with a new token.
+
+        Raises StatusError 400, 404, 409 or 422.
+        """
         account = self._store.find(target.resource, target.key)
         if account is None:
             raise not_found(target.resource, target.name)
@@ -111,7 +122,7 @@ class Tokens:
         }
 
     def review(self, body: Json) -> Json:
-        """Answer a TokenReview."""
+        """Answer a TokenReview: the token's user, or an error. Raises StatusError 400 if it has no token."""
         spec = body.get("spec") or {}
         if not spec.get("token"):
             raise bad_request("token is required for TokenReview in authentication")
@@ -182,7 +193,7 @@ def _token(user: User, audiences: tuple[str, ...], issued_at: datetime, expires_
 
 
 def review_access(body: Json, authorizer: Authorizer, user: User | None = None) -> Json:
-    """Answer a SubjectAccessReview, or a self review of `user`."""
+    """Answer a SubjectAccessReview. `user`: the user of a self review; None: the one in the spec."""
     spec = body.get("spec") or {}
     about = user or User(
         name=spec.get("user") or "",

@@ -1,9 +1,9 @@
 """Structural schemas of custom resources: dropping unknown fields, filling in defaults, finding wrong values.
 
-Served are types, properties, required, items, additionalProperties, enum, bounds of numbers, lengths and lists, pattern,
-nullable, default, int-or-string, embedded resources and preserved unknown fields. Rules in CEL, formats and the
-combinations (allOf and so on) are not checked. Source: apiextensions-apiserver, pkg/apiserver/schema and
-pkg/apiserver/validation.
+Supported are types, properties, required, items, additionalProperties, enum, bounds of numbers, lengths and
+lists, pattern, nullable, default, int-or-string, embedded resources and preserved unknown fields. Not checked
+are CEL rules, formats and combinations (such as allOf). Source: apiextensions-apiserver, pkg/apiserver/schema
+and pkg/apiserver/validation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _OBJECT_FIELDS: Final = ("apiVersion", "kind", "metadata")
 
 
 def pruned(value: Any, schema: Json, is_object: bool = True) -> Any:
-    """A copy without fields that are not in the schema. `is_object`: keep apiVersion, kind and metadata."""
+    """Return a copy without the fields that are not in the schema.
+
+    `is_object`: True: keep apiVersion, kind and metadata.
+    """
     if isinstance(value, list):
         items = schema.get("items")
         return [pruned(one, items, False) for one in value] if isinstance(items, dict) else value
@@ -47,7 +50,7 @@ def pruned(value: Any, schema: Json, is_object: bool = True) -> Any:
 
 
 def defaulted(value: Any, schema: Json) -> Any:
-    """A copy with the defaults of fields that are missing."""
+    """Return a copy in which missing fields have the schema's defaults."""
     if isinstance(value, list):
         items = schema.get("items")
         return [defaulted(one, items) for one in value] if isinstance(items, dict) else value
@@ -66,7 +69,7 @@ def defaulted(value: Any, schema: Json) -> Any:
 
 
 def wrong_values(value: Any, schema: Json, path: str = "") -> Iterator[Cause]:
-    """Yield the reasons to refuse the value, as (field, reason, message)."""
+    """Yield the violations of the schema, as (field, reason, message)."""
     if value is None and schema.get("nullable"):
         return
     if not _has_type(value, schema):

@@ -1,7 +1,7 @@
-"""Label and field selectors in queries.
+"""Parses label and field selectors of queries.
 
 Labels: ``a=b``, ``a==b``, ``a!=b``, ``a in (x,y)``, ``a notin (x)``, ``a``, ``!a``. Fields: ``=``, ``==``,
-``!=`` on the fields that the resource indexes; any other field is refused with 400. Source: apimachinery,
+``!=`` with the fields that the resource indexes; any other field is refused with 400. Source: apimachinery,
 pkg/labels/selector.go, pkg/fields/selector.go; pkg/apis/core/v1/conversion.go for the fields.
 """
 
@@ -54,7 +54,10 @@ _NAME: Final = re.compile(r"^(!?)\s*([^\s!=,()]+)$")
 
 
 def label_matcher(text: str) -> Matcher | None:
-    """Parse a label selector to a test of objects; None for an empty one. Raises StatusError 400."""
+    """Return a function that tests an object against a label selector; None for an empty selector.
+
+    Raises StatusError 400.
+    """
     if not text.strip():
         return None
     tests = [_label_test(part) for part in _split(text)]
@@ -67,7 +70,10 @@ def label_matcher(text: str) -> Matcher | None:
 
 
 def field_matcher(resource: Resource, text: str) -> Matcher | None:
-    """Parse a field selector to a test of objects; None for an empty one. Raises StatusError 400."""
+    """Return a function that tests an object against a field selector; None for an empty selector.
+
+    Raises StatusError 400.
+    """
     terms = field_terms(text)
     for name, _, _ in terms:
         if name not in _METADATA + (_FIELDS.get(resource.plural, ()) if resource.custom is None else ()):
@@ -82,7 +88,10 @@ def field_matcher(resource: Resource, text: str) -> Matcher | None:
 
 
 def field_terms(text: str) -> list[tuple[str, bool, str]]:
-    """The parts of a field selector: (field, equal or not, value). Raises StatusError 400."""
+    """Return the terms of a field selector as (field, True if it must be equal, value).
+
+    Raises StatusError 400.
+    """
     found = []
     for part in filter(None, (one.strip() for one in text.split(","))):
         match = _EQUAL.match(part)
@@ -93,7 +102,7 @@ def field_terms(text: str) -> list[tuple[str, bool, str]]:
 
 
 def field_value(obj: Json, name: str) -> str:
-    """The text of a field, as selectors compare it; empty if missing."""
+    """Return the value of a field as text, as selectors compare it; empty if the field is missing."""
     if name == "source":
         source = obj.get("source") or {}
         return str(source.get("component") or obj.get("reportingComponent") or "")

@@ -1,4 +1,4 @@
-"""Settings of the double's cluster, chosen by a test."""
+"""Settings of the double's cluster, which a test chooses."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import msgspec
 
 
 class Settings(msgspec.Struct):
-    """Changed at any time; the next request sees the change.
+    """Settings of a cluster. A test may change them at any time; they take effect at the next request.
 
-    `service_account_admission`: pods need their service account and get its token as a volume.
-    `controllers`: what the controller manager does at once: each namespace gets the service account
-    ``default`` and the config map ``kube-root-ca.crt``; approved certificate requests are signed.
-    `auto_approve`: certificate requests of nodes are approved when they come. `certificate_seconds`: life of
-    the certificates that are signed. `clock_offset`: how far the server's clock is ahead.
-    `bookmark_seconds`: how often a quiet watch that allows bookmarks gets one.
+    `service_account_admission`: pods need an existing service account and get its token as a volume.
+    `controllers`: the double does at once what the controller manager does: each namespace gets the service
+    account ``default`` and the config map ``kube-root-ca.crt``, approved certificate requests are signed, and
+    budgets get their status. `auto_approve`: certificate requests of nodes are approved when they are
+    created. `certificate_seconds`: maximum validity of signed certificates. `clock_offset`: time by which the
+    server's clock is ahead. `bookmark_seconds`: interval of bookmarks in a quiet watch that allows them.
     """
 
     service_account_admission: bool = True
@@ -26,10 +26,10 @@ class Settings(msgspec.Struct):
     bookmark_seconds: float = 60.0
 
     def now(self) -> datetime:
-        """The time by the server's clock."""
+        """Return the time of the server's clock, in UTC."""
         return datetime.now(UTC) + self.clock_offset
 
 
 def timestamp(moment: datetime) -> str:
-    """Format like metav1.Time: UTC, whole seconds."""
+    """Format a time like metav1.Time: UTC, whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

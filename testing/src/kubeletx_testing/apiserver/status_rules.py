@@ -1,8 +1,8 @@
-"""Statuses of pods and nodes that an API server refuses.
+"""Finds statuses of pods and nodes that an API server refuses.
 
-The main rule: a container that has ended runs again only if its restart policy permits it. Source: kubernetes,
-pkg/apis/core/validation ValidatePodStatusUpdate, ValidateContainerStateTransition, ValidateNodeUpdate; messages and
-order are those of a real v1.36.
+The main rule: a container that has ended runs again only if its restart policy permits it. Source:
+kubernetes, pkg/apis/core/validation ValidatePodStatusUpdate, ValidateContainerStateTransition,
+ValidateNodeUpdate; messages and their order are those of a real v1.36.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ _STATUSES: Final = (("containerStatuses", "containers"), ("initContainerStatuses
 
 
 def pod_status_causes(spec: Json, old: Json, new: Json) -> list[Cause]:
-    """Causes to refuse the new status of a pod; empty if it is accepted. Raises StatusError 400 for invalid quantities."""
+    """Return the reasons to refuse a pod's new status, as (field, reason, message); empty if it is accepted.
+
+    Raises StatusError 400 for invalid quantities.
+    """
     for field, _ in _STATUSES:
         for one in new.get(field) or ():
             _check_amounts(one.get("allocatedResources"))
@@ -46,7 +49,10 @@ def pod_status_causes(spec: Json, old: Json, new: Json) -> list[Cause]:
 
 
 def node_status_causes(status: Json) -> list[Cause]:
-    """Causes to refuse the new status of a node. Raises StatusError 400 for invalid quantities."""
+    """Return the reasons to refuse a node's new status, as (field, reason, message); empty if it is accepted.
+
+    Raises StatusError 400 for invalid quantities.
+    """
     causes: list[Cause] = []
     for field in ("capacity", "allocatable"):
         amounts = status.get(field) or {}

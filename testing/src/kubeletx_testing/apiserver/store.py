@@ -1,11 +1,11 @@
-"""Objects in memory under one counter of versions, as etcd holds them for an API server.
+"""Objects in memory with one counter of versions, as etcd stores them for an API server.
 
-Each change takes the next revision, which becomes the object's resourceVersion, and is remembered in a history
-from which watches start. History can be forgotten (then a watch from before it gets 410), and the whole
-state can be put back to an earlier one, as when etcd is restored from a backup: the counter goes back too.
+Each change has the next revision, which becomes the object's resourceVersion, and is kept in a history from
+which watches start. The history can be forgotten (then a watch from an earlier revision gets 410). The whole
+state can be replaced by an earlier one, as when etcd is restored from a backup: the counter goes back too.
 Source: apiserver, pkg/storage/etcd3/store.go; etcd's MVCC.
 
-Not safe for threads: everything runs in the server's event loop. Stored objects are never changed in place.
+Not thread-safe: everything runs in the server's event loop. Stored objects are never changed in place.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from .errors import Json
 from .resources import Resource
 
 Key = tuple[str, str]
-"""Namespace (``""`` for cluster-scoped objects) and name."""
+"""Namespace (``""`` for cluster-scoped objects) and name of an object."""
 
 HISTORY: Final = 10_000
 FIRST_REVISION: Final = 100
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
-    """An object at one version: its value, and its JSON so that lists need not be encoded again.
+    """One version of an object. `raw`: its JSON, so that it is encoded only once.
 
-    `bare`: the JSON without kind and apiVersion, as in lists.
+    `bare`: its JSON without kind and apiVersion, as items of lists have it.
     """
 
     value: Json
@@ -39,10 +39,10 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of history. `table`: the full name of the resource.
+    """One change in the history. `table`: full name of the object's resource.
 
-    `before` is None for a creation, `after` for a removal. `last`: the object that watchers get for a removal, as it
-    was, at the revision of the removal.
+    `before`: None for a creation; `after`: None for a removal. `last`: for a removal, the object as it was,
+    at the revision of the removal, which watchers get.
     """
 
     revision: int
@@ -53,46 +53,51 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backup(msgspec.Struct, frozen=True):
-    """All objects at one moment, for `Store.restore`."""
+    """Copy of all objects at one revision, for `Store.restore`."""
 
     revision: int
     tables: dict[str, dict[Key, Stored]]
 
 
 def key_of(value: Json) -> Key:
-    """The key of an object."""
+    """Return the key of an object."""
     metadata = value["metadata"]
     return metadata.get("namespace") or "", metadata["name"]
 
 
 class Store:
-    """Tables of objects by the full name of their resource."""
+    """Stores the objects of all resources and the history of their changes."""
 
     def __init__(self) -> None:
         self.revision = FIRST_REVISION
         self.forgotten = FIRST_REVISION
-        """Changes up to this revision are forgotten."""
+        """Changes up to this revision are not in the history any more."""
         self._tables: dict[str, dict[Key, Stored]] = {}
         self._history: deque[Change] = deque()
         self._listeners: set[Callable[[Change], None]] = set()
 
     def find(self, resource: Resource, key: Key) -> Stored | None:
-        """The object as it is now."""
+        """Return the object as it is now; None if it does not exist."""
         return self._tables.get(resource.full_name, {}).get(key)
 
     def all(self, resource: Resource, namespace: str = "") -> Iterator[Stored]:
-        """Objects in order of namespace and name; only those of `namespace` if it is given."""
+        """Yield the objects of a resource in order of namespace and name.
+
+        `namespace`: only these; empty: all.
+        """
         table = self._tables.get(resource.full_name, {})
         for key in sorted(table):
             if not namespace or key[0] == namespace:
                 yield table[key]
 
     def each(self, resource: Resource) -> Iterable[Stored]:
-        """Objects in no order."""
+        """Return the objects of a resource, in no particular order."""
         return self._tables.get(resource.full_name, {}).values()
 
     def all_at(self, resource: Resource, revision: int, namespace: str = "") -> list[Stored] | None:
-        """Objects at an earlier revision; None if that is forgotten."""
+        """Return the objects of a resource as they were at `revision`; None if the history does not reach
+        back so far.
+        """
         if revision < self.forgotten:
             return None
         table = dict(self._tables.get(resource.full_name, {}))
@@ -108,9 +113,10 @@ class Store:
         return [table[key] for key in sorted(table) if not namespace or key[0] == namespace]
 
     def put(self, resource: Resource, value: Json) -> Stored:
-        """Create or replace the object at the next revision; one that equals the stored is not written.
+        """Create or replace the object, at the next revision; returns it.
 
-        Source: etcd3 store GuaranteedUpdate, which writes nothing when the bytes are the same.
+        An object equal to the stored one is not written. Source: etcd3 store GuaranteedUpdate, which writes
+        nothing if the bytes are equal.
         """
         key = key_of(value)
         before = self.find(resource, key)
@@ -123,7 +129,7 @@ class Store:
         return after
 
     def remove(self, resource: Resource, key: Key) -> Stored:
-        """Remove the object, which must exist; returns it as watchers see it."""
+        """Remove the object, which must exist; returns it at the revision of the removal, for watchers."""
         before = self._tables[resource.full_name].pop(key)
         self.revision += 1
         last = _stored(before.value, self.revision)
@@ -133,32 +139,32 @@ class Store:
         return last
 
     def since(self, resource: Resource, revision: int) -> list[Change] | None:
-        """Changes of a resource after a revision; None if they are forgotten."""
+        """Return the changes of a resource after `revision`; None if the history does not reach back so far."""
         if revision < self.forgotten:
             return None
         return [one for one in self._history if one.revision > revision and one.table == resource.full_name]
 
     def forget_history(self) -> None:
-        """Forget the history: no watch can start before now.
+        """Forget the history, so that no watch can start from an earlier revision.
 
-        The counter is raised, so that now differs from the last list.
+        The counter is raised, so that the revisions of earlier lists are forgotten too.
         """
         self.revision += 1
         self.forgotten = self.revision
         self._history.clear()
 
     def backup(self) -> Backup:
-        """All objects as they are now."""
+        """Return a copy of all objects as they are now."""
         return Backup(self.revision, {name: dict(table) for name, table in self._tables.items()})
 
     def restore(self, backup: Backup) -> None:
-        """Restore a backup, including the counter; later changes are lost."""
+        """Replace all objects and the counter by those of a backup; later changes are lost."""
         self._tables = {name: dict(table) for name, table in backup.tables.items()}
         self.revision = self.forgotten = backup.revision
         self._history.clear()
 
     def listen(self, listener: Callable[[Change], None]) -> Callable[[], None]:
-        """Call the listener on every change; returns the function that ends this."""
+        """Call `listener` with every change from now on; returns the function that ends this."""
         self._listeners.add(listener)
         return lambda: self._listeners.discard(listener)
 

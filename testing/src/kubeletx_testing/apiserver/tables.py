@@ -1,6 +1,6 @@
-"""Tables, which kubectl requests instead of objects so that the server chooses the columns.
+"""Makes tables, which kubectl requests instead of objects so that the server chooses the columns.
 
-Pods, nodes, jobs and budgets have the usual columns, custom resources those of their definition; everything else has
+Pods, nodes, jobs and budgets have the usual columns, custom resources those of their definition, all others
 name and age. Source: kubernetes, pkg/printers/internalversion/printers.go; apiserver,
 pkg/endpoints/handlers/response.go.
 """
@@ -20,12 +20,12 @@ _NAME: Final = {"name": "Name", "type": "string", "format": "name", "description
 
 
 def wants_table(accept: str) -> bool:
-    """Return True if a client asks for a table."""
+    """Return True if the Accept header asks for a table."""
     return "as=Table" in accept
 
 
 def table_of(of: Resource, value: Json, now: datetime) -> Json:
-    """A list or an object as a table."""
+    """Convert a list or a single object to a table."""
     is_list = "items" in value
     items: list[Json] = value["items"] if is_list else [value]
     columns = _columns_of(of)
@@ -39,7 +39,7 @@ def table_of(of: Resource, value: Json, now: datetime) -> Json:
 
 
 class _Column(msgspec.Struct, frozen=True):
-    """A column. `cell`: returns the text or number for an object at a time."""
+    """One column of a table. `cell`: returns the text or number for an object at a given time."""
 
     definition: Json
     cell: Callable[[Json, datetime], Any]
@@ -57,7 +57,7 @@ def _plain_column(name: str, index: int, cells: Callable[[Json], list[Any]]) -> 
 
 
 def _custom_column(spec: Json) -> _Column:
-    """Make a column of a definition, whose JSON path leads to plain values.
+    """Return a column that a definition declares; its JSON path must lead to a plain value.
 
     Source: apiextensions-apiserver, pkg/registry/customresource/tableconvertor.
     """

@@ -1,7 +1,7 @@
-"""Fields that a real server always writes, because its Go types have them without ``omitempty``.
+"""Adds fields that a real server always writes, because its Go types have them without ``omitempty``.
 
-A client that reads JSON meets ``null`` times, empty states and empty node infos; so does one that reads the double.
-Source: staging/src/k8s.io/api/core/v1/types.go, tags without omitempty.
+A client of a real server reads ``null`` times, empty states and empty node infos, so a client of the double
+must read them too. Source: staging/src/k8s.io/api/core/v1/types.go, tags without omitempty.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STATE_TIMES: Final = {"running": ("startedAt",), "terminated": ("startedAt", "f
 
 
 def pod_status(status: Json) -> Json:
-    """The status of a pod as it is stored."""
+    """Return the status of a pod as a real server stores it, with all these fields."""
     made = _with_conditions(status, "lastProbeTime")
     for field in _CONTAINER_STATUSES:
         if field in made:
@@ -36,7 +36,7 @@ def pod_status(status: Json) -> Json:
 
 
 def node_status(status: Json) -> Json:
-    """The status of a node as it is stored."""
+    """Return the status of a node as a real server stores it, with all these fields."""
     made = _with_conditions(status, "lastHeartbeatTime")
     made["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 0}, **(made.get("daemonEndpoints") or {})}
     made["nodeInfo"] = {**dict.fromkeys(_NODE_INFO, ""), **(made.get("nodeInfo") or {})}
@@ -46,7 +46,7 @@ def node_status(status: Json) -> Json:
 
 
 def event(value: Json) -> Json:
-    """An event as it is stored."""
+    """Return an event as a real server stores it, with all these fields."""
     zero: Json = {
         "source": {},
         "firstTimestamp": None,

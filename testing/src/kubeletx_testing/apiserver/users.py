@@ -1,9 +1,9 @@
 """Authentication by client certificates and bearer tokens.
 
-CN is the user, each O a group; a token is recognised by its text. Without credentials the user is ``system:anonymous``;
-wrong ones get 401. An expired certificate passes TLS and gets 401, as from a real server; one of another CA already
-fails in the handshake here, since Python's TLS cannot examine it later. Source: apiserver,
-pkg/authentication/request/{x509,bearertoken,anonymous}.
+CN of a certificate is the user, each O a group; a token is recognised by its text. Without credentials the
+user is ``system:anonymous``; wrong ones get 401. As with a real server, an expired certificate passes the TLS
+handshake and gets 401. A certificate of another CA fails in the handshake here, since Python's TLS cannot
+examine it later. Source: apiserver, pkg/authentication/request/{x509,bearertoken,anonymous}.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NODE_PREFIX: Final = "system:node:"
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """A user as the API server sees them."""
+    """An authenticated user, with groups."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def node_name(self) -> str:
-        """Name of the node if this is a node's agent; else empty."""
+        """Name of the node if the user is a node's agent; else empty."""
         if NODES in self.groups and self.name.startswith(_NODE_PREFIX):
             return self.name.removeprefix(_NODE_PREFIX)
         return ""
@@ -48,7 +48,10 @@ def user_of(
     find_token: Callable[[str], User | None],
     now: datetime,
 ) -> User:
-    """The user of a request. `certificate`: the peer's, from the TLS layer. Raises StatusError 401."""
+    """Return the user of a request. `certificate`: the client's, from the TLS layer; None: it sent none.
+
+    Raises StatusError 401.
+    """
     if certificate:
         return _by_certificate(certificate, now)
     if not authorization:

@@ -1,9 +1,9 @@
-"""WATCH: one stream of events from a version on.
+"""WATCH requests: a stream of events, from a resourceVersion on.
 
-From version ``""`` or ``"0"`` everything that exists comes first as ADDED. An object that begins or ceases to
-match the selectors comes as ADDED or DELETED. A version older than the history gets one ERROR event with 410;
-one from the future waits silently until the counter gets there. With sendInitialEvents a bookmark marks
-the end of what existed. Source: apiserver, pkg/endpoints/handlers/watch.go, pkg/storage/cacher/{cacher,
+From version ``""`` or ``"0"`` the stream begins with everything that exists, as ADDED. An object that begins
+or ceases to match the selectors is sent as ADDED or DELETED. A version older than the history gets one ERROR
+event with 410; a future one sends nothing until the counter has reached it. With sendInitialEvents a bookmark
+marks the end of what existed. Source: apiserver, pkg/endpoints/handlers/watch.go, pkg/storage/cacher/{cacher,
 cache_watcher}.go, pkg/storage/etcd3/watcher.go; KEP-3157 for initial events.
 """
 
@@ -28,26 +28,27 @@ INITIAL_END: Final = "k8s.io/initial-events-end"
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """Order to end a stream after this many bytes of the next event's line; None: now."""
+    """Instruction to break a watch's connection after this many bytes of the next line; None: at once."""
 
     after_bytes: int | None = None
 
 
 class End(msgspec.Struct, frozen=True):
-    """Order to end a stream properly, as at its timeout."""
+    """Instruction to end a watch properly, as at its timeout."""
 
 
 class Bookmark(msgspec.Struct, frozen=True):
-    """Order to send a bookmark."""
+    """Instruction to send a bookmark in a watch."""
 
 
 Order = Change | Cut | End | Bookmark
 
 
 class Watch:
-    """Pending changes of one watcher. Created and used in the server's loop.
+    """One watch: collects the changes of its objects and converts them to lines.
 
-    Raises StatusError 400 for bad parameters.
+    Used in the server's event loop. `overrides`: queue of changes and instructions. The constructor raises
+    StatusError 400 for invalid parameters.
     """
 
     def __init__(self, asked: Asked, store: Store, settings: Settings) -> None:
@@ -66,18 +67,20 @@ class Watch:
         self._ends_at = time.monotonic() + (seconds or MIN_TIMEOUT_SECONDS * (1 + random.random()))
 
     def open(self) -> list[bytes]:
-        """Begin to collect changes; returns the lines to send at once. Call `close` at the end."""
+        """Start to collect changes; returns the lines to send at once. Call `close` at the end."""
         lines = list(self._first_lines())
         self._stop = self._store.listen(self._hear)
         return lines
 
     def close(self) -> None:
-        """End the watch."""
+        """Stop to collect changes; idempotent."""
         if self._stop is not None:
             self._stop()
 
     async def next(self) -> Order:
-        """Wait for the next order; a bookmark when one is due, `End` at the timeout."""
+        """Wait for the next change or instruction; returns `Bookmark` when a bookmark is due, `End` at the
+        timeout.
+        """
         left = self._ends_at - time.monotonic()
         wait = min(left, self._settings.bookmark_seconds) if self._bookmarks else left
         try:
@@ -87,7 +90,7 @@ class Watch:
             return End() if time.monotonic() >= self._ends_at else Bookmark()
 
     def line(self, change: Change) -> bytes | None:
-        """Line for a change; None if the selectors do not match."""
+        """Return the line of the stream for a change; None if it does not concern this watch."""
         self._position = max(self._position, change.revision)
         if change.table != self.asked.resource.full_name:
             return None
@@ -101,7 +104,7 @@ class Watch:
         return _line(b"DELETED", _at_version(change.before, change.revision))
 
     def bookmark(self) -> bytes | None:
-        """The bookmark line; None if the watcher did not ask for bookmarks."""
+        """Return the line with a bookmark; None if the client does not allow bookmarks."""
         return self._bookmark({}) if self._bookmarks else None
 
     def _hear(self, change: Change) -> None:

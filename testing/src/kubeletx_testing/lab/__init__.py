@@ -1,7 +1,7 @@
 """Private daemons for demo, tests and benchmarks: registry, pod network, containerds.
 
-``with Lab(directory) as lab: ...`` needs root and the Debian packages that ``script/setup`` installs; `require` says what
-is missing. Nothing of the host's own daemons, networks or directories is touched.
+``with Lab(directory) as lab: ...`` needs root and the Debian packages that ``script/setup`` installs;
+`require` tells what is missing. The host's own daemons, networks and directories are not touched.
 """
 
 from .agent import PrivateAgent, bound_runtime, is_ready

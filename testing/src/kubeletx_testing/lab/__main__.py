@@ -1,4 +1,6 @@
-"""``python -m kubeletx_testing.lab check`` lists what is missing; ``sweep DIRECTORY`` removes left-overs."""
+"""Command ``python -m kubeletx_testing.lab``: ``check`` lists what is missing; ``sweep DIRECTORY`` removes
+left-overs.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ _USAGE = "usage: python -m kubeletx_testing.lab check | sweep DIRECTORY"
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status 0, or 1 with one reason per line."""
+    """Run the command. Returns the exit status: 0, or 1 after printing the reasons, one per line."""
     match arguments:
         case ["check"]:
             try:

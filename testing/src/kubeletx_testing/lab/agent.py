@@ -1,8 +1,8 @@
 """A kubeletx agent as a child process, for demo, integration tests and benchmarks.
 
-Its files are below ``BASE/<name>`` (root directory) and its pods' cgroups below a cgroup named after the base
-directory, so that a sweep finds the left-overs of a killed agent. `pods`, `node`, `runtimes` and `usage` read its admin
-socket; `cli` runs the command line, as a user would.
+Its files are below ``BASE/<name>`` (root directory), and its pods' cgroups below a cgroup named after the
+base directory, so that a sweep finds the left-overs of a killed agent. `pods`, `node`, `runtimes` and `usage`
+read its admin socket; `cli` runs the command line, as a user would.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .tools import daemon_environment
 
 
 class PrivateAgent:
-    """One agent process, as a context manager."""
+    """An agent process that a test starts and stops; as a context manager it runs during the block."""
 
     def __init__(
         self,
@@ -45,9 +45,10 @@ class PrivateAgent:
         flags: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """`endpoints` None: every containerd of the lab. `flags`: added last, so they override the usual ones.
+        """`endpoints`: value of --container-runtime-endpoint; None: every containerd of the lab.
 
-        `env`: added to its environment.
+        `flags`: added at the end of the command line, so that they override the usual ones. `env`: added to
+        its environment.
         """
         self.lab = lab
         self.root_dir = lab.base_dir / name
@@ -55,25 +56,25 @@ class PrivateAgent:
         self.manifest_dir = manifest_dir
         self.node_name = node_name
         self.endpoints = endpoints
-        """Endpoints of the agent at `start`; None for every containerd of the lab."""
+        """Endpoints with which `start` starts the agent; None: every containerd of the lab."""
         self.flags = tuple(flags)
-        """Further flags of the agent at `start`, added last."""
+        """Flags that `start` adds at the end of the command line."""
         self._env = dict(env or {})
         self._name = name
         self.daemon: Daemon | None = None
 
     @property
     def cgroup_root(self) -> str:
-        """The cgroup below which its pods' cgroups are, without the leading slash."""
+        """Path of the cgroup that contains its pods' cgroups, without a leading slash."""
         return f"{network_name(self.lab.base_dir)}/{self._name}"
 
     @property
     def socket_path(self) -> Path:
-        """The admin socket."""
+        """Path of the agent's admin socket."""
         return self.root_dir / "kubeletx.sock"
 
     def argv(self) -> list[str]:
-        """The whole command line."""
+        """Return the whole command line with which `start` starts the agent."""
         arguments = [
             str(_program()),
             f"--root-dir={self.root_dir}",
@@ -93,7 +94,7 @@ class PrivateAgent:
         return [*arguments, *self.flags]
 
     def start(self, *, timeout_seconds: float = 60) -> None:
-        """Start it and wait until its admin socket answers."""
+        """Start the agent and wait until its admin socket answers."""
         self.root_dir.mkdir(parents=True, exist_ok=True)
         self.daemon = Daemon(
             name=self._name,
@@ -107,34 +108,34 @@ class PrivateAgent:
         )
 
     def stop(self, *, grace_seconds: float = 20) -> None:
-        """Stop the agent properly; its pods run on."""
+        """Stop the agent with SIGTERM, then SIGKILL after `grace_seconds`; its pods keep running."""
         if self.daemon is not None:
             self.daemon.stop(grace_seconds=grace_seconds)
 
     def kill(self) -> None:
-        """Kill the agent, like a crash."""
+        """Kill the agent, to simulate a crash; its pods keep running."""
         if self.daemon is not None:
             self.daemon.kill()
 
     def restart(self) -> None:
-        """Stop and start it with the same flags."""
+        """Stop the agent and start it again with the same flags."""
         self.stop()
         self.start()
 
     @property
     def pid(self) -> int:
-        """Process id. Raises LabError if it does not run."""
+        """Process id of the agent. Raises LabError if it was not started."""
         if self.daemon is None:
             raise LabError("the agent does not run")
         return self.daemon.pid
 
     @property
     def is_running(self) -> bool:
-        """True while the process has not ended."""
+        """True while the agent's process runs."""
         return self.daemon is not None and self.daemon.is_running
 
     def is_serving(self) -> bool:
-        """True when the admin socket answers."""
+        """Return True if the admin socket answers."""
         try:
             self.get("/version", timeout_seconds=5)
         except LabError:
@@ -142,7 +143,10 @@ class PrivateAgent:
         return True
 
     def get(self, path: str, *, timeout_seconds: float = 20) -> bytes:
-        """Body of a GET on the admin socket. Raises LabError for an answer other than 200."""
+        """Return the body of a GET request to the admin socket.
+
+        Raises LabError if there is no answer, or its status is not 200.
+        """
         connection = _UnixConnection(self.socket_path, timeout_seconds)
         try:
             connection.request("GET", path)
@@ -157,18 +161,23 @@ class PrivateAgent:
         return body
 
     def pods(self) -> tuple[Pod, ...]:
-        """All pods with their status."""
+        """Return all pods of the agent, with their status."""
         return msgspec.json.decode(self.get("/v1/pods"), type=PodList).items
 
     def pod(self, name: str) -> Pod | None:
-        """A pod by its manifest's name (static pods get the node's name appended); None if there is none."""
+        """Return the pod with this name in its manifest (a static pod gets the node's name appended); None if
+        there is none.
+        """
         names = {name, f"{name}-{self.node_name}"}
         return next((pod for pod in self.pods() if pod.metadata.name in names), None)
 
     def wait_for(
         self, name: str, is_wanted: Callable[[Pod], bool] | None = None, *, timeout_seconds: float = 60
     ) -> Pod:
-        """Wait until `is_wanted` (default: Running and Ready); returns the pod. Raises LabError with its status."""
+        """Wait until `is_wanted` is true of the pod (None: Running and Ready); returns the pod.
+
+        Raises LabError with the pod's last status.
+        """
         wanted = is_wanted or is_ready
         pod = None
         for pod in self._looks(name, timeout_seconds):
@@ -178,7 +187,10 @@ class PrivateAgent:
         raise LabError(f"pod {name} is not as wanted after {timeout_seconds} s: {status}")
 
     def wait_gone(self, name: str, *, timeout_seconds: float = 60) -> None:
-        """Wait until the agent no longer lists the pod."""
+        """Wait until the agent no longer lists the pod.
+
+        Raises LabError if it still does after `timeout_seconds`.
+        """
         for pod in self._looks(name, timeout_seconds):
             if pod is None:
                 return
@@ -192,19 +204,19 @@ class PrivateAgent:
         yield self.pod(name)
 
     def node(self) -> Node:
-        """The node with its conditions."""
+        """Return the agent's Node object, with its conditions."""
         return msgspec.json.decode(self.get("/v1/node"), type=Node)
 
     def runtimes(self) -> tuple[RuntimeView, ...]:
-        """The runtimes and their health."""
+        """Return the agent's runtimes, with their health."""
         return msgspec.json.decode(self.get("/v1/runtimes"), type=_Runtimes).items
 
     def usage(self) -> UsageView:
-        """Usage of node, runtimes and pods."""
+        """Return the usage of the node, its runtimes and its pods, as the agent reports it."""
         return msgspec.json.decode(self.get("/v1/usage"), type=UsageView)
 
     def cli(self, *arguments: str, timeout_seconds: float = 60) -> subprocess.CompletedProcess[str]:
-        """Run ``kubeletx --root-dir ... ARGUMENTS`` to its end."""
+        """Run ``kubeletx --root-dir ... ARGUMENTS`` and wait for its end; returns exit status and output."""
         return subprocess.run(
             [str(_program()), f"--root-dir={self.root_dir}", *arguments],
             capture_output=True,
@@ -215,11 +227,13 @@ class PrivateAgent:
         )
 
     def log_tail(self, lines: int = 40) -> str:
-        """The end of the agent's log."""
+        """Return the last lines of the agent's log."""
         return self.daemon.log_tail(lines) if self.daemon is not None else "(never started)"
 
     def remove_files(self) -> None:
-        """Remove root directory, pod logs, mounts and cgroups of an agent that was stopped."""
+        """Remove root directory, pod logs, mounts, cgroups and remaining processes of an agent that was
+        stopped.
+        """
         sweep.end_processes(sweep.list_processes(self.root_dir))
         unmount_below(self.root_dir)
         remove_cgroups(self.cgroup_root)
@@ -228,7 +242,7 @@ class PrivateAgent:
 
     @property
     def log_path(self) -> Path:
-        """The agent's log file."""
+        """Path of the agent's log file."""
         return self.lab.base_dir / f"{self._name}.log"
 
     def __enter__(self) -> PrivateAgent:
@@ -240,13 +254,13 @@ class PrivateAgent:
 
 
 def is_ready(pod: Pod) -> bool:
-    """True when the pod is Running and its Ready condition is true."""
+    """Return True if the pod is Running and its Ready condition is True."""
     ready = any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
     return pod.status.phase == "Running" and ready
 
 
 def bound_runtime(pod: Pod) -> str:
-    """Name of the pod's runtime; empty if it is not bound."""
+    """Return the name of the runtime to which the pod is bound; empty if it is not bound yet."""
     return pod.metadata.annotations.get(BOUND_RUNTIME, "")
 
 
@@ -255,7 +269,7 @@ class _Runtimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a unix socket."""
+    """HTTP connection over a Unix socket."""
 
     def __init__(self, path: Path, timeout_seconds: float) -> None:
         super().__init__("localhost", timeout=timeout_seconds)
@@ -272,7 +286,10 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 def _program() -> Path:
-    """The ``kubeletx`` command beside the Python that runs this."""
+    """Return the path of the ``kubeletx`` command, in the directory of the Python that runs this.
+
+    Raises LabError if it is missing.
+    """
     program = Path(sys.executable).with_name("kubeletx")
     if not program.exists():
         raise LabError(f"{program} is missing; run script/setup")

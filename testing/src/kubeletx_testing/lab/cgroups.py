@@ -1,7 +1,8 @@
-"""Cgroups of containers and of agents, in every hierarchy (v1, hybrid and v2), and their processes.
+"""Finds and removes cgroups of containers and agents in every hierarchy (v1, hybrid and v2), and finds their
+processes.
 
-A container's cgroup is recognised by its last path element: the id itself (cgroupfs) or ``PREFIX-ID.scope`` (systemd).
-So its processes are found regardless of their present parent.
+A container's cgroup is recognised by the last element of its path: the id itself (cgroupfs) or
+``PREFIX-ID.scope`` (systemd). Its processes are therefore found regardless of their parent process.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def remove_cgroups(root: str) -> None:
-    """Remove a cgroup and all below it in every hierarchy; those with living processes stay."""
+    """Remove a cgroup and all below it in every hierarchy; those that still contain processes stay."""
     for path in cgroups_below(root):
         remove_cgroup(path)
 
 
 def remove_empty_default_cgroups() -> None:
-    """Remove ``k8s.io``, where containerd puts pods that name no cgroup parent; it stays while it is used."""
+    """Remove ``k8s.io``, where containerd puts pods whose cgroup parent is not set; it stays while it is in
+    use.
+    """
     for path in (_CGROUPS / "k8s.io", *_CGROUPS.glob("*/k8s.io")):
         try:
             path.rmdir()
@@ -31,7 +34,7 @@ def remove_empty_default_cgroups() -> None:
 
 
 def list_container_cgroups(ids: set[str]) -> list[Path]:
-    """Cgroup directories of the given containers, deepest first."""
+    """Return the cgroup directories of the containers with these ids, deepest first."""
     if not ids:
         return []
     found = []
@@ -43,14 +46,16 @@ def list_container_cgroups(ids: set[str]) -> list[Path]:
 
 
 def list_container_processes(ids: set[str]) -> list[int]:
-    """Process ids in a cgroup of one of these containers."""
+    """Return the ids of the processes in a cgroup of one of these containers."""
     if not ids:
         return []
     return [pid for pid in list_pids() if any(one in ids for one in _cgroup_words(pid))]
 
 
 def cgroups_below(root: str) -> list[Path]:
-    """The cgroup `root` (no leading slash) of every hierarchy and all below it, deepest first."""
+    """Return the directories of the cgroup `root` (no leading slash) and of all below it, in every hierarchy,
+    deepest first.
+    """
     found = []
     for top in (_CGROUPS / root, *_CGROUPS.glob(f"*/{root}")):
         found += [Path(directory) for directory, _, _ in os.walk(top)]
@@ -58,7 +63,9 @@ def cgroups_below(root: str) -> list[Path]:
 
 
 def _cgroup_words(pid: int) -> set[str]:
-    """The container ids in a process's cgroup paths, as cgroupfs or systemd write them."""
+    """Return the last elements of a process's cgroup paths, without ``PREFIX-`` and ``.scope``: container
+    ids, if it is in a container.
+    """
     try:
         text = Path(f"/proc/{pid}/cgroup").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -68,7 +75,7 @@ def _cgroup_words(pid: int) -> set[str]:
 
 
 def remove_cgroup(path: Path, *, seconds: float = 2) -> None:
-    """Remove a cgroup, with retries: it is busy for a moment after its last process was killed."""
+    """Remove a cgroup, with retries for `seconds`: it is busy for a moment after its last process was killed."""
     deadline = time.monotonic() + seconds
     while path.exists():
         try:

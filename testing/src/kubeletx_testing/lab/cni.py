@@ -1,11 +1,12 @@
-"""A pod network of the lab's own: one bridge, one address range, shared by all its containerds.
+"""The pod network of a lab: one bridge and one address range, shared by all containerds of the lab.
 
-The bridge is made at the start, with its address, so that its range is taken visibly before the next lab
-chooses one. Names derive from the base directory: bridge ``kx`` + 8 hex digits, network ``kubeletx-`` + the
-same digits; so a sweep finds what belongs to a base directory without any record. Nothing is masqueraded
-and no default route leads out: pods reach each other and this node, nothing else.
+The bridge is made at the start, with its address, so that the next lab sees that its range is taken. Names
+derive from the base directory: bridge ``kx`` + 8 hex digits, network ``kubeletx-`` + the same digits;
+therefore a sweep finds what belongs to a base directory without any record. There is no masquerading and no
+default route out of the network: pods reach each other and this node, nothing else.
 
-The portmap plugin needs iptables with NAT. It is left out where a trial rule fails, and `has_portmap` says so.
+The portmap plugin needs iptables with NAT. It is left out if a trial rule fails; `has_portmap` tells whether
+it is used.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from .tools import find_tool, get_cni_bin_dir, get_tool, search_path
 
 BRIDGE_PREFIX = "kx"
 RESULT_CACHE = Path("/var/lib/cni/results")
-"""Directory of libcni's results; the path is compiled in."""
+"""Directory in which libcni caches results; the path is compiled into it."""
 
 _POOL = ipaddress.IPv4Network("10.88.0.0/13")
 _PREFIX_LENGTH = 22
@@ -35,25 +36,25 @@ _PORTMAP_CHAINS = ("CNI-HOSTPORT-DNAT", "CNI-HOSTPORT-SETMARK", "CNI-HOSTPORT-MA
 
 
 def key_of(base_dir: Path) -> str:
-    """Eight hex digits that represent a base directory in names that must be short."""
+    """Return eight hex digits derived from a base directory, for names that must be short."""
     return hashlib.sha256(str(base_dir.resolve()).encode()).hexdigest()[:8]
 
 
 def bridge_name(base_dir: Path) -> str:
-    """Name of a lab's bridge."""
+    """Return the name of the bridge of the lab with this base directory."""
     return BRIDGE_PREFIX + key_of(base_dir)
 
 
 def network_name(base_dir: Path) -> str:
-    """Name of a lab's CNI network."""
+    """Return the name of the CNI network of the lab with this base directory."""
     return f"kubeletx-{key_of(base_dir)}"
 
 
 class PrivateNetwork:
-    """The bridge of a lab, and the CNI configuration that uses it."""
+    """The bridge of a lab and the CNI configuration that uses it, which `start` makes and `stop` removes."""
 
     def __init__(self, base_dir: Path) -> None:
-        """`base_dir` is the lab's; files go to ``BASE/cni``."""
+        """`base_dir`: base directory of the lab; files are written to ``BASE/cni``."""
         self.base_dir = base_dir
         self.conf_dir = base_dir / "cni" / "conf"
         self.bin_dir = get_cni_bin_dir()
@@ -64,13 +65,13 @@ class PrivateNetwork:
 
     @property
     def gateway(self) -> str:
-        """The node's own address on the bridge."""
+        """Address of the node on the bridge. Raises LabError before `start`."""
         if self.subnet is None:
             raise LabError("the lab's network is not started")
         return str(self.subnet[1])
 
     def start(self) -> None:
-        """Choose a free range, make the bridge, write the configuration."""
+        """Choose a free address range, make the bridge, and write the CNI configuration."""
         self.has_portmap = can_map_ports()
         with _locked():
             self.subnet = _choose_subnet(self.base_dir)
@@ -82,11 +83,11 @@ class PrivateNetwork:
         (self.conf_dir / "10-kubeletx.conflist").write_text(json.dumps(self.conflist(), indent=2) + "\n")
 
     def stop(self) -> None:
-        """Remove everything that a sweep would remove; may be called twice."""
+        """Remove everything of the network that a sweep would remove; idempotent."""
         remove_network(self.base_dir)
 
     def conflist(self) -> dict[str, object]:
-        """The CNI network configuration list, as containerd reads it."""
+        """Return the CNI network configuration list that containerd reads."""
         plugins: list[dict[str, object]] = [
             {
                 "type": "bridge",
@@ -107,7 +108,7 @@ class PrivateNetwork:
         return {"cniVersion": "0.4.0", "name": self.name, "plugins": plugins}
 
     def list_addresses(self) -> list[str]:
-        """Addresses that pods hold now, from the address store."""
+        """Return the addresses that are assigned to pods now, from the files of the host-local plugin."""
         directory = self.base_dir / "cni" / "ipam" / self.name
         if not directory.is_dir():
             return []
@@ -115,7 +116,10 @@ class PrivateNetwork:
 
 
 def can_map_ports() -> bool:
-    """True when a NAT rule like portmap's can be added here; the trial rule is removed again."""
+    """Return True if NAT rules such as portmap's can be added on this machine.
+
+    Adds and removes a trial rule.
+    """
     if find_tool("iptables") is None or not (get_cni_bin_dir() / "portmap").exists():
         return False
     chain = f"KUBELETX-TRIAL-{os.getpid()}"  # others may try at the same moment
@@ -136,7 +140,9 @@ def can_map_ports() -> bool:
 
 
 def remove_network(base_dir: Path) -> None:
-    """Remove bridge, cached results and iptables rules of a base directory; succeeds when none is there."""
+    """Remove bridge, cached results and iptables rules that belong to a base directory; succeeds if there are
+    none.
+    """
     if Path("/sys/class/net", bridge_name(base_dir)).exists():
         _try("ip", "link", "delete", bridge_name(base_dir))
         _allow_forwarding(bridge_name(base_dir), present=False)
@@ -148,13 +154,15 @@ def remove_network(base_dir: Path) -> None:
 
 
 def remove_loopback_results(ids: Iterable[str]) -> None:
-    """Remove libcni's cached results of the loopback network, which carry only the sandbox's id."""
+    """Remove libcni's cached results of the loopback network for these sandbox ids; their names contain
+    nothing else of the lab.
+    """
     for one in ids:
         (RESULT_CACHE / f"cni-loopback-{one}-lo").unlink(missing_ok=True)
 
 
 def network_leftovers(base_dir: Path) -> list[str]:
-    """Remains of a base directory's network, one line each."""
+    """Return what is left of a base directory's network, one line for each object."""
     found = []
     if Path("/sys/class/net", bridge_name(base_dir)).exists():
         found.append(f"bridge {bridge_name(base_dir)}")
@@ -164,7 +172,7 @@ def network_leftovers(base_dir: Path) -> list[str]:
 
 
 def _choose_subnet(base_dir: Path) -> ipaddress.IPv4Network:
-    """The first free range of the pool; the search begins at a place given by the base directory's key."""
+    """Return a free range of the pool. The search begins at a place that depends on the base directory."""
     taken = _taken_networks()
     candidates = list(_POOL.subnets(new_prefix=_PREFIX_LENGTH))
     first = int(key_of(base_dir), 16) % len(candidates)
@@ -184,7 +192,9 @@ def _taken_networks() -> list[ipaddress.IPv4Network]:
 
 
 def _allow_forwarding(bridge: str, *, present: bool) -> None:
-    """Let pods of this bridge reach each other even if the FORWARD policy is DROP (Docker sets it)."""
+    """Add or remove the rule that lets pods on this bridge reach each other although the FORWARD policy is
+    DROP (set by Docker).
+    """
     if find_tool("iptables") is None:
         return
     rule = ["FORWARD", "-i", bridge, "-o", bridge, "-j", "ACCEPT"]
@@ -205,7 +215,9 @@ def _nat_rules() -> list[str]:
 
 
 def _own_chains(base_dir: Path) -> list[str]:
-    """Chains of single pods (CNI-DN-...) whose jump has this network's name in its comment."""
+    """Return the iptables chains of single pods (CNI-DN-...) that belong to this network, whose name is in
+    the rules' comments.
+    """
     marks = (f'name: "{network_name(base_dir)}"', f'name: \\"{network_name(base_dir)}\\"')
     chains = set()
     for rule in _nat_rules():
@@ -223,7 +235,7 @@ def _remove_chain(chain: str) -> None:
 
 
 def _remove_empty_portmap_chains() -> None:
-    """Remove portmap's three top chains, which it never does itself, once no pod uses host ports."""
+    """Remove portmap's three common chains, which it never removes itself, if no pod uses host ports."""
     rules = _nat_rules()
     if f"-N {_PORTMAP_CHAINS[0]}" not in rules or any(
         rule.startswith(f"-A {_PORTMAP_CHAINS[0]} ") for rule in rules
@@ -234,13 +246,13 @@ def _remove_empty_portmap_chains() -> None:
 
 
 def _delete_rule(rule: str) -> None:
-    """Delete a rule printed by ``iptables -S``, which is quoted for the shell."""
+    """Delete a rule as printed by ``iptables -S``, which quotes words as a shell does."""
     _try("iptables", "-w", "10", "-t", "nat", "-D", *shlex.split(rule)[1:])
 
 
 @contextmanager
 def _locked() -> Iterator[None]:
-    """Context with a lock, so that two labs that start at the same time choose different ranges."""
+    """Hold a lock during the block, so that two labs that start at the same time choose different ranges."""
     _LOCK.parent.mkdir(parents=True, exist_ok=True)
     with _LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -262,7 +274,7 @@ def _run(tool: str, *arguments: str) -> str:
 
 
 def _try(tool: str, *arguments: str) -> str:
-    """Like `_run`, for objects that may be gone: returns the output, empty on failure."""
+    """Run a command like `_run`, for objects that may not exist; returns the output, empty on failure."""
     try:
         return _run(tool, *arguments)
     except LabError:

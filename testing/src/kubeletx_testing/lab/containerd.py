@@ -1,13 +1,13 @@
-"""A containerd of our own: private root, state, socket, configuration, CNI directories and runc root.
+"""A private containerd with its own root, state, socket, configuration, CNI directories and runc root.
 
-It shares with the host's containerd, if there is one, nothing but the program files and the kernel. One
-path is compiled into containerd: shims put their sockets into /run/containerd/s under names that are
-hashes of the (private) address, so they never collide; `sweep` removes those that a crash left.
+It shares only program files and kernel with a containerd of the host. One path is compiled into containerd:
+shims put their sockets into /run/containerd/s. Their names are hashes of the (private) address, so they never
+collide; `sweep` removes those that a crash left.
 
 `start` returns once the CRI service answers: containerd opens its socket after all plugins are loaded, and
-its CRI answers "not initialized" until it has recovered. The call is made with raw bytes, so the lab needs
-no generated stubs. Containers outlive `kill`, `restart` and a crash, as with any containerd; only `stop`
-ends them.
+its CRI answers "not initialized" until it has recovered. The call is made with raw bytes, so the lab needs no
+generated stubs. As with any containerd, containers outlive `kill`, `restart` and a crash; only `stop` ends
+them.
 
 Source of the settings: containerd 1.6, docs/cri/config.md.
 """
@@ -27,7 +27,7 @@ from .process import Daemon, LabError
 from .tools import daemon_environment, get_tool
 
 HANDLERS = ("runc", "runc-two")
-"""Runtime handlers; both are runc, so that two handlers can be tested on any machine."""
+"""Names of its runtime handlers; both use runc, so that two handlers can be tested on any machine."""
 
 _CONFIG = """\
 version = 2
@@ -75,14 +75,16 @@ _HANDLER = """\
 """
 
 MAX_SOCKET_PATH = 100
-"""Longest path that is used for a socket; the kernel takes 107."""
+"""Maximum length of a socket's path here; the kernel's limit is 107."""
 SHORT_DIRECTORY = Path("/run/kubeletx-lab")
-"""Directory for sockets of labs whose own path is too long; `sweep.clean` removes them."""
+"""Directory for the sockets of labs whose own paths are too long; `sweep.clean` removes those sockets."""
 _CRI_STATUS = "/runtime.v1.RuntimeService/Status"
 
 
 class PrivateContainerd:
-    """Context manager around one containerd."""
+    """A containerd process that a test starts, kills and restarts; as a context manager it runs during the
+    block.
+    """
 
     def __init__(
         self,
@@ -93,7 +95,10 @@ class PrivateContainerd:
         cni_bin_dir: Path,
         registry_address: str,
     ) -> None:
-        """`base_dir/name` takes all its files. `registry_address`: host:port that serves registry.local."""
+        """`base_dir`: base directory of the lab; all files are in ``BASE/<name>``.
+
+        `registry_address`: host:port of the registry that serves registry.local.
+        """
         self.name = name
         self.base_dir = base_dir
         self.directory = base_dir / name
@@ -110,16 +115,16 @@ class PrivateContainerd:
 
     @property
     def endpoint(self) -> str:
-        """``unix://`` URL of its socket, for CRI and for containerd's own services alike."""
+        """URL ``unix://...`` of its socket, for CRI and for containerd's own services."""
         return f"unix://{self.socket_path}"
 
     @property
     def log_path(self) -> Path:
-        """Log file of the daemon."""
+        """Path of the daemon's log file."""
         return self.daemon.log_path
 
     def start(self, *, timeout_seconds: float = 60) -> None:
-        """Write the configuration, start, and wait until CRI answers."""
+        """Write the configuration, start the daemon, and wait until its CRI answers."""
         for sub in ("root", "state", "temp", "runc", "registries"):
             (self.directory / sub).mkdir(parents=True, exist_ok=True)
         self.socket_path.parent.mkdir(parents=True, exist_ok=True)
@@ -130,7 +135,7 @@ class PrivateContainerd:
         self.wait_until_ready(timeout_seconds=timeout_seconds)
 
     def wait_until_ready(self, *, timeout_seconds: float = 60) -> None:
-        """Return once CRI answers."""
+        """Wait until its CRI answers. Raises LabError if the daemon ends or takes too long."""
         self.daemon.wait_until(
             lambda: answers_cri(self.endpoint),
             what="answer of its CRI service",
@@ -148,34 +153,36 @@ class PrivateContainerd:
         sweep.remove_tree(self.directory, keep=(self.daemon.log_path,))
 
     def kill(self) -> None:
-        """Kill the daemon, like a crash. Containers and shims live on."""
+        """Kill the daemon, to simulate a crash. Containers and shims keep running."""
         self.daemon.kill()
 
     def stop_daemon(self) -> None:
-        """Stop only the daemon. Containers and shims live on."""
+        """Stop only the daemon. Containers and shims keep running."""
         self.daemon.stop()
 
     def start_daemon(self, *, wait: bool = True) -> None:
-        """Start the daemon again after `kill` or `stop_daemon`."""
+        """Start the daemon again after `kill` or `stop_daemon`. `wait`: wait until its CRI answers."""
         self.daemon.start()
         if wait:
             self.wait_until_ready()
 
     def restart(self) -> None:
-        """Stop and start the daemon; containers live on."""
+        """Stop the daemon and start it again; containers keep running."""
         self.stop_daemon()
         self.start_daemon()
 
     def pause(self) -> None:
-        """Pause the daemon: the kernel accepts connections, calls get no answer."""
+        """Pause the daemon's process: the kernel still accepts connections, but calls get no answer."""
         self.daemon.pause()
 
     def resume(self) -> None:
-        """Continue a paused daemon."""
+        """Continue the process of a paused daemon."""
         self.daemon.resume()
 
     def add_registry(self, host: str, address: str) -> None:
-        """Serve image references of registry `host` from `address` (host:port, plain HTTP), from the next pull on."""
+        """Let it pull image references of registry `host` from `address` (host:port, plain HTTP), from the
+        next pull on.
+        """
         directory = self.directory / "registries" / host
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "hosts.toml").write_text(
@@ -184,11 +191,11 @@ class PrivateContainerd:
         )
 
     def cri(self) -> CriCalls:
-        """A CRI client for it, as a context manager."""
+        """Return a CRI client for this containerd; use it as a context manager."""
         return CriCalls(self.endpoint)
 
     def config(self) -> str:
-        """The text of its configuration file."""
+        """Return the text of its configuration file."""
         handlers = "".join(
             _HANDLER.format(name=name, runc=get_tool("runc"), runc_root=self.directory / "runc")
             for name in HANDLERS
@@ -216,7 +223,9 @@ class PrivateContainerd:
 
 
 def socket_path(directory: Path) -> Path:
-    """Path of the socket: in `directory`, or below /run if that path is too long for a socket."""
+    """Return the path of containerd's socket: in `directory`, or below /run if that path is too long for a
+    socket.
+    """
     wanted = directory / "containerd.sock"
     if len(str(wanted)) + len(".ttrpc") <= MAX_SOCKET_PATH:
         return wanted
@@ -225,7 +234,10 @@ def socket_path(directory: Path) -> Path:
 
 
 def answers_cri(endpoint: str, *, timeout_seconds: float = 2) -> bool:
-    """Return True if a CRI v1 service at `endpoint` answers Status. Raises LabError if the server has no such service."""
+    """Return True if a CRI v1 service at `endpoint` answers Status.
+
+    Raises LabError if the server has no such service.
+    """
     import grpc
 
     with grpc.insecure_channel(endpoint, options=[("grpc.enable_http_proxy", 0)]) as channel:
@@ -241,7 +253,9 @@ def answers_cri(endpoint: str, *, timeout_seconds: float = 2) -> bool:
 
 
 def can_overlay(directory: Path) -> bool:
-    """Return True if an overlay can be mounted here (not if `directory` is on one)."""
+    """Return True if an overlay file system can be mounted in `directory`; not if the directory itself is on
+    one.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     with tempfile.TemporaryDirectory(dir=directory) as trial:
         for sub in ("lower", "upper", "work", "merged"):

@@ -1,4 +1,4 @@
-"""Bare CRI calls, synchronous: what tests and scripts need to look at a containerd behind the agent's back.
+"""Blocking CRI calls, with which tests and scripts examine a containerd without the agent.
 
 with CriCalls(containerd.endpoint) as cri:
     cri.pods()                        # names of pods with a ready sandbox
@@ -23,15 +23,18 @@ _IMAGE_METHODS: Final = frozenset({"ListImages", "ImageStatus", "PullImage", "Re
 
 
 class CriCalls:
-    """Context manager around one connection."""
+    """A blocking CRI client for one endpoint; the context manager closes its connection."""
 
     def __init__(self, endpoint: str) -> None:
-        """`endpoint`: ``unix://`` URL."""
+        """`endpoint`: ``unix://`` URL of the CRI socket."""
         self._endpoint = endpoint
         self._channel = grpc.insecure_channel(endpoint, options=[("grpc.enable_http_proxy", 0)])
 
     def call(self, method: str, *, timeout_seconds: float = 30, **fields: Any) -> Any:
-        """One call; `fields` are those of the request message. The answer is the response message."""
+        """Call a CRI method and return the response message. `fields`: those of the request message.
+
+        Raises LabError.
+        """
         service = "ImageService" if method in _IMAGE_METHODS else "RuntimeService"
         request = getattr(pb, f"{method}Request")(**fields)
         call = self._channel.unary_unary(
@@ -45,17 +48,17 @@ class CriCalls:
             raise LabError(f"{method} at {self._endpoint}: {err}") from err
 
     def sandboxes(self, *, ready_only: bool = False) -> list[Any]:
-        """All sandboxes, oldest first."""
+        """Return all sandboxes, oldest first. `ready_only`: only those in the state ready."""
         items = self.call("ListPodSandbox").items
         wanted = [one for one in items if not ready_only or one.state == pb.SANDBOX_READY]
         return sorted(wanted, key=lambda one: int(one.created_at))
 
     def pods(self) -> list[str]:
-        """Names of pods with a ready sandbox, sorted; a pod with two is listed twice."""
+        """Return the names of pods with a ready sandbox, sorted; a pod with two of them is listed twice."""
         return sorted(one.metadata.name for one in self.sandboxes(ready_only=True))
 
     def containers(self, *, pod_uid: str = "") -> list[Any]:
-        """All containers, or those of one pod, oldest first."""
+        """Return all containers, oldest first. `pod_uid`: only those of this pod; empty: of all pods."""
         selector = {"io.kubernetes.pod.uid": pod_uid} if pod_uid else {}
         items = self.call("ListContainers", filter=pb.ContainerFilter(label_selector=selector)).containers
         return sorted(items, key=lambda one: int(one.created_at))
@@ -63,7 +66,7 @@ class CriCalls:
     def remove_all(self, *, keep: Callable[[Any], bool] = lambda _one: False) -> None:
         """Stop and remove every sandbox with its containers, except those for which `keep` returns True.
 
-        containerd refuses while a container is being started, so failures are retried for a while.
+        containerd refuses this while it starts a container, so failures are retried for a while.
         """
         deadline = time.monotonic() + _REMOVAL_SECONDS
         while wanted := [one for one in self.sandboxes() if not keep(one)]:
@@ -77,7 +80,9 @@ class CriCalls:
                 time.sleep(0.1)
 
     def remove_foreign_images(self) -> None:
-        """Remove images that have a name of another registry too: a pod's status may show any of the names."""
+        """Remove images that also have a name of another registry: the status of a pod may show any of an
+        image's names.
+        """
         for one in self.call("ListImages").images:
             if any(not tag.startswith(f"{REGISTRY_NAME}/") for tag in one.repo_tags):
                 self.call("RemoveImage", image=pb.ImageSpec(image=one.id))

@@ -1,4 +1,4 @@
-"""Disks for tests: a small file system, which gets full, and a block device."""
+"""Disks for tests: a small file system that a test can fill up, and a block device."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ _MNT_DETACH = 2
 
 
 class LoopDevice:
-    """Context manager: a block device whose content is a file; `path` is its node in /dev."""
+    """A loop device, whose content is a file, as a context manager.
+
+    `path`: the device in /dev, during the block.
+    """
 
     def __init__(self, file: Path) -> None:
-        """`file`: must have its final size already."""
+        """`file`: content of the device; it must have its final size."""
         self.file = file
         self.path = Path()
 
@@ -38,10 +41,13 @@ class LoopDevice:
 
 
 class SmallDisk:
-    """Context manager: a tmpfs of `size_bytes` at `directory`, which is made when missing."""
+    """A small tmpfs as a context manager, which a test can fill up. The directory is made if missing."""
 
     def __init__(self, directory: Path, *, size_bytes: int) -> None:
-        """`directory`: mount point; everything written there is lost at the end."""
+        """`directory`: mount point; everything written there is lost at the end of the block.
+
+        `size_bytes`: size of the file system.
+        """
         self.directory = directory
         self._size_bytes = size_bytes
         self._ballast = directory / "ballast"

@@ -2,7 +2,7 @@
 
 | image | what it does |
 |---|---|
-| pause | what holds a sandbox: waits for ever, collects orphans, ends at once on SIGTERM |
+| pause | process of a sandbox: waits for ever, collects orphans, ends at once on SIGTERM |
 | busybox | every applet linked (sh, sleep, wget, nc, httpd, ...), no entry point |
 | web | busybox httpd on port 8080, serves / and /healthz; environment PORT and PAGE change it |
 | web-user | the same as user 1000, for runAsNonRoot |
@@ -30,7 +30,7 @@ from .tools import get_tool
 
 TAG = "1"
 REGISTRY_NAME = "registry.local"
-"""The registry host in image references; the lab's containerds map it to the private registry."""
+"""Registry host in the lab's image references; the lab's containerds pull these from the private registry."""
 
 _RECIPE_VERSION = 3
 _PT_INTERP = 3
@@ -58,18 +58,20 @@ _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def image_ref(name: str, tag: str = TAG) -> str:
-    """Reference of one of the lab's images, for manifests."""
+    """Return the reference of one of the lab's images, for manifests."""
     return f"{REGISTRY_NAME}/{name}:{tag}"
 
 
 def default_cache_dir() -> Path:
-    """``$XDG_CACHE_HOME/kubeletx/images``, with ``~/.cache`` as the usual fall-back."""
+    """Return the directory for packed images: ``$XDG_CACHE_HOME/kubeletx/images``, or
+    ``~/.cache/kubeletx/images`` if that is not set.
+    """
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "kubeletx" / "images"
 
 
 def load_images(cache_dir: Path | None = None) -> tuple[Image, ...]:
-    """All images, from the cache when this busybox was packed before."""
+    """Return all images of the lab, from the cache if this busybox was packed before."""
     cache_dir = cache_dir or default_cache_dir()
     busybox = _read_busybox()
     key = hashlib.sha256(busybox + str(_RECIPE_VERSION).encode()).hexdigest()[:16]
@@ -86,7 +88,10 @@ def load_images(cache_dir: Path | None = None) -> tuple[Image, ...]:
 
 
 def make_image(name: str, *, tag: str, size_bytes: int = 0, env: Mapping[str, str] | None = None) -> Image:
-    """Make another busybox image, with `size_bytes` of random content (for a slow or large pull)."""
+    """Return a new busybox image. `size_bytes`: bytes of random content in it, for a slow or large pull.
+
+    `env`: further variables.
+    """
     busybox = _read_busybox()
     ballast = Entry(path="ballast", content=os.urandom(size_bytes), mode=0o644)
     return build_image(
@@ -99,7 +104,9 @@ def make_image(name: str, *, tag: str, size_bytes: int = 0, env: Mapping[str, st
 
 
 def is_static(program: bytes) -> bool:
-    """Return True if a 64-bit little-endian ELF program names no interpreter, so that it needs no library."""
+    """Return True if `program` is a 64-bit little-endian ELF program without an interpreter, which therefore
+    needs no libraries.
+    """
     if program[:6] != b"\x7fELF\x02\x01":
         return False
     (table,) = struct.unpack_from("<Q", program, 32)
@@ -142,7 +149,9 @@ def _build_all(busybox: bytes) -> tuple[Image, ...]:
 
 
 def _busybox_entries(busybox: bytes) -> list[Entry]:
-    """A small root file system: busybox, a link per applet, /etc, and the usual empty directories."""
+    """Return a small root file system: busybox, a link for each of its applets, /etc, and the usual empty
+    directories.
+    """
     listing = subprocess.run(
         [get_tool("busybox"), "--list"], check=True, capture_output=True, text=True, timeout=30
     ).stdout.split()

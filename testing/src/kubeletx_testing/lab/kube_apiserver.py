@@ -1,8 +1,9 @@
 """A real kube-apiserver with its own etcd, for tests that must not rely on the double.
 
-Binaries are in the directory that KUBEBUILDER_ASSETS names, as in the ecosystem. Both listen on free ports of 127.0.0.1
-and write below one directory. Authorization is Node and RBAC, admission has NodeRestriction, as kubeadm sets it up. No
-controller manager runs: a test makes service accounts, signs certificates and collects garbage itself.
+The binaries are in the directory that KUBEBUILDER_ASSETS names, as is usual among Kubernetes projects. Both
+programs listen on free ports of 127.0.0.1 and write below one directory. As kubeadm sets it up, authorization
+is Node and RBAC, and admission has NodeRestriction. No controller manager runs: a test makes service
+accounts, signs certificates and collects garbage itself.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _STOP_SECONDS: Final = 30.0
 
 
 def missing_binaries() -> str:
-    """Reason a real API server is missing; empty if there is one."""
+    """Return why no real API server can be started; empty if one can."""
     directory = os.environ.get(ASSETS)
     if not directory:
         return f"{ASSETS} is not set: name a directory with kube-apiserver and etcd"
@@ -38,7 +39,10 @@ def missing_binaries() -> str:
 
 
 class KubeApiServer:
-    """A kube-apiserver; between `start` and `stop` it answers at `url`."""
+    """A kube-apiserver and its etcd; between `start` and `stop` it answers at `url`.
+
+    `admin`: client that may do everything.
+    """
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -66,29 +70,31 @@ class KubeApiServer:
         self.stop()
 
     def client(self, credentials: Pair | str | None) -> ApiClient:
-        """Return a client with these credentials."""
+        """Return a client with these credentials: certificate files, a bearer token, or None for an anonymous
+        one.
+        """
         return ApiClient(self.url, self.ca_file, credentials)
 
     def node_pair(self, name: str) -> Pair:
-        """Certificate of a node's agent."""
+        """Make a client certificate for the agent of a node."""
         return self.authority.client(f"system:node:{name}", ["system:nodes"])
 
     def node_client(self, name: str) -> ApiClient:
-        """A client for a node's agent."""
+        """Return a client with the rights of a node's agent."""
         return self.client(self.node_pair(name))
 
     def admin_kubeconfig(self) -> Path:
-        """A kubeconfig file that may do everything."""
+        """Write a kubeconfig file of a user who may do everything; returns its path."""
         path = self.directory / "admin.kubeconfig"
         return write_kubeconfig(path, self.url, self.ca_file, self._admin_pair)
 
     def node_kubeconfig(self, name: str) -> Path:
-        """A kubeconfig file of a node's agent."""
+        """Write a kubeconfig file for the agent of a node; returns its path."""
         path = self.directory / f"{name}.kubeconfig"
         return write_kubeconfig(path, self.url, self.ca_file, self.node_pair(name))
 
     def grant(self, grant: Grant) -> None:
-        """Grant a right to a user or a group, by RBAC; it takes effect a moment later."""
+        """Give a user or group a right, with RBAC objects; it takes effect a moment later."""
         name = f"grant-{uuid.uuid4()}"
         rbac = "rbac.authorization.k8s.io"
         rule = {"apiGroups": ["*"], "resources": list(grant.resources), "verbs": list(grant.verbs)}
@@ -101,13 +107,13 @@ class KubeApiServer:
             self.admin.ask("POST", f"{path}/{kind}", {**head, "roleRef": role, "subjects": subjects})
 
     def start(self) -> None:
-        """Start etcd and the API server and wait until it is ready."""
+        """Start etcd and the API server, and wait until it is ready."""
         self._run("etcd", self._etcd_flags())
         self._run("kube-apiserver", self._flags())
         self._wait_ready()
 
     def stop(self) -> None:
-        """Stop both; the state is kept for the next `start`."""
+        """Stop the API server and etcd; the state is kept for the next `start`."""
         for process in reversed(self._processes):
             process.terminate()
             try:
@@ -118,7 +124,7 @@ class KubeApiServer:
         self._processes.clear()
 
     def backup(self) -> Path:
-        """Copy etcd's files, for `restore`. The server is stopped meanwhile."""
+        """Copy etcd's files for `restore`; returns the copy. The server is stopped and started again."""
         copy = self.directory / f"backup-{time.monotonic_ns()}"
         self.stop()
         shutil.copytree(self._etcd_dir, copy)
@@ -126,7 +132,10 @@ class KubeApiServer:
         return copy
 
     def restore(self, backup: Path) -> None:
-        """Restore a backup, and with it older resource versions. The server is stopped meanwhile."""
+        """Replace etcd's files by a backup, so that resource versions go back too.
+
+        The server is stopped and started again.
+        """
         self.stop()
         shutil.rmtree(self._etcd_dir)
         shutil.copytree(backup, self._etcd_dir)
@@ -137,7 +146,7 @@ class KubeApiServer:
         return self.directory / "etcd"
 
     def log_tail(self, lines: int = 40) -> str:
-        """The end of both logs."""
+        """Return the last lines of the logs of etcd and the API server."""
         texts = [
             "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
             for path in sorted(self.directory.glob("*.log"))

@@ -1,9 +1,9 @@
-"""All parts together: a registry with the images, a pod network, and any number of containerds.
+"""The whole lab: a registry with the images, a pod network, and any number of containerds.
 
     with Lab(base_dir, containerds=("containerd-a", "containerd-b")) as lab:
         print(lab["containerd-a"].endpoint)
 
-The demo, the integration tests and the benchmarks all run on this.
+The demo, the integration tests and the benchmarks all use it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ DEFAULT_NAMES = ("containerd-a", "containerd-b")
 
 
 class Lab:
-    """A lab as a context manager; afterwards nothing is left but the logs, if `logs_dir` is set."""
+    """A lab as a context manager.
+
+    At the end everything is removed except the containerds' logs, if `logs_dir` is set.
+    """
 
     def __init__(
         self,
@@ -35,9 +38,10 @@ class Lab:
         logs_dir: Path | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
-        """`base_dir`: used by this lab alone. `cache_dir`: for packed images.
+        """`base_dir`: directory that only this lab uses.
 
-        `logs_dir`: gets the containerds' logs at the end. `say`: called with each step.
+        `cache_dir`: for packed images; None: the user's cache. `logs_dir`: directory to which the
+        containerds' logs are copied at the end. `say`: called with a text for each step.
         """
         self.base_dir = base_dir.resolve()
         self._names = tuple(containerds)
@@ -45,7 +49,7 @@ class Lab:
         self._logs_dir = logs_dir
         self._ids: set[str] = set()
         self.is_ours = False
-        """True between a `start` that was not refused and `stop`."""
+        """True from a successful claim of the directory by `start` until `stop`."""
         self._say = say or (lambda _step: None)
         self.network = PrivateNetwork(self.base_dir)
         self.registry = PrivateRegistry(self.base_dir / "registry")
@@ -53,13 +57,13 @@ class Lab:
 
     @property
     def endpoints(self) -> str:
-        """Value for --container-runtime-endpoint: every containerd as a runtime of its own name."""
+        """Value for --container-runtime-endpoint with every containerd as a runtime of the same name."""
         return ";".join(f"container:{name}:{one.endpoint}" for name, one in self.containerds.items())
 
     def start(self) -> None:
-        """Sweep what an aborted run left below the same directory, then start everything.
+        """Remove what an aborted run left below the base directory, then start everything.
 
-        LabError when a living process owns the directory, or this machine lacks something.
+        Raises LabError if a living process owns the directory, or this machine lacks something.
         """
         require()
         owner = sweep.find_owner(self.base_dir)
@@ -89,11 +93,11 @@ class Lab:
         self.is_ours = False
 
     def leftovers(self) -> list[str]:
-        """Remains of this lab; empty after `stop`."""
+        """Return what is left of this lab, one line for each object; empty after a `stop` without problems."""
         return sweep.leftovers(self.base_dir, ids=self._ids)
 
     def logs(self, lines: int = 60) -> str:
-        """The last lines of all daemons' logs, for a failed test."""
+        """Return the last lines of each containerd's log, to show them for a failed test."""
         parts = [f"--- {name} ---\n{one.daemon.log_tail(lines)}" for name, one in self.containerds.items()]
         return "\n".join(parts)
 
@@ -127,7 +131,10 @@ class Lab:
             list(pool.map(lambda one: one.start(), self.containerds.values()))
 
     def add_containerd(self, name: str) -> PrivateContainerd:
-        """One more containerd on the same network and registry, not started; `stop` ends it too."""
+        """Add another containerd with the same network and registry.
+
+        It is not started; `stop` ends it too.
+        """
         one = PrivateContainerd(
             name,
             self.base_dir,
@@ -140,7 +147,7 @@ class Lab:
 
 
 def require() -> None:
-    """Raise LabError that lists everything that this machine lacks."""
+    """Raise LabError with everything that this machine lacks, if it lacks something."""
     missing = list_missing()
     if missing:
         lines = "\n".join(f"  - {line}" for line in missing)

@@ -1,9 +1,9 @@
-"""libvirt for tests and demo: the embedded driver, or a libvirtd of one's own.
+"""libvirt for tests and demo: the embedded driver, or a private libvirtd.
 
-The embedded driver (`embedded_endpoint`) runs inside the process that opens it; a process can open only one root in its
-life. `PrivateLibvirtd` starts a libvirtd that believes to be the system's, in a mount namespace where
-libvirt's directories are private ones; it can be stopped, paused and killed while machines run. What is mounted after
-its start it sees only below a shared mount, as a node's root usually is (`mounts.make_shared`).
+The embedded driver (`embedded_endpoint`) runs inside the process that opens it; a process can open only one
+root during its life. `PrivateLibvirtd` starts a libvirtd for ``qemu:///system``, in a mount namespace where
+libvirt's system directories are private ones; it can be stopped, paused and killed while machines run. It
+sees a later mount only below a shared mount, as a node's root usually is (`mounts.make_shared`).
 """
 
 from __future__ import annotations
@@ -30,12 +30,17 @@ stdio_handler = "{handler}"
 security_driver = "none"
 namespaces = []
 """
-"""`user`: the user of machines. `handler`: who writes consoles, `file` or `logd`."""
+"""Template of qemu.conf. `user`: user and group as which machines run.
+
+`handler`: writer of console files, `file` or `logd`.
+"""
 _KVM = "/dev/kvm"
 _UNIX_SOCKETS = Path("/proc/net/unix")
 _CONNECTED = "03"
 _LONGEST_ROOT = 32
-"""Characters of the embedded driver's root: with more, the names of guests' sockets below it are too long."""
+"""Maximum length of the embedded driver's root; with a longer one the names of guests' sockets below it
+become too long.
+"""
 _SYSTEM_DIRECTORIES = (
     "/run/libvirt",
     "/etc/libvirt",
@@ -46,21 +51,26 @@ _SYSTEM_DIRECTORIES = (
 
 
 def embedded_endpoint(root: Path, *, name: str = "libvirt-qemu", cache_dir: Path | None = None) -> str:
-    """Value for --container-runtime-endpoint: libvirt's driver inside the agent, with its files below `root`."""
+    """Return a value for --container-runtime-endpoint: libvirt's driver inside the agent, with its files
+    below `root`.
+    """
     return f"vm:{name}:{embedded_url(root, cache_dir=cache_dir)}"
 
 
 def embedded_url(root: Path, *, cache_dir: Path | None = None) -> str:
-    """The URI. Results of probing the emulator are shared between runs, since probing takes seconds.
+    """Return the libvirt URI of the embedded driver with its files below `root`.
 
-    `cache_dir`: directory of these results, beside the packed images; None: the user's cache.
+    All runs share the results of probing the emulator, which takes seconds. `cache_dir`: directory of packed
+    images, beside which they are kept; None: the user's cache.
     """
     _share_cache(root / "cache" / "qemu" / "capabilities", cache_dir)
     return f"qemu:///embed?root={_short(root)}"
 
 
 class PrivateLibvirtd:
-    """One libvirtd with directories of its own below ``BASE/<name>``."""
+    """A libvirtd process with its own directories below ``BASE/<name>``, which a test can pause, kill and
+    restart.
+    """
 
     def __init__(
         self,
@@ -72,11 +82,12 @@ class PrivateLibvirtd:
         tcp_port: int = 0,
         patience_seconds: int = 30,
     ) -> None:
-        """`base_dir`: the lab's, so that a sweep finds left-overs. `user`: the user of machines.
+        """`base_dir`: base directory of the lab, so that a sweep finds left-overs.
 
-        `virtlogd`: size at which a virtlogd, as with the system's libvirtd, rotates console files; 0: the emulators
-        write them. `tcp_port`: listen there too, on 127.0.0.1, without authentication; 0: only on the socket.
-        `patience_seconds`: silence after which a client's connection is closed, in steps of 6.
+        `user`: user as which machines run. `virtlogd`: size in bytes at which a virtlogd rotates console
+        files, as with the system's libvirtd; 0: no virtlogd, the emulators write these files. `tcp_port`:
+        port on 127.0.0.1 to listen on too, without authentication; 0: only the socket. `patience_seconds`:
+        silence after which a client's connection is closed, in steps of 6.
         """
         self.name = name
         self.user = user
@@ -93,26 +104,26 @@ class PrivateLibvirtd:
 
     @property
     def socket_path(self) -> Path:
-        """Socket of the daemon."""
+        """Path of the daemon's socket."""
         return self.directory / "sock" / "libvirt-sock"
 
     @property
     def url(self) -> str:
-        """URI of the daemon's socket."""
+        """libvirt URI of the daemon's socket."""
         return f"qemu+unix:///system?socket={self.socket_path}"
 
     @property
     def tcp_url(self) -> str:
-        """URI of its TCP port."""
+        """libvirt URI of the daemon's TCP port."""
         return f"qemu+tcp://127.0.0.1:{self._tcp_port}/system"
 
     @property
     def endpoint(self) -> str:
-        """Value for --container-runtime-endpoint."""
+        """Value for --container-runtime-endpoint with this libvirtd as a runtime of the same name."""
         return f"vm:{self.name}:{self.url}"
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start libvirtd, and virtlogd if it is wanted, and wait until libvirtd answers."""
         for number, _ in enumerate(_SYSTEM_DIRECTORIES):
             (self.directory / f"d{number}").mkdir(parents=True, exist_ok=True)
         # For its networks; Debian's package makes it, libvirt does not.
@@ -150,7 +161,7 @@ class PrivateLibvirtd:
             self.daemon.wait_until(self._answers, what="answer on its socket", timeout_seconds=60)
 
     def _answers(self) -> bool:
-        """Return True once it answers a request; it accepts connections slightly earlier."""
+        """Return True if the daemon answers a request; it accepts connections slightly earlier."""
         if not self.socket_path.exists():
             return False
         import libvirt
@@ -162,7 +173,9 @@ class PrivateLibvirtd:
         return True
 
     def _start_virtlogd(self) -> str:
-        """Shell commands that start virtlogd, which runs until `end`, also without libvirtd."""
+        """Return shell commands that start virtlogd, which runs until `end`, even without libvirtd; empty if
+        it is not wanted.
+        """
         if not self._virtlogd:
             return ""
         config = self.directory / "virtlogd.conf"
@@ -173,10 +186,11 @@ class PrivateLibvirtd:
         return f"{{ [ -S {place} ] || {start}; }} && "
 
     def _bind_kvm(self) -> str:
-        """Make /dev/kvm usable for all users there, as on a node.
+        """Return shell commands that make /dev/kvm usable for all users there, as on a node; empty if there
+        is nothing to do.
 
-        Otherwise libvirt finds the shared probe results (`_share_cache`) wrong for this user, and probes again for a
-        minute.
+        Without this, libvirt would discard the shared probe results (`_share_cache`) as wrong for this user,
+        and probe again for a minute.
         """
         if self.user == "root" or not Path(_KVM).exists():
             return ""
@@ -187,27 +201,27 @@ class PrivateLibvirtd:
         return f" && mount --bind {shlex.quote(str(node))} {_KVM}"
 
     def stop(self) -> None:
-        """Stop libvirtd; machines run on."""
+        """Stop libvirtd; machines keep running."""
         if self.daemon is not None:
             self.daemon.stop()
 
     def kill(self) -> None:
-        """Kill libvirtd, like a crash; machines run on."""
+        """Kill libvirtd, to simulate a crash; machines keep running."""
         if self.daemon is not None:
             self.daemon.kill()
 
     def pause(self) -> None:
-        """Pause it: connections stay open without answers."""
+        """Pause libvirtd's process: connections stay open, but calls get no answer."""
         if self.daemon is not None:
             self.daemon.pause()
 
     def resume(self) -> None:
-        """Resume it."""
+        """Continue the process of a paused libvirtd."""
         if self.daemon is not None:
             self.daemon.resume()
 
     def count_connections(self) -> int:
-        """Number of connected clients."""
+        """Return the number of clients connected to the socket."""
         return sum(
             path == str(self.socket_path) and state == _CONNECTED
             for *_, state, _inode, path in (line.split() for line in _UNIX_SOCKETS.read_text().splitlines())
@@ -215,14 +229,15 @@ class PrivateLibvirtd:
         )
 
     def emulators(self) -> list[int]:
-        """Process ids of the machines.
+        """Return the process ids of the machines.
 
-        Their command lines name libvirt's usual directories, not the lab's.
+        Their command lines name libvirt's usual directories, not the lab's, so they are found by their pid
+        files.
         """
         return sweep.list_emulators(self.directory)
 
     def end(self) -> None:
-        """End libvirtd and every machine, and remove its files."""
+        """Stop libvirtd, end every machine, and remove all files."""
         self.stop()
         sweep.end_processes(self.emulators())
         sweep.end_processes(sweep.list_processes(self.directory))
@@ -239,7 +254,7 @@ def _share_cache(path: Path, cache_dir: Path | None = None) -> None:
 
 
 def _short(root: Path) -> Path:
-    """`root`, or a link to it below /run if paths of guests' sockets would be too long."""
+    """Return `root`, or a link to it below /run if the paths of guests' sockets would become too long."""
     if len(str(root)) <= _LONGEST_ROOT:
         return root
     link = SHORT_DIRECTORY / hashlib.sha256(str(root).encode()).hexdigest()[:12]

@@ -1,4 +1,6 @@
-"""A private D-Bus daemon with a double of systemd-logind on it, for tests of what a shutdown of the host does."""
+"""A private D-Bus daemon with a double of systemd-logind on it, for tests of what the agent does at a
+shutdown of the host.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,13 @@ CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configurat
 
 
 class PrivateLogind:
-    """A private bus with the double, as a context manager.
+    """A private bus with a double of systemd-logind, as a context manager.
 
-    `address`: for DBUS_SYSTEM_BUS_ADDRESS. `conf_dir`: directory of its drop-in files.
+    `address`: value for DBUS_SYSTEM_BUS_ADDRESS. `conf_dir`: directory of logind's drop-in files.
     """
 
     def __init__(self, directory: Path) -> None:
-        """Starts at once; `directory` holds its files."""
+        """Start the bus and the double, and wait until it is ready. `directory`: for their files."""
         self.conf_dir = directory / "logind.conf.d"
         self.conf_dir.mkdir()
         self.address = f"unix:path={directory}/bus"
@@ -46,14 +48,14 @@ class PrivateLogind:
         self.said("ready")
 
     def tell(self, command: str) -> None:
-        """Send the double a command; see `logind_double`."""
+        """Send the double a command (begin, cancel or wait); see `logind_double`."""
         pipe: IO[str] | None = self.logind.stdin
         assert pipe is not None
         pipe.write(f"{command}\n")
         pipe.flush()
 
     def said(self, text: str) -> None:
-        """Wait for the double's next line, which must be this one."""
+        """Wait for the next line that the double prints, and check that it is `text`."""
         assert self.logind.stdout is not None
         found = self.logind.stdout.readline().strip()
         assert found == text, found

@@ -1,11 +1,14 @@
-"""A logind on a private bus: `python -m kubeletx_testing.lab.logind_double DIRECTORY`, with DBUS_SYSTEM_BUS_ADDRESS set. Commands on standard input:
+"""A double of systemd-logind on a private bus, as a program.
+
+Run it as `python -m kubeletx_testing.lab.logind_double DIRECTORY` with DBUS_SYSTEM_BUS_ADDRESS set. Commands
+on standard input:
 
     begin, cancel    sends PrepareForShutdown
-    wait             answers "released" once no lock is held
+    wait             prints "released" once no lock is held
 
-It answers "ready" at first, and "locked WHAT WHO MODE" when a lock is taken. As logind does, it gives out the
-writing end of a pipe and sees at the other end that it was closed. SIGHUP through KillUnit makes it read the
-drop-in files of DIRECTORY again. Source: org.freedesktop.login1(5).
+It first prints "ready", and "locked WHAT WHO MODE" whenever a lock is taken. As in logind, a lock is the
+writing end of a pipe, and the double sees at the other end when it is closed. SIGHUP through KillUnit makes
+it read the drop-in files of DIRECTORY again. Source: org.freedesktop.login1(5).
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ PATH = "/org/freedesktop/login1"
 
 
 class Double:
-    """State of the double."""
+    """The double's D-Bus connection and state: locks, maximum delay, and whether a shutdown is being
+    prepared.
+    """
 
     def __init__(self, conf_dir: Path) -> None:
         self.conf_dir = conf_dir
@@ -44,7 +49,7 @@ class Double:
             unwrap_msg(self.bus.send_and_get_reply(message_bus.RequestName(name)))
 
     def answer(self, call: Any) -> None:
-        """Answer one method call."""
+        """Answer one method call from the bus."""
         match call.header.fields.get(HeaderFields.member):
             case "Inhibit":
                 reading, writing = os.pipe()
@@ -67,7 +72,7 @@ class Double:
                 self.bus.send(new_method_return(call))
 
     def obey(self, command: str) -> None:
-        """Carry out one line of standard input."""
+        """Carry out a command, which is one line of standard input."""
         if command == "wait":
             while self.locks:
                 lock = self.locks.pop()
@@ -80,7 +85,10 @@ class Double:
         self.bus.send(new_signal(emitter, "PrepareForShutdown", "b", (self.is_preparing,)))
 
     def listen(self) -> None:
-        """Answer all received calls; one read may bring several, which `select` reports once."""
+        """Answer all calls that have arrived.
+
+        One read may bring several calls, which `select` would report only once.
+        """
         while True:
             try:
                 message = self.bus.receive(timeout=0)
@@ -90,7 +98,7 @@ class Double:
                 self.answer(message)
 
     def run(self) -> None:
-        """Run until standard input ends."""
+        """Answer calls and carry out commands until standard input ends."""
         say("ready")
         while True:
             self.listen()
@@ -104,7 +112,7 @@ class Double:
 
 
 def say(text: str) -> None:
-    """Print one line and flush."""
+    """Print one line to standard output and flush it."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

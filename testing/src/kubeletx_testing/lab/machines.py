@@ -1,4 +1,4 @@
-"""A small machine that boots: a disk image made here from Debian's packages, for tests and demo.
+"""A small virtual machine that boots: a disk image made here from Debian's packages, for tests and demo.
 
 | part | from |
 |---|---|
@@ -7,12 +7,14 @@
 | root file system | an initramfs: busybox-static, qemu-guest-agent with the libraries it needs |
 
 The guest reads the NoCloud seed (a disk labelled ``cidata``): hostname, static addresses, vendor-data and
-user-data (scripts are run). It answers HTTP on port 80: ``/`` is its hostname, ``/seed/meta-data`` and so on are what it was given,
-``/cgi-bin/facts`` is what it is (addresses, memory, processors, boot id). On the serial console it says
-``guest is up`` and then asks for a login (root, password ``kubeletx``). It ends on the power button and does what
-the guest agent asks for. Its disk is writable below ``/disk``, so tests see what survives a restart.
+user-data (scripts are run). It answers HTTP on port 80: ``/`` is its hostname, ``/seed/meta-data`` and so on
+are the files of the seed, ``/cgi-bin/facts`` shows its addresses, memory, processors and boot id. On the
+serial console it prints ``guest is up`` and then a login prompt (root, password ``kubeletx``). It shuts down
+on the power button and does what the guest agent's clients request. Its disk is writable below ``/disk``, so
+tests see what survives a restart.
 
-Building takes some seconds; the image is kept in the cache directory under a name that changes with its parts.
+Building takes some seconds; the image is kept in the cache directory under a name that changes with its
+parts.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from .tools import get_tool
 PASSWORD = "kubeletx"
 """Password of root on the console."""
 UP = "guest is up"
-"""Line the guest prints on its serial console once everything is started."""
+"""Line that the guest prints on its serial console once everything is started."""
 
 _RECIPE_VERSION = 1
 _DISK_BYTES = 64 << 20
@@ -46,10 +48,10 @@ _TIMEOUT_SECONDS = 300.0
 
 
 class Kernel(enum.Enum):
-    """Debian kernel the guest boots."""
+    """Debian's kernel package that the guest boots."""
 
     CLOUD = "cloud"
-    """Small; has neither 9p nor the i6300esb watchdog."""
+    """A small kernel, without 9p and without the i6300esb watchdog."""
     GENERIC = "generic"
 
 
@@ -83,7 +85,7 @@ _MODULES = (
     "i6300esb",
     "af_packet",
 )
-"""Modules to load at boot, in this order, with their dependencies.
+"""Kernel modules to load at boot, in this order, with their dependencies.
 
 Those that the kernel lacks or has built in are skipped.
 """
@@ -231,7 +233,10 @@ label linux
 
 
 def load_machine_image(cache_dir: Path | None = None, *, kernel: Kernel = Kernel.CLOUD) -> Path:
-    """Path of the bootable qcow2 image; built when it is not in the cache. Never written to by guests."""
+    """Return the path of the bootable qcow2 image, built if it is not in the cache.
+
+    Guests never write to it.
+    """
     directory = (cache_dir or default_cache_dir()).parent / "machines"
     directory.mkdir(parents=True, exist_ok=True)
     busybox = Path(get_tool("busybox")).read_bytes()
@@ -350,7 +355,9 @@ def _initramfs(unpacked: Path, modules: Path, busybox: bytes) -> bytes:
 
 
 def _libraries(program: Path) -> list[Path]:
-    """Libraries this machine's dynamic linker finds for `program`; the guest needs the same ones."""
+    """Return the libraries that this machine's dynamic linker finds for `program`; the guest needs the same
+    ones.
+    """
     listing = _run("ldd", str(program))
     if "not found" in listing:
         raise LabError(f"libraries of qemu-guest-agent are missing here:\n{listing}")
@@ -358,7 +365,7 @@ def _libraries(program: Path) -> list[Path]:
 
 
 def _module_order(directory: Path) -> list[Path]:
-    """`_MODULES` and their dependencies, each after what it needs."""
+    """Return `_MODULES` and their dependencies, each after those that it needs."""
     known = {path.name.removesuffix(".ko").replace("-", "_"): path for path in directory.rglob("*.ko")}
     order: dict[str, Path] = {}
 
@@ -389,12 +396,12 @@ def _kernel_package(kernel: Kernel) -> str:
 
 
 def _refresh_package_lists() -> None:
-    """Refresh missing or old package lists."""
+    """Run ``apt-get update``: the package lists are missing or old."""
     _run(get_tool("apt-get"), "-q", "update")
 
 
 def _unpack(packages: Sequence[str], scratch: Path, target: Path) -> None:
-    """Download packages without installing them and unpack them below `target`."""
+    """Download packages with apt-get and unpack them below `target`, without installing them."""
     target.mkdir(exist_ok=True)
     downloads = scratch / "downloads"
     downloads.mkdir()
@@ -425,14 +432,14 @@ def _run(
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Context with a lock: one build at a time over all processes."""
+    """Hold a lock during the block, so that only one of all processes builds at a time."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 class _Cpio:
-    """Writes the "newc" archive that the kernel unpacks as its first root file system."""
+    """Writer of the "newc" archive that the kernel unpacks as its first root file system."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

@@ -1,7 +1,8 @@
-"""Missing system directories that a lab needs as mount points in a mount namespace.
+"""Creates missing system directories that labs need as mount points in their mount namespaces, and removes
+them later.
 
-They are created, recorded, and removed when `in_use` is false. Only recorded directories are
-removed, and only empty ones. Labs of several processes share them, one at a time changes them.
+Created directories are recorded in a file; only recorded and empty ones are removed, when they are not in
+use. Labs of several processes share the record, and a lock lets one process at a time change it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from .images import default_cache_dir
 
 @contextlib.contextmanager
 def making(directories: Iterable[str], *, records: Path | None = None) -> Iterator[None]:
-    """Context that creates the missing directories; none is removed before it ends."""
+    """Create the missing ones of `directories`; until the end of the block no process removes any.
+
+    `records`: file of created directories.
+    """
     with _locked(records) as path:
         missing = [one for one in directories if not Path(one).is_dir()]
         if missing:
@@ -28,7 +32,7 @@ def making(directories: Iterable[str], *, records: Path | None = None) -> Iterat
 
 
 def remove_unused(in_use: Callable[[], bool], *, records: Path | None = None) -> None:
-    """Remove the created directories unless they are in use."""
+    """Remove the recorded directories, unless `in_use` returns True."""
     with _locked(records) as path:
         if in_use():
             return

@@ -1,4 +1,6 @@
-"""Mounts below a directory: finding and undoing them, and letting others see them."""
+"""Finds and removes mounts below a directory, and makes a directory's mounts visible in other mount
+namespaces.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,14 @@ _UMOUNT_NOFOLLOW = 8
 
 
 def list_mounts(base_dir: Path) -> list[str]:
-    """Mount points below `base_dir`, deepest and latest first."""
+    """Return the mount points below `base_dir`, deepest first; of several at one depth the latest first."""
     points = [mount.target for mount in mounts_below(read_mountinfo(base_dir), base_dir)]
     points.reverse()
     return sorted(points, key=lambda point: -point.count("/"))
 
 
 def unmount_below(base_dir: Path) -> None:
-    """Unmount everything below `base_dir`; busy mounts are detached."""
+    """Unmount everything below `base_dir`; a mount that is in use is detached."""
     libc = ctypes.CDLL(None, use_errno=True)
     for _ in range(20):
         points = list_mounts(base_dir)
@@ -34,7 +36,9 @@ def unmount_below(base_dir: Path) -> None:
 
 
 def make_shared(directory: Path) -> None:
-    """Mount a directory on itself so that later mounts below it are seen in mount namespaces made from now on."""
+    """Mount a directory on itself as shared, so that later mounts below it appear in mount namespaces made
+    from now on.
+    """
     for option in ("--bind", "--make-shared"):
         targets = [str(directory)] * (2 if option == "--bind" else 1)
         subprocess.run([get_tool("mount"), option, *targets], check=True)

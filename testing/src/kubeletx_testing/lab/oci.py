@@ -1,8 +1,8 @@
-"""Writing container images with nothing but the standard library.
+"""Builds and uploads container images with only the standard library.
 
-An image is one gzipped tar layer, a configuration and a manifest, each named by its SHA-256. Everything
-is written with time zero and sorted names, so that the same recipe gives the same digests everywhere.
-Sources: OCI image specification 1.0 (layer, config, manifest) and the distribution specification (push).
+An image consists of gzipped tar layers, a configuration and a manifest, each named by its SHA-256. Everything
+is written with time zero and sorted names, so that the same recipe has the same digests everywhere. Sources:
+OCI image specification 1.0 (layer, config, manifest) and the distribution specification (push).
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+gzip"
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One file, directory (`content` None, no `link`) or symbolic link of a layer."""
+    """One entry of a layer: a file with `content`, a symbolic link to `link`, or a directory if both are
+    None.
+    """
 
     path: str
     content: bytes | None = None
@@ -33,7 +35,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
-    """An image ready to be pushed: `blobs` by digest, and the manifest's bytes."""
+    """An image that is ready to be pushed. `blobs`: layers and configuration by digest.
+
+    `manifest`: its JSON.
+    """
 
     name: str
     tag: str
@@ -42,12 +47,12 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """Digest of the manifest, such as a pull by digest names it."""
+        """Digest of the manifest, which a pull by digest names."""
         return _digest(self.manifest)
 
 
 def build_layer(entries: Iterable[Entry]) -> bytes:
-    """A deterministic, uncompressed tar of `entries`."""
+    """Return a tar archive of `entries`, uncompressed; equal entries give equal bytes."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for entry in sorted(entries, key=lambda one: one.path):
@@ -68,7 +73,10 @@ def build_layer(entries: Iterable[Entry]) -> bytes:
 def build_image(
     *, name: str, tag: str, layers: Iterable[bytes], config: Mapping[str, object], architecture: str
 ) -> Image:
-    """An image of uncompressed `layers` (lowest first); `config` is the spec's ``config`` object."""
+    """Return an image with these uncompressed layers, lowest first.
+
+    `config`: the ``config`` object of the image specification.
+    """
     blobs: dict[str, bytes] = {}
     diff_ids: list[str] = []
     descriptors: list[dict[str, object]] = []
@@ -99,9 +107,9 @@ def build_image(
 
 
 def push(image: Image, *, host: str, port: int, headers: Mapping[str, str] | None = None) -> None:
-    """Upload an image to a plain-HTTP registry; blobs that are there already are not sent again.
+    """Upload an image to a plain-HTTP registry; blobs that it has are not sent again.
 
-    `headers` go with every request (credentials).
+    Raises OSError if it refuses. `headers`: sent with every request, such as credentials.
     """
     connection = _Connection(host, port, headers or {})
     try:
@@ -123,7 +131,7 @@ def push(image: Image, *, host: str, port: int, headers: Mapping[str, str] | Non
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection that adds the same headers to every request."""
+    """HTTP connection to a registry. `extra`: headers to send with every request."""
 
     def __init__(self, host: str, port: int, headers: Mapping[str, str]) -> None:
         super().__init__(host, port, timeout=30)

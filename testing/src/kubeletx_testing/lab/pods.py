@@ -1,4 +1,4 @@
-"""Small pods for tests and benchmarks, and putting them where an agent looks for manifests."""
+"""Makes small pod manifests for tests and benchmarks, and puts them into an agent's manifest directory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 from .images import image_ref
 
 SLEEP: Final = ("sh", "-c", "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait; done")
-"""A shell command that runs until the stop signal, and then ends at once."""
+"""Shell command that runs until the stop signal, and then ends at once."""
 
 
 def pod_manifest(
@@ -23,9 +23,10 @@ def pod_manifest(
     spec: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A pod with one container, ``main``.
+    """Return a pod with one container, ``main``.
 
-    `command` None: the image's own. `container`, `spec` and `metadata` are merged over what is made here.
+    `command`: None: the image's own. `runtime`: value of runtimeServiceName; None: not set. `container`,
+    `spec` and `metadata`: fields that are added or replace those made here.
     """
     main: dict[str, Any] = {"name": "main", "image": image_ref(image) if "/" not in image else image}
     if command is not None:
@@ -42,7 +43,10 @@ def pod_manifest(
 
 
 def put_manifest(directory: Path, manifest: Mapping[str, Any] | bytes, *, name: str | None = None) -> Path:
-    """Put a manifest into `directory` in one step, as ``POD.json`` (or ``name``); replaces an older one."""
+    """Put a manifest into `directory` in one step, replacing an older one; returns its path.
+
+    `name`: file name; None: ``POD.json``.
+    """
     if name is None:
         if isinstance(manifest, bytes):
             raise ValueError("raw manifests need a file name")

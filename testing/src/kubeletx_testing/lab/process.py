@@ -1,9 +1,9 @@
-"""One daemon as a child process, with a log file and a pid file.
+"""A daemon as a child process, with a log file and a pid file.
 
-Everything is synchronous: daemons are started and ended by fixtures and scripts, outside any event loop.
-A daemon runs in a session of its own, so that Ctrl-C in a terminal reaches only the program that owns it,
-which then stops its daemons in order. The pid file also holds the process's start time (field 22 of
-/proc/PID/stat), because a pid may have been reused meanwhile.
+Everything is synchronous: fixtures and scripts start and end daemons outside any event loop. A daemon runs in
+a session of its own, so that Ctrl-C in a terminal reaches only the program that owns it, which then stops its
+daemons in order. The pid file also contains the process's start time (field 22 of /proc/PID/stat), since a
+pid may be reused later.
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ from pathlib import Path
 
 
 class LabError(Exception):
-    """A private daemon or tool failed; the message names what to check."""
+    """Raised when a private daemon or tool fails; the message tells what to check."""
 
 
 class Daemon:
-    """A child process that is expected to stay."""
+    """A daemon as a child process, which a test starts, pauses, kills and stops."""
 
     def __init__(
         self, *, name: str, argv: Sequence[str], directory: Path, env: Mapping[str, str] | None = None
     ) -> None:
-        """`directory`: for ``NAME.log`` (appended to) and ``NAME.pid``; made if missing."""
+        """`directory`: for ``NAME.log`` (appended to) and ``NAME.pid``; made if missing.
+
+        `env`: whole environment; None: this process's.
+        """
         self.name = name
         self.argv = tuple(argv)
         self.log_path = directory / f"{name}.log"
@@ -36,18 +39,18 @@ class Daemon:
 
     @property
     def pid(self) -> int:
-        """Process id. Raises LabError if the daemon does not run."""
+        """Process id of the daemon. Raises LabError if it was not started, or was stopped."""
         if self._process is None:
             raise LabError(f"{self.name} does not run")
         return self._process.pid
 
     @property
     def is_running(self) -> bool:
-        """True while the child has not ended (a stopped, that is paused, child counts as running)."""
+        """True while the child has not ended; a paused child is running too."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start the child. Raises LabError if its program is missing."""
+        """Start the child. Raises LabError if it is running, or its program is missing."""
         if self.is_running:
             raise LabError(f"{self.name} runs already as pid {self.pid}")
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +69,10 @@ class Daemon:
         write_pid_file(self.pid_path, self._process.pid)
 
     def wait_until(self, is_ready: Callable[[], bool], *, what: str, timeout_seconds: float = 30) -> None:
-        """Wait until `is_ready()`. Raises LabError with the end of the log if the daemon exits or takes too long."""
+        """Wait until `is_ready` returns True.
+
+        Raises LabError with the end of the log if the daemon ends or takes too long.
+        """
         deadline = time.monotonic() + timeout_seconds
         while not is_ready():
             if not self.is_running:
@@ -76,7 +82,7 @@ class Daemon:
             time.sleep(0.02)
 
     def stop(self, *, grace_seconds: float = 10) -> None:
-        """Send SIGTERM, then SIGKILL after `grace_seconds`; succeeds if it does not run."""
+        """Send SIGTERM, and SIGKILL after `grace_seconds`, and wait for the end; succeeds if it does not run."""
         process = self._process
         if process is None:
             return
@@ -90,14 +96,14 @@ class Daemon:
         self._reap(process)
 
     def kill(self) -> None:
-        """Send SIGKILL, like a crash; succeeds if it does not run."""
+        """Send SIGKILL, to simulate a crash, and wait for the end; succeeds if it does not run."""
         if self._process is None:
             return
         self._process.kill()
         self._reap(self._process)
 
     def pause(self) -> None:
-        """Pause it with SIGSTOP. Returns when the kernel shows it as stopped."""
+        """Pause the process with SIGSTOP. Returns when the kernel shows it as stopped."""
         os.kill(self.pid, signal.SIGSTOP)
         while (state := process_state(self.pid)) not in "Tt":
             if not state or state in "ZX":
@@ -105,13 +111,13 @@ class Daemon:
             time.sleep(0.001)
 
     def resume(self) -> None:
-        """Continue a paused daemon."""
+        """Continue the process after `pause`."""
         os.kill(self.pid, signal.SIGCONT)
 
     def wait(self, timeout_seconds: float) -> int:
-        """Wait until it ends by itself; returns the exit status (negative: the signal).
+        """Wait until the daemon ends by itself; returns its exit status (negative: the signal that ended it).
 
-        Raises LabError after the timeout.
+        Raises LabError if it still runs after `timeout_seconds`.
         """
         if self._process is None:
             raise LabError(f"{self.name} does not run")
@@ -123,11 +129,11 @@ class Daemon:
         return status
 
     def send_signal(self, signum: int) -> None:
-        """Send any signal."""
+        """Send this signal to the daemon."""
         os.kill(self.pid, signum)
 
     def log_tail(self, lines: int = 40) -> str:
-        """The last lines of its log."""
+        """Return the last lines of the daemon's log."""
         try:
             text = self.log_path.read_text(errors="replace")
         except FileNotFoundError:
@@ -141,29 +147,31 @@ class Daemon:
 
 
 def process_start_time(pid: int) -> str:
-    """Start time of a process in clock ticks since boot, as text; empty when there is no such process."""
+    """Return the start time of a process in clock ticks since boot, as text; empty if there is no such
+    process.
+    """
     fields = _stat_fields(pid)
     return fields[19] if len(fields) > 19 else ""
 
 
 def process_state(pid: int) -> str:
-    """One letter (R, S, T, Z, ...); empty when there is no such process."""
+    """Return the state of a process as one letter (R, S, T, Z, ...); empty if there is no such process."""
     fields = _stat_fields(pid)
     return fields[0] if fields else ""
 
 
 def list_pids() -> list[int]:
-    """Ids of all processes."""
+    """Return the ids of all processes."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def write_pid_file(path: Path, pid: int) -> None:
-    """Write ``PID START-TIME``."""
+    """Write the file with ``PID START-TIME`` of a process, for `read_pid_file`."""
     path.write_text(f"{pid} {process_start_time(pid)}\n")
 
 
 def read_pid_file(path: Path) -> int | None:
-    """The pid if that same process still lives; else None."""
+    """Return the pid in the file if that same process is still alive; else None."""
     try:
         pid_text, start_time = path.read_text().split()
         pid = int(pid_text)
@@ -174,7 +182,9 @@ def read_pid_file(path: Path) -> int | None:
 
 
 def _stat_fields(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the third (state) on; the second may hold blanks and brackets."""
+    """Return the fields of /proc/PID/stat from the third (state) on; the second may contain blanks and
+    brackets.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

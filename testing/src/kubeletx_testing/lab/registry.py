@@ -36,17 +36,20 @@ auth:
 
 USERNAME = "puller"
 PASSWORD = "only-for-tests"
-"""Password of a protected registry; the line below has its bcrypt hash."""
+"""Password of a protected registry; `_HTPASSWD` has its bcrypt hash."""
 _HTPASSWD = "puller:$2b$04$gA/Knh61v1kXNRid1X0u..flDZuTi2GTUlZqL0NVzHGWLJAqDlwSK\n"
 
 
 class PrivateRegistry:
-    """A registry as a context manager; it contains only what was pushed to it."""
+    """An image registry as a context manager; it contains only what is pushed to it."""
 
     host = "127.0.0.1"
 
     def __init__(self, directory: Path, *, protected: bool = False) -> None:
-        """`directory`: for storage, configuration and log. `protected`: requires USERNAME and PASSWORD."""
+        """`directory`: for storage, configuration and log.
+
+        `protected`: requests need USERNAME and PASSWORD.
+        """
         self.directory = directory
         self.protected = protected
         self.port = 0
@@ -54,11 +57,11 @@ class PrivateRegistry:
 
     @property
     def address(self) -> str:
-        """``127.0.0.1:PORT``."""
+        """Address ``127.0.0.1:PORT`` of the registry."""
         return f"{self.host}:{self.port}"
 
     def start(self) -> None:
-        """Start it and wait until it answers. A restart keeps the port and what was pushed."""
+        """Start the registry and wait until it answers. After a `stop` it has the same port and images."""
         (self.directory / "data").mkdir(parents=True, exist_ok=True)
         self.port = self.port or free_port(self.host)
         config = self.directory / "registry.yml"
@@ -79,13 +82,13 @@ class PrivateRegistry:
         self.daemon.wait_until(self._answers, what="answer on /v2/")
 
     def stop(self) -> None:
-        """Stop it; what was pushed stays on disk."""
+        """Stop the registry; pushed images stay on disk."""
         if self.daemon is not None:
             self.daemon.stop()
             self.daemon = None
 
     def push(self, images: Iterable[Image]) -> None:
-        """Upload images; LabError when the registry refuses one."""
+        """Upload images. Raises LabError if the registry refuses one."""
         for image in images:
             try:
                 push(image, host=self.host, port=self.port, headers=self._headers())
@@ -93,7 +96,7 @@ class PrivateRegistry:
                 raise LabError(f"cannot push {image.name}:{image.tag} to {self.address}: {err}") from err
 
     def list_requests(self) -> list[str]:
-        """Lines of its access log, oldest first; tests count pulls with them."""
+        """Return the access log's lines of GET and HEAD requests, oldest first; tests count pulls with them."""
         if self.daemon is None:
             return []
         lines = self.daemon.log_path.read_text(errors="replace").splitlines()
@@ -124,7 +127,7 @@ class PrivateRegistry:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Find a TCP port without a listener."""
+    """Return a TCP port on which nothing listens."""
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, 0))

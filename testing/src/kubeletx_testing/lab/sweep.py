@@ -1,13 +1,13 @@
-"""Finding and removing what a lab, or an aborted earlier run, left behind.
+"""Finds and removes what a lab, or an aborted earlier run, left behind.
 
 Everything that belongs to a lab can be found from its base directory alone:
 
-- daemons and shims name a path below it on their command line,
-- containers are known by the ids that are directory names below the containerds' state and runc roots;
-  their processes have such an id in their cgroup path, regardless of their present parent,
-- mounts (root file systems, network namespaces, volumes) lie below it,
-- emulators behind a libvirtd of a lab name libvirt's usual directories instead; their pid files lie below it,
-- bridge, CNI results and iptables chains carry names derived from it (`cni`).
+- daemons and shims have a path below it on their command line,
+- containers are known by their ids, which are names of directories below the containerds' state and runc roots;
+  their processes have such an id in their cgroup path, regardless of their parent process,
+- mounts (root file systems, network namespaces, volumes) are below it,
+- emulators behind a libvirtd of a lab name libvirt's usual directories instead; their pid files are below it,
+- bridge, CNI results and iptables chains have names derived from it (`cni`).
 
 A base directory whose owner (file ``owner``: pid and start time) is alive is never swept by another process.
 """
@@ -40,18 +40,18 @@ _PROGRAMS = (
 
 
 def claim(base_dir: Path) -> None:
-    """Mark `base_dir` as owned by this process."""
+    """Make this process the owner of `base_dir`, which is made if missing."""
     base_dir.mkdir(parents=True, exist_ok=True)
     write_pid_file(base_dir / OWNER_FILE, os.getpid())
 
 
 def find_owner(base_dir: Path) -> int | None:
-    """Process id of the living process that owns `base_dir`, or None."""
+    """Return the process id of the living process that owns `base_dir`; None if there is none."""
     return read_pid_file(base_dir / OWNER_FILE)
 
 
 def clean(base_dir: Path) -> None:
-    """Remove everything of `base_dir`, including itself; succeeds if nothing is there."""
+    """Remove everything that belongs to `base_dir`, and the directory itself; succeeds if there is nothing."""
     end_processes(pid for pid in list_processes(base_dir) if not _is_shim(pid))
     if base_dir.is_dir():
         for directory in _containerd_directories(base_dir):
@@ -67,7 +67,7 @@ def clean(base_dir: Path) -> None:
 
 
 def clean_stale(parent: Path) -> list[Path]:
-    """Sweep the labs below `parent` whose owner is gone; returns them."""
+    """Clean the base directories below `parent` whose owners have ended; returns them."""
     stale = [owner.parent for owner in sorted(parent.glob(f"*/{OWNER_FILE}")) if read_pid_file(owner) is None]
     for base_dir in stale:
         clean(base_dir)
@@ -75,14 +75,14 @@ def clean_stale(parent: Path) -> list[Path]:
 
 
 def container_ids(base_dir: Path) -> set[str]:
-    """Ids of all containers and sandboxes of the containerds below `base_dir`."""
+    """Return the ids of all containers and sandboxes of the containerds below `base_dir`."""
     return {one for directory in _containerd_directories(base_dir) for one in _container_ids(directory)}
 
 
 def leftovers(base_dir: Path, *, ids: Iterable[str] = ()) -> list[str]:
-    """One line for each remaining object of `base_dir`, except files below it.
+    """Return one line for each object that is left of `base_dir`, except files below it.
 
-    `ids`: containers known from before its files were removed.
+    `ids`: container ids that were read before the files with them were removed.
     """
     found = [f"process {pid}: {_command_line(pid)}" for pid in list_processes(base_dir)]
     found += [f"mount {path}" for path in list_mounts(base_dir)]
@@ -103,7 +103,7 @@ def leftovers(base_dir: Path, *, ids: Iterable[str] = ()) -> list[str]:
 
 
 def end_containers(containerd_dir: Path) -> None:
-    """Kill containers and shims of one containerd (which must not run any more); remove their traces."""
+    """Kill containers and shims of a containerd that must not run any more; remove their cgroups and sockets."""
     ids = _container_ids(containerd_dir)
     sockets = _shim_sockets(containerd_dir)
     # Containers before shims: a living shim collects its dead at once, some machines' PID 1 takes seconds.
@@ -117,9 +117,10 @@ def end_containers(containerd_dir: Path) -> None:
 
 
 def list_processes(base_dir: Path) -> list[int]:
-    """Daemons, shims and agents with a path below `base_dir` on their command line, this process excluded.
+    """Return the ids of the daemons, shims and agents that have a path below `base_dir` on their command
+    line.
 
-    Emulators of a libvirtd there are among them.
+    Emulators of a libvirtd below it are included; this process and its ancestors are not.
     """
     mark = f"{base_dir}/"
     ancestors = _ancestors()
@@ -135,7 +136,9 @@ def list_processes(base_dir: Path) -> list[int]:
 
 
 def list_emulators(libvirtd_dir: Path) -> list[int]:
-    """Process ids of the machines of the `PrivateLibvirtd` with this directory; reused pids are left out."""
+    """Return the process ids of the machines of the `PrivateLibvirtd` with this directory; pids that other
+    processes reuse are left out.
+    """
     found = []
     for path in (libvirtd_dir / "d0" / "qemu").glob("*.pid"):
         with contextlib.suppress(OSError, ValueError):  # it ends just now
@@ -146,12 +149,12 @@ def list_emulators(libvirtd_dir: Path) -> list[int]:
 
 
 def is_any_libvirtd_alive() -> bool:
-    """Return True if a libvirtd runs, of a lab or the system's."""
+    """Return True if a libvirtd runs, the system's or that of a lab."""
     return any(Path(_command_line(pid).split(" ")[0]).name == "libvirtd" for pid in list_pids())
 
 
 def end_processes(pids: Iterable[int], *, signum: int = signal.SIGTERM, grace_seconds: float = 5) -> None:
-    """Signal processes, wait until they are gone, and kill what stays."""
+    """Send `signum` to the processes, and SIGKILL to those that have not ended after `grace_seconds`."""
     waiting = list(pids)
     for signal_number in (signum, signal.SIGKILL):
         for pid in waiting:
@@ -167,7 +170,7 @@ def end_processes(pids: Iterable[int], *, signum: int = signal.SIGTERM, grace_se
 
 
 def remove_short_paths(base_dir: Path) -> None:
-    """Remove this lab's socket directories below /run, used for paths that are too long."""
+    """Remove the sockets and links below /run that this lab made because its own paths are too long."""
     from .containerd import SHORT_DIRECTORY, socket_path
 
     for link in SHORT_DIRECTORY.glob("*"):
@@ -182,7 +185,7 @@ def remove_short_paths(base_dir: Path) -> None:
 
 
 def remove_tree(directory: Path, *, keep: Iterable[Path] = ()) -> None:
-    """Remove a directory, except the files in `keep`; refuses to cross into anything still mounted."""
+    """Remove a directory, except the files in `keep`; does nothing if something is still mounted in it."""
     kept = {path: path.read_bytes() for path in keep if path.is_file()}
     if list_mounts(directory):
         return
@@ -201,7 +204,9 @@ def _containerd_directories(base_dir: Path) -> list[Path]:
 
 
 def _container_ids(containerd_dir: Path) -> set[str]:
-    """Names of containers and sandboxes: 64 hex digits, from the shims' bundles and runc's state."""
+    """Return the ids of containers and sandboxes, 64 hex digits each, from the shims' bundles and runc's
+    state.
+    """
     roots = [
         *containerd_dir.glob("state/io.containerd.runtime.v2.task/*/*"),
         *containerd_dir.glob("root/io.containerd.runtime.v2.task/*/*"),
@@ -212,7 +217,7 @@ def _container_ids(containerd_dir: Path) -> set[str]:
 
 
 def _shim_sockets(containerd_dir: Path) -> list[Path]:
-    """Sockets of shims, as their bundles' ``address`` files name them."""
+    """Return the paths of the shims' sockets, from the ``address`` files of their bundles."""
     found = []
     for path in containerd_dir.glob("state/io.containerd.runtime.v2.task/*/*/address"):
         try:
@@ -225,7 +230,7 @@ def _shim_sockets(containerd_dir: Path) -> list[Path]:
 
 
 def _ancestors() -> set[int]:
-    """This process and its ancestors: their command lines may name the base directory too."""
+    """Return the ids of this process and its ancestors, whose command lines may name the base directory too."""
     found = {0}
     pid = os.getpid()
     while pid not in found:
@@ -246,7 +251,9 @@ def _command_line(pid: int) -> str:
 
 
 def _is_ours(command_line: str) -> bool:
-    """True for the programs that a lab starts, not for an editor or pager that shows one of its files."""
+    """Return True for a program that a lab starts; False for an editor or pager that shows one of the lab's
+    files.
+    """
     words = command_line.split()
     names = [Path(word).name for word in words[:3]]
     return names[0] in _PROGRAMS or (names[0].startswith("python") and "kubeletx" in names[1:])

@@ -1,11 +1,11 @@
-"""A machine that needs no boot: 193 bytes of code in the first sector of its disk.
+"""A virtual machine without an operating system: 193 bytes of code in the first sector of its disk.
 
-It prints `UP` on the serial port, then looks around at every tick of the BIOS's timer: at the power button it
-switches itself off at once, and a device that is to be unplugged it lets go. A letter typed at its serial port
-makes it do what a guest does by itself (`Does`). It has no operating system, no guest agent and no network. For
-tests of what happens around a guest; `machines` has one for what happens in it.
+It prints `UP` on the serial port. Then, at every tick of the BIOS's timer, it checks the power button, which
+switches it off at once, and ejects devices that are to be unplugged. A letter typed at its serial port makes
+it act by itself as a guest does (`Does`). It has no guest agent and no network. It is for tests of what
+happens around a guest; `machines` has a guest for tests of what happens in it.
 
-Another one counts its starts on its disk, for tests of disks over restarts.
+A second machine counts its starts on its disk, for tests of disks over restarts.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ import enum
 from pathlib import Path
 
 UP = "tiny guest is up"
-"""Line it prints at each boot."""
+"""Line that the machine prints at each boot."""
 
 
 class Does(enum.Enum):
-    """Actions of the machine; the value is the letter that triggers it."""
+    """An action of the machine by itself; the value is the letter that triggers it at the serial port."""
 
     POWER_OFF = "o"
     REBOOT = "r"
     PANIC = "p"
-    """Report a panic to the panic device, as a kernel does, and run on."""
+    """Report a panic to the panic device, as a kernel does, and continue to run."""
     HANG = "w"
-    """Start the i6300esb watchdog (which it must have) without feeding it: it fires two seconds later."""
+    """Start the i6300esb watchdog, which the machine must have, and do not reset it: it fires two seconds
+    later.
+    """
 
 
 _CODE = bytes.fromhex(
@@ -64,7 +66,7 @@ _DISK_BYTES = 1 << 20
 
 
 def make_tiny_machine_image(directory: Path) -> Path:
-    """Write the disk (raw, 1 MiB) into `directory` and return its path."""
+    """Write the machine's disk (raw, 1 MiB) into `directory`; returns its path."""
     sector = (_CODE + f"{UP}\r\n\0".encode()).ljust(_SECTOR - len(_SIGNATURE), b"\0") + _SIGNATURE
     path = directory / "tiny.img"
     path.write_bytes(sector.ljust(_DISK_BYTES, b"\0"))
@@ -72,10 +74,11 @@ def make_tiny_machine_image(directory: Path) -> Path:
 
 
 def make_counting_machine_image(directory: Path, *, starts: int = 1) -> Path:
-    """Write the disk (raw, 1 MiB) of a machine that counts its starts on it and prints ``boots N``, up to 9.
+    """Write the disk (raw, 1 MiB) of a machine that counts its starts and prints ``boots N``, up to 9;
+    returns its path.
 
-    Before the last of `starts` it switches itself off at once; then it runs until the power button. The count is
-    the first byte of the second sector.
+    At all but the last of `starts` it switches itself off at once; at the last it runs until the power button
+    is pressed. The count is the first byte of the second sector.
     """
     path = directory / f"counting-{starts}.img"
     sector = _COUNTING_CODE.ljust(_SECTOR - len(_SIGNATURE), b"\0") + _SIGNATURE

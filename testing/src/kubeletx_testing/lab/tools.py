@@ -1,8 +1,8 @@
-"""Paths of the programs that the lab runs.
+"""Finds the programs that the lab runs.
 
-script/setup installs them from Debian. Where installing would replace something (Docker's containerd, say)
-it unpacks them below a directory of their own instead and names it in KUBELETX_TOOLS; that one is searched
-first. sbin directories are searched too, since an ordinary user's PATH lacks them.
+script/setup installs them from Debian. If installing would replace something (such as Docker's containerd),
+it unpacks them into another directory, whose path is in KUBELETX_TOOLS; that directory is searched before
+PATH. The sbin directories are searched too, since an ordinary user's PATH lacks them.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ PACKAGES: dict[str, str] = {
     "nsenter": "util-linux",
     "unshare": "util-linux",
 }
-"""Program -> Debian package that brings it."""
+"""Program → Debian package that contains it."""
 
 _SYSTEM_DIRECTORIES = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 
 def search_path() -> str:
-    """PATH for the lab's daemons: unpacked tools, the caller's PATH, then the system's directories."""
+    """Return the PATH of the lab's daemons: unpacked tools, the caller's PATH, then the system's directories."""
     unpacked = os.environ.get(TOOLS_VARIABLE)
     parts = [f"{unpacked}/{sub}" for sub in ("usr/sbin", "usr/bin", "sbin", "bin")] if unpacked else []
     parts += os.environ.get("PATH", "").split(os.pathsep)
@@ -49,17 +49,20 @@ def search_path() -> str:
 
 
 def daemon_environment() -> dict[str, str]:
-    """Environment for the lab's daemons: only what they need, so that a user's proxy settings stay out."""
+    """Return the environment of the lab's daemons.
+
+    It has only what they need; a user's proxy settings are not passed on.
+    """
     return {"PATH": search_path(), "HOME": "/root", "LANG": "C.UTF-8"}
 
 
 def find_tool(name: str) -> str | None:
-    """Absolute path of a program, or None."""
+    """Return the absolute path of a program; None if it is missing."""
     return shutil.which(name, path=search_path())
 
 
 def get_tool(name: str) -> str:
-    """Absolute path of a program; LabError that names the Debian package when it is missing."""
+    """Return the absolute path of a program. Raises LabError with the Debian package if it is missing."""
     path = find_tool(name)
     if path is None:
         raise LabError(
@@ -69,7 +72,7 @@ def get_tool(name: str) -> str:
 
 
 def get_cni_bin_dir() -> Path:
-    """Directory of the CNI plugins; LabError when none of the known places has them."""
+    """Return the directory of the CNI plugins. Raises LabError if none of the known places has them."""
     unpacked = os.environ.get(TOOLS_VARIABLE)
     candidates = ([Path(unpacked) / "usr/lib/cni"] if unpacked else []) + [
         Path("/usr/lib/cni"),
@@ -83,7 +86,7 @@ def get_cni_bin_dir() -> Path:
 
 
 def list_missing() -> list[str]:
-    """One line for each thing that the lab needs and this machine lacks; empty when all is there."""
+    """Return one line for each thing that the lab needs and this machine lacks; empty if nothing is missing."""
     missing = [
         f"program {name} (Debian package {package})"
         for name, package in PACKAGES.items()

@@ -1,8 +1,9 @@
-"""A machine that boots by UEFI alone: a disk of 1 MiB with one program for the firmware, made here byte by byte.
+"""A virtual machine that only UEFI boots: a disk of 1 MiB with one program for the firmware, made here byte
+by byte.
 
-The disk is one FAT12 file system without partitions that holds ``EFI/BOOT/BOOTX64.EFI``, where every UEFI firmware
-looks. The program prints `UP` on the firmware's consoles, of which the serial port is one, then switches the machine
-off when the power button is pressed. A BIOS finds nothing to boot there.
+The disk is one FAT12 file system without partitions. It contains ``EFI/BOOT/BOOTX64.EFI``, where every UEFI
+firmware looks for a program. The program prints `UP` on the firmware's consoles, one of which is the serial
+port, then switches the machine off when the power button is pressed. A BIOS finds nothing to boot there.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import struct
 from pathlib import Path
 
 UP = "uefi guest is up"
-"""Line it prints."""
+"""Line that the machine prints at each boot."""
 
 _CODE = bytes.fromhex(
     # stack; SetWatchdogTimer(0, 0, 0, 0): the firmware would reset after five minutes
@@ -31,14 +32,14 @@ _X86_64, _EFI_APPLICATION = 0x8664, 10
 
 
 def make_uefi_machine_image(directory: Path) -> Path:
-    """Write the disk (raw, 1 MiB) into `directory` and return its path."""
+    """Write the machine's disk (raw, 1 MiB) into `directory`; returns its path."""
     path = directory / "uefi.img"
     path.write_bytes(_file_system(_program()))
     return path
 
 
 def _program() -> bytes:
-    """A PE32+ image: a sector of headers, a sector of code that runs wherever it is loaded."""
+    """Return the program as a PE32+ image: a sector of headers, then a sector of position-independent code."""
     text = f"{UP}\r\n\0".encode("utf-16-le")
     dos = struct.pack("<2s58xI", b"MZ", 64)
     coff = struct.pack("<4sHHIIIHH", b"PE\0\0", _X86_64, 1, 0, 0, 0, 240, 0x22)
@@ -51,7 +52,9 @@ def _program() -> bytes:
 
 
 def _file_system(program: bytes) -> bytes:
-    """FAT12 with clusters of one sector: cluster 2 is EFI, 3 is EFI/BOOT, and from 4 on the program."""
+    """Return a FAT12 file system with clusters of one sector: cluster 2 is EFI, 3 is EFI/BOOT, and from 4 on
+    the program.
+    """
     boot = struct.pack(
         "<3s8sHBHBHHBHHHII",
         b"\xeb\x3c\x90",
@@ -84,7 +87,7 @@ def _file_system(program: bytes) -> bytes:
 
 
 def _packed(chain: list[int]) -> bytes:
-    """Twelve bits for each cluster."""
+    """Return the FAT: twelve bits for each entry of `chain`."""
     number = sum(value << (12 * index) for index, value in enumerate(chain))
     return number.to_bytes(-(-len(chain) * 12 // 8), "little")
 

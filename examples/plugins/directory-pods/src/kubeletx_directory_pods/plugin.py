@@ -7,5 +7,5 @@ from .source import DirectoryPods, Settings
 
 @hookimpl
 def kubeletx_register_pod_sources(register: RegisterPodSource) -> None:
-    """One source, which has no pods until a directory is configured."""
+    """Register one source, which has no pods until a directory is configured."""
     register("directory-pods", DirectoryPods, settings=Settings)

@@ -19,15 +19,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class DirectoryPods:
-    """A `kubeletx.api.PodSource`."""
+    """Reads pods from the files of a directory. Implements `kubeletx.api.PodSource`."""
 
     def __init__(self, settings: Settings, host: PluginHost) -> None:
-        """The shape of every factory: no I/O here."""
+        """Keep the settings and the host, as every factory does; no I/O here."""
         self._settings = settings
         self._host = host
 
     async def run(self, sink: PodSourceSink) -> None:
-        """Set what is there, report it as everything, then follow changes."""
+        """Read the directory again and again: pass each change to the sink, then report that the pods are complete."""
         known: dict[tuple[str, str], dict[str, Any]] = {}
         while True:
             found = await self._host.blocking(read, self._settings.path)
@@ -42,6 +42,9 @@ class DirectoryPods:
 
 
 def read(path: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """The pods of the directory by namespace and name. Raises for a file that is no JSON object with a name."""
+    """Pods of the directory by namespace and name; empty without a directory.
+
+    Raises for a file that is no JSON object with a name.
+    """
     pods = [json.loads(file.read_text()) for file in sorted(Path(path).glob("*.json"))] if path else []
     return {(pod["metadata"].get("namespace", "default"), pod["metadata"]["name"]): pod for pod in pods}

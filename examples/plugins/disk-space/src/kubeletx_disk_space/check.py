@@ -19,15 +19,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class DiskSpace:
-    """A `kubeletx.api.HealthCheck`."""
+    """Checks the free space of directories. Implements `kubeletx.api.HealthCheck`."""
 
     def __init__(self, settings: Settings, host: PluginHost) -> None:
-        """The shape of every factory: no I/O here."""
+        """Keep the settings and the host, as every factory does; no I/O here."""
         self._settings = settings
         self._host = host
 
     async def check(self) -> CheckResult:
-        """Look at every directory; the fullest file system decides."""
+        """Report the directory whose file system has the smallest share of free space, if that is too small."""
         free = [(await self._host.blocking(free_percent, path), path) for path in self._settings.paths]
         percent, path = min(free, default=(100.0, ""))
         if percent >= self._settings.warning_percent:

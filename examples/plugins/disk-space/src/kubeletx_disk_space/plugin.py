@@ -7,5 +7,5 @@ from .check import DiskSpace, Settings
 
 @hookimpl
 def kubeletx_register_health_checks(register: RegisterHealthCheck) -> None:
-    """Check the configured directories once a minute."""
+    """Register the check, which runs once a minute."""
     register("disk-space", DiskSpace, period_seconds=60.0, settings=Settings)

@@ -8,14 +8,14 @@ PROC = Path("/proc")
 
 
 class HostLoad:
-    """A `kubeletx.api.Panel`."""
+    """Shows load averages, running threads and uptime. Implements `kubeletx.api.Panel`."""
 
     def __init__(self, settings: None, host: PluginHost) -> None:
-        """The shape of every factory; a panel without settings gets None."""
+        """Keep the host, as every factory does; `settings` is None, since this panel has none."""
         self._host = host
 
     async def show(self) -> Table:
-        """Read two small files of /proc."""
+        """Make the table from two small files of /proc."""
         load, uptime = await self._host.blocking(read)
         one, five, fifteen, threads = load.split()[:4]
         return Table(
@@ -29,5 +29,5 @@ class HostLoad:
 
 
 def read() -> tuple[str, str]:
-    """The texts of both files."""
+    """Texts of /proc/loadavg and /proc/uptime."""
     return (PROC / "loadavg").read_text(), (PROC / "uptime").read_text()

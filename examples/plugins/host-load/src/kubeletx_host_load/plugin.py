@@ -7,5 +7,5 @@ from .panel import HostLoad
 
 @hookimpl
 def kubeletx_register_panels(register: RegisterPanel) -> None:
-    """One panel without settings."""
+    """Register one panel, without settings."""
     register("host-load", HostLoad, title="Load of the machine")

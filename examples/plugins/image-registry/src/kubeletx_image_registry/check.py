@@ -16,14 +16,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ImageRegistry:
-    """A `kubeletx.api.AdmissionCheck`."""
+    """Refuses pods with images from other registries. Implements `kubeletx.api.AdmissionCheck`."""
 
     def __init__(self, settings: Settings, host: PluginHost) -> None:
-        """The shape of every factory: no I/O here."""
+        """Keep the allowed prefixes; no I/O here, as in every factory."""
         self._allowed = settings.allowed
 
     async def review(self, pod: Mapping[str, Any]) -> Allow | Refuse:
-        """Refuse the first image from elsewhere."""
+        """Refuse the pod if one of its images begins with none of the allowed prefixes."""
         for field, image in images(pod):
             if self._allowed and not image.startswith(self._allowed):
                 return Refuse(
@@ -34,7 +34,7 @@ class ImageRegistry:
 
 
 def images(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Every field of the pod that names an image, with the image."""
+    """Yield each field of the pod that names an image, such as ``spec.containers[0].image``, with the image."""
     for kind in ("initContainers", "containers"):
         for number, container in enumerate(pod["spec"].get(kind, ())):
             if image := container.get("image"):

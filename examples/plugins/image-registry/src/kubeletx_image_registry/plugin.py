@@ -7,5 +7,5 @@ from .check import ImageRegistry, Settings
 
 @hookimpl
 def kubeletx_register_admission_checks(register: RegisterAdmissionCheck) -> None:
-    """Review every new pod."""
+    """Register the check, which reviews every new pod."""
     register("image-registry", ImageRegistry, settings=Settings)

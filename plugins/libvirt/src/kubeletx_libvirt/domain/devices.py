@@ -8,7 +8,10 @@ import msgspec
 
 
 class DiskSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """One disk of a domain; `device`: disk or cdrom. `path`: its file; empty for a block device."""
+    """One disk of a domain.
+
+    `target`: device name, such as vda. `device`: disk or cdrom. `path`: file; empty for a block device.
+    """
 
     target: str
     format: str

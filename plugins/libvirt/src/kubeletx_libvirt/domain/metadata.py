@@ -1,4 +1,4 @@
-"""Identity of a domain: an element of ours in its metadata, sufficient to resume a pod. Pure."""
+"""Identity of a domain: the plugin's element in its metadata, sufficient to resume a pod. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UUIDS = uuid.UUID("6c1a8a34-6b33-4b0e-8c5e-0b7c6a5f6d2e")
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """A domain's owner, pod and unit."""
+    """Owner (agent and runtime), pod and unit of a domain, as stored in its metadata."""
 
     agent_id: str
     runtime: str
@@ -101,7 +101,7 @@ def metadata_element(identity: Identity) -> str:
 
 
 def read_metadata(text: str) -> Identity | None:
-    """Parse the element that libvirt returned; None if it is unreadable or another agent's."""
+    """Parse the element that libvirt returned; None if it is unreadable."""
     try:
         element = ElementTree.fromstring(text)
         return msgspec.json.decode((element.text or "").encode(), type=Identity)

@@ -13,7 +13,11 @@ MIN_QUOTA_US = 1_000
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
-    """Size of a machine. `quota_us`: per vCPU and period, None for no quota. `memory_is_default`: the spec has no memory."""
+    """Processors, memory and CPU share of a machine.
+
+    `quota_us`: CPU quota of each vCPU in a period; None: no quota. `shares`: CPU weight; None: libvirt's default.
+    `memory_is_default`: the spec has no memory limit, so the default applies.
+    """
 
     vcpus: int
     max_vcpus: int
@@ -26,10 +30,10 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def size_of(resources: Resources, machine: Machine, *, default_memory_bytes: int, max_vcpus: int) -> Size:
-    """Compute the size: vCPUs from the CPU limit rounded up, with a quota; memory from the limit.
+    """Compute the size: vCPUs are the CPU limit rounded up, with a quota; memory is the memory limit.
 
-    Without a CPU limit, the request rounded up without a quota; without a memory limit, the default. Raises InvalidPod
-    if it is more than the node's settings allow.
+    Without a CPU limit, vCPUs are the CPU request rounded up, without a quota; without a memory limit, the default
+    applies. Raises InvalidPod if that is more than the node's settings allow.
     """
     millicores = resources.cpu_limit_millicores
     if millicores is None and resources.cpu_quota_us and resources.cpu_quota_us > 0:
@@ -61,7 +65,7 @@ def size_of(resources: Resources, machine: Machine, *, default_memory_bytes: int
 
 
 def check_maximums(size: Size, machine: Machine, *, max_vcpus: int) -> None:
-    """Raise InvalidPod for maximums that a machine of this size cannot have on this node."""
+    """Raise InvalidPod if the machine's maximums are below its size or above the node's settings."""
     if machine.max_vcpus is not None and machine.max_vcpus > max_vcpus:
         raise _wrong_maximum(
             names.VM_MAX_CPUS,

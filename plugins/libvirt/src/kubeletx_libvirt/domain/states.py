@@ -1,12 +1,12 @@
 """Translate libvirt's (state, reason) of a domain into the host's states. Pure.
 
-| libvirt | ours |
+| libvirt | unit |
 |---|---|
 | running, blocked, in shutdown | running |
 | paused: saving, snapshot, migration | running (it continues by itself) |
 | paused: starting up | created, or suspended if it ran before: libvirt ends it should it be restarted now |
 | paused by a client or by an I/O error; asleep | paused |
-| crashed, or paused by a panic or the watchdog: the emulator is stopped and must be ended by us | paused |
+| crashed, or paused by a panic or the watchdog: the emulator is stopped, and the plugin must end it | paused |
 | shut off, saved | suspended |
 | shut off, never started | created |
 | shut off otherwise | exited |
@@ -63,9 +63,9 @@ _CUT_OFF = End(KILLED, names.START_CUT_OFF, "its start was broken off")
 
 
 def unit_state(state: int, reason: int, *, was_started: bool, has_run: bool = False) -> UnitState:
-    """The unit's state. `was_started`: a start was begun, possibly interrupted.
+    """Convert to the unit's state. `was_started`: a start was requested, even if it was interrupted.
 
-    `has_run`: it already ran in this start; libvirt restores it from its saved memory.
+    `has_run`: it ran before the start that is in progress, which restores it from saved memory.
     """
     if is_half_made(state, reason):
         return UnitState.SUSPENDED if has_run else UnitState.CREATED
@@ -90,10 +90,10 @@ def is_half_made(state: int, reason: int) -> bool:
 
 
 def fatal_hold(state: int, reason: int) -> str:
-    """Reason a guest ended whose emulator still exists; empty in every other state.
+    """Reason for the crash of a guest whose emulator still exists; empty in every other state.
 
-    libvirt ends such an emulator itself only if it receives the panic event: a panic while libvirt was not connected to
-    the emulator leaves this state. The watchdog always leaves it, so that its reason is not lost.
+    libvirt ends such an emulator itself only if it receives the panic event: a panic while libvirt was not
+    connected to the emulator leaves this state. The watchdog always leaves it, so that its reason is not lost.
     """
     if state == libvirt.VIR_DOMAIN_CRASHED:
         return PANICKED if reason == libvirt.VIR_DOMAIN_CRASHED_PANICKED else CRASHED
@@ -119,10 +119,11 @@ def disk_hold(errors: Mapping[str, int]) -> tuple[str, str]:
 
 
 def end_of(reason: int, *, cut_off: bool = False, hint: str = "") -> End:
-    """Exit of a shut off machine.
+    """Exit of a machine that is off.
 
-    `cut_off`: its start was never confirmed; a failed emulator was then only half created when libvirt ended. `hint`:
-    the guest's last event (Watchdog, GuestPanicked), which overrides the way in which the emulator ended afterwards.
+    `cut_off`: its start was never confirmed; an emulator that libvirt reports as failed was then only half created
+    when libvirt itself ended. `hint`: the guest's last event (Watchdog, GuestPanicked), which overrides libvirt's
+    reason.
     """
     if hint:
         return End(FAILED, hint, _FATAL_MESSAGES.get(hint, ""))

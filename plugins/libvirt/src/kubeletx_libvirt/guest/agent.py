@@ -83,7 +83,7 @@ class FileRefused(Conflict):
 
 
 class Process:
-    """One process in the guest."""
+    """A process that the guest agent started in the guest."""
 
     def __init__(self, agent: GuestAgent, unit_id: UnitId, number: int) -> None:
         self._agent = agent
@@ -93,7 +93,7 @@ class Process:
         """The result, once the process was seen to have ended."""
 
     async def look(self) -> ExecResult | None:
-        """Poll once; the result if the process has ended."""
+        """Ask the agent once; returns the result if the process has ended, else None."""
         if self.result is None:
             status = await self._agent.ask(self._unit_id, "guest-exec-status", {"pid": self.number})
             self.result = result_of(status) if status.get("exited") else None
@@ -112,7 +112,7 @@ class Process:
 
 
 class GuestAgent:
-    """The agents of all machines of one runtime."""
+    """Client of the guest agents of one runtime's machines."""
 
     def __init__(self, connection: Connection, looks: Looks, host: Host) -> None:
         self._connection = connection
@@ -190,7 +190,10 @@ class GuestAgent:
         return result
 
     async def boot_seconds(self, unit_id: UnitId) -> float:
-        """Seconds left for the agent to come up. Raises Conflict for a machine that does not run."""
+        """Seconds for which the machine still counts as booting; 0 afterwards.
+
+        Raises Conflict for one that does not run.
+        """
         found = await self._looks.get(unit_id)
         state = self._looks.state(unit_id, found)
         if state is not UnitState.RUNNING:
@@ -243,7 +246,7 @@ def agent_error(code: int, text: str) -> KubeletxError | None:
 
 
 async def _news_of(queue: asyncio.Queue[Any], unit_id: UnitId) -> None:
-    """Wait for an event of the machine's agent, or for the end of the subscription."""
+    """Wait for an event of the machine's agent or of its lifecycle, or for the end of the subscription."""
     while (event := await queue.get()) is not None:
         if event.uuid == unit_id and event.kind in ("agent", "lifecycle"):
             return

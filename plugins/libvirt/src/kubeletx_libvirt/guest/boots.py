@@ -26,7 +26,7 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class Boots:
-    """Boot ids of one runtime's machines."""
+    """Reads boot ids of one runtime's guests and reports reboots that had no event."""
 
     def __init__(
         self, agent: GuestAgent, records: Records, rebooted: Callable[[UnitId], Awaitable[None]]
@@ -38,14 +38,14 @@ class Boots:
         self._looking: dict[UnitId, asyncio.Task[None]] = {}
 
     def look(self, unit_id: UnitId) -> None:
-        """Read the guest's boot id in the background."""
+        """Start to read the guest's boot id in the background, unless that is running already."""
         if unit_id not in self._looking:
             task = asyncio.create_task(self._look(unit_id), name=f"guest-boot-{unit_id}")
             self._looking[unit_id] = task
             task.add_done_callback(lambda _task: self._looking.pop(unit_id))
 
     async def close(self) -> None:
-        """Stop reading."""
+        """Cancel all reads of boot ids."""
         tasks = list(self._looking.values())
         for task in tasks:
             task.cancel()
@@ -57,7 +57,11 @@ class Boots:
                 pass
 
     async def _compare(self, unit_id: UnitId) -> bool:
-        """Compare the ids; False if a reboot event came meanwhile, so that the id may be of either boot."""
+        """Compare the guest's boot id with the stored one, and report a reboot that had no event.
+
+        False if a start or a reboot with an event came meanwhile: then the id may be of either boot, and a retry is
+        needed.
+        """
         before = self._records.run_of(unit_id)
         await self._agent.wait(unit_id, PATIENCE_SECONDS)
         async with Guest(self._agent, unit_id).opened(BOOT_ID, "rb") as file:

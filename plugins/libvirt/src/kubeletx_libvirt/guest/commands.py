@@ -59,13 +59,13 @@ exec "$@"
 
 
 class GuestCommands:
-    """Commands in one runtime's guests: its `SupportsExec`."""
+    """Runs commands in one runtime's guests (`SupportsExec`)."""
 
     def __init__(self, agent: GuestAgent) -> None:
         self._agent = agent
 
     async def exec_sync(self, unit_id: UnitId, command: Sequence[str], timeout_seconds: float) -> ExecResult:
-        """Run a command to its end.
+        """Run a command to its end. `timeout_seconds` 0: no limit.
 
         The timeout includes the wait for a guest that boots and an agent that never answers.
         """
@@ -133,7 +133,7 @@ async def run_command(guest: Guest, session: GuestSession) -> None:
 
 
 async def _first_input(session: GuestSession) -> tuple[bytes, bool]:
-    """Read input for one message; return it and whether the input ended."""
+    """Read as much input as one message can carry; returns it, and True if that is all of it."""
     data = bytearray()
     while len(data) <= INPUT_BYTES:
         more = await session.read()
@@ -151,7 +151,7 @@ async def _run_without_shell(guest: Guest, command: Sequence[str], stdin: bytes)
 
 
 class _Directory:
-    """Directory in the guest with one command's input and outputs."""
+    """Directory in the guest with the input and outputs of one command."""
 
     def __init__(self, guest: Guest) -> None:
         self._guest = guest

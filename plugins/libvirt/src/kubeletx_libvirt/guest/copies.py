@@ -69,7 +69,7 @@ def tar_call_of(request: StreamRequest) -> TarCall | None:
 
 
 async def copy_in(guest: Guest, call: TarCall, session: GuestSession) -> None:
-    """Extract the archive in the session's input."""
+    """Extract the archive in the session's input into the guest."""
     archive = TarReader(session.read)
     copies = _CopyIn(guest, call, session, archive)
     async for member in archive.members():
@@ -119,7 +119,7 @@ class _CopyIn:
             raise _Failed("neither file, directory nor link")
 
     async def fail(self, words: str) -> None:
-        """Report a member that failed; the others are still created."""
+        """Report a failed member to the client; the copy continues with the others."""
         self.has_failed = True
         await self._session.say(words)
 
@@ -137,7 +137,10 @@ class _CopyIn:
         await self._perhaps("chmod", f"{mode:o}", "--", path)
 
     async def _perhaps(self, program: str, *arguments: str) -> None:
-        """Run a program that sets metadata; failures are reported, a missing program once, since the file matters more."""
+        """Run a program that sets metadata. A failure is only reported, since the content matters more.
+
+        A program that the guest does not have is reported once.
+        """
         if program in self._missing:
             return
         try:
@@ -175,7 +178,7 @@ async def copy_out(guest: Guest, call: TarCall, session: GuestSession) -> None:
 
 
 async def _find(guest: Guest, path: str) -> tuple[list[str], bytes]:
-    """Everything at and below the path, and find's errors; in a guest without find the path alone."""
+    """Names of everything at and below the path, and find's error output; in a guest without find, the path alone."""
     try:
         kinds = ("(", "-type", "f", "-o", "-type", "d", "-o", "-type", "l", ")")
         done = await _run(guest, ("find", path, *kinds, "-print0"))

@@ -21,7 +21,7 @@ Ask = Callable[[str, dict[str, Any]], Awaitable[Any]]
 
 
 class GuestFile:
-    """One open file."""
+    """A file in a guest, opened by its guest agent."""
 
     def __init__(self, ask: Ask, handle: int) -> None:
         self._ask = ask
@@ -36,7 +36,7 @@ class GuestFile:
         return data
 
     async def write(self, data: bytes) -> None:
-        """Write everything. Raises FileRefused with the guest's error, such as a full disk."""
+        """Write all of `data`. Raises FileRefused with the guest's error, such as a full disk."""
         rest = memoryview(data)
         while rest:
             part = base64.b64encode(rest[:INPUT_BYTES]).decode()
@@ -72,7 +72,7 @@ class GuestFile:
 
 
 class Guest:
-    """The agent of one machine."""
+    """Guest agent of one machine: commands, processes and files."""
 
     def __init__(self, agent: GuestAgent, unit_id: UnitId) -> None:
         self._agent = agent

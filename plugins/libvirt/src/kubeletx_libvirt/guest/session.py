@@ -25,7 +25,7 @@ _WAITING_CHUNKS = 16
 
 
 class GuestSession:
-    """Implements `kubeletx.api.Session`."""
+    """Session of work in a guest, such as a command. Implements `kubeletx.api.Session`."""
 
     def __init__(
         self, name: str, request: StreamRequest, work: Callable[[GuestSession], Awaitable[None]]
@@ -60,7 +60,7 @@ class GuestSession:
         """Do nothing: there is no terminal."""
 
     async def wait(self) -> int:
-        """The exit code; 128 + signal when a signal ended a command."""
+        """Wait for the work's exit code; 128 + signal when a signal ended a command."""
         return await asyncio.shield(self._exit)
 
     async def close(self) -> None:
@@ -80,7 +80,10 @@ class GuestSession:
         return data
 
     async def send(self, channel: Channel, data: bytes) -> None:
-        """Send output if the client asked for this stream; waits until there is room."""
+        """Send output to the client; dropped if it did not request this stream.
+
+        Waits while too much output is unread.
+        """
         wanted = self.request.stdout if channel is Channel.STDOUT else self.request.stderr
         if wanted and not self._exit.done():
             for at in range(0, len(data), _CHUNK):
@@ -91,7 +94,7 @@ class GuestSession:
         await self.send(Channel.STDERR, f"kubeletx: {words}\n".encode())
 
     async def end(self, exit_code: int) -> None:
-        """End the session with this exit code; only the first call counts."""
+        """End the session with this exit code; later calls do nothing."""
         if not self._exit.done():
             await self._output.put(None)
             self._finish(exit_code)

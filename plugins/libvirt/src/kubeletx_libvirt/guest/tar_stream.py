@@ -1,6 +1,6 @@
-"""Tar archives as they come, header by header (POSIX.1-2001 pax, ustar, GNU long names).
+"""Reads tar archives from an asynchronous source, and makes headers (POSIX.1-2001 pax, ustar, GNU long names).
 
-`tarfile` reads from blocking files only; its headers are used, the bytes between are the caller's.
+`tarfile` reads from blocking files only: its headers are used here, and the caller handles the contents.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Read = Callable[[], Awaitable[bytes]]
 
 
 class TarReader:
-    """The members of one archive, in order."""
+    """Reads the members of one archive in order, as its bytes arrive."""
 
     def __init__(self, read: Read) -> None:
-        """`read`: the next bytes, empty at the end."""
+        """`read`: returns the next bytes of the archive; empty at its end."""
         self._read = read
         self._rest = b""
         self._left = 0
@@ -62,7 +62,7 @@ class TarReader:
                     await self._skip()
 
     async def content(self) -> bytes:
-        """Read more of the present member; empty at its end."""
+        """Read more of the present member's content; empty at its end."""
         if not self._left:
             return b""
         data = await self._some(self._left)

@@ -1,8 +1,8 @@
-"""Download one file over HTTP: resumes a partial one, skips an unchanged one.
+"""Downloads one file over HTTP: resumes a partial one, skips an unchanged one.
 
-A partial download of an earlier try, or of an earlier agent process, is continued with ``Range`` and
-``If-Range``: a server whose file has changed sends it from the start. Without a strong validator
-nothing is continued, since old and new bytes could mix. Sources: RFC 9110, sections 13 and 14.
+A partial download of an earlier try, or of an earlier agent process, is continued with ``Range`` and ``If-Range``:
+a server whose file has changed sends it from the start. Without a strong validator nothing is continued, since old
+and new bytes could mix. Sources: RFC 9110, sections 13 and 14.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Downloads:
-    """Made once per store."""
+    """Downloads files over HTTP for one store, with retries."""
 
     def __init__(self, http: Http, workers: BoundedThreadPool, clock: Clock) -> None:
         self.http = http
@@ -197,5 +197,5 @@ def _say_how_far(broken: Broken, part: Part) -> Exception:
 
 
 def basic_header(username: str, password: str) -> Mapping[str, str]:
-    """Credentials as a header."""
+    """The ``Authorization`` header with these credentials."""
     return {"Authorization": f"Basic {base64.b64encode(f'{username}:{password}'.encode()).decode()}"}

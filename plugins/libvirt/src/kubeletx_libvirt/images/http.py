@@ -28,7 +28,10 @@ _MAX_ANSWER_BYTES = 1 << 20
 
 
 class Broken(Exception):
-    """The connection broke; received bytes are kept. `error`: for the user, when a retry does not help."""
+    """Raised when a connection breaks or stalls; received bytes are kept.
+
+    `error`: the error for the user, if no retry helps. `stalled`: True if the server sent nothing for too long.
+    """
 
     def __init__(self, error: KubeletxError, *, stalled: bool = False) -> None:
         super().__init__(error.message)
@@ -36,7 +39,7 @@ class Broken(Exception):
 
 
 class Http:
-    """HTTP client. `stall_seconds`: longest time without data."""
+    """HTTP client that checks redirects and translates errors. `stall_seconds`: longest time without data."""
 
     def __init__(self, *, stall_seconds: float, user_agent: str = "kubeletx") -> None:
         self.stall_seconds = stall_seconds
@@ -53,9 +56,11 @@ class Http:
     async def get(
         self, url: str, headers: Mapping[str, str], *, shown: str, may_downgrade: bool = False
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The final answer, whatever its status. Failures, also while its body is read, raise `Broken`.
+        """Yield the answer after all redirects, whatever its status.
 
-        `shown`: the URL in messages. `may_downgrade`: follow redirects from https to http.
+        Raises Broken if the connection breaks, also while the body is read; Unavailable if there is no connection;
+        Refused for a redirect that must not be followed. `shown`: the URL in messages. `may_downgrade`: follow
+        redirects from https to http.
         """
         sent = {"Accept-Encoding": "identity", **headers}
         with self._in_words(shown):
@@ -71,7 +76,7 @@ class Http:
             raise Refused(f"is redirected more than {_MAX_REDIRECTS} times", "correct the URL")
 
     async def post_form(self, url: str, form: Mapping[str, str], *, shown: str) -> bytes:
-        """Answer to a posted form, without redirects, limited to a small size."""
+        """Post a form, without following redirects; returns the start of the answer's body, at most 1 MiB."""
         try:
             with self._in_words(shown):
                 session = self._need_session()
@@ -130,7 +135,7 @@ class Http:
 
 
 def check_status(response: aiohttp.ClientResponse, shown: str) -> None:
-    """Raise the error for a failed status: NotFound, PermissionDenied or Unavailable."""
+    """Raise for a status other than 200 and 206: NotFound, PermissionDenied, Unavailable or InvalidPod."""
     status = response.status
     if status < HTTPStatus.BAD_REQUEST:
         if status not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):

@@ -1,8 +1,8 @@
-"""Converts a fetched file to a stored disk: unpack, hash, determine the format, or refuse.
+"""Converts a fetched file to a stored disk: unpacks and hashes it and determines its format, or refuses it.
 
 Everything here blocks and runs on the store's threads. The format is determined here, once, from the file's first
-bytes, and goes into the stored file's name: it is never probed again, since a guest may later write anything to its own
-disk (DECISIONS 29).
+bytes, and goes into the stored file's name: it is never probed again, since a guest may later write anything to its
+own disk (DECISIONS 29 in docs/decisions/answers.md).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sink:
-    """A new file that leaves out zeros, counts, hashes, and refuses more than `limit` bytes."""
+    """Writes a new file with holes for zeros; counts and hashes the bytes, and refuses more than `limit` of them."""
 
     def __init__(self, file: BinaryIO, limit: int) -> None:
         self._file, self._limit = file, limit
@@ -102,9 +102,10 @@ def import_disk(
     stop: threading.Event,
     sha256: str = "",
 ) -> Disk:
-    """The disk in `source`, unpacked to `scratch` if necessary. Raises Refused, Stopped and OSError.
+    """Examine the fetched file `source`, unpack it to `scratch` if it is packed, and describe the disk.
 
-    `name`: the published name; its suffix must match the content. `sha256`: of the source, if known.
+    Raises Refused, Stopped and OSError. `name`: the published name; its suffix must match the content. `sha256`: of
+    the source; empty: it is computed here.
     """
     path = source
     with source.open("rb") as file:

@@ -34,7 +34,10 @@ def check_place(path: str, directories: Sequence[str]) -> None:
 
 
 def open_image(path: str, directories: Sequence[str]) -> int:
-    """A descriptor of the file; the caller closes it. Raises InvalidPod, NotFound and PermissionDenied."""
+    """Open the file and return its descriptor, which the caller closes.
+
+    Raises InvalidPod, NotFound and PermissionDenied.
+    """
     check_place(path, directories)
     try:
         descriptor = os.open(
@@ -72,7 +75,7 @@ def copy(
     limits: Limits,
     stop: threading.Event,
 ) -> dict[str, str]:
-    """Copy without holes; returns algorithm → digest of the content."""
+    """Copy the file to `target`, with holes for zeros; returns algorithm → hexadecimal digest of the content."""
     size = os.fstat(descriptor).st_size
     if size > limits.image_bytes:
         raise too_large(size, limits.image_bytes)

@@ -62,14 +62,17 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """A resolved manifest. `digest`: of the first document; `layers`: from the lowest to the topmost."""
+    """Layers of one image.
+
+    `digest`: of the document that the reference names; `layers`: from the lowest to the topmost.
+    """
 
     digest: str
     layers: tuple[Descriptor, ...] = ()
 
 
 class Registry:
-    """One image's registry, for one pull with one credential."""
+    """Client of the registry of one image, for one pull with one credential."""
 
     def __init__(
         self, http: Http, image: OciImage, auth: ImageAuth | None, *, insecure: Collection[str], shown: str

@@ -21,7 +21,10 @@ from .unpack import CHUNK_BYTES
 
 
 class PartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """State of a partial download. `total_bytes`: None if the server did not send a length."""
+    """Description of a partial download, kept beside its data.
+
+    `total_bytes`: None if the server sent no length.
+    """
 
     url: str
     validators: Validators = Validators()
@@ -29,7 +32,10 @@ class PartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Part:
-    """One partial file `name` in `directory`. `algorithms`: hashes to compute."""
+    """A partial download: its bytes in a file, their hashes, and the state with which a later try resumes.
+
+    `name`: name of the file in `directory`. `algorithms`: hashes to compute.
+    """
 
     def __init__(
         self, directory: Path, *, name: str = "data", algorithms: tuple[str, ...] = ("sha256",)
@@ -56,7 +62,7 @@ class Part:
         self.state, self.size = state, size
 
     def restart(self, state: PartState) -> None:
-        """Begin from the start, as a part of other content."""
+        """Drop the received bytes and begin an empty file for the content that `state` describes."""
         self._forget()
         self._state_path.write_bytes(b"")
         self._state_path.chmod(0o600)
@@ -66,7 +72,7 @@ class Part:
         self._hashes = {name: hashlib.new(name) for name in self._algorithms}
 
     def resume(self, offset: int) -> None:
-        """Continue at `offset`, at most `size`; the bytes before it are hashed."""
+        """Continue at `offset`, at most `size`: later bytes are dropped, those before it are hashed."""
         if self._file is not None and offset == self.size:
             return
         self.close()
@@ -79,7 +85,7 @@ class Part:
         self.size = offset
 
     def write(self, chunk: bytes) -> None:
-        """Append."""
+        """Append a chunk to the file and to the hashes."""
         assert self._file is not None
         self._file.write(chunk)
         self._file.flush()

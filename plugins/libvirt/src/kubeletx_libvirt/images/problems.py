@@ -13,14 +13,17 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Refused(Exception):
-    """A disk that must not be used. `problem`: what was found; `fix`: what to do. Its file is removed."""
+    """Raised for a disk that must not be used; its file is removed.
+
+    `problem`: what was found; `fix`: what to do.
+    """
 
     def __init__(self, problem: str, fix: str = "") -> None:
         super().__init__(problem)
         self.problem, self.fix = problem, fix
 
     def of(self, image: str) -> InvalidPod:
-        """The error with the image's name."""
+        """Convert to the InvalidPod that names the image."""
         return InvalidPod(
             field="image", problem=f"{image!r} {self.problem}", fix=self.fix, reason="ImageRefused"
         )

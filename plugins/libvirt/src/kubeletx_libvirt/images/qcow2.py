@@ -1,9 +1,9 @@
 """Headers of qcow2 files, read and written without QEMU. Source: QEMU, docs/interop/qcow2.txt.
 
-An image may come from an untrusted place, and QEMU opens every file its header names: another file of the node as backing
-file or as data file. `check_header` refuses that before QEMU reads the file. `check_complete` walks the
-tables and refuses a truncated file. Both take bytes or a reader and raise
-only `Refused` (or the reader's OSError) for any bytes.
+An image may come from an untrusted place, and QEMU opens every file that its header names: another file of the node
+as backing file or as data file. `check_header` refuses that before QEMU reads the file. `check_complete` walks the
+tables and refuses a truncated file. Both take bytes or a reader, and raise only `Refused` (or the reader's
+OSError), whatever the bytes are.
 
 `write_overlay` makes the empty overlay of a machine: a header and three tables. Starting qemu-img for that takes
 longer than all other preparations of a machine together.
@@ -45,7 +45,7 @@ ReadAt = Callable[[int, int], bytes]
 
 
 class Qcow2(msgspec.Struct, frozen=True, kw_only=True):
-    """A header that passed `check_header`."""
+    """Fields of a header that passed `check_header`. Offsets are in bytes."""
 
     version: int
     virtual_size_bytes: int
@@ -181,7 +181,7 @@ def backing_file(path: Path) -> str | None:
 
 
 def write_overlay(path: Path, *, backing: str, backing_format: str, size_bytes: int) -> None:
-    """Write an empty overlay on `backing`, on disk on return; not larger than the tables for `size_bytes`.
+    """Write an empty overlay of `size_bytes` on the image `backing`, and sync it to disk. The file has only the tables.
 
     Raises ValueError for values that the format cannot express.
     """

@@ -1,4 +1,4 @@
-"""Image references of machines, and their sources. Pure (DECISIONS 29).
+"""Image references of machines, and their sources. Pure (DECISIONS 29 in docs/decisions/answers.md).
 
 | written | meaning |
 |---|---|
@@ -9,8 +9,8 @@
 | ``HOST/PATH.qcow2`` (.img, .raw; then .xz, .gz, .zst) | https |
 | anything else | as ``oci:`` |
 
-``#sha256=HEX`` or ``#sha512=HEX`` behind a URL or a path pins the file as it is published, before it is
-unpacked; an OCI image is pinned with ``@sha256:HEX``.
+``#sha256=HEX`` or ``#sha512=HEX`` behind a URL or a path pins the file as it is published, before it is unpacked;
+an OCI image is pinned with ``@sha256:HEX``.
 """
 
 from __future__ import annotations

@@ -75,7 +75,10 @@ async def nothing_in_use() -> Collection[str]:
 
 
 class LibvirtImages:
-    """The image store. `directory`: its own, whose parent exists."""
+    """Pulls, lists and removes images for the host (`SupportsImages`), and gives their disks to the plugin.
+
+    `directory`: the store's own; its parent exists.
+    """
 
     def __init__(
         self,
@@ -142,7 +145,10 @@ class LibvirtImages:
 
     @contextlib.asynccontextmanager
     async def hold(self, ref: str) -> AsyncIterator[BaseDisk]:
-        """The disk, which is not removed before the block ends, even if `in_use` does not list it yet."""
+        """Context manager: yields the disk, which is not removed before the block ends.
+
+        This holds even if `in_use` does not list the disk yet.
+        """
         image_id = self._find_id(self._need_index(), ref) or ref
         self._held[image_id] += 1
         try:
@@ -165,7 +171,7 @@ class LibvirtImages:
     # --- SupportsImages ---
 
     async def store_info(self) -> StoreInfo:
-        """Identity, and usage of one file system: that of the store's directory."""
+        """The store's id, and the space and inodes that its files use."""
         self._need_index()
         used, inodes = await self._workers.run(self._store.usage)
         filesystem = ImageFilesystem(
@@ -183,7 +189,7 @@ class LibvirtImages:
         return [_status(index, image_id, size) for image_id, size in sizes.items()]
 
     async def find_image(self, image: ImageSpec) -> ImageStatus | None:
-        """Find an image by the reference in the manifest, or by the store's ref."""
+        """Find an image by the reference in the manifest, or by the store's ref; None if it is not stored."""
         index = self._need_index()
         image_id = self._find_id(index, image.requested) or self._find_id(index, image.ref)
         if image_id is None:
@@ -198,7 +204,10 @@ class LibvirtImages:
         sandbox: SandboxSpec | None,
         progress: Callable[[PullProgress], None] | None = None,
     ) -> str:
-        """Pull the newest version. If the source still has the known one, nothing is transferred."""
+        """Pull the newest version; returns its image id.
+
+        If the source still has the stored version, nothing is transferred.
+        """
         self._need_index()
         source = reference.parse(image.requested, self._settings.image_aliases)
         directories = self._directories(sandbox)
@@ -404,7 +413,10 @@ class LibvirtImages:
         return (STATIC_DIRECTORY,) if source in _STATIC_SOURCES else ()
 
     def _find_id(self, index: Index, name: str) -> str | None:
-        """Image id of a ref or a reference now; None if it is not stored. Raises InvalidPod for an invalid name."""
+        """Image id for a store's ref or an image reference; None if it is not stored.
+
+        Raises InvalidPod for an invalid name.
+        """
         if not name:
             return None
         if (match := _ID.fullmatch(name)) and f"sha256:{match[1]}" in index.disks:
@@ -424,7 +436,7 @@ class LibvirtImages:
 
 
 def _scratch(fetched: Path, work: Path) -> Path:
-    """Path for the unpacked disk; one from a layer is already at its final place."""
+    """Path for the unpacked disk, different from that of the fetched file."""
     return work / (f"{SCRATCH}.unpacked" if fetched.name == SCRATCH else SCRATCH)
 
 

@@ -34,9 +34,11 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One pull.
+    """Inputs of one pull.
 
-    `image`: the reference as written; `known`: validators of the stored version; `directories`: see local.py.
+    `image`: the reference as written in the pod. `work`: directory for the source's files. `directories`: see
+    local.py. `known`: validators of the stored version; None: nothing is stored. `report`: called with the
+    progress. `stop`: set to stop the work on threads.
     """
 
     image: str
@@ -49,7 +51,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fetcher:
-    """Made once per store."""
+    """Fetches the files of images from HTTP servers, registries and this node, for one store."""
 
     def __init__(self, downloads: Downloads, workers: BoundedThreadPool, settings: ImageSettings) -> None:
         self._downloads = downloads
@@ -58,7 +60,7 @@ class Fetcher:
         self._limits = Limits(image_bytes=settings.max_image_bytes, virtual_bytes=settings.max_virtual_bytes)
 
     async def fetch(self, source: ImageSource, request: Request) -> Fetched | None:
-        """Fetch the source; None if the known version is still the newest: nothing is transferred then."""
+        """Fetch the source into the request's work directory; None if the known version is still the newest."""
         match source:
             case HttpImage():
                 return await self._fetch_http(source, request)

@@ -37,7 +37,7 @@ _NO_LIMITS = Limits(image_bytes=1 << 62, virtual_bytes=1 << 62)
 
 
 class Store:
-    """Files of the store. `directory` belongs to the store alone; its parent exists."""
+    """Directories and files of one image store. `directory` belongs to the store alone; its parent exists."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -61,7 +61,7 @@ class Store:
         return index
 
     def share(self, reader_gid: int | None) -> None:
-        """Let this group, or none, read all present and later disks."""
+        """Let this group read all present and later disks; None: no group."""
         self._reader_gid = reader_gid
         for path in (self.directory, self._blobs):
             self._grant(path, 0o710, 0o700)
@@ -69,7 +69,7 @@ class Store:
             self._grant(path, 0o440, 0o400)
 
     def identity(self) -> str:
-        """The store's permanent id."""
+        """The store's id: made by the first call, the same as long as the directory exists."""
         path = self.directory / "store-id"
         try:
             if found := path.read_text().strip():
@@ -84,7 +84,7 @@ class Store:
         index_file.save(self._index_path, index)
 
     def work_directory(self, source_hash: str) -> Path:
-        """Work directory of one source."""
+        """Directory for the files of one source while it is fetched."""
         return self._partial / source_hash
 
     def discard(self, work: Path) -> None:

@@ -1,7 +1,7 @@
 """DHCP for one guest: request frame in, answer frame out. Pure.
 
-There is one address to give, the pod's, permanently: no state, no pool. A guest that asks for another one is refused.
-Sources: RFC 2131 (protocol), 2132 (options), 3397 (search list), 3442 (classless routes).
+There is one address to give, the pod's, with an infinite lease: no state, no pool. A guest that requests another
+one is refused. Sources: RFC 2131 (protocol), 2132 (options), 3397 (search list), 3442 (classless routes).
 """
 
 from __future__ import annotations
@@ -55,13 +55,16 @@ class Lease(Spec, frozen=True, kw_only=True):
 
     @property
     def server(self) -> ipaddress.IPv4Address:
-        """Server identifier in answers: the guest's gateway, else an unused address of its subnet."""
+        """Server identifier in answers: the guest's first gateway, or 169.254.1.1 if it has none."""
         gateways = [route.gateway for route in self.routes if route.gateway]
         return ipaddress.IPv4Address(gateways[0] if gateways else "169.254.1.1")
 
 
 def lease_of(link: GuestLink, mac: str) -> Lease | None:
-    """The part of the link that DHCP can carry; None without an IPv4 address."""
+    """Convert the part of the link that DHCP can carry; None without an IPv4 address.
+
+    `mac`: sender of the answers.
+    """
     mine = [one for one in map(ipaddress.ip_interface, link.addresses) if one.version == 4]
     if not mine:
         return None
@@ -132,7 +135,7 @@ def _decide(asked: dict[int, bytes], ciaddr: bytes, lease: Lease) -> int | None:
 
 
 def _answers(said: int, lease: Lease, *, has_address: bool) -> Iterator[tuple[int, bytes]]:
-    """Yield options, the most important first: those without room at the end are left out."""
+    """Yield options in order of importance: the last ones are left out if the message has no space for them."""
     yield KIND, bytes([said])
     yield SERVER, lease.server.packed
     if said == NAK:
@@ -154,7 +157,10 @@ def _answers(said: int, lease: Lease, *, has_address: bool) -> Iterator[tuple[in
 
 
 def _classless(lease: Lease) -> Iterator[bytes]:
-    """Yield classless routes; gateways outside the guest's own subnets come first, as on-link routes."""
+    """Yield classless routes, on-link ones before those that need them.
+
+    A gateway outside the guest's own subnets gets an on-link route of its own.
+    """
     foreign = {
         route.gateway
         for route in lease.routes

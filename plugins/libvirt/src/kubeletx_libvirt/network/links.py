@@ -26,9 +26,10 @@ class Route(Spec, frozen=True, kw_only=True):
 
 
 class GuestLink(Spec, frozen=True, kw_only=True):
-    """One interface. `source`: the device, bridge or network. `addresses`: in CIDR form; empty with `dhcp`.
+    """One network interface of a guest, and its connection to the node.
 
-    `mtu` 0: the device's own. `tag`: the pod author's label for the interface, passed to the guest.
+    `source`: name of the device, bridge or network. `addresses`: in CIDR form; empty with `dhcp`. `mtu` 0: the
+    device's own. `tag`: the pod author's label for the interface, passed to the guest.
     """
 
     name: str

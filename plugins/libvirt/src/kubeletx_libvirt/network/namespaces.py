@@ -37,7 +37,10 @@ class OwnThreads:
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def run(self, what: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Return the call's result. `what`: begin of messages. OSError becomes Unavailable, a long call TimedOut."""
+        """Call `function` on a new thread and return its result. `what`: what failed, for error messages.
+
+        OSError becomes Unavailable, and a call beyond the deadline TimedOut.
+        """
         async with self._slots:
             outcome = _start(lambda: function(*args, **kwargs))
             try:
@@ -67,7 +70,10 @@ def hold(path: Path) -> None:
 
 @contextlib.contextmanager
 def entered(path: Path) -> Iterator[int]:
-    """Move the calling thread into the namespace; it must end afterwards. Yields the namespace's descriptor."""
+    """Move the calling thread into the namespace; the thread must end afterwards.
+
+    Yields the namespace's descriptor.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _call("setns", descriptor, _CLONE_NEWNET)

@@ -51,10 +51,13 @@ class Device(Spec, frozen=True, kw_only=True):
 
 
 class Netlink:
-    """Requests in the namespace of the thread that makes the object. A refused one raises OSError that names it."""
+    """rtnetlink socket that acts in the namespace of the thread that makes the object.
+
+    A request that the kernel refuses raises OSError with the request's name.
+    """
 
     def __init__(self) -> None:
-        """Opens the socket."""
+        """Open the socket."""
         self._socket = socket.socket(
             socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
         )
@@ -98,7 +101,7 @@ class Netlink:
         self._request(f"delete {name}", _DELLINK, 0, _link(name))
 
     def set_flags(self, name: str, flags: int) -> None:
-        """Set these flags; the others are unchanged."""
+        """Set these flags of the device; its other flags are unchanged."""
         self._request(f"set flags of {name}", _NEWLINK, 0, _link(name, flags))
 
     def set_mac(self, name: str, mac: str) -> None:

@@ -24,7 +24,10 @@ POD_NETWORK = NetworkTarget()
 
 
 class Resolved(Spec, frozen=True, kw_only=True):
-    """Result. `links`: in the order of the guest's interfaces. `warnings`: one Warning event each."""
+    """Result of `resolve_nics`.
+
+    `links`: in the order of the guest's interfaces. `warnings`: texts of Warning events.
+    """
 
     links: tuple[GuestLink, ...]
     warnings: tuple[str, ...] = ()
@@ -39,7 +42,11 @@ def resolve_nics(
     unknown: Literal["warn", "refuse"] = "warn",
     uid: str,
 ) -> Resolved:
-    """Resolve all links of the guest. Raises InvalidPod naming the field, with a permanent reason."""
+    """Convert the machine's ``vpc`` and ``nics`` to all links of the guest.
+
+    Raises InvalidPod naming the field, with a permanent reason. `pod_link`: the pod's link to the pod network.
+    `unknown`: what a vpc or port id without an entry gives, a warning or InvalidPod.
+    """
     tables = _Tables(networks, ports, unknown)
     vpc = tables.vpc(machine.vpc)
     links: list[GuestLink] = []
@@ -194,5 +201,5 @@ def _in_subnet(field: str, target: NetworkTarget, address: str) -> str:
 
 
 def _refusal(*, field: str, problem: str, fix: str) -> InvalidPod:
-    """A permanent refusal: only another spec or other settings of the node help (DECISIONS 5)."""
+    """Make a permanent refusal: only another spec or other settings help (DECISIONS 5 in docs/decisions/answers.md)."""
     return InvalidPod(field=field, problem=problem, fix=fix, reason=names.RUNTIME_UNSUPPORTED)

@@ -54,7 +54,10 @@ _RECORD = ".json"
 
 
 class PodLinks:
-    """The pods' links of one runtime. Calls for one pod are serial; pods are handled in parallel."""
+    """Makes, finds and removes the network links of one runtime's pods.
+
+    Calls for one pod are serial; pods are handled in parallel.
+    """
 
     def __init__(self, host: Host, *, wiring: Wiring | None = None) -> None:
         """Does no I/O."""
@@ -72,7 +75,7 @@ class PodLinks:
         return self._host.state_directory / "links"
 
     async def attach(self, sandbox: SandboxSpec) -> GuestLink:
-        """Make or find the pod's link. After a failure nothing is left that a later call could not finish.
+        """Make or find the pod's link. A failed call leaves only what the next one finishes.
 
         Raises InvalidPod for a pod with host network, Unavailable without a pod network or if CNI or the kernel
         refuses.
@@ -127,7 +130,10 @@ class PodLinks:
             return await self._find(uid)
 
     def is_there(self, uid: PodUid) -> bool:
-        """Return True if namespace and device exist: a quick check without a thread, for lists. `check` is complete."""
+        """Return True if namespace and device exist.
+
+        This check is quick and needs no thread, for lists; `check` is complete.
+        """
         return _is_held(self._netns(uid)) and is_device(guest_device(uid))
 
     async def check(self, uid: PodUid) -> bool:
@@ -138,7 +144,7 @@ class PodLinks:
         return await self.find(uid) is not None
 
     async def release(self, uid: PodUid) -> None:
-        """Release address and ports and remove every device; succeeds if there is nothing."""
+        """Release the pod's addresses and ports and remove every device; succeeds if there is nothing."""
         async with self._lock(uid):
             self._dhcp.close(uid)
             netns = self._netns(uid)
@@ -154,7 +160,7 @@ class PodLinks:
             netns.unlink(missing_ok=True)
 
     async def list_uids(self) -> tuple[PodUid, ...]:
-        """Pods with any remains here, for the clean-up after a crash."""
+        """UIDs of all pods that have a namespace or a record here, for the clean-up after a crash."""
         return _list_uids(self.directory)
 
     # --- private ---

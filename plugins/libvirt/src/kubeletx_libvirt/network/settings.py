@@ -1,4 +1,7 @@
-"""The operator's tables ``networks`` and ``ports`` (DECISIONS 30): meaning of the names in pods on this node."""
+"""The operator's tables ``networks`` and ``ports``: meaning of the names in pods on this node.
+
+Source: DECISIONS 30 in docs/decisions/answers.md.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,8 @@ class NetworkTarget(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 class PortEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Port for ``nics[].portId``. `network`: a key of ``networks``; None: the pod network.
 
-    `mac` None: a stable one derived from the port's id. `ip_address` None: the pod's, else DHCP.
+    `mac` None: a stable one derived from the port's id. `ip_address` None: the one in the pod's spec, or DHCP if
+    that has none.
     """
 
     network: str | None = None

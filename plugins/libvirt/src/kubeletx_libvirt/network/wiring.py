@@ -1,7 +1,7 @@
-"""The only file that changes the node's network: creates, lists and removes the devices of a pod's link.
+"""Changes the node's network: creates, lists and removes the devices of a pod's link. No other file does.
 
-Each call runs on a thread of its own (`namespaces`), by netlink. A socket that was made before the thread enters the
-pod's namespace still acts in the node's.
+Each call runs on a thread of its own (`namespaces`), by netlink. A socket that was made before the thread enters
+the pod's namespace still acts in the node's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from .netlink import IFF_ALLMULTI, IFF_UP, Device, Netlink
 
 
 class Wiring:
-    """Devices of a pod's link. All calls raise Unavailable naming the pod, or TimedOut."""
+    """Creates, lists and removes the devices of pods' links.
+
+    All calls raise Unavailable naming the pod, or TimedOut.
+    """
 
     def __init__(self, threads: OwnThreads) -> None:
         self._threads = threads
@@ -26,7 +29,7 @@ class Wiring:
         await self._threads.run(f"cannot make the namespace of pod {uid}", _make, path)
 
     async def hold_no_more(self, uid: str, path: Path) -> None:
-        """Unmount the file; the namespace is removed when nothing uses it."""
+        """Unmount the file `path`; the namespace is removed when nothing uses it."""
         await self._threads.run(f"cannot unmount the namespace of pod {uid}", namespaces.hold_no_more, path)
 
     async def list_devices(self, uid: str, netns: Path) -> dict[str, Device]:
