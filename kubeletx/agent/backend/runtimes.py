@@ -1,4 +1,4 @@
-"""Runtimes for the admin socket: list, describe, add, remove with drain, cordon."""
+"""Operations on runtimes for the admin socket: list, describe, add, remove with drain, cordon."""
 
 from __future__ import annotations
 

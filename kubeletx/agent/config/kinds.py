@@ -353,7 +353,7 @@ class Taints(msgspec.Struct, frozen=True):
         return tuple(_checked(taint) for taint in taints)
 
     def from_flag(self, text: str) -> tuple[Taint, ...]:
-        """Split at commas; value and its ``=`` may be left out."""
+        """Parse ``key[=value]:effect,...``. Raises ValueError for an item without an effect."""
         from kubeletx.kube.types.node import Taint
 
         taints = []

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class PluginHostParts(msgspec.Struct, frozen=True, kw_only=True):
-    """Objects that the hosts of all registrations share.
+    """Parts that the `PluginHost` objects of all plugins share.
 
-    `root`: the agent's root directory. `records`: returns the records of a kind. `cluster` None: the node is in
-    no cluster.
+    `root`: the agent's root directory. `records`: gives the `Records` of one kind of object. `cluster` None: the node
+    is in no cluster.
     """
 
     node_name: str

@@ -92,9 +92,9 @@ def _init(pod: Pod, sidecars: set[str]) -> tuple[str, _Count, _Count]:
 
 
 def _regular(pod: Pod, reason: str, count: _Count) -> tuple[str, _Count]:
-    """Return the status that regular containers give, and `count` with theirs added.
+    """Return the STATUS text that the regular containers give, and `count` with their ready and restart numbers added.
 
-    The status is that of the first container that waits or has ended; `reason` if there is none.
+    The text comes from the first container that is waiting or has terminated; without such a container it is `reason`.
     """
     running = False
     for status in reversed(pod.status.container_statuses):

@@ -23,7 +23,10 @@ API = "api"
 
 
 class SourceTraits(msgspec.Struct, frozen=True, kw_only=True):
-    """Rules for the pods of one source. The defaults are those of a source on the node."""
+    """How the agent treats pods of one source, such as the cluster or manifest files: mirror pods, eviction, deletion.
+
+    The defaults fit sources that are local to the node, such as manifest files.
+    """
 
     name: str
     is_cluster: bool = False

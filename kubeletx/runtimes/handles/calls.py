@@ -78,7 +78,7 @@ class CallGate:
         self._waiting: set[asyncio.Timeout] = set()
 
     def give_up_queries(self) -> None:
-        """Make all running queries raise the refusal now; called when the runtime became unreachable.
+        """Make all running queries raise Unavailable or TimedOut now; called when the runtime became unreachable.
 
         Changing calls continue: a later read of the runtime's state shows their effect.
         """

@@ -186,7 +186,7 @@ class Watch:
 
 
 class _Trouble:
-    """Decides which failures of a repeated operation are logged: the begin and the end of a series, once each."""
+    """Decides which failures of a repeated operation are logged: the first one of a series, and the success that ends it."""
 
     def __init__(self, connection: Connection, clock: Clock) -> None:
         self._connection = connection

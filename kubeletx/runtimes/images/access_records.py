@@ -72,7 +72,7 @@ class AccessRecords:
         self._running: dict[_Pull, int] = {}
 
     async def load(self) -> None:
-        """Read the stored records; without the database all images count as preloaded."""
+        """Read which credentials pulled which image. If the database cannot be read, every image counts as preloaded."""
         try:
             rows, begun = await self._store.read(_select_all)
         except Unavailable as error:

@@ -38,8 +38,9 @@ def kind_of(volume: Volume) -> str:
 
 
 def written_before(request: SetUp, kind: str) -> PreparedVolume | None:
-    """Return the volume as it was written from cluster objects earlier; None if it was not, was lost in a
-    reboot, or is of a kind without such files.
+    """Return the configMap, secret or projected volume as an earlier set-up wrote it, for use while the cluster cannot be read.
+
+    None: no files were written, a reboot removed them, or `kind` is another one.
     """
     directory = {
         "config_map": layout.CONFIG_MAP,

@@ -356,7 +356,7 @@ class MachineBackend:
     async def _wake(self, worker: PodWorker, machine: SupportsMachine, wanted: Power) -> None:
         """Resume a machine that paused itself, if it is wanted running.
 
-        The plan does not do that, since it might repeat it endlessly.
+        The plan does not resume such machines: it could do so endlessly.
         """
         unit = self._access.find_unit(worker)
         if wanted is not Power.RUNNING or unit is None or not own_hold(worker.facts, unit):

@@ -50,7 +50,7 @@ Find = Callable[[str, str, str], Resource | None]
 
 
 def parse(method: str, path: str, query: Mapping[str, str], user: User, find: Find) -> Asked | None:
-    """Parse a request; None if its path is not that of a resource. `find`: finds the resource."""
+    """Parse a request; None if its path is not that of a resource. `find`: looks up a resource by group, version and plural."""
     parts = [part for part in path.split("/") if part]
     if parts[:1] == ["api"] and len(parts) > 2:
         group, version, tail = "", parts[1], parts[2:]

@@ -1,7 +1,7 @@
-"""Index of the store: source and names of each disk. One JSON file, replaced atomically.
+"""Index of the disk image store: source, names and HTTP validators (ETag) of each disk, in one JSON file.
 
-The format of a disk is also in its file name,
-``blobs/<sha256>.<format>``, so that a lost index costs names and validators, never a wrong format.
+The file is replaced atomically. A lost index costs the names and the validators; the format of a disk is also in its
+file name, ``blobs/<sha256>.<format>``.
 """
 
 from __future__ import annotations
