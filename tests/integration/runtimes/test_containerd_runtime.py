@@ -110,6 +110,8 @@ async def slow_lane(address: str, bytes_per_second: int) -> AsyncIterator[str]:
             await asyncio.gather(
                 copy(reader, far_writer, 0), copy(far_reader, writer, CHUNK_BYTES / bytes_per_second)
             )
+        except asyncio.CancelledError:
+            pass  # asyncio reports a cancelled handler of a connection as an error
         finally:
             far_writer.transport.abort()
             writer.transport.abort()
@@ -117,6 +119,9 @@ async def slow_lane(address: str, bytes_per_second: int) -> AsyncIterator[str]:
     server = await asyncio.start_server(lead, "127.0.0.1", 0)
     async with server:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    for task in tasks:  # the server does not end its connections
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def with_image(runtime: ContainerdRuntime, name: str = "busybox") -> ImageSpec:
