@@ -227,7 +227,13 @@ class KubeClient:
                 self._connections.streams.add(until_given_up)
                 if response.connection is not None:  # None: the whole answer is here already
                     shrink(response.connection.transport)
-                yield response.content
+                try:
+                    yield response.content
+                finally:
+                    left = response.connection  # None: the body was read to its end
+                    if left is not None and left.transport is not None:
+                        # Ending TLS in order waits for the server, for up to 30 s.
+                        left.transport.abort()
         except TimeoutError as error:
             if not until_given_up.expired():
                 raise

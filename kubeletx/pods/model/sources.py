@@ -23,7 +23,7 @@ API = "api"
 
 
 class SourceTraits(msgspec.Struct, frozen=True, kw_only=True):
-    """How the agent treats pods of one source, such as the cluster or manifest files: mirror pods, eviction, deletion.
+    """Treatment of pods of one source, such as the cluster or manifest files: mirror pods, eviction, deletion.
 
     The defaults fit sources that are local to the node, such as manifest files.
     """
