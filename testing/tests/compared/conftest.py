@@ -21,6 +21,7 @@ from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.apiserver import ApiClient, ApiServerDouble, Settings, StatusError
 from kubeletx_testing.apiserver.client import Of
 from kubeletx_testing.lab.kube_apiserver import KubeApiServer, missing_binaries
+from kubeletx_testing.waiting import let_others_work
 from testing.tests.compared.api_cluster import NodeUnderTest, Watch, Watching
 
 Server = ApiServerDouble | KubeApiServer
@@ -62,6 +63,8 @@ async def client(server: Server) -> AsyncIterator[KubeClient]:
     made = KubeClient(access, clock=SystemClock())
     yield made
     await made.close()
+    for _ in range(20):  # TLS of connections that a test left a moment ago ends on both sides
+        await let_others_work()
 
 
 @pytest.fixture
