@@ -251,7 +251,7 @@ class UnitStats(Seen, frozen=True, kw_only=True):
     fs_inodes_used: int | None = None
     swap_usage_bytes: int | None = None
     interfaces: tuple[InterfaceStats, ...] = ()
-    """Interfaces of the pod, primary first; empty: the host reads those of the unit's processes."""
+    """Interfaces of the pod, primary first; empty: the host reads the interfaces of the unit's processes."""
 
 
 class SnapshotStatus(Seen, frozen=True, kw_only=True):

@@ -136,7 +136,7 @@ class SupportsImages(Protocol):
         ...
 
     async def list_images(self) -> Sequence[ImageStatus]:
-        """List all images of the store, including those that other programs pulled."""
+        """List all images of the store, also images that other programs pulled."""
         ...
 
     async def find_image(self, image: ImageSpec) -> ImageStatus | None:
@@ -337,7 +337,7 @@ class SupportsNics(Protocol):
         ...
 
     async def list_nics(self, unit_id: UnitId) -> Sequence[NicStatus]:
-        """List all interfaces, including the pod network's. For a machine that is off: those that it will have."""
+        """List all interfaces, including the pod network's. For a machine that is off: the interfaces of its next start."""
         ...
 
 

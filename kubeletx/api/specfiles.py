@@ -171,7 +171,7 @@ class SpecFiles:
         return [self.sandbox(SandboxId(path.name)) for path in self._live.glob("*/")]
 
     def units(self, sandbox_id: SandboxId | None = None) -> list[UnitRecord]:
-        """List all stored units, or those of one sandbox, in no particular order.
+        """List the stored units of one sandbox, or of all sandboxes, in no particular order.
 
         Empty if that sandbox does not exist.
         """

@@ -240,7 +240,7 @@ class ImageVerbs(Protocol):
         ...
 
     async def prune_images(self, runtime: str | None, all_unused: bool) -> PruneResult:
-        """Remove unused images that this agent pulled; with `all_unused`, also those of other clients.
+        """Remove unused images that this agent pulled; with `all_unused`, also images that other clients pulled.
 
         `runtime` None: in all stores.
         """

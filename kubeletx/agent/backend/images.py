@@ -142,7 +142,7 @@ class ImageBackend:
         return removed
 
     async def prune_images(self, runtime: str | None, all_unused: bool) -> PruneResult:
-        """Remove unused images that this agent pulled; with `all_unused`, also those of other clients.
+        """Remove unused images that this agent pulled; with `all_unused`, also images that other clients pulled.
 
         `runtime` None: in all stores. A store that fails is skipped, and its runtimes are named in `missing`.
         """

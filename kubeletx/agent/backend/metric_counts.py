@@ -103,7 +103,7 @@ def pod_gauges(manager: PodManager, *, in_cluster: bool) -> Iterator[CountView]:
 
 
 def volume_gauges(manager: PodManager, volumes: VolumePreparer) -> Iterator[CountView]:
-    """Numbers of volumes per plugin: those that running pods want, and those that are set up.
+    """Numbers of volumes per plugin: wanted by running pods, and set up on the node.
 
     A claim is counted once its volume is known.
     """

@@ -241,7 +241,7 @@ class PodBackend:
         return present(desired, None, None, self._services.now())
 
     def _lives(self, target: PodTarget) -> list[DesiredPod]:
-        """Pods of this name, or only the one with the target's UID: the pod that has a worker, then those that wait
+        """Pods of this name, or only the one with the target's UID: the pod with a worker, then the pods that wait
         for its end.
 
         Raises NotFound if there are none.

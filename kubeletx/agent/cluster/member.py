@@ -242,7 +242,7 @@ def identity_of(agent_id: str, clock: Clock) -> Identity:
 
 
 def registration_taints(config: AgentConfig) -> tuple[Taint, ...]:
-    """The taints that the node is registered with, except those of its workload types."""
+    """The taints that the node is registered with, except the taints of its workload types."""
     taints = config.cluster.register_with_taints
     if config.node.cloud_provider != EXTERNAL:
         return taints
@@ -250,7 +250,7 @@ def registration_taints(config: AgentConfig) -> tuple[Taint, ...]:
 
 
 def static_pods(manager: PodManager) -> tuple[dict[Key, DesiredPod], set[Key]]:
-    """Return the static pods to mirror by namespace and name, and the names of those that no source has claimed
+    """Return the static pods to mirror by namespace and name, and the names of the pods that no source has claimed
     since the start.
     """
     here = {

@@ -164,7 +164,7 @@ def _with_kubelet(ours: Ours, kubelet: Kubelet) -> list[Collision]:
 
 
 def check(found: Sequence[Collision], *, share_runtime: bool) -> list[str]:
-    """Raise one InvalidConfig that lists all collisions, except those that `share_runtime` permits.
+    """Raise one InvalidConfig that lists all collisions which `share_runtime` does not permit.
 
     Returns the problems of the permitted ones, as warnings.
     """

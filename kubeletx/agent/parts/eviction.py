@@ -41,7 +41,7 @@ def make_eviction(
     """Make the task that evicts pods. It passes each pressure to admission and to the node's conditions."""
 
     def on_pressure(pressure: Pressure) -> None:
-        pods.door.pressure = pressure
+        pods.gate.pressure = pressure
         views.node.pressure_changed(pressure)
 
     stalls = MemoryEvents(ctx.clock)

@@ -54,7 +54,7 @@ class PodsRoom(msgspec.Struct, frozen=True, kw_only=True):
     manager: PodManager
     services: PodExecutor
     admission: NodeAdmission
-    door: AdmissionGate
+    gate: AdmissionGate
     probes: UnitProbes
     directories: PodDirectories
     watcher: FileWatcher
@@ -96,10 +96,10 @@ def make_pods(ctx: PartContext, needs: PodNeeds) -> PodsRoom:
         watcher=watcher,
         limits=rotation_limits(config),
     )
-    door = AdmissionGate()
+    gate = AdmissionGate()
     admission = NodeAdmission(
         admission_node(config, context, reporter, ctx.host),
-        door,
+        gate,
         lambda: runtime_labels(runtime_reports(registry)),
     )
     directories = PodDirectories(context)
@@ -144,7 +144,7 @@ def make_pods(ctx: PartContext, needs: PodNeeds) -> PodsRoom:
         manager=manager,
         services=services,
         admission=admission,
-        door=door,
+        gate=gate,
         probes=probes,
         directories=directories,
         watcher=watcher,

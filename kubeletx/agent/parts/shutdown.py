@@ -39,7 +39,7 @@ def make_shutdown(
     settings = ctx.config.shutdown
 
     def on_change(is_going: bool) -> None:
-        pods.door.is_shutting_down = is_going
+        pods.gate.is_shutting_down = is_going
         views.node.problems_changed(*([SHUTTING_DOWN] if is_going else []))
 
     def has_told() -> bool:

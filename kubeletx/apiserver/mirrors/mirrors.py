@@ -57,7 +57,7 @@ LOOK_SECONDS = 10.0
 FIRST_SECONDS, CAP_SECONDS = 0.5, 60.0
 
 StaticPods = Callable[[], tuple[dict[Key, DesiredPod], set[Key]]]
-"""Returns the static pods by namespace and name, and the names of those that no source has claimed yet."""
+"""Returns the static pods by namespace and name, and the names of the pods that no source has claimed yet."""
 
 
 class Mirrors:

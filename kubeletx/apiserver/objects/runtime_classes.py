@@ -38,7 +38,7 @@ class RuntimeClasses(Mapping[str, str]):
         return len(self._found.keys() | self._configured.keys())
 
     def replace(self, items: Sequence[RuntimeClass], unreadable: Sequence[ObjectMeta]) -> None:
-        """Replace all classes of the cluster; one that cannot be decoded keeps its last handler."""
+        """Replace all classes of the cluster. A class that cannot be decoded keeps its last handler."""
         kept = {meta.name: self._found[meta.name] for meta in unreadable if meta.name in self._found}
         self._become({**kept, **{item.metadata.name: item.handler for item in items}})
 

@@ -22,7 +22,7 @@ class ServiceSink:
         return tuple(found[name] for name in sorted(found))
 
     def replace(self, items: Sequence[Service], unreadable: Sequence[ObjectMeta]) -> None:
-        """Replace all services; one that cannot be decoded stays as it was."""
+        """Replace all services. A service that cannot be decoded stays as it was."""
         before, self._services = self._services, defaultdict(dict)
         for meta in unreadable:
             if (known := before[meta.namespace].get(meta.name)) is not None:

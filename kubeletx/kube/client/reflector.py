@@ -217,7 +217,7 @@ class Reflector(Generic[T]):
                 try:
                     items.append(decode_object(raw, self._decoder))
                 except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                    unreadable.append(self._spoiled(raw, error))
+                    unreadable.append(self._skip_undecodable(raw, error))
             if not page.metadata.continue_:
                 return items, unreadable, page.metadata.resource_version
             params = {**self._query, "limit": str(PAGE), "continue": page.metadata.continue_}
@@ -288,7 +288,7 @@ class Reflector(Generic[T]):
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             if event.type == "DELETED":  # the deleted object is unknown; a new list shows which one it was
                 raise Expired(f"watch of {self._what}: a deleted object cannot be read") from error
-            self._spoiled(event.object, error)
+            self._skip_undecodable(event.object, error)
         else:
             if event.type == "DELETED":
                 self._sink.drop(item)
@@ -297,7 +297,7 @@ class Reflector(Generic[T]):
         version = decode(bytes(event.object), _Bare, self._what).metadata.resource_version
         self._version = version or self._version
 
-    def _spoiled(self, raw: msgspec.Raw, error: Exception) -> ObjectMeta:
+    def _skip_undecodable(self, raw: msgspec.Raw, error: Exception) -> ObjectMeta:
         """Report an undecodable object to the sink and return its identity.
 
         Raises Unavailable if not even its name can be read.

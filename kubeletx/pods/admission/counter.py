@@ -54,10 +54,10 @@ class NodeAdmission:
     def __init__(
         self,
         node: AdmissionNode,
-        door: AdmissionGate | None = None,
+        gate: AdmissionGate | None = None,
         runtime_labels: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`door`: the node's present pressure and shutdown.
+        """`gate`: the node's present pressure and shutdown.
 
         `runtime_labels`: returns the labels of this node's runtimes, which replace those of the cluster.
         """
@@ -65,7 +65,7 @@ class NodeAdmission:
         self._runtime_labels = runtime_labels
         self._own_labels = node.labels
         self._look: Callable[[], Awaitable[None]] | None = None
-        self._door = door or AdmissionGate()
+        self._gate = gate or AdmissionGate()
         self._taken: dict[PodUid, Taken] = {}
         self._with_ports: dict[PodUid, Taken] = {}
         self._amounts: dict[str, int] = {}
@@ -168,13 +168,13 @@ class NodeAdmission:
         occupancy: Occupancy,
     ) -> Rejection | None:
         is_here = wanted is not None
-        rejection = check_pressure(desired, self._door.pressure) if is_here else None
+        rejection = check_pressure(desired, self._gate.pressure) if is_here else None
         rejection = rejection or admit_beside(
             desired.pod, self._node_now(), occupancy, wanted, handle.traits, handler
         )
         if rejection is None and desired.traits.is_scheduled:
             rejection = check_taints(desired.pod.spec.tolerations, self._node.taints)
-        return rejection or (check_shutdown(self._door) if is_here else None)
+        return rejection or (check_shutdown(self._gate) if is_here else None)
 
     def _node_now(self) -> AdmissionNode:
         return replace(self._node, labels=self.labels)

@@ -53,9 +53,9 @@ def conditions(pressure: Pressure) -> Sequence[str]:
     return [name for name, is_true in named if is_true]
 
 
-def check_shutdown(door: AdmissionGate) -> Rejection | None:
+def check_shutdown(gate: AdmissionGate) -> Rejection | None:
     """Reject every pod during the node's shutdown; None at other times."""
-    if not door.is_shutting_down:
+    if not gate.is_shutting_down:
         return None
     return Rejection(reason=NODE_SHUTDOWN, message="Pod was rejected as the node is shutting down.")
 

@@ -14,7 +14,7 @@ from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
 FIRST_DELAY_SECONDS = 0.01
 LAST_DELAY_SECONDS = 10.0
-MOST_DEBTS = 64
+MOST_PENDING = 64
 
 
 class PendingEvent(msgspec.Struct, frozen=True):
@@ -32,13 +32,13 @@ class PendingEvents(msgspec.Struct, frozen=True, kw_only=True):
 
     def add(self, event: RuntimeEvent, at: float) -> PendingEvents:
         """Return a copy with the event added and no delay, so that the next look comes at once."""
-        return PendingEvents(open=(*self.open[-MOST_DEBTS + 1 :], PendingEvent(event, at)))
+        return PendingEvents(open=(*self.open[-MOST_PENDING + 1 :], PendingEvent(event, at)))
 
     def after(self, snapshot: PodSnapshot | None) -> PendingEvents:
         """Return a copy without the events that this snapshot shows; None shows none."""
         if snapshot is None or not self.open:
             return self
-        left = tuple(pending_event for pending_event in self.open if not is_paid(pending_event, snapshot))
+        left = tuple(pending_event for pending_event in self.open if not is_settled(pending_event, snapshot))
         return msgspec.structs.replace(self, open=left) if left else PendingEvents()
 
     def later(self) -> PendingEvents:
@@ -52,7 +52,7 @@ class PendingEvents(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, delay_seconds=delay)
 
 
-def is_paid(pending_event: PendingEvent, snapshot: PodSnapshot) -> bool:
+def is_settled(pending_event: PendingEvent, snapshot: PodSnapshot) -> bool:
     """Return True if the snapshot shows the event's change, or that its object is gone."""
     event, looked_since = pending_event.event, snapshot.looked_at > pending_event.at
     if event.kind in (EventKind.OOM, EventKind.CHANGED, EventKind.RESYNC):

@@ -20,7 +20,7 @@ from .targets import has_probes
 ANSWER_SECONDS = 3.0
 
 
-class RuntimeExecDoor:
+class RuntimeExecFinder:
     """Runs commands in the containers of one pod, through the current connection to its runtime.
 
     `runtime`: the pod's runtime; None until the pod is bound to one.
@@ -57,7 +57,7 @@ class UnitProbes:
     def __init__(self, registry: RuntimeRegistry, clock: Clock, events: EventSink) -> None:
         self._registry, self._clock, self._events = registry, clock, events
         self._sets: dict[PodUid, ProbeSet] = {}
-        self._doors: dict[PodUid, RuntimeExecDoor] = {}
+        self._finders: dict[PodUid, RuntimeExecFinder] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     def sync(
@@ -73,15 +73,15 @@ class UnitProbes:
         if probes is None:
             if not any(has_probes(c) for c in (*init_units(pod), *regular_units(pod))):
                 return
-            door = self._doors[uid] = RuntimeExecDoor(self._registry, facts.runtime)
+            finder = self._finders[uid] = RuntimeExecFinder(self._registry, facts.runtime)
             probes = self._sets[uid] = ProbeSet(
                 ref=ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(uid)),
-                door=door,
+                finder=finder,
                 clock=self._clock,
                 events=self._events,
                 on_result=on_result,
             )
-        self._doors[uid].runtime = facts.runtime
+        self._finders[uid].runtime = facts.runtime
         probes.sync(targets_of(desired, facts, is_stopping=goal is not Goal.RUN))
 
     def counts(self) -> Mapping[PodUid, Counter[tuple[str, ProbeKind, ProbeOutcome]]]:
@@ -96,7 +96,7 @@ class UnitProbes:
         """Forget the pod's probes and end their tasks in the background."""
         probes = self._sets.pop(uid, None)
         if probes is not None:
-            del self._doors[uid]
+            del self._finders[uid]
             task = asyncio.create_task(probes.close(), name=f"probes end {uid}")
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)

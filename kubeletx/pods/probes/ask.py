@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubeletx.kube.types.core import Container, Probe
 
-from .exec import ExecDoor, ask_exec
+from .exec import ExecFinder, ask_exec
 from .grpc import ask_grpc
 from .http import ask_http
 from .outcome import ProbeOutcome, ProbeResult, Timing
@@ -14,21 +14,23 @@ from .tcp import ask_tcp
 TRIES = 3
 
 
-async def ask(probe: Probe, target: ProbeTarget, door: ExecDoor) -> ProbeResult:
+async def ask(probe: Probe, target: ProbeTarget, finder: ExecFinder) -> ProbeResult:
     """Probe up to three times, until the result is not UNKNOWN; return the last one. Never raises for the container."""
     answer = ProbeResult(ProbeOutcome.UNKNOWN)
     for _ in range(TRIES):
-        answer = await ask_once(probe, target.container, target, door)
+        answer = await ask_once(probe, target.container, target, finder)
         if answer.result is not ProbeOutcome.UNKNOWN:
             break
     return answer
 
 
-async def ask_once(probe: Probe, container: Container, target: ProbeTarget, door: ExecDoor) -> ProbeResult:
+async def ask_once(
+    probe: Probe, container: Container, target: ProbeTarget, finder: ExecFinder
+) -> ProbeResult:
     """Probe once. A network probe of a pod without an address returns SUSPENDED."""
     seconds = Timing.of(probe).timeout_seconds
     if probe.exec is not None:
-        return await ask_exec(probe.exec, target.unit_id, door, seconds)
+        return await ask_exec(probe.exec, target.unit_id, finder, seconds)
     if probe.http_get is not None:
         if not (probe.http_get.host or target.pod_ip):
             return _NO_ADDRESS

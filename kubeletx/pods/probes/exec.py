@@ -19,8 +19,8 @@ MARGIN_SECONDS = 2.0
 """Time after a command's timeout in which its result may still arrive."""
 
 
-class ExecDoor(Protocol):
-    """Runs commands in the containers of one pod; implemented by `RuntimeExecDoor`."""
+class ExecFinder(Protocol):
+    """Runs commands in the containers of one pod; implemented by `RuntimeExecFinder`."""
 
     def find(self) -> SupportsExec | None:
         """The runtime's exec capability; None if the pod is not bound, or the runtime lacks exec or does not answer."""
@@ -32,17 +32,17 @@ class ExecDoor(Protocol):
 
 
 async def ask_exec(
-    action: ExecAction, unit_id: UnitId, door: ExecDoor, timeout_seconds: float
+    action: ExecAction, unit_id: UnitId, finder: ExecFinder, timeout_seconds: float
 ) -> ProbeResult:
     """Run the probe's command once; convert its exit code, or the error, to a result."""
-    exec_ = door.find()
+    exec_ = finder.find()
     if exec_ is None:
         return ProbeResult(ProbeOutcome.SUSPENDED, "the runtime cannot run commands now")
     try:
         async with asyncio.timeout(timeout_seconds + MARGIN_SECONDS):
             result = await exec_.exec_sync(unit_id, action.command, timeout_seconds)
     except (TimedOut, TimeoutError):
-        if not await door.answers():
+        if not await finder.answers():
             return ProbeResult(ProbeOutcome.SUSPENDED, "the runtime does not answer")
         return ProbeResult(ProbeOutcome.FAILURE, f"command timed out after {timeout_seconds:g}s")
     except Unavailable as error:

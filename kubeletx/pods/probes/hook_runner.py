@@ -11,7 +11,7 @@ from kubeletx.runtimes.registry import RuntimeRegistry
 
 from ..model.facts import PodFacts
 from ..pod_events import PodEvents
-from .all_probes import RuntimeExecDoor, pod_ip
+from .all_probes import RuntimeExecFinder, pod_ip
 from .lifecycle_hooks import HookTarget, run_hook
 
 
@@ -45,7 +45,7 @@ class UnitHooks:
                 unit_id=unit_id,
                 pod_ip=self._host_ip if host_network else pod_ip(facts),
             ),
-            door=RuntimeExecDoor(self._registry, facts.runtime),
+            finder=RuntimeExecFinder(self._registry, facts.runtime),
             clock=self._clock,
             timeout_seconds=seconds,
             on_fallback=partial(events.warning, Event.LIFECYCLE_HTTP_FALLBACK, container=container.name),

@@ -21,7 +21,7 @@ from kubeletx.api import Clock, InvalidPod, KubeletxError, UnitId
 from kubeletx.kube.types.core import Container, HTTPGetAction, LifecycleHandler
 
 from ..model.ports import resolve_port
-from .exec import ExecDoor
+from .exec import ExecFinder
 from .http_get import GetFailed, HttpGet, get
 from .outcome import ProbeOutcome
 from .tcp import ask_tcp
@@ -71,7 +71,7 @@ async def run_hook(
     handler: LifecycleHandler,
     target: HookTarget,
     *,
-    door: ExecDoor,
+    finder: ExecFinder,
     clock: Clock,
     timeout_seconds: float | None = None,
     on_fallback: Callable[[str], None] | None = None,
@@ -83,7 +83,7 @@ async def run_hook(
     began = clock.monotonic()
     limit = UNLIMITED_SECONDS if timeout_seconds is None else timeout_seconds
     name = f"hook {target.container.name} {target.unit_id}"
-    work = asyncio.create_task(_run(handler, target, door, clock, limit, on_fallback), name=name)
+    work = asyncio.create_task(_run(handler, target, finder, clock, limit, on_fallback), name=name)
     timer = asyncio.create_task(clock.sleep(limit), name=f"{name} deadline")
     try:
         await asyncio.wait({work, timer}, return_when=asyncio.FIRST_COMPLETED)
@@ -102,13 +102,13 @@ async def run_hook(
 async def _run(
     handler: LifecycleHandler,
     target: HookTarget,
-    door: ExecDoor,
+    finder: ExecFinder,
     clock: Clock,
     limit: float,
     on_fallback: Callable[[str], None] | None,
 ) -> HookOutcome:
     if handler.exec is not None:
-        return await _exec(handler.exec.command, target, door, limit)
+        return await _exec(handler.exec.command, target, finder, limit)
     if handler.http_get is not None:
         return await _http(handler.http_get, target, on_fallback)
     if handler.tcp_socket is not None:
@@ -120,8 +120,10 @@ async def _run(
     return HookOutcome(ok=False, message="the hook names no handler")
 
 
-async def _exec(command: tuple[str, ...], target: HookTarget, door: ExecDoor, limit: float) -> HookOutcome:
-    exec_ = door.find()
+async def _exec(
+    command: tuple[str, ...], target: HookTarget, finder: ExecFinder, limit: float
+) -> HookOutcome:
+    exec_ = finder.find()
     if exec_ is None:
         return HookOutcome(ok=False, message="the runtime cannot run commands now")
     try:

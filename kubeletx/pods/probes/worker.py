@@ -31,7 +31,7 @@ from kubeletx.kube.types.core import Probe
 
 from ..model.facts import ProbeFacts
 from .ask import ask as ask_probe
-from .exec import ExecDoor
+from .exec import ExecFinder
 from .outcome import ProbeKind, ProbeOutcome, ProbeResult, Tally, Timing, first_tally, is_on_hold, tally
 from .targets import ProbeTarget
 
@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 OnResult = Callable[[str, ProbeFacts], None]
 """(container name, probe values of its present unit); called when a value changes."""
-Ask = Callable[[Probe, ProbeTarget, ExecDoor], Awaitable[ProbeResult]]
+Ask = Callable[[Probe, ProbeTarget, ExecFinder], Awaitable[ProbeResult]]
 
 
 class ProbeSet:
@@ -49,7 +49,7 @@ class ProbeSet:
         self,
         *,
         ref: ObjectRef,
-        door: ExecDoor,
+        finder: ExecFinder,
         clock: Clock,
         events: EventSink,
         on_result: OnResult,
@@ -57,7 +57,7 @@ class ProbeSet:
         draw: Callable[[], float] = random.random,
     ) -> None:
         """`ref`: the pod, for events. `draw`: returns a random number from 0 to 1, to spread probes after a restart."""
-        self._ref, self._door, self._clock, self._events = ref, door, clock, events
+        self._ref, self._finder, self._clock, self._events = ref, finder, clock, events
         self._on_result, self._ask, self._draw = on_result, ask, draw
         self._watches: dict[str, _Watch] = {}
         self.counts: Counter[tuple[str, ProbeKind, ProbeOutcome]] = Counter()
@@ -153,7 +153,7 @@ class ProbeSet:
 
     async def _ask_safely(self, probe: Probe, watch: _Watch) -> ProbeResult:
         try:
-            return await self._ask(probe, watch.target, self._door)
+            return await self._ask(probe, watch.target, self._finder)
         except Exception as error:
             log.exception("Probe failed with a bug", pod=self._pod, container=watch.target.name)
             return ProbeResult(ProbeOutcome.UNKNOWN, f"{type(error).__name__}: {error}")

@@ -123,7 +123,9 @@ def extra_mounts(
             what = f"provider {one.provider!r} mounts {mount.target!r} into container {container.name!r}"
             if not takes_mounts:
                 raise ContainerConfigError(
-                    field=path_of(pod, container), problem=f"{what}, and runtime {runtime} takes no mounts"
+                    field=path_of(pod, container),
+                    problem=f"{what}, and runtime {runtime} takes no mounts",
+                    fix="choose a runtime that takes mounts",
                 )
             if posixpath.normpath(mount.target) in taken:
                 raise ContainerConfigError(
@@ -140,18 +142,20 @@ async def _ask(
 ) -> UnitExtras:
     try:
         async with asyncio.timeout(seconds):
-            return await provider(pod, container)
+            extras = await provider(pod, container)
     except TimeoutError as err:
         raise ExtrasError(name, container.name, f"no answer within {seconds:g} s") from err
     except KubeletxError as err:
         raise ExtrasError(name, container.name, str(err)) from err
-    except (
-        Exception
-    ) as err:  # a bug of one provider concerns its units only; its text may hold what is secret
+    except Exception as err:
+        # A bug of one provider concerns its units only. The message leaves out the error's text, which may hold a secret.
         log.exception(
             "Failed to ask a provider of extras", pod=pod.ref, container=container.name, provider=name
         )
         raise ExtrasError(name, container.name, f"{type(err).__name__}, see the agent's log") from err
+    if not isinstance(extras, UnitExtras):
+        raise ExtrasError(name, container.name, f"it gave {type(extras).__name__}; UnitExtras is expected")
+    return extras
 
 
 def _check(

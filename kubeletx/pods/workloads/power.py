@@ -27,5 +27,5 @@ _STRENGTH = (Power.RUNNING, Power.PAUSED, Power.STANDBY, Power.SUSPENDED, Power.
 
 
 def strongest(wanted: Iterable[Power]) -> Power:
-    """The strongest of the requested states, that is the nearest to running; running if there is none."""
+    """The requested state that is nearest to running; running if there is none."""
     return min(wanted, key=_STRENGTH.index, default=Power.RUNNING)

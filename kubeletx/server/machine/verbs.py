@@ -62,7 +62,7 @@ class MachineVerbs(Protocol):
         ...
 
     async def list_nics(self, target: PodTarget) -> Sequence[NicView]:
-        """List the interfaces that the machine has, then those that are requested and missing."""
+        """List the interfaces of the machine, then the requested ones that it does not have yet."""
         ...
 
     async def attach_nic(self, target: PodTarget, wanted: NicRequest) -> Sequence[NicView]:

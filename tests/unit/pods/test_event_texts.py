@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from kubeletx.api import ImageStatus
 from kubeletx.kube.types.core import ExecAction, Lifecycle, LifecycleHandler, Pod
-from kubeletx.pods.probes.all_probes import RuntimeExecDoor
+from kubeletx.pods.probes.all_probes import RuntimeExecFinder
 from kubeletx.pods.unit_images import _pulled_text
-from tests.unit.pods.doors import FakeDoor, result
+from tests.unit.pods.exec_finders import FakeExecFinder, result
 from tests.unit.pods.manager_model import Node, a_pod
 
 
@@ -61,8 +61,8 @@ def test_durations_have_gos_form_and_an_unknown_size_is_left_out(size: int, text
 
 
 async def test_what_a_hook_printed_is_in_no_event(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    door = FakeDoor(result(3, b"password=hunter2"))
-    monkeypatch.setattr(RuntimeExecDoor, "find", lambda _self: door)
+    finder = FakeExecFinder(result(3, b"password=hunter2"))
+    monkeypatch.setattr(RuntimeExecFinder, "find", lambda _self: finder)
     shell = LifecycleHandler(exec=ExecAction(command=("sh", "-c", "false")))
     async with node.running() as manager:
         manager.update("file", with_container(lifecycle=Lifecycle(post_start=shell)))

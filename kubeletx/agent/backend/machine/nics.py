@@ -32,7 +32,7 @@ class MachineNics:
         self._services = access.services
 
     async def list(self, target: PodTarget) -> Sequence[NicView]:
-        """List the interfaces that the machine has, then those that are requested and missing."""
+        """List the interfaces of the machine, then the requested ones that it does not have yet."""
         worker = await self._access.find(target)
         unit = self._access.alive(worker)
         handle, nics = self._access.capable(worker, SupportsNics, "list the interfaces of its units")

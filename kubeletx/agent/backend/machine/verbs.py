@@ -144,7 +144,7 @@ class MachineBackend:
             return await self._resize(worker, asked)
 
     async def list_nics(self, target: PodTarget) -> Sequence[NicView]:
-        """List the interfaces that the machine has, then those that are requested and missing."""
+        """List the interfaces of the machine, then the requested ones that it does not have yet."""
         return await self._nics.list(target)
 
     async def attach_nic(self, target: PodTarget, wanted: NicRequest) -> Sequence[NicView]:

@@ -47,10 +47,10 @@ def test_other_pressure_refuses_everything_but_critical_pods(pressure: Pressure)
 
 
 def test_a_node_that_goes_down_takes_nothing() -> None:
-    door = AdmissionGate()
-    assert check_shutdown(door) is None
-    door.is_shutting_down = True
-    assert check_shutdown(door) == Rejection(
+    gate = AdmissionGate()
+    assert check_shutdown(gate) is None
+    gate.is_shutting_down = True
+    assert check_shutdown(gate) == Rejection(
         reason="NodeShutdown", message="Pod was rejected as the node is shutting down."
     )
 

@@ -24,7 +24,7 @@ from kubeletx.pods.probes import ProbeOutcome, ProbeTarget
 from kubeletx.pods.probes.ask import ask
 from kubeletx.pods.probes.http import ask_http
 from kubeletx.pods.probes.outcome import ProbeResult
-from tests.unit.pods.doors import FakeDoor, result
+from tests.unit.pods.exec_finders import FakeExecFinder, result
 from tests.unit.pods.servers import answer, free_port, web
 
 EXEC = Probe(exec=ExecAction(command=("check", "it")), timeout_seconds=3)
@@ -37,7 +37,7 @@ def target(*ports: ContainerPort, pod_ip: str = "127.0.0.1") -> ProbeTarget:
 async def http(status: bytes, **fields: object) -> ProbeResult:
     async with web(status) as server:
         probe = Probe(http_get=HTTPGetAction(port=server.port, **fields))  # type: ignore[arg-type]
-        return await ask(probe, target(), FakeDoor())
+        return await ask(probe, target(), FakeExecFinder())
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ async def test_http_headers_and_named_ports_are_used() -> None:
             )
         )
         port = ContainerPort(name="web", container_port=server.port)
-        assert (await ask(probe, target(port), FakeDoor())).result is ProbeOutcome.SUCCESS
+        assert (await ask(probe, target(port), FakeExecFinder())).result is ProbeOutcome.SUCCESS
         assert "Host: shop" in server.heads[0]
 
 
 async def test_a_port_name_that_is_not_there_is_an_error_and_no_failure() -> None:
-    got = await ask(Probe(http_get=HTTPGetAction(port="nope")), target(), FakeDoor())
+    got = await ask(Probe(http_get=HTTPGetAction(port="nope")), target(), FakeExecFinder())
     assert got.result is ProbeOutcome.UNKNOWN
     assert "'nope'" in got.message
 
@@ -104,9 +104,9 @@ async def test_a_server_that_is_silent_fails_at_the_time_out() -> None:
 async def test_tcp_passes_when_the_port_opens() -> None:
     async with web(answer()) as server:
         probe = Probe(tcp_socket=TCPSocketAction(port=server.port))
-        assert (await ask(probe, target(), FakeDoor())).result is ProbeOutcome.SUCCESS
+        assert (await ask(probe, target(), FakeExecFinder())).result is ProbeOutcome.SUCCESS
     port = await free_port()
-    got = await ask(Probe(tcp_socket=TCPSocketAction(port=port)), target(), FakeDoor())
+    got = await ask(Probe(tcp_socket=TCPSocketAction(port=port)), target(), FakeExecFinder())
     assert got.result is ProbeOutcome.FAILURE
     assert got.message == f"dial tcp 127.0.0.1:{port}: connect: connection refused"
 
@@ -117,41 +117,43 @@ async def test_network_probes_of_a_pod_without_an_address_are_suspended() -> Non
         Probe(tcp_socket=TCPSocketAction(port=1)),
         Probe(grpc=GRPCAction(port=1)),
     ):
-        assert (await ask(probe, target(pod_ip=""), FakeDoor())).result is ProbeOutcome.SUSPENDED
+        assert (await ask(probe, target(pod_ip=""), FakeExecFinder())).result is ProbeOutcome.SUSPENDED
 
 
 async def test_exec_passes_with_exit_code_0_and_fails_with_its_output_otherwise() -> None:
-    door = FakeDoor()
-    assert (await ask(EXEC, target(), door)).result is ProbeOutcome.SUCCESS
-    assert door.commands == [(UnitId("u"), ("check", "it"), 3)]
-    got = await ask(EXEC, target(), FakeDoor(result(2, b"disk full")))
+    finder = FakeExecFinder()
+    assert (await ask(EXEC, target(), finder)).result is ProbeOutcome.SUCCESS
+    assert finder.commands == [(UnitId("u"), ("check", "it"), 3)]
+    got = await ask(EXEC, target(), FakeExecFinder(result(2, b"disk full")))
     assert (got.result, got.message) == (ProbeOutcome.FAILURE, "disk full")
 
 
 async def test_an_exec_time_out_is_the_containers_failure_if_the_runtime_answers() -> None:
-    assert (await ask(EXEC, target(), FakeDoor(TimedOut("late")))).result is ProbeOutcome.FAILURE
+    assert (await ask(EXEC, target(), FakeExecFinder(TimedOut("late")))).result is ProbeOutcome.FAILURE
 
 
 @pytest.mark.parametrize(
-    "door",
+    "finder",
     [
-        FakeDoor(TimedOut("late"), is_up=False),
-        FakeDoor(Unavailable("no connection")),
-        FakeDoor(has_exec=False),
+        FakeExecFinder(TimedOut("late"), is_up=False),
+        FakeExecFinder(Unavailable("no connection")),
+        FakeExecFinder(has_exec=False),
     ],
 )
-async def test_exec_neither_passes_nor_fails_while_the_runtime_does_not_answer(door: FakeDoor) -> None:
-    assert (await ask(EXEC, target(), door)).result is ProbeOutcome.SUSPENDED
-    assert len(door.commands) <= 1
+async def test_exec_neither_passes_nor_fails_while_the_runtime_does_not_answer(
+    finder: FakeExecFinder,
+) -> None:
+    assert (await ask(EXEC, target(), finder)).result is ProbeOutcome.SUSPENDED
+    assert len(finder.commands) <= 1
 
 
 @pytest.mark.parametrize("error", [Internal("shim broke"), NotFound("no unit")])
 async def test_an_error_is_tried_three_times_and_does_not_count(error: Internal | NotFound) -> None:
-    door = FakeDoor(error)
-    got = await ask(EXEC, target(), door)
+    finder = FakeExecFinder(error)
+    got = await ask(EXEC, target(), finder)
     assert got.result is ProbeOutcome.UNKNOWN
     assert not got.counts
-    assert len(door.commands) == 3
+    assert len(finder.commands) == 3
 
 
 async def test_grpc_asks_for_its_service_and_needs_serving() -> None:
@@ -174,14 +176,14 @@ async def test_grpc_asks_for_its_service_and_needs_serving() -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     probe = Probe(grpc=GRPCAction(port=port, service="shop"), timeout_seconds=5)
-    assert (await ask(probe, target(), FakeDoor())).result is ProbeOutcome.SUCCESS
+    assert (await ask(probe, target(), FakeExecFinder())).result is ProbeOutcome.SUCCESS
     assert asked == ["shop"]
     status = pb.HealthCheckResponse.NOT_SERVING
-    got = await ask(probe, target(), FakeDoor())
+    got = await ask(probe, target(), FakeExecFinder())
     assert got.result is ProbeOutcome.FAILURE
     assert "NOT_SERVING" in got.message
     status = 99  # type: ignore[assignment]
-    got = await ask(probe, target(), FakeDoor())
+    got = await ask(probe, target(), FakeExecFinder())
     assert got.result is ProbeOutcome.FAILURE
     assert "99" in got.message
     await server.stop(None)
@@ -191,13 +193,13 @@ async def test_grpc_without_health_service_or_server_fails_in_words() -> None:
     server = grpc.aio.server()
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    got = await ask(Probe(grpc=GRPCAction(port=port), timeout_seconds=5), target(), FakeDoor())
+    got = await ask(Probe(grpc=GRPCAction(port=port), timeout_seconds=5), target(), FakeExecFinder())
     await server.stop(None)
     assert got.result is ProbeOutcome.FAILURE
     assert "does not implement" in got.message
     closed = Probe(grpc=GRPCAction(port=await free_port()), timeout_seconds=2)
-    assert (await ask(closed, target(), FakeDoor())).result is ProbeOutcome.FAILURE
+    assert (await ask(closed, target(), FakeExecFinder())).result is ProbeOutcome.FAILURE
 
 
 async def test_a_probe_without_handler_gives_no_answer() -> None:
-    assert (await ask(Probe(), target(), FakeDoor())).result is ProbeOutcome.UNKNOWN
+    assert (await ask(Probe(), target(), FakeExecFinder())).result is ProbeOutcome.UNKNOWN

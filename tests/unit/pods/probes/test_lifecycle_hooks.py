@@ -22,7 +22,7 @@ from kubeletx.kube.types.core import (
 )
 from kubeletx.pods.probes.lifecycle_hooks import HookOutcome, HookTarget, run_hook, stop_seconds
 from kubeletx.testing.clock import FakeClock
-from tests.unit.pods.doors import FakeDoor, result
+from tests.unit.pods.exec_finders import FakeExecFinder, result
 from tests.unit.pods.servers import answer, free_port, web
 
 EXEC = LifecycleHandler(exec=ExecAction(command=("bye",)))
@@ -33,26 +33,28 @@ def target(*ports: ContainerPort, pod_ip: str = "127.0.0.1") -> HookTarget:
 
 
 async def run(
-    handler: LifecycleHandler, door: FakeDoor | None = None, *, pod_ip: str = "127.0.0.1"
+    handler: LifecycleHandler, finder: FakeExecFinder | None = None, *, pod_ip: str = "127.0.0.1"
 ) -> HookOutcome:
-    return await run_hook(handler, target(pod_ip=pod_ip), door=door or FakeDoor(), clock=FakeClock())
+    return await run_hook(
+        handler, target(pod_ip=pod_ip), finder=finder or FakeExecFinder(), clock=FakeClock()
+    )
 
 
 async def test_a_command_that_exits_with_0_is_success() -> None:
-    door = FakeDoor()
-    assert (await run(EXEC, door)).ok
-    assert door.commands[0][:2] == (UnitId("u"), ("bye",))
+    finder = FakeExecFinder()
+    assert (await run(EXEC, finder)).ok
+    assert finder.commands[0][:2] == (UnitId("u"), ("bye",))
 
 
 async def test_a_command_that_fails_tells_code_and_output() -> None:
-    got = await run(EXEC, FakeDoor(result(4, b"no such file\n")))
+    got = await run(EXEC, FakeExecFinder(result(4, b"no such file\n")))
     assert not got.ok
     assert got.message == "command exited with code 4: no such file"
 
 
-@pytest.mark.parametrize("door", [FakeDoor(TimedOut("late")), FakeDoor(has_exec=False)])
-async def test_a_command_that_cannot_run_is_a_failure_and_no_exception(door: FakeDoor) -> None:
-    got = await run(EXEC, door)
+@pytest.mark.parametrize("finder", [FakeExecFinder(TimedOut("late")), FakeExecFinder(has_exec=False)])
+async def test_a_command_that_cannot_run_is_a_failure_and_no_exception(finder: FakeExecFinder) -> None:
+    got = await run(EXEC, finder)
     assert not got.ok
     assert got.message
 
@@ -87,7 +89,9 @@ async def test_an_https_hook_falls_back_to_http_without_its_credentials() -> Non
     port = listener.sockets[0].getsockname()[1]
     headers = (HTTPHeader(name="Authorization", value="secret"), HTTPHeader(name="X-A", value="1"))
     handler = LifecycleHandler(http_get=HTTPGetAction(port=port, scheme="HTTPS", http_headers=headers))
-    got = await run_hook(handler, target(), door=FakeDoor(), clock=FakeClock(), on_fallback=told.append)
+    got = await run_hook(
+        handler, target(), finder=FakeExecFinder(), clock=FakeClock(), on_fallback=told.append
+    )
     listener.close()
     await listener.wait_closed()
     assert (got.ok, got.fell_back) == (True, True)
@@ -112,7 +116,9 @@ async def test_a_tcp_hook_needs_an_open_port() -> None:
 async def test_a_sleep_takes_its_time_on_the_clock() -> None:
     clock = FakeClock()
     handler = LifecycleHandler(sleep=SleepAction(seconds=7))
-    task = asyncio.create_task(run_hook(handler, target(), door=FakeDoor(), clock=clock, timeout_seconds=30))
+    task = asyncio.create_task(
+        run_hook(handler, target(), finder=FakeExecFinder(), clock=clock, timeout_seconds=30)
+    )
     await clock.run_for(6)
     assert not task.done()
     await clock.run_for(2)
@@ -123,7 +129,9 @@ async def test_a_sleep_takes_its_time_on_the_clock() -> None:
 async def test_a_hook_ends_at_its_deadline() -> None:
     clock = FakeClock()
     handler = LifecycleHandler(sleep=SleepAction(seconds=100))
-    task = asyncio.create_task(run_hook(handler, target(), door=FakeDoor(), clock=clock, timeout_seconds=5))
+    task = asyncio.create_task(
+        run_hook(handler, target(), finder=FakeExecFinder(), clock=clock, timeout_seconds=5)
+    )
     await clock.run_for(6)
     got = await task
     assert (got.ok, got.timed_out, got.elapsed_seconds) == (False, True, 5)
@@ -133,7 +141,7 @@ async def test_a_hook_ends_at_its_deadline() -> None:
 async def test_a_cancelled_hook_leaves_nothing_behind() -> None:
     clock = FakeClock()
     handler = LifecycleHandler(sleep=SleepAction(seconds=100))
-    task = asyncio.create_task(run_hook(handler, target(), door=FakeDoor(), clock=clock))
+    task = asyncio.create_task(run_hook(handler, target(), finder=FakeExecFinder(), clock=clock))
     await clock.run_for(1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -147,7 +155,7 @@ async def test_a_bug_in_a_door_is_not_hidden() -> None:
         raise RuntimeError("bug")
 
     with pytest.raises(RuntimeError):
-        await run(EXEC, FakeDoor(broken))
+        await run(EXEC, FakeExecFinder(broken))
 
 
 async def test_a_hook_without_handler_fails() -> None:

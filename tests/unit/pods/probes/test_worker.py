@@ -15,7 +15,7 @@ from kubeletx.pods.model.facts import ProbeFacts
 from kubeletx.pods.probes import ProbeOutcome, ProbeResult, ProbeSet, ProbeTarget
 from kubeletx.testing.clock import FakeClock
 from kubeletx.testing.host import FakeEventSink
-from tests.unit.pods.doors import FakeDoor
+from tests.unit.pods.exec_finders import FakeExecFinder
 
 REF = ObjectRef(kind="Pod", name="p", namespace="default", uid="u1")
 
@@ -37,7 +37,7 @@ class Bench:
         self.began = self.clock.monotonic()
         self.set = ProbeSet(
             ref=REF,
-            door=FakeDoor(),
+            finder=FakeExecFinder(),
             clock=self.clock,
             events=self.events,
             on_result=lambda name, facts: self.results.append(facts),
@@ -45,7 +45,7 @@ class Bench:
             draw=lambda: 0.5,
         )
 
-    async def _ask(self, probe: Probe, target: ProbeTarget, door: object) -> ProbeResult:
+    async def _ask(self, probe: Probe, target: ProbeTarget, finder: object) -> ProbeResult:
         assert probe.exec is not None
         name = probe.exec.command[0]
         self.asked.append((name, self.clock.monotonic() - self.began))

@@ -253,3 +253,12 @@ def test_values_and_paths_of_the_node_stay_out_of_logs() -> None:
     assert repr(extras) == (
         "UnitExtras(mounts=['/run/session'], variables=['TOKEN'], annotations=['a'], scope=['regular', 'sidecar'])"
     )
+
+
+async def test_a_provider_that_gives_no_extras_is_named() -> None:
+    async def give_nothing(_pod: Pod, _container: object) -> Any:
+        return None
+
+    pod = make_pod()
+    with pytest.raises(ExtrasError, match=r"'sessions' .* it gave NoneType; UnitExtras is expected"):
+        await gather_extras({"sessions": give_nothing}, pod, pod.spec.containers[0])

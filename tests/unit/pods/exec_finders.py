@@ -1,4 +1,4 @@
-"""A door to commands in units, under the test's control."""
+"""An `ExecFinder` under the control of the test."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from kubeletx.api import ExecResult, KubeletxError, Session, StreamRequest, StreamUrl, UnitId
 
 
-class FakeDoor:
-    """An `ExecDoor`: `does` answers commands, or is raised; `is_up` is what `answers` says."""
+class FakeExecFinder:
+    """An `ExecFinder`: `does` answers commands, or is raised; `is_up` is what `answers` says."""
 
     def __init__(
         self,
@@ -20,7 +20,7 @@ class FakeDoor:
         self.does, self.is_up, self.has_exec = does, is_up, has_exec
         self.commands: list[tuple[UnitId, tuple[str, ...], float]] = []
 
-    def find(self) -> FakeDoor | None:
+    def find(self) -> FakeExecFinder | None:
         return self if self.has_exec else None
 
     async def answers(self) -> bool:
