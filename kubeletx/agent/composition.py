@@ -1,4 +1,4 @@
-"""`Composition`: collects the parts of the agent, opens the state database for all of them, and closes them.
+"""`Composition`: collects the agent's components (`Part`), opens the state database for them, and closes them.
 
 add, add, … ─► open: tables of all parts, then `load` of each in order ─► … ─► close of each in reverse order
 """
@@ -19,20 +19,20 @@ from kubeletx.store import Store
 from .parts.part import Close, Part
 
 
-class Room(Protocol):
-    """Return type of the factories in `parts/`: any object with a `part`."""
+class HasPart(Protocol):
+    """Protocol of the objects that the factories in `parts/` return: each has a `Part`, and the objects it built."""
 
     @property
     def part(self) -> Part:
-        """The part of the agent that the factory made."""
+        """The component of the agent that the factory built: its tables, tasks, servers and health checks."""
         ...
 
 
-R = TypeVar("R", bound=Room)
+R = TypeVar("R", bound=HasPart)
 
 
 class Composition:
-    """Collects the agent's parts in the order of `add`. Leaving the context closes them in reverse order."""
+    """Collects the agent's components in the order of `add`. Leaving the context closes them in reverse order."""
 
     def __init__(self) -> None:
         self._parts: list[Part] = []
@@ -50,31 +50,37 @@ class Composition:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts, in the order of `add`."""
+        """The components, in the order of `add`."""
         return tuple(self._parts)
 
     @property
     def objects(self) -> Mapping[str, ClusterObjects]:
-        """Name of a pod's source → access to the API objects that its pods name; a live view."""
+        """Access to the API objects that pods refer to, by name of the pods' source.
+
+        The mapping is a live view: it shows components that are added later.
+        """
         return MappingProxyType(self._objects)
 
     @property
     def extras(self) -> Mapping[str, ExtrasProvider]:
-        """Providers of mounts, variables and annotations for units, by name; a live view."""
+        """Providers of further mounts, environment variables and annotations for containers, by name.
+
+        The mapping is a live view: it shows components that are added later.
+        """
         return MappingProxyType(self._extras)
 
     def sources(self) -> frozenset[str]:
-        """Names of all pod sources."""
+        """Return the names of all pod sources."""
         return frozenset(name for part in self._parts for name in part.sources)
 
     def health(self) -> tuple[PartHealth, ...]:
-        """The health of all parts, in order."""
+        """Run the health checks of all components, and return the results in the order of `add`."""
         return tuple(found for part in self._parts for check in part.health for found in check())
 
     def add(self, room: R) -> R:
-        """Add the part of `room`; returns `room`.
+        """Add the component `room.part`, and return `room`.
 
-        Raises AlreadyExists if another part has a provider of extras with the same name.
+        Raises AlreadyExists if another component has an `ExtrasProvider` (see `extras`) of the same name.
         """
         part = room.part
         if taken := sorted(self._extras.keys() & part.extras.keys()):
@@ -87,8 +93,9 @@ class Composition:
         return room
 
     async def open(self, store: Store, board: StatusBoard) -> None:
-        """Connect the status listeners, open the state database with the tables of all parts, then load each part
-        in order.
+        """Subscribe the components' status listeners to `board`, open the state database, and load the components.
+
+        The database gets the tables of all components; their `load` functions are called in the order of `add`.
         """
         for part in self._parts:
             for listener in part.status_listeners:

@@ -1,7 +1,9 @@
-"""`Assembly.run`: the order in which the agent's parts start and stop.
+"""`Assembly.run`: starts and stops the agent's components in order.
 
-start  runtimes connect ─► cgroups ─► pods found again ─► pod workers ─► tasks of all parts ─► servers ─► feeds
-stop   servers first; then all tasks are cancelled together; containers and machines run on
+start  runtimes connect ─► cgroups ─► earlier pods recovered ─► pod workers ─► tasks of all parts ─► servers ─► feeds
+stop   servers first; then all tasks are cancelled together; containers and virtual machines continue to run
+
+`Part` in `parts.part` says what the tasks, servers and feeds of a component are.
 """
 
 from __future__ import annotations
@@ -21,31 +23,31 @@ from kubeletx.server.backend import AdminBackend
 
 from .host.service_manager import ServiceManager
 from .host.supervise import supervise
-from .parts.admin import AdminRoom
-from .parts.node import NodeRoom
+from .parts.admin import AdminAssembly
+from .parts.node import NodeAssembly
 from .parts.part import ListeningServer, Part, Task
-from .parts.pods import PodsRoom
-from .parts.runtimes import RuntimesRoom
-from .parts.servers import ServersRoom
+from .parts.pods import PodsAssembly
+from .parts.runtimes import RuntimesAssembly
+from .parts.servers import ServersAssembly
 
 log = structlog.get_logger(__name__)
 
 CONNECT_SECONDS = 1.0
-"""Upper bound of the wait for the first list of the runtimes; a slower runtime joins later."""
+"""Longest wait for each runtime's first list of its pods; the pods of a slower runtime are recovered later."""
 
 
 class Assembly(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent's parts, built and connected; nothing runs before `run`."""
+    """The agent's components, built and connected; `run` starts their tasks and servers."""
 
     clock: Clock
     parts: tuple[Part, ...]
-    node: NodeRoom
-    runtimes: RuntimesRoom
-    pods: PodsRoom
-    admin: AdminRoom
-    servers: ServersRoom
+    node: NodeAssembly
+    runtimes: RuntimesAssembly
+    pods: PodsAssembly
+    admin: AdminAssembly
+    servers: ServersAssembly
     enforces_pods_limit: bool
-    """True: the cgroup above all pods gets the node's allocatable as its limit."""
+    """True: the cgroup of all pods is limited to the node's capacity minus kubeReserved and systemReserved."""
 
     @property
     def registry(self) -> RuntimeRegistry:
@@ -65,8 +67,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     async def run(self, began: float | None = None) -> None:
         """Start the agent and run it until cancelled.
 
-        `began`: monotonic time at which the process began to build the agent; None: now. It is used to log the
-        duration of the start.
+        `began`: monotonic time from which the logged duration of the start is measured; None: now.
         """
         began = time.monotonic() if began is None else began
         async with asyncio.TaskGroup() as group:
@@ -116,7 +117,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
             await self.pods.cgroups.prepare(limit)
 
     async def _resume_cgroups(self) -> None:
-        """Set the cgroup limits of recovered pods again, so that they keep their CPU shares."""
+        """Set the CPU shares of the QoS classes' cgroups for the recovered pods; a failure is only logged."""
         if self.pods.cgroups is None:
             return
         try:
@@ -125,9 +126,9 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
             log.warning("Failed to set the shares of running pods", err=str(error))
 
     async def _wait_listed(self) -> None:
-        """Wait, at most `CONNECT_SECONDS`, for every runtime's first list of pods.
+        """Wait, at most `CONNECT_SECONDS`, until every runtime has listed its pods for the first time.
 
-        Most pods are then recovered with their state.
+        The pods of these runtimes are then recovered with their present state.
         """
         waiting = [
             asyncio.create_task(handle.wait_listed(), name=f"wait-listed-{handle.name}")

@@ -1,8 +1,8 @@
-"""`run_agent`: the agent as a process: settings of the process, signals, and one error for a failed start.
+"""`run_agent`: runs the agent in this process: process settings, signal handlers, and one error for a failed start.
 
-start  plugins ─► `assemble` (lock, agent id, guard, parts, state database) ─► `Assembly.run`
-stop   `Assembly.run` is cancelled (servers, tasks, pod workers; what runs goes on) ─► the parts are closed in
-       reverse order: clients, threads, history, state database, lock
+start  plugins ─► `assemble` (lock, agent id, check for kubelets, components, state database) ─► `Assembly.run`
+stop   `Assembly.run` is cancelled (servers, tasks, pod workers; containers and virtual machines continue to run)
+       ─► the components are closed in reverse order: clients, threads, history, state database, lock
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import structlog
@@ -17,6 +18,7 @@ import structlog
 from kubeletx.api import KubeletxError, Unavailable
 from kubeletx.kube.tls_buffers import begin_small
 from kubeletx.runtimes.host.clock import SystemClock
+from kubeletx.runtimes.plugins.call_markers import CallMarkers
 
 from .assembly import assemble
 from .config.tree import AgentConfig
@@ -28,11 +30,14 @@ from .plugins import Plugins, load_plugins, log_plugins
 log = structlog.get_logger(__name__)
 
 
-async def run_agent(config: AgentConfig, *, plugins: Plugins | None = None) -> int:
-    """Run the agent until SIGTERM or SIGINT; returns the exit code.
+async def run_agent(
+    config: AgentConfig, *, plugins: Plugins | None = None, on_signals: Callable[[], None] = lambda: None
+) -> int:
+    """Run the agent until SIGTERM or SIGINT; returns exit code 0.
 
-    Raises InvalidConfig for a configuration that must be corrected. `plugins`: used in place of the installed
-    plugins; None loads the installed ones.
+    Raises InvalidConfig for a configuration that must be corrected, and Unavailable if the machine prevents the start.
+    `plugins`: used instead of the installed plugins; None loads the installed ones. `on_signals`: called when the
+    handlers of SIGTERM and SIGINT are set.
     """
     begin_small()
     set_up_logging(config.logs.format, config.logs.verbosity)
@@ -41,6 +46,7 @@ async def run_agent(config: AgentConfig, *, plugins: Plugins | None = None) -> i
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    on_signals()
     for unused in config.unused:
         log.warning(
             "Setting has no effect",
@@ -51,7 +57,10 @@ async def run_agent(config: AgentConfig, *, plugins: Plugins | None = None) -> i
         )
     apply_process_settings(config.process)
     async with AsyncExitStack() as stack:
-        parts = await _built(stack, config, plugins or load_plugins())
+        plugins = plugins or load_plugins(
+            disabled=config.plugins.disabled, markers=CallMarkers(config.root_dir)
+        )
+        parts = await _built(stack, config, plugins)
         try:
             async with asyncio.TaskGroup() as group:
                 task = group.create_task(parts.run(began), name="agent")
@@ -65,7 +74,7 @@ async def run_agent(config: AgentConfig, *, plugins: Plugins | None = None) -> i
 
 
 async def _built(stack: AsyncExitStack, config: AgentConfig, plugins: Plugins) -> Assembly:
-    """Build the agent's parts. Raises Unavailable if the machine prevents the start, such as by a full disk."""
+    """Build the agent; `stack` closes it. Raises Unavailable if the machine prevents it, such as by a full disk."""
     log_plugins(plugins)
     try:
         return await stack.enter_async_context(assemble(config, plugins=plugins, clock=SystemClock()))

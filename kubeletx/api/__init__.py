@@ -1,6 +1,8 @@
-"""Public: the contract between plugins and the host. Imports nothing else of kubeletx.
+"""Public: the contract between plugins and the kubeletx agent, their host. Imports nothing else of kubeletx.
 
-A plugin author needs this one import; `docs/plugin-authors.md` goes through it step by step.
+A plugin imports only this package; `docs/plugin-authors.md` explains it step by step. Its own words: a *unit* is a
+container, a process or a virtual machine that runs in a pod sandbox; a *runtime* is the object of a plugin that makes
+sandboxes and units; a *capability* is an optional protocol that a runtime may implement.
 """
 
 from typing import TYPE_CHECKING
@@ -167,6 +169,7 @@ if TYPE_CHECKING:
         Records,
         RecordsSynced,
     )
+    from .subprocesses import SubprocessSession, run_session
 
 __all__ = [
     "CAPABILITIES",
@@ -291,6 +294,7 @@ __all__ = [
     "StoreInfo",
     "StreamRequest",
     "StreamUrl",
+    "SubprocessSession",
     "SupportsAttach",
     "SupportsCheckpoint",
     "SupportsCriPassthrough",
@@ -335,15 +339,20 @@ __all__ = [
     "matching",
     "names",
     "parse_image_reference",
+    "run_session",
     "stop_with_grace",
     "without_credentials",
 ]
 
 
 def __getattr__(name: str) -> object:
-    """Import `records` when one of its names is first used, since most agents and commands use none of them."""
+    """Import the modules `records` and `subprocesses` when a name of them is first used: most processes use none."""
     if name.startswith("Record") and name in __all__:
         from . import records
 
         return getattr(records, name)
+    if name in ("SubprocessSession", "run_session"):
+        from . import subprocesses
+
+        return getattr(subprocesses, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,12 +1,12 @@
 """Admission checks: a plugin decides whether a pod may run on this node, in addition to the node's own rules.
 
-The host calls `AdmissionCheck.review` once for each new pod, before the pod is bound to a runtime and before anything
-of it is made, in a task of its own and under the deadline ``kubeletx.pluginAdmissionCheckTimeout``. The first refusal
-of any check is final: the pod becomes Failed with the check's reason and message. A pod that runs already is not
-reviewed again, not even after a restart of the agent.
+The agent calls `AdmissionCheck.review` once for each new pod, before the pod is assigned to a runtime and before its
+directories, sandbox or containers are created. Each call runs in its own task with the deadline
+``kubeletx.pluginAdmissionCheckTimeout``. If any check refuses the pod, that is final: the pod becomes Failed with the
+check's reason and message. A pod that already runs is not reviewed again, even after a restart of the agent.
 
-A check that raises or misses its deadline decides nothing: the pod waits with reason ``AdmissionCheckFailed`` and is
-reviewed again, unless the check was registered with ``fails_open=True``.
+If a check raises or misses its deadline, the pod waits with reason ``AdmissionCheckFailed`` and is reviewed again
+later. With ``fails_open=True`` at registration the pod is admitted instead.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Allow(msgspec.Struct, frozen=True):
 
 
 class Refuse(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a review: the pod never runs on this node.
+    """Result of a review: the check refuses the pod, which becomes Failed and never runs on this node.
 
-    `reason`: one CamelCase word. `message`: one line that says what to change.
+    `reason`: one CamelCase word for the pod's status. `message`: one line that says what to change.
     """
 
     reason: str
@@ -34,7 +34,7 @@ class Refuse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AdmissionCheck(Protocol):
-    """Check that a plugin registers, to decide which new pods may run on this node."""
+    """Check of a plugin that decides which new pods may run on this node."""
 
     async def review(self, pod: Mapping[str, Any]) -> Allow | Refuse:
         """Decide about one pod. Several pods may be reviewed at the same time.
@@ -47,4 +47,4 @@ class AdmissionCheck(Protocol):
 
 
 AdmissionCheckFactory = Callable[[Any, PluginHost], AdmissionCheck]
-"""(own settings Struct or None, host) → check. Must not do I/O."""
+"""Function from the plugin's settings (None if there are none) and its `PluginHost` to the check. Must not do I/O."""

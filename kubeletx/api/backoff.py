@@ -1,4 +1,4 @@
-"""`Backoff`: growing delays between tries of one thing. No clock and no I/O."""
+"""`Backoff`: exponentially growing delays between retries of one operation. No clock and no I/O."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 
 class Backoff:
-    """Growing delays between tries, in seconds: `first`, then twice as long each time, up to `cap`.
+    """Delays between retries, in seconds: `first`, then twice as long each time, up to `cap`.
 
-    `forget`: after this many seconds without a failure, the delays begin with `first` again. `jitter`: up to
-    this share of a delay is added to it. `draw`: returns the random part of that share, 0 to 1.
+    `forget`: the delays begin with `first` again if the next failure comes more than this many seconds after
+    the end of the last delay. `jitter`: maximum random addition to a delay, as a fraction of the delay.
+    `draw`: random source of the jitter; returns a number from 0 to 1.
     """
 
     def __init__(
@@ -29,16 +30,16 @@ class Backoff:
         self._draw = draw
 
     def next(self, now: float = 0.0, *, at_least: float = 0.0) -> float:
-        """Return the seconds to wait after a failure. `now`: monotonic time, needed only with `forget`.
+        """Return the seconds to wait before the next retry. Call it once after each failure.
 
-        `at_least`: wait that the server asked for. Jitter is added to that too, since other clients got the
-        same wait.
+        `now`: monotonic time, needed only with `forget`. `at_least`: minimum wait, such as a server's
+        Retry-After. Jitter is added to it too, since the server may have sent other clients the same value.
         """
         if now - self._due_at > self._forget:
             self._delay = 0.0
         self._delay = min(self._cap, self._delay * 2 or self._first)
         seconds = max(at_least, self._delay) + self._delay * self._jitter * self._draw()
-        self._due_at = now + seconds  # a long wait is no quiet time
+        self._due_at = now + seconds  # `forget` counts from the end of the delay
         return seconds
 
     def reset(self) -> None:

@@ -1,7 +1,7 @@
-"""Helpers for plugin authors; a plugin may do without all of them.
+"""Optional helpers for authors of runtime plugins.
 
-`BaseRuntime` has the methods that most runtimes implement alike; `matching` and `stop_with_grace` are logic that nearly
-every runtime needs.
+`BaseRuntime` implements the methods that are the same in most runtimes; `matching` and `stop_with_grace` are logic that
+nearly every runtime needs.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ S = TypeVar("S", SandboxSummary, UnitSummary)
 
 
 class BaseRuntime:
-    """Optional base class of a `Runtime`: `traits`, `capability`, `open`, `close` and `health` for most backends.
+    """Optional base class of a `Runtime`; implements `traits`, `capability`, `open`, `close` and `health`.
 
-    The author adds the other methods. Any class with the methods of `Runtime` will do as well.
+    The plugin's author adds the other methods of `Runtime`. A runtime does not have to use this class.
     """
 
     declared: ClassVar[Traits] = Traits()
@@ -29,32 +29,32 @@ class BaseRuntime:
     """The capability protocols that this object itself implements."""
 
     def __init__(self, endpoint: Endpoint, settings: Any, host: Host) -> None:
-        """Store the arguments that every `RuntimeFactory` gets. No I/O."""
+        """Store the arguments that a `RuntimeFactory` gets. No I/O."""
         self.endpoint = endpoint
         self.settings = settings
         self.host = host
 
     async def open(self) -> None:
-        """Do nothing: there is no backend to connect to. Override it if there is one."""
+        """Do nothing. Override it to connect to a backend."""
 
     async def close(self) -> None:
-        """Do nothing: there is no backend to disconnect from."""
+        """Do nothing. Override it to disconnect from a backend."""
 
     def traits(self) -> Traits:
-        """Return `declared`, the traits that the class declares."""
+        """Return the class attribute `declared`."""
         return self.declared
 
     def capability(self, protocol: type[T]) -> T | None:
-        """Return this object for a protocol in `capabilities`, None for all others."""
+        """Return this object if `protocol` is one of the class attribute `capabilities`; else None."""
         return self if protocol in self.capabilities and isinstance(self, protocol) else None
 
     async def health(self) -> RuntimeHealth:
-        """Report that the runtime is ready, always: without a backend nothing can be down."""
+        """Always report that runtime and network are ready. Override it if there is a backend that can fail."""
         return RuntimeHealth(runtime_ready=True, network_ready=True)
 
 
 def matching(summaries: Iterable[S], match: Mapping[str, str]) -> list[S]:
-    """Return the summaries whose labels contain every pair of `match`, in order. An empty `match` keeps all."""
+    """Return the summaries whose labels contain every pair of `match`, in the order given; all if `match` is empty."""
     return [one for one in summaries if match.items() <= one.labels.items()]
 
 
@@ -65,11 +65,12 @@ async def stop_with_grace(
     wait: Callable[[], Awaitable[object]],
     grace_seconds: float,
 ) -> None:
-    """Stop something as `Runtime.stop_unit` must: `ask`, wait `grace_seconds` (0: do not ask), `kill`, wait.
+    """Stop a unit as `Runtime.stop_unit` requires: call `ask`, wait up to `grace_seconds`, then `kill` it and wait.
 
-    `wait` returns once the thing has ended, immediately if it has ended already. It is cancelled when the
-    grace period is over, and called again after `kill`, then without a limit, since the host sets deadlines.
-    Errors of all three functions are passed on.
+    With `grace_seconds` 0, `ask` is not called and the unit is killed at once. `wait` must return once the unit
+    has ended, immediately if it has ended already; it is cancelled at the end of the grace period. After `kill`
+    it is called again without a time limit: the agent cancels the whole call at its deadline. Errors of all
+    three functions are passed on.
     """
     import asyncio  # here: the command line imports this package and must start quickly
 

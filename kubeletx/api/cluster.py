@@ -1,7 +1,7 @@
-"""Objects of the cluster that a pod refers to: `ClusterObjects`, implemented by the source of the pod.
+"""`ClusterObjects`: access to the API objects that a pod refers to, such as config maps, secrets and claims.
 
-A source without a cluster (manifests, applied pods) gives None instead; a reference to an object is then refused,
-unless it is optional.
+The pod source for a cluster's API server implements it. Other sources (manifest files, `kubeletx apply`) have none: a
+reference of their pods to an object is refused, unless the reference is optional.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from .identity import PodUid
 
 
 class ObjectData(msgspec.Struct, frozen=True, kw_only=True):
-    """Content of one config map or secret. The repr shows only the keys. A secret has `binary` only.
+    """Content of one config map or secret. The repr shows only the keys, not the values.
 
-    `uid`: of the object; empty if the source of the pod has no such objects.
+    `text`: ``data`` of a config map; empty for a secret. `binary`: ``binaryData`` of a config map, or ``data``
+    of a secret, decoded from base64. `uid`: UID of the object.
     """
 
     text: dict[str, str] = {}
@@ -27,15 +28,15 @@ class ObjectData(msgspec.Struct, frozen=True, kw_only=True):
         return f"ObjectData(keys={sorted(self.as_bytes())})"
 
     def as_bytes(self) -> dict[str, bytes]:
-        """Return every key with its content; text is encoded as UTF-8."""
+        """Return `text` and `binary` in one dict: key to content. Values of `text` are encoded as UTF-8."""
         return {key: value.encode() for key, value in self.text.items()} | self.binary
 
 
 class ObjectUser(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod, and the names of all objects of its namespace that it refers to.
+    """Pod, and the names of the objects in its namespace that it refers to.
 
-    `own_claims`: claims that the cluster makes for this pod alone. If a claim of such a name was made
-    otherwise, the pod must not use it.
+    `own_claims`: names of the claims of its generic ephemeral volumes, which the cluster creates for this pod.
+    If a claim with such a name has another owner, the pod must not use it.
     """
 
     uid: PodUid
@@ -48,14 +49,14 @@ class ObjectUser(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenParameters(msgspec.Struct, frozen=True, kw_only=True):
-    """Parameters of a token for a pod's service account. `audience` empty: the API server's own audience."""
+    """Properties of a requested service account token. `audience` empty: the API server's default audience."""
 
     audience: str = ""
     expiration_seconds: int = 3600
 
 
 class ClusterService(msgspec.Struct, frozen=True, kw_only=True):
-    """Service with an address of its own. `ports`: (name, number, protocol), in spec order."""
+    """Service that has a cluster IP. `address`: its cluster IP. `ports`: (name, number, protocol), in spec order."""
 
     name: str
     namespace: str
@@ -64,17 +65,19 @@ class ClusterService(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterServiceAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """Service account of the cluster, without its tokens."""
+    """UID and annotations of a service account. Its tokens are returned by `ClusterObjects.token`."""
 
     uid: str
     annotations: dict[str, str] = {}
 
 
 class ClusterVolume(msgspec.Struct, frozen=True, kw_only=True):
-    """Persistent volume that a claim is bound to. `kind`: local, hostPath or nfs.
+    """Persistent volume that a claim is bound to.
 
-    `is_block`: the volume is a raw device, not a file system. `check`: the type of a hostPath. `is_here`
-    False: the volume's node affinity excludes this node.
+    `kind`: local, hostPath or nfs; other text describes a kind that the node does not support. `path`: path on
+    the node, or on the NFS server `server`. `is_block`: the volume is a raw device, not a file system.
+    `check`: ``type`` of a hostPath, such as DirectoryOrCreate. `is_here` False: the volume's node affinity
+    excludes this node.
     """
 
     name: str
@@ -89,18 +92,22 @@ class ClusterVolume(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterObjects(Protocol):
-    """Reads objects of the cluster for the pods of one source. Only objects that a followed pod refers to can be read.
+    """Reads the API objects that pods of one source refer to.
 
-    Methods raise Unavailable if an object cannot be read. An object that was read before is returned as last
-    seen.
+    Call `follow` for a pod first: only objects that a followed pod refers to can be read. Methods raise
+    Unavailable if an object cannot be read now. Config maps, secrets, services and volumes that were read
+    before are returned as last seen while the API server does not answer.
     """
 
     def follow(self, pod: ObjectUser) -> None:
-        """Start to read the objects that a pod refers to. Call it again when the pod refers to others."""
+        """Follow a pod: make the objects that it refers to readable, and keep them up to date.
+
+        Call it again with the new names when the pod's references change.
+        """
         ...
 
     def leave(self, uid: PodUid) -> None:
-        """Stop to read objects for this pod. Unknown UIDs are ignored."""
+        """Stop following the pod with this UID. Does nothing if it is not followed."""
         ...
 
     async def find_config_map(self, namespace: str, name: str) -> ObjectData | None:
@@ -112,7 +119,11 @@ class ClusterObjects(Protocol):
         ...
 
     async def token(self, uid: PodUid, wanted: TokenParameters) -> bytes:
-        """Return a token of the followed pod's service account, bound to the pod, with most of its lifetime left."""
+        """Return a token of the followed pod's service account that is bound to the pod.
+
+        Tokens are cached and renewed before they expire. Raises Unavailable if there is no valid token and none
+        can be requested.
+        """
         ...
 
     async def find_service_account(self, namespace: str, name: str) -> ClusterServiceAccount | None:
@@ -120,12 +131,14 @@ class ClusterObjects(Protocol):
         ...
 
     async def list_services(self, namespace: str) -> tuple[ClusterService, ...]:
-        """List the services of the namespace that have an address of their own."""
+        """List the services of the namespace that have a cluster IP."""
         ...
 
     async def find_volume(self, uid: PodUid, claim: str) -> ClusterVolume | None:
-        """Return the volume that a followed pod's claim is bound to; None if the claim does not exist.
+        """Return the volume that the claim named `claim` of the followed pod `uid` is bound to.
 
-        Raises Unavailable while the claim is not bound; the host is notified once it is.
+        None: the claim does not exist. Raises Unavailable while the claim is not bound, or if it is one of
+        `ObjectUser.own_claims` and has another owner. In all these cases the pod's volumes are prepared again
+        once the claim can be used.
         """
         ...

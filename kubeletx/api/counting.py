@@ -1,7 +1,7 @@
-"""Histograms of durations: plain numbers that metrics read when they are scraped.
+"""Histograms of durations. The metrics endpoint reads their counts when it is scraped.
 
-Counting one value costs well under a microsecond: a bisection and an addition. All methods belong to the
-event loop's thread.
+Adding a duration takes well under a microsecond: a bisection and an addition. Call all methods from the event loop's
+thread.
 """
 
 from __future__ import annotations
@@ -14,30 +14,34 @@ DEFAULT_BOUNDS: tuple[float, ...] = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1
 
 
 class Durations:
-    """Histogram of durations. `counts[i]`: number of values up to `bounds[i]` and above the bound before it.
+    """Histogram of durations, with one count per bucket (not cumulative).
 
-    The last count is that of the values above all bounds.
+    `counts[i]`: number of durations above `bounds[i-1]` and up to `bounds[i]`. The last item of `counts`: number
+    of durations above all bounds. `sum_seconds`: sum of all durations.
     """
 
     __slots__ = ("bounds", "counts", "sum_seconds")
 
     def __init__(self, bounds: tuple[float, ...] = DEFAULT_BOUNDS) -> None:
-        """`bounds`: increasing upper bounds of the buckets, in seconds.
+        """`bounds`: upper bounds of the buckets, in seconds, in increasing order.
 
-        Use those of the kubelet's metric of the same name.
+        If the kubelet has a metric of the same name, use its bounds.
         """
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.sum_seconds = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count one duration."""
+        """Add one duration to its bucket and to `sum_seconds`."""
         self.counts[bisect_left(self.bounds, seconds)] += 1
         self.sum_seconds += seconds
 
 
 class LabelledDurations:
-    """Histograms of durations, one for each combination of label values, made at its first value."""
+    """Histograms of durations, one for each combination of label values.
+
+    A histogram is created when the first duration with its label values is added.
+    """
 
     __slots__ = ("_by_labels", "bounds")
 
@@ -47,7 +51,7 @@ class LabelledDurations:
         self._by_labels: dict[tuple[str, ...], Durations] = {}
 
     def add(self, seconds: float, *labels: str) -> None:
-        """Count one duration in the histogram of these label values."""
+        """Add one duration to the histogram of these label values. `labels`: the values, always in the same order."""
         found = self._by_labels.get(labels)
         if found is None:
             found = self._by_labels[labels] = Durations(self.bounds)

@@ -1,10 +1,10 @@
-"""The one error hierarchy of kubeletx and its plugins.
+"""Exception classes of kubeletx and its plugins.
 
 Classes say what the caller may do next, not where the error came from:
 
     KubeletxError
     ├── NotFound          the object does not exist; for stop and remove this counts as success
-    ├── AlreadyExists     the same key is taken by something else
+    ├── AlreadyExists     another object has the same name or key
     ├── InvalidConfig     the operator must change a flag, a file or a setting (start is refused)
     ├── InvalidPod        the pod's author must change the manifest (the pod is refused)
     ├── Unsupported       this runtime cannot do it, ever; do not retry
@@ -14,9 +14,8 @@ Classes say what the caller may do next, not where the error came from:
     ├── Conflict          the object changed meanwhile, or its state forbids the call
     └── Internal          a bug, or an answer that breaks the protocol
 
-Foreign errors (gRPC, libvirt, OSError) are translated once, in the package or plugin that talks to the
-foreign side, with ``raise ... from``. `TABLE` maps each class to its gRPC code, to the reason used in
-pod events, and says whether a retry may help.
+Other errors (gRPC, libvirt, OSError) are translated to these in the package or plugin that calls the other program,
+with ``raise ... from``. `TABLE` has the gRPC code and the event reason of each class, and whether a retry may help.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from .text import printable
 
 
 class KubeletxError(Exception):
-    """Base of all errors that a user may see as one line."""
+    """Base of all errors whose message is one line for users. Any other exception is a bug."""
 
     def __init__(self, message: str, *, reason: str | None = None) -> None:
         """`message`: one line for users. `reason`: CamelCase word for events and status.
 
-        None: the code that reports the error chooses the word.
+        `reason` None: the code that reports the error chooses the word.
         """
         self.message = printable(message)
         super().__init__(self.message)
@@ -51,14 +50,18 @@ class AlreadyExists(KubeletxError):
 
 
 class FieldError(KubeletxError):
-    """Base of errors in one field: which object and field, what was found there, and what to do."""
+    """Base of errors in one field of an object or file, such as a pod's manifest or a configuration file.
+
+    The message names the object, the field, what was found there and what to do.
+    """
 
     def __init__(
         self, *, field: str, problem: str, fix: str = "", obj: str = "", reason: str | None = None
     ) -> None:
-        """`obj`: object or file with the field, empty if unknown. `field`: path such as ``spec.containers[0].image``.
+        """`obj`: object or file that has the field; empty if unknown.
 
-        `problem`: what was found. `fix`: what to do.
+        `field`: path such as ``spec.containers[0].image``. `problem`: what was found. `fix`: what to do. `reason`:
+        as in `KubeletxError`.
         """
         self.obj, self.field = printable(obj), printable(field)
         self.problem, self.fix = printable(problem), printable(fix)
@@ -80,15 +83,15 @@ class Unsupported(KubeletxError):
 
 
 class Unavailable(KubeletxError):
-    """The other side gives no answer now: keep what is known, and retry with back-off."""
+    """The called program or server does not answer now: keep the last known state, and retry with back-off."""
 
 
 class TimedOut(KubeletxError):
-    """The deadline expired. The action may still happen: read the present state before the next try."""
+    """The deadline expired. The action may still happen: read the present state before you retry."""
 
 
 class PermissionDenied(KubeletxError):
-    """The other side refused the caller's credentials or rights."""
+    """The called server refused the caller's credentials or rights."""
 
 
 class Conflict(KubeletxError):
@@ -96,7 +99,7 @@ class Conflict(KubeletxError):
 
 
 class Internal(KubeletxError):
-    """A bug, in this program or on the other side."""
+    """A bug in this program or in the called one, or an answer that breaks the protocol."""
 
 
 class ErrorRow(NamedTuple):
@@ -122,7 +125,7 @@ TABLE: dict[type[KubeletxError], ErrorRow] = {
 
 
 def row_of(error: KubeletxError) -> ErrorRow:
-    """Return the row of `TABLE` for the error's class or its nearest base class; that of Internal if there is none."""
+    """Return the row of `TABLE` for the error's class or its nearest base class; if there is none, Internal's row."""
     for cls in type(error).__mro__:
         if cls in TABLE:
             return TABLE[cls]

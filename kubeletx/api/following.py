@@ -1,4 +1,4 @@
-"""`UnitFollower`: events for backends where the end of one unit can be awaited, but nothing pushes events."""
+"""`UnitFollower`: makes runtime events for a backend that sends none, but where the end of a unit can be awaited."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ if TYPE_CHECKING:
 
 
 class UnitFollower:
-    """Implements `SupportsEvents.events` for backends where the end of each unit can be awaited."""
+    """Makes the events of `SupportsEvents` for a backend that sends none, such as local child processes.
+
+    For each unit (process, container or virtual machine) one task waits until the unit has ended.
+    """
 
     def __init__(self) -> None:
-        """Make a follower that follows no unit yet."""
+        """Create a follower that follows no unit yet."""
         import asyncio
 
         self._tasks: dict[UnitId, asyncio.Task[object]] = {}
@@ -31,8 +34,8 @@ class UnitFollower:
     ) -> None:
         """Emit a STARTED event for the unit now, and a STOPPED event once `ended` returns or raises.
 
-        Does nothing if the unit is followed already. `ended` waits for the unit's end; an error counts as an
-        end, since the host reads the unit's status after every event.
+        `ended`: waits until the unit has ended. If it raises, STOPPED is emitted too; the agent reads the unit's
+        real status after every event. `uid`: the pod's UID. Does nothing if the unit is followed already.
         """
         import asyncio
 
@@ -52,12 +55,12 @@ class UnitFollower:
         self._tasks[unit_id].add_done_callback(tell_end)
 
     async def events(self) -> AsyncIterator[RuntimeEvent]:
-        """Yield starts and ends as they happen, without end. At most one reader at a time."""
+        """Yield STARTED and STOPPED events as they happen, forever. At most one task may read at a time."""
         while True:
             yield await self._events.get()
 
     async def close(self) -> None:
-        """Stop following all units; returns once every task has ended. May be called again."""
+        """Stop following all units, without further events. Returns once every task has ended; may be called again."""
         import asyncio
 
         tasks, self._tasks = list(self._tasks.values()), {}

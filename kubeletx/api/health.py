@@ -1,8 +1,8 @@
 """Health checks: a plugin checks one thing on the node periodically and reports whether it is healthy.
 
-The host calls `HealthCheck.check` every `period_seconds`, each time in a task of its own and under the deadline
-``kubeletx.pluginHealthCheckTimeout``. The last result is shown as part ``plugin-NAME`` of ``/healthz`` and as node
-condition ``kubeletx.io/Healthy-NAME``; each change from healthy to unhealthy and back is an event of the node.
+The agent calls `HealthCheck.check` every `period_seconds`, each time in its own task with the deadline
+``kubeletx.pluginHealthCheckTimeout``. The last result is shown as check ``plugin-NAME`` of ``/healthz`` and as node
+condition ``kubeletx.io/Healthy-NAME``. Each change between healthy and unhealthy is recorded as an event of the node.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .plugin_host import PluginHost
 
 
 class Severity(enum.Enum):
-    """Severity of a failed check: whether the node still works."""
+    """Severity of a failed health check: whether the node still works."""
 
     WARNING = "warning"
     """The node works; ``/healthz`` stays ok and shows the message."""
@@ -26,7 +26,7 @@ class Severity(enum.Enum):
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of one check. `message`: one line for users; required when `ok` is False."""
+    """Result of one health check. `ok`: True if healthy. `message`: one line for users; required if `ok` is False."""
 
     ok: bool
     severity: Severity = Severity.WARNING
@@ -35,17 +35,16 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HealthCheck(Protocol):
-    """Check that a plugin registers, of one thing on the node."""
+    """Periodic check of a plugin, which reports whether one thing on the node is healthy."""
 
     async def check(self) -> CheckResult:
-        """Check now. The host does not call it again before it has returned.
+        """Check now and return the result. The agent does not call it again before it has returned.
 
-        Runs on the event loop: use `PluginHost.blocking` for calls that block. After an exception or an
-        expired deadline the result is unknown: the node condition becomes Unknown, and the next check is made
-        as usual.
+        Runs on the event loop: use `PluginHost.blocking` for calls that block. If it raises or misses its
+        deadline, the node condition becomes Unknown; the next check is made as usual.
         """
         ...
 
 
 HealthCheckFactory = Callable[[Any, PluginHost], HealthCheck]
-"""(own settings Struct or None, host) → check. Must not do I/O."""
+"""Function from the plugin's settings (None if there are none) and its `PluginHost` to the check. Must not do I/O."""

@@ -1,4 +1,4 @@
-"""The hooks a plugin may implement. They only register: synchronous, quick, free of I/O.
+"""Hooks that a plugin may implement. A hook only registers objects: it is synchronous, quick and does no I/O.
 
 A plugin is a pip distribution with an entry point in group ``kubeletx`` that names a module (or object)
 holding functions marked with `hookimpl`::
@@ -31,7 +31,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 class RegisterRuntime(Protocol):
-    """Function that `kubeletx_register_runtimes` gets; it registers one runtime kind."""
+    """Function that the hook `kubeletx_register_runtimes` gets as `register`; each call registers one runtime kind."""
 
     def __call__(
         self,
@@ -44,19 +44,20 @@ class RegisterRuntime(Protocol):
         settings: type[Any] | None = None,
         parameters: tuple[str, ...] = (),
     ) -> None:
-        """Register a runtime kind.
+        """Register a runtime kind: a class of runtimes that endpoint URLs can select with ``plugin=KIND``.
 
-        `kind`: unique word. `workload_types`: container, vm, or a new type that this plugin declares.
-        `schemes`: URL schemes it can serve. `default_claim`: serve matching endpoints that do not name
-        ``plugin=KIND``. `settings`: a msgspec Struct for the section ``kubeletx.plugins.<kind>`` of the
-        configuration file. `parameters`: URL query parameters it accepts; an endpoint with others is refused
-        at start.
+        `kind`: unique name. `factory`: makes the runtime of one endpoint. `workload_types`: container, vm, or a
+        new type that this plugin declares. `schemes`: URL schemes that the kind can serve. `default_claim`:
+        the kind also serves endpoints of its workload types and schemes that have no ``plugin=KIND``.
+        `settings`: a msgspec Struct for the section ``kubeletx.plugins.<kind>`` of the configuration file.
+        `parameters`: URL query parameters that the kind accepts; the agent does not start with an endpoint
+        that has others.
         """
         ...
 
 
 class RegisterHealthCheck(Protocol):
-    """Function that `kubeletx_register_health_checks` gets; it registers one health check."""
+    """Function that the hook `kubeletx_register_health_checks` gets as `register`; each call registers one check."""
 
     def __call__(
         self,
@@ -69,14 +70,15 @@ class RegisterHealthCheck(Protocol):
         """Register a health check.
 
         `name`: lower-case letters, digits and dashes, unique among everything that plugins register.
-        `period_seconds`: from the end of one check to the next, 1 or more. `settings`: a msgspec Struct for
-        the section ``kubeletx.plugins.<name>`` of the configuration file.
+        `factory`: makes the check. `period_seconds`: time from the end of one check to the start of the next,
+        at least 1. `settings`: a msgspec Struct for the section ``kubeletx.plugins.<name>`` of the
+        configuration file.
         """
         ...
 
 
 class RegisterAdmissionCheck(Protocol):
-    """Function that `kubeletx_register_admission_checks` gets; it registers one admission check."""
+    """Function that the hook `kubeletx_register_admission_checks` gets as `register`; each call registers one check."""
 
     def __call__(
         self,
@@ -88,50 +90,51 @@ class RegisterAdmissionCheck(Protocol):
     ) -> None:
         """Register an admission check.
 
-        `name`, `settings`: as for `RegisterHealthCheck`. `fails_open`: True: a pod is admitted if this check
-        raises or misses its deadline; False: the pod waits until the check can decide.
+        `name`, `settings`: as for `RegisterHealthCheck`. `fails_open` True: a pod is admitted if this check
+        raises or misses its deadline. False: the pod waits, and is reviewed again later.
         """
         ...
 
 
 class RegisterPodSource(Protocol):
-    """Function that `kubeletx_register_pod_sources` gets; it registers one pod source."""
+    """Function that the hook `kubeletx_register_pod_sources` gets as `register`; each call registers one pod source."""
 
     def __call__(self, name: str, factory: PodSourceFactory, *, settings: type[Any] | None = None) -> None:
         """Register a pod source.
 
-        `name`, `settings`: as for `RegisterHealthCheck`; not the name of a built-in source. The pods of the
-        source get the name as the value of annotation ``kubernetes.io/config.source``.
+        `name`, `settings`: as for `RegisterHealthCheck`. `name` must not be the name of a built-in source; it
+        becomes the value of annotation ``kubernetes.io/config.source`` of the source's pods.
         """
         ...
 
 
 class RegisterPanel(Protocol):
-    """Function that `kubeletx_register_panels` gets; it registers one panel."""
+    """Function that the hook `kubeletx_register_panels` gets as `register`; each call registers one panel."""
 
     def __call__(
         self, name: str, factory: PanelFactory, *, title: str = "", settings: type[Any] | None = None
     ) -> None:
-        """Register a panel. `name`, `settings`: as for `RegisterHealthCheck`.
+        """Register a panel, which users see with `kubeletx panel NAME`.
 
-        `title`: heading in lists of panels; empty: the name.
+        `name`, `settings`: as for `RegisterHealthCheck`. `title`: heading in lists of panels; empty: the name
+        is used.
         """
         ...
 
 
 class RegisterVolumeDriver(Protocol):
-    """Function that `kubeletx_register_volume_drivers` gets; it refuses every driver."""
+    """Function that the hook `kubeletx_register_volume_drivers` gets as `register`; it always raises Unsupported."""
 
     def __call__(self, name: str, factory: VolumeDriverFactory, *, settings: type[Any] | None = None) -> None:
-        """Always raises Unsupported: this agent does not support volume drivers yet."""
+        """Always raise Unsupported: this agent does not support volume drivers yet."""
         ...
 
 
 class RegisterRemedy(Protocol):
-    """Function that `kubeletx_register_remedies` gets; it refuses every remedy."""
+    """Function that the hook `kubeletx_register_remedies` gets as `register`; it always raises Unsupported."""
 
     def __call__(self, name: str, factory: RemedyFactory, *, settings: type[Any] | None = None) -> None:
-        """Always raises Unsupported: this agent does not support remedies yet."""
+        """Always raise Unsupported: this agent does not support remedies for other nodes yet."""
         ...
 
 
@@ -152,19 +155,19 @@ def kubeletx_register_pod_sources(register: RegisterPodSource) -> None:
 
 @hookspec
 def kubeletx_register_admission_checks(register: RegisterAdmissionCheck) -> None:
-    """Register checks of new pods by calling `register` once for each."""
+    """Register admission checks of new pods by calling `register` once for each."""
 
 
 @hookspec
 def kubeletx_register_panels(register: RegisterPanel) -> None:
-    """Register panels by calling `register` once for each."""
+    """Register panels, which show information about the node, by calling `register` once for each."""
 
 
 @hookspec
 def kubeletx_register_volume_drivers(register: RegisterVolumeDriver) -> None:
-    """Register volume drivers. This agent does not support them yet and refuses them."""
+    """Register volume drivers. Not supported yet: each call of `register` raises Unsupported."""
 
 
 @hookspec
 def kubeletx_register_remedies(register: RegisterRemedy) -> None:
-    """Register remedies for other nodes. This agent does not support them yet and refuses them."""
+    """Register remedies for other nodes that do not answer. Not supported yet: `register` raises Unsupported."""

@@ -1,4 +1,7 @@
-"""The host's side of a runtime plugin: `Endpoint`, `Host`, and the signature of the factory."""
+"""Arguments of a runtime plugin's factory (`RuntimeFactory`): the configured `Endpoint`, and the agent's `Host`.
+
+The *host* is the kubeletx agent, which loads the plugin.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,13 @@ R = TypeVar("R")
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Runtime that an operator has configured: one entry of ``--container-runtime-endpoint``.
+    """One runtime that an operator has configured, such as an entry of ``--container-runtime-endpoint``.
 
-    `url`: without the parameters that the host reads itself (``plugin=``, ``isolation=``). `image_url`: None
-    if the runtime endpoint keeps the images too.
+    `name`: unique name on the node. `workload_type`: container, vm, or a type that a plugin declares. `url`:
+    without the parameters ``plugin=`` and ``isolation=``, which the agent reads. `kind`: name of the plugin's
+    runtime kind that serves the endpoint. `image_url`: separate endpoint for images; None: `url` serves images
+    too. `isolation`: process: the plugin runs in a process of its own; none: in the agent's process; empty: the
+    configuration or the plugin's distribution decides.
     """
 
     name: RuntimeName
@@ -28,13 +34,16 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     kind: str = ""
     image_url: str | None = None
-    isolation: str = "none"
+    isolation: str = ""
     origin: str = "flag"
-    """Origin of the endpoint: flag, configuration file, or the drop-in file's path."""
+    """Where the endpoint is configured: flag, configuration file, or the drop-in file's path."""
 
 
 class ObjectRef(msgspec.Struct, frozen=True, kw_only=True):
-    """Object that an event is about. `kind`: Pod, Node or Runtime; `field`: such as spec.containers{web}."""
+    """Object that an event is about. `kind`: Pod, Node or Runtime.
+
+    `field`: part of the object, such as spec.containers{web} (fieldPath of a v1 Event); empty: the whole object.
+    """
 
     kind: str
     name: str
@@ -44,18 +53,21 @@ class ObjectRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventSink(Protocol):
-    """Receiver of events that users see. It never blocks; it aggregates events and limits their number."""
+    """Records events for users, as the kubelet's event recorder does. It aggregates events and limits their number."""
 
     def record(self, ref: ObjectRef, *, type: str, reason: str, message: str) -> None:
-        """Record an event and return immediately. `type`: Normal or Warning. `reason`: a word of `names.Event`."""
+        """Record an event about the object `ref`; never blocks.
+
+        `type`: Normal or Warning. `reason`: a constant of `names.Event`. `message`: text for users.
+        """
         ...
 
 
 class Clock(Protocol):
-    """Source of time and timers, replaced in tests so that they do not wait."""
+    """Source of time and timers. Tests replace it by `kubeletx.testing.FakeClock`."""
 
     def now(self) -> datetime:
-        """Return the wall-clock time, as an aware datetime in UTC. It may jump."""
+        """Return the wall-clock time, as an aware datetime in UTC. It jumps if the machine's clock is set."""
         ...
 
     def monotonic(self) -> float:
@@ -63,33 +75,33 @@ class Clock(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for this time on the monotonic clock."""
+        """Wait for this number of seconds, measured on the monotonic clock."""
         ...
 
     def call_at(self, when: float, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call `callback` once, at the monotonic time `when`. The returned function cancels that.
+        """Schedule one call of `callback` at the monotonic time `when`, and return a function that cancels it.
 
-        The returned function may be called any number of times.
+        The returned function may be called any number of times, also after the call.
         """
         ...
 
 
 class Blocking(Protocol):
-    """Function that runs blocking functions on threads, such as `Host.blocking`.
+    """Type of a function that runs blocking functions on threads, such as `Host.blocking`.
 
-    Raises Unavailable when all threads hang.
+    Raises Unavailable when all its threads are busy with earlier calls.
     """
 
     def __call__(self, function: Callable[..., R], /, *args: Any) -> Awaitable[R]:
-        """Run the function on a thread and return its result."""
+        """Call `function` with `args` on a thread and return its result."""
         ...
 
 
 class PodAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Network attachment of a pod, from the result of its CNI plugins. `ips`: in CIDR form.
+    """Addresses of a pod in the pod network, from the result of the CNI plugins. `ips`: in CIDR form.
 
-    `netns`, `interface`: the network namespace and interface that were attached. `result`: CNI's result as
-    JSON values.
+    `netns`: path of the network namespace that was attached. `interface`: name of the interface in it. `mac`:
+    that interface's address. `result`: the CNI result as JSON values.
     """
 
     ips: tuple[str, ...]
@@ -106,22 +118,23 @@ class PodNetwork(Protocol):
     async def add(
         self, uid: PodUid, name: str, namespace: str, netns: str, ports: list[dict[str, Any]]
     ) -> PodAddress:
-        """Attach the network namespace `netns` of a pod to the network.
+        """Attach a pod's network namespace to the pod network and return its addresses.
 
-        The result is stored, so that the same call returns it again. The namespace's ``lo`` is not changed:
-        the creator of the namespace brings it up.
+        `uid`, `name`, `namespace`: identify the pod. `netns`: path of the network namespace. `ports`: CNI
+        portMappings. A repeated call with the same pod and `netns` returns the stored result of the first one.
+        The namespace's ``lo`` is not changed: its creator has to bring it up.
         """
         ...
 
     async def problem(self) -> str:
-        """Return the reason for which no pod can be attached now; empty if none is known.
-
-        For example, there is no valid configuration of the network.
-        """
+        """Return why no pod can be attached now, such as a missing CNI configuration; empty if pods can be attached."""
         ...
 
     async def check(self, uid: PodUid) -> bool:
-        """Return True if the pod is attached and its CNI plugins find the attachment in order."""
+        """Return True if the pod is attached, and the command CHECK of its CNI plugins succeeds.
+
+        CHECK is left out if the CNI configuration disables it, or is older than version 0.4.0.
+        """
         ...
 
     async def delete(self, uid: PodUid) -> None:
@@ -130,7 +143,7 @@ class PodNetwork(Protocol):
 
 
 class Host(Protocol):
-    """Services that the host offers to one runtime; each runtime gets an object of its own."""
+    """Services that the agent offers to one runtime; each runtime gets its own object."""
 
     @property
     def agent_id(self) -> str:
@@ -144,32 +157,35 @@ class Host(Protocol):
 
     @property
     def state_directory(self) -> Path:
-        """Directory for this runtime alone, with mode 0700; it survives restarts."""
+        """Directory that only this runtime uses, with mode 0700. Its files survive restarts of the agent."""
         ...
 
     @property
     def clock(self) -> Clock:
-        """Clock for all waits and times of the runtime."""
+        """Clock that the runtime must use to wait and to read the time."""
         ...
 
     @property
     def events(self) -> EventSink:
-        """Receiver of events that users see."""
+        """Sink through which the runtime records events for users."""
         ...
 
     @property
     def pod_network(self) -> PodNetwork | None:
-        """The node's CNI network; None without a CNI configuration directory."""
+        """The node's CNI network; None if the agent has no CNI configuration directory."""
         ...
 
     async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a blocking call on one of this runtime's few daemon threads, and return its result.
+        """Call `function` on one of this runtime's few daemon threads, and return its result.
 
-        Raises Unavailable immediately when all of them hang in earlier calls. A call that hangs keeps its
-        thread.
+        Raises Unavailable immediately when all these threads are busy with earlier calls. A call that hangs
+        occupies its thread until it returns.
         """
         ...
 
 
 RuntimeFactory = Callable[[Endpoint, Any, Host], Runtime]
-"""(endpoint, own settings Struct or None, host) → runtime. Must not do I/O: that is `open`'s job."""
+"""Function that makes a runtime from its endpoint, the plugin's settings (None if it declares none) and a `Host`.
+
+Must not do I/O, which belongs in `Runtime.open`.
+"""

@@ -1,7 +1,7 @@
-"""Typed identities: strings that must not be mixed up.
+"""Types for ids: strings that a type checker keeps apart.
 
-A foreign id (container id, domain UUID) stays inside its runtime; the host only hands it back to the
-runtime that made it.
+A runtime chooses its `SandboxId` and `UnitId` values, such as container ids. The agent never interprets them; it only
+passes them back to the same runtime.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ UnitId = NewType("UnitId", str)
 RuntimeName = NewType("RuntimeName", str)
 """A runtime's unique name on this node: a DNS label of at most 30 characters without ``--``."""
 StoreId = NewType("StoreId", str)
-"""Identity of an image store; equal ids are one store, whichever runtimes use it."""
+"""Id of an image store. Runtimes that report the same id share one store."""
 
 CONTAINER: str = "container"
 VM: str = "vm"

@@ -1,12 +1,14 @@
-"""Image references: ``[HOST[:PORT]/]PATH[:TAG][@DIGEST]``. Pure. Source: distribution/reference, as Docker, containerd
-and the kubelet read them.
+"""Parses image references, ``[HOST[:PORT]/]PATH[:TAG][@DIGEST]``, by the rules of Docker, containerd and the kubelet.
+
+Pure. Source: distribution/reference. Examples and their full forms (``D`` is a digest):
 
     busybox               docker.io/library/busybox:latest
     me/app:1              docker.io/me/app:1
     r.io:5000/app@D       r.io:5000/app@D
     r.io/app:1@D          r.io/app:1@D, the same image as r.io/app@D
 
-The first part is a host if it has a dot, a colon or a capital letter, or is ``localhost``. A path has no capital letters.
+The part before the first slash is a host if it has a dot, a colon or a capital letter, or is ``localhost``. A path has
+no capital letters.
 """
 
 from __future__ import annotations
@@ -33,9 +35,10 @@ _FIX: Final = "write [REGISTRY/]NAME[:TAG][@DIGEST]"
 
 
 class ImageReference(NamedTuple):
-    """Image reference in which left-out parts are filled in. `tag` and `digest` are empty if there are none.
+    """Parsed image reference, with defaults for a missing registry, ``library/`` and tag.
 
-    `registry`: ``HOST[:PORT]`` as written. `path`: the part below it, as in library/busybox.
+    `registry`: ``HOST[:PORT]``, such as docker.io. `path`: repository in the registry, such as library/busybox.
+    `tag`: empty if the reference has a digest and no tag. `digest`: such as sha256:...; empty if there is none.
     """
 
     registry: str
@@ -50,7 +53,7 @@ class ImageReference(NamedTuple):
 
     @property
     def canonical(self) -> ImageReference:
-        """The reference that containerd pulls and lists: without the tag if it has a digest (its ParseDockerRef)."""
+        """Reference as containerd pulls and lists it: without the tag if it has a digest (ParseDockerRef)."""
         return self._replace(tag="") if self.digest else self
 
     def __str__(self) -> str:
@@ -59,10 +62,11 @@ class ImageReference(NamedTuple):
 
 
 def parse_image_reference(image: str, field: str = "image") -> ImageReference:
-    """Parse a reference, and fill in the parts that are left out.
+    """Parse an image reference, and add defaults for missing parts.
 
-    They are the registry ``docker.io``, ``library/`` before a name without a path, and the tag ``latest``.
-    Raises InvalidPod with reason InvalidImageName. The message says what is wrong and shows no credentials.
+    The defaults are the registry ``docker.io``, ``library/`` before a one-word name on Docker Hub, and the tag
+    ``latest`` if there is neither tag nor digest. `field`: field of the manifest, for the error message. Raises
+    InvalidPod with reason InvalidImageName for an invalid reference; its message shows no credentials.
     """
     found = _read(image)
     if isinstance(found, ImageReference):
@@ -78,13 +82,16 @@ def parse_image_reference(image: str, field: str = "image") -> ImageReference:
 
 
 def find_image_reference(text: str) -> ImageReference | None:
-    """Parse a reference; None for a text that is no reference, such as a URL or an image id."""
+    """Parse an image reference as `parse_image_reference` does; None for other text, such as a URL or an image id."""
     found = _read(text)
     return found if isinstance(found, ImageReference) else None
 
 
 def is_same_image(one: str, other: str) -> bool:
-    """Return True if both texts name the same image. Texts that are not references are compared as text."""
+    """Return True if both texts name the same image, such as busybox and docker.io/library/busybox:latest.
+
+    If one of them is no image reference, they must be equal as text.
+    """
     if one == other:
         return True
     first, second = find_image_reference(one), find_image_reference(other)
@@ -92,7 +99,10 @@ def is_same_image(one: str, other: str) -> bool:
 
 
 def without_credentials(image: str) -> str:
-    """Remove user name, password and query of a URL, which may be secret; for events and logs."""
+    """Return `image` for events and logs: user name, password and query of a URL are replaced by ``...``.
+
+    Other images are returned unchanged.
+    """
     base, mark, rest = image.partition("?")
     fragment = rest.partition("#")[2] if mark else ""
     head, at, tail = base.rpartition("@")
@@ -104,7 +114,7 @@ def without_credentials(image: str) -> str:
 
 
 def _read(text: str) -> ImageReference | tuple[str, str]:
-    """Parse a reference. If the text is none, return (what is wrong, what to do), without quoting the text."""
+    """Parse a reference. Return (problem, fix), which do not quote the text, if it is invalid."""
     name, at, digest = text.partition("@")
     registry, slash, path = name.partition("/")
     if not (slash and _is_host(registry)):
@@ -130,7 +140,7 @@ def _is_host(first: str) -> bool:
 
 
 def _text_problem(text: str) -> tuple[str, str] | None:
-    """Return (problem, fix) of the text as a whole; None if only a part of it is wrong."""
+    """Return (problem, fix) if the text is empty, has spaces or control characters, or is a URL; else None."""
     if not text:
         return "it is empty", _FIX
     if any(char.isspace() or not char.isprintable() for char in text):

@@ -1,7 +1,8 @@
-"""Labels, annotations, conditions, reasons: every word that other programs read, defined once.
+"""Constants for labels, annotations, conditions, reasons and other words that other programs read.
 
-The ``io.kubernetes.*`` ones are the kubelet's (pkg/kubelet/types/labels.go, kuberuntime/labels.go), so that crictl, log
-collectors and cAdvisor recognise the agent's containers. Those of kubeletx start with ``kubeletx.io/``.
+Names with ``io.kubernetes.`` are the kubelet's (pkg/kubelet/types/labels.go, kuberuntime/labels.go), so that crictl,
+log collectors and cAdvisor recognise the agent's containers. Names of kubeletx itself ("ours") start with
+``kubeletx.io/``.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ POD_NAMESPACE: Final = "io.kubernetes.pod.namespace"
 POD_UID: Final = "io.kubernetes.pod.uid"
 CONTAINER_NAME: Final = "io.kubernetes.container.name"
 
-# --- labels on every sandbox and unit (ours): lists and events are filtered by both ---
+# --- labels on every sandbox and unit (ours): the agent selects its objects in lists and events by both ---
 AGENT_ID: Final = "kubeletx.io/agent-id"
 RUNTIME_NAME: Final = "kubeletx.io/runtime"
 
-# --- annotations on sandboxes (ours): enough to stop an orphan properly without any database ---
+# --- annotations on sandboxes (ours): enough to stop a pod properly if the state database has no record of it ---
 POD_SOURCE: Final = "kubeletx.io/source"
 POD_SPEC_HASH: Final = "kubeletx.io/spec-hash"
 POD_GRACE_SECONDS: Final = "kubeletx.io/termination-grace-seconds"
@@ -38,13 +39,13 @@ POD_GRACE_PERIOD: Final = "io.kubernetes.pod.terminationGracePeriod"
 RESTART_GENERATION: Final = "kubeletx.io/restart-generation"
 
 MADE_WITH_RESOURCES: Final = "kubeletx.io/made-with-resources"
-"""CPU and memory of a container's spec when it was made, as JSON."""
+"""CPU and memory requests and limits in the container's spec when the container was created, as JSON."""
 
 # --- annotations on sandboxes (ours) ---
 MADE_WITH_POD_RESOURCES: Final = "kubeletx.io/made-with-pod-resources"
-"""CPU and memory of the pod as a whole when it was made, as JSON; absent: its spec named none."""
+"""Pod-level CPU and memory requests and limits when the sandbox was created, as JSON; absent if the spec had none."""
 
-# --- annotations on units that are machines (ours): what they were made with ---
+# --- annotations on units that are virtual machines (ours): interfaces and CPU/memory limits at their creation ---
 MADE_WITH_NICS: Final = "kubeletx.io/made-with-nics"
 MADE_WITH_SIZE: Final = "kubeletx.io/made-with-size"
 
@@ -58,30 +59,30 @@ CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
 OWN_PREFIX: Final = "kubeletx.io/"
 RUNTIME_SERVICE_NAME: Final = "kubeletx.io/runtime-service-name"
 CHOOSING: Final = (RUNTIME_SERVICE_NAME, WORKLOAD_TYPE)
-"""Annotations by which a pod chooses its runtime; read when it is bound, ignored later."""
+"""Annotations by which a pod chooses its runtime; read when the pod is assigned to a runtime, ignored later."""
 BOUND_RUNTIME: Final = "kubeletx.io/bound-runtime"
 AGENT_IDENTITY: Final = "kubeletx.io/agent-identity"
-"""Annotation on the node's Lease: the agent that renews it."""
+"""Annotation on the node's Lease: identity of the agent that renews the Lease."""
 
-# --- annotations on pods: a machine written as one container (ours, each with the field it replaces) ---
+# --- annotations on pods (ours): settings of a virtual machine whose manifest is written as one container ---
 VM_PREFIX: Final = "kubeletx.io/vm-"
-"""Prefix of annotations that are settings of the runtime unless listed here."""
+"""Prefix of machine settings. Annotations with it that are not listed below are passed to the runtime."""
 VM_POWER: Final = "kubeletx.io/vm-power"
 VM_SSH_KEYS: Final = "kubeletx.io/vm-ssh-keys"
 """Annotation: SSH public keys, one per line."""
 VM_USER_DATA: Final = "kubeletx.io/vm-user-data"
-"""User data as plain text, not encoded."""
+"""Annotation: cloud-init user data as plain text, not encoded."""
 VM_USER_DATA_BASE64: Final = "kubeletx.io/vm-user-data-base64"
 VM_SCRIPT: Final = "kubeletx.io/vm-user-data-script"
 VM_META_DATA: Final = "kubeletx.io/vm-meta-data"
-"""A JSON object; its keys are added to cloud-init's meta-data."""
+"""Annotation: a JSON object whose keys are added to cloud-init's meta-data."""
 VM_SHUTDOWN_BEHAVIOR: Final = "kubeletx.io/vm-shutdown-behavior"
 VM_BOOT_VOLUME: Final = "kubeletx.io/vm-boot-volume"
 VM_KEY_PAIR: Final = "kubeletx.io/vm-key-pair-name"
 VM_CERTIFICATES: Final = "kubeletx.io/vm-trusted-image-certificates"
 """Annotation: certificates, one per line."""
 VM_NICS: Final = "kubeletx.io/vm-nics"
-"""A JSON list with the fields of spec.nics."""
+"""Annotation: a JSON list of interfaces, with the fields of spec.nics."""
 VM_VPC: Final = "kubeletx.io/vm-vpc"
 VM_DISK_SIZE: Final = "kubeletx.io/vm-disk-size"
 VM_FIRMWARE: Final = "kubeletx.io/vm-firmware"
@@ -97,70 +98,75 @@ CONTAINERS_READY: Final = "ContainersReady"
 POD_SCHEDULED: Final = "PodScheduled"
 DISRUPTION_TARGET: Final = "DisruptionTarget"
 RUNTIME_REACHABLE: Final = "kubeletx.io/RuntimeReachable"
-"""Condition: False while the pod's runtime does not answer; absent if it always did."""
+"""Condition: False while the pod's runtime does not answer; absent if the runtime has always answered."""
 UNITS_RUNNING: Final = "kubeletx.io/UnitsRunning"
-"""Condition: False, with the true states, while units are paused or suspended; the API shows these as running."""
+"""Condition: False while units are paused, suspended or switched off; absent otherwise. The message has their states.
+
+Kubernetes has no container state for paused and suspended, so the container statuses show these units as running.
+"""
 VM_READY: Final = "VirtualMachineReady"
-"""Condition of machine pods: the guest runs and is ready."""
+"""Condition of virtual machine pods: True if the guest runs and is ready."""
 MANIFEST_VALID: Final = "kubeletx.io/ManifestValid"
 """Condition: False while the manifest of a running pod is invalid; the pod runs on unchanged."""
 
 # --- the node (kubelet's) ---
 CONTROLLER_ATTACHES: Final = "volumes.kubernetes.io/controller-managed-attach-detach"
-"""Annotation, always true: controllers attach and detach the node's volumes, the node itself never does."""
+"""Node annotation, always ``true``: the attach/detach controller, not the node, attaches and detaches volumes."""
 
 # --- the node (ours) ---
 RUNTIMES_READY: Final = "RuntimesReady"
-"""Condition: True only if all runtimes are ready."""
+"""Node condition: True only if all runtimes are ready."""
 RUNTIME_LABEL_PREFIX: Final = "runtime.kubeletx.io/"
-"""Prefix of a label for each runtime: ready, notready or cordoned."""
+"""Prefix of a node label for each runtime; the value is ready, notready or cordoned."""
 WORKLOAD_TAINT_PREFIX: Final = "workload.kubeletx.io/"
-"""Prefix of a taint for each workload type whose runtimes are not ready."""
+"""Prefix of a node taint for each workload type that has no ready runtime."""
 NO_READY_RUNTIME: Final = "no-ready-runtime"
-"""The value of these taints."""
+"""Value of the taints with prefix `WORKLOAD_TAINT_PREFIX`."""
 RUNTIME_VERSION_PREFIX: Final = "version.kubeletx.io/"
-"""Prefix of an annotation for each runtime: its own name and version."""
+"""Prefix of a node annotation for each runtime; the value is the backend's name and version."""
 RUNTIME_TYPE_PREFIX: Final = "workload-type.kubeletx.io/"
-"""Prefix of an annotation for each runtime: its workload type."""
+"""Prefix of a node annotation for each runtime; the value is its workload type."""
 PROVIDED_NODE_IP: Final = "alpha.kubernetes.io/provided-node-ip"
-"""An annotation of a node with an external cloud provider: the addresses of --node-ip."""
+"""Annotation of a node with an external cloud provider: the addresses of ``--node-ip``."""
 EXTERNAL_CLOUD_TAINT: Final = "node.cloudprovider.kubernetes.io/uninitialized"
-"""Taint of such a node at registration; its cloud controller removes it."""
+"""Taint of a node with an external cloud provider at registration; the cloud controller removes it."""
 
-# --- reasons while a pod waits for a runtime, and of rejections (DECISIONS 5) ---
+# --- reasons of pods that wait for a runtime, or are rejected (DECISIONS 5) ---
 RUNTIME_NOT_FOUND: Final = "RuntimeNotFound"
 RUNTIME_CORDONED: Final = "RuntimeCordoned"
 RUNTIME_NOT_READY: Final = "RuntimeNotReady"
 ADMISSION_CHECK_FAILED: Final = "AdmissionCheckFailed"
 BINDING_NOT_WRITTEN: Final = "BindingNotWritten"
+PLUGIN_ERROR: Final = "PluginError"
+"""Reason of the error for an unexpected exception or a wrong value of a plugin."""
 RUNTIME_MISMATCH: Final = "RuntimeMismatch"
 RUNTIME_UNSUPPORTED: Final = "RuntimeUnsupported"
 STRICT_GROUPS_UNSUPPORTED: Final = "SupplementalGroupsPolicyNotSupported"
 
-# --- ends and refusals that the node decides ---
+# --- reasons of pods that the node ended or did not admit ---
 EVICTED: Final = "Evicted"
 """Reason of a pod that was ended, or not admitted, because the node lacks a resource."""
 TERMINATED: Final = "Terminated"
 """Reason of a pod that the shutdown of the node ended."""
 PREEMPTING: Final = "Preempting"
-"""Reason of a pod that was ended to make room for a critical one, and of the critical pod while it waits."""
+"""Reason of a pod that was ended to free resources for a critical pod, and of the critical pod while it waits."""
 UNEXPECTED_ADMISSION_ERROR: Final = "UnexpectedAdmissionError"
-"""Reason of a critical pod for which ending other pods would not make enough room."""
+"""Reason of a critical pod that is refused because ending other pods would not free enough resources."""
 NODE_SHUTDOWN: Final = "NodeShutdown"
 """Reason of a pod that was not admitted because the node is shutting down."""
 TERMINATION_BY_KUBELET: Final = "TerminationByKubelet"
-"""Reason of the condition DisruptionTarget of pods that the node ended."""
+"""Reason of the condition DisruptionTarget on pods that the node ended."""
 
 # --- how a unit ended ---
 START_CUT_OFF: Final = "StartCutOff"
 """`UnitStatus.reason` of an exited unit that never ran, because its start was interrupted.
 
-The cause is a crash of the agent or a deadline. The unit has no exit code; the host removes it and creates it again.
+The cause is a crash of the agent or a deadline. The unit has no exit code; the agent removes it and creates it again.
 """
 
 
 class Event:
-    """Event reasons, equal to the kubelet's (pkg/kubelet/events/event.go)."""
+    """Event reasons of the kubelet (pkg/kubelet/events/event.go); below ``# ours``, reasons that only kubeletx has."""
 
     CREATED: Final = "Created"
     STARTED: Final = "Started"
@@ -233,6 +239,8 @@ class Event:
     FAILED_SOURCE: Final = "FailedSource"
     NAME_TAKEN: Final = "NameTaken"
     FAILED_MIRROR: Final = "FailedMirrorPod"
+    RUNTIME_ISOLATED: Final = "RuntimeIsolated"
     RUNTIME_READY: Final = "RuntimeReady"
     RUNTIME_WITHOUT_EFFECT: Final = "RuntimeWithoutEffect"
+    RUNTIME_EVENTS_THROTTLED: Final = "RuntimeEventsThrottled"
     RUNTIME_NOT_READY: Final = "RuntimeNotReady"

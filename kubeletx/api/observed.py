@@ -1,7 +1,7 @@
-"""Reports of a runtime: summaries (from lists), statuses (of one object), stats, events, images.
+"""Values that a runtime reports: summaries (from lists), statuses (of one object), stats, events, images.
 
-`list_*` returns summaries sufficient to resume a pod after a restart; `*_status` returns everything. Times are
-nanoseconds since the epoch (0: it has not happened), as in CRI; the host turns them into UTC.
+The `list_*` methods of a runtime return summaries, which are sufficient to resume a pod after a restart of the agent;
+`*_status` returns all details. Times are nanoseconds since the epoch, as in CRI; 0: it has not happened.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .identity import PodUid, SandboxId, StoreId, UnitId
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of all values that a runtime reports: frozen, keyword-only, serialisable."""
+    """Base class of all values that a runtime reports: frozen, keyword-only, serialisable with msgspec."""
 
 
 class SandboxState(enum.Enum):
@@ -25,7 +25,10 @@ class SandboxState(enum.Enum):
 
 
 class UnitState(enum.Enum):
-    """State of a unit (DECISIONS 15). The host treats PAUSED and SUSPENDED units as alive."""
+    """State of a unit, which is a container, a process or a virtual machine (DECISIONS 15).
+
+    The agent treats PAUSED and SUSPENDED units as alive.
+    """
 
     CREATED = "created"
     RUNNING = "running"
@@ -46,7 +49,10 @@ _ALIVE = frozenset({UnitState.RUNNING, UnitState.PAUSED, UnitState.SUSPENDED})
 
 
 class SandboxSummary(Seen, frozen=True, kw_only=True):
-    """One sandbox as `Runtime.list_sandboxes` returns it."""
+    """One sandbox as `Runtime.list_sandboxes` returns it. `uid`, `name`, `namespace`: of its pod.
+
+    `attempt`: number of the sandbox among the pod's sandboxes, from 0. `handler`: CRI runtime handler.
+    """
 
     id: SandboxId
     uid: PodUid
@@ -61,7 +67,10 @@ class SandboxSummary(Seen, frozen=True, kw_only=True):
 
 
 class SandboxStatus(Seen, frozen=True, kw_only=True):
-    """Full status of one sandbox. `ips`: primary address first; empty for host network or no network."""
+    """Full status of one sandbox. `ips`: primary address first; empty for host network or no network.
+
+    `info`: extra facts of the runtime for users, by name.
+    """
 
     summary: SandboxSummary
     ips: tuple[str, ...] = ()
@@ -70,7 +79,13 @@ class SandboxStatus(Seen, frozen=True, kw_only=True):
 
 
 class UnitSummary(Seen, frozen=True, kw_only=True):
-    """One unit as `Runtime.list_units` returns it."""
+    """One unit (container, process or virtual machine) as `Runtime.list_units` returns it.
+
+    `uid`: UID of its pod. `name`: name of the container or machine in the pod's spec.
+
+    `attempt`: number of the unit among those of this name, from 0. `image`: reference in the manifest.
+    `image_id`: the image store's reference.
+    """
 
     id: UnitId
     sandbox_id: SandboxId
@@ -86,14 +101,18 @@ class UnitSummary(Seen, frozen=True, kw_only=True):
 
 
 class UnitStatus(Seen, frozen=True, kw_only=True):
-    """Full status of one unit.
+    """Full status of one unit (container, process or virtual machine).
 
-    `since_ns`: begin of the present state; 0 if the runtime does not report it. `exit_code`, `reason`
-    (Completed, Error, OOMKilled, ...) and `message`: valid once the unit has exited; reason
-    `names.START_CUT_OFF` means that the unit never ran. For a PAUSED machine, `reason` is empty or Paused if
-    a call paused it, else the reason for which it paused itself; `message` then says what an operator has to
-    do. `resources`: granted amounts, by the names of `Resources`, or `vcpus` and `memory_bytes` of a machine.
-    `restarts`: number of restarts of the guest inside the same unit (a machine's reboots).
+    `since_ns`: start of the present state; 0 if the runtime does not report it. `exit_code`, `reason`
+    (Completed, Error, OOMKilled, ...) and `message`: valid once the unit has exited. Reason
+    `names.START_CUT_OFF`: the unit never ran.
+
+    `reason` of a PAUSED machine: empty or Paused if it was paused on request. Other words mean that the guest
+    or its emulator paused itself; `message` then says what an operator has to do.
+
+    `resources`: limits that the runtime has granted, by the field names of `Resources`; for a machine `vcpus`
+    and `memory_bytes`. `restarts`: number of reboots of the machine inside the same unit. `info`: extra facts
+    of the runtime for users, by name.
     """
 
     summary: UnitSummary
@@ -111,7 +130,11 @@ class UnitStatus(Seen, frozen=True, kw_only=True):
 
 
 class RuntimeVersion(Seen, frozen=True, kw_only=True):
-    """Name and version of a backend. `name`: the word before ``://`` in containerID, such as containerd or libvirt."""
+    """Name and version of a runtime's backend.
+
+    `name`: such as containerd or libvirt; the part of a containerID before ``://``. `api_version`: version of
+    its API; empty if it has none.
+    """
 
     name: str
     version: str
@@ -119,7 +142,7 @@ class RuntimeVersion(Seen, frozen=True, kw_only=True):
 
 
 class RuntimeCondition(Seen, frozen=True, kw_only=True):
-    """One condition that a runtime reports about itself."""
+    """One condition that a runtime reports about itself, such as RuntimeReady. `ok` False: the condition is not met."""
 
     type: str
     ok: bool
@@ -128,7 +151,7 @@ class RuntimeCondition(Seen, frozen=True, kw_only=True):
 
 
 class RuntimeHealth(Seen, frozen=True, kw_only=True):
-    """Result of one health check. `handlers`: runtime handlers that a pod may name."""
+    """Result of `Runtime.health`. `handlers`: runtime handlers that a RuntimeClass may name; empty: not known."""
 
     runtime_ready: bool
     network_ready: bool
@@ -137,14 +160,14 @@ class RuntimeHealth(Seen, frozen=True, kw_only=True):
 
     @property
     def message(self) -> str:
-        """One line that names every false condition; empty if all are true."""
+        """One line for users with the name, reason and message of every false condition; empty if all are true."""
         return "; ".join(
             f"{c.type} is false: {c.reason}: {c.message}".rstrip(": ") for c in self.conditions if not c.ok
         )
 
 
 class EventKind(enum.Enum):
-    """Kind of an event. An event only makes the host read the runtime's state sooner."""
+    """Kind of a `RuntimeEvent`. After each event the agent reads the state from the runtime."""
 
     CREATED = "created"
     STARTED = "started"
@@ -153,11 +176,14 @@ class EventKind(enum.Enum):
     OOM = "oom"
     CHANGED = "changed"
     RESYNC = "resync"
-    """Events may have been lost: look at everything of this runtime."""
+    """Events may have been lost: the agent lists everything of this runtime again."""
 
 
 class RuntimeEvent(Seen, frozen=True, kw_only=True):
-    """Hint that something changed in a runtime. None: the runtime does not report that field."""
+    """Event of a runtime: something changed, and the agent should read the state of the named objects again.
+
+    `uid`: UID of the pod. None: the runtime does not report that field.
+    """
 
     kind: EventKind
     uid: PodUid | None = None
@@ -167,9 +193,11 @@ class RuntimeEvent(Seen, frozen=True, kw_only=True):
 
 
 class ImageStatus(Seen, frozen=True, kw_only=True):
-    """One image in one store. `ref`: the store's own reference, for `ImageSpec.ref`.
+    """One image in an image store.
 
-    `user`: numeric user of the image's configuration; None if it has none.
+    `ref`: reference by which the store finds the image again, for `ImageSpec.ref`. `tags`, `digests`: full
+    image references. `user`: numeric user id in the image's configuration; None if there is none. `username`:
+    user name there; empty if there is none. `pinned`: the image must not be removed by garbage collection.
     """
 
     id: str
@@ -183,7 +211,7 @@ class ImageStatus(Seen, frozen=True, kw_only=True):
 
 
 class ImageFilesystem(Seen, frozen=True, kw_only=True):
-    """Usage of one file system that an image store writes to. `mountpoint`: path on this node."""
+    """Usage of one file system by an image store. `mountpoint`: path on this node. `at_ns`: time of the measurement."""
 
     mountpoint: str
     used_bytes: int
@@ -199,7 +227,7 @@ class StoreInfo(Seen, frozen=True, kw_only=True):
 
 
 class PullProgress(Seen, frozen=True, kw_only=True):
-    """Progress of one pull, for users. `total_bytes` None: not known yet."""
+    """Progress of one image pull, for users. `total_bytes` None: the size is not known yet."""
 
     done_bytes: int = 0
     total_bytes: int | None = None
@@ -207,7 +235,7 @@ class PullProgress(Seen, frozen=True, kw_only=True):
 
 
 class ImageAuth(msgspec.Struct, frozen=True, kw_only=True):
-    """Credentials for a registry. The repr hides them."""
+    """Credentials for an image registry, with the fields of CRI v1 AuthConfig. The repr hides them."""
 
     username: str = ""
     password: str = ""
@@ -221,7 +249,7 @@ class ImageAuth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InterfaceStats(Seen, frozen=True, kw_only=True):
-    """Counters of one network interface since it was made; rx is what the pod received."""
+    """Counters of one network interface of a pod since the interface was created. rx: received by the pod."""
 
     name: str
     rx_bytes: int
@@ -235,7 +263,10 @@ class InterfaceStats(Seen, frozen=True, kw_only=True):
 
 
 class UnitStats(Seen, frozen=True, kw_only=True):
-    """Usage of one unit. None: the runtime does not measure that value; it never reports 0 instead."""
+    """Resource usage of one unit (container, process or virtual machine) at the time `at_ns`.
+
+    None (not 0): the runtime does not measure that value.
+    """
 
     id: UnitId
     uid: PodUid
@@ -251,13 +282,15 @@ class UnitStats(Seen, frozen=True, kw_only=True):
     fs_inodes_used: int | None = None
     swap_usage_bytes: int | None = None
     interfaces: tuple[InterfaceStats, ...] = ()
-    """Interfaces of the pod, primary first; empty: the host reads the interfaces of the unit's processes."""
+    """Interfaces of the pod, primary first; empty: the agent reads them from the network namespace of the processes."""
 
 
 class SnapshotStatus(Seen, frozen=True, kw_only=True):
-    """One snapshot of a machine. `with_memory`: restoring it also restores the running guest.
+    """One snapshot of a virtual machine.
 
-    `parent`: name of the snapshot on which it is based; empty for the first. `size_bytes` None: not known.
+    `with_memory`: the snapshot has the memory, so that a restored guest continues where it was. `is_current`:
+    the machine's state is based on this snapshot. `parent`: name of the snapshot on which this one is based;
+    empty for the first. `size_bytes` None: not known.
     """
 
     name: str
@@ -269,17 +302,17 @@ class SnapshotStatus(Seen, frozen=True, kw_only=True):
 
 
 class NicState(enum.Enum):
-    """State of a network interface of a machine."""
+    """State of a network interface of a virtual machine."""
 
     ATTACHED = "attached"
     ATTACHING = "attaching"
-    """Requested; its port does not exist yet, or the guest has not accepted it."""
+    """Requested, but its port does not exist yet, or the guest has not accepted it yet."""
     DETACHING = "detaching"
-    """The guest was asked to release it and has not yet."""
+    """The guest was asked to release the interface, and has not done so yet."""
 
 
 class NicStatus(Seen, frozen=True, kw_only=True):
-    """One network interface of a machine, by the name that the pod gave it."""
+    """One network interface of a virtual machine. `name`: its name in the pod's spec. `message`: text for users."""
 
     name: str
     state: NicState = NicState.ATTACHED
@@ -291,7 +324,7 @@ class NicStatus(Seen, frozen=True, kw_only=True):
 
 
 class ExecResult(Seen, frozen=True, kw_only=True):
-    """Output and exit code of a command that ran to its end."""
+    """Output and exit code of a command that has exited."""
 
     stdout: bytes
     stderr: bytes
@@ -299,42 +332,46 @@ class ExecResult(Seen, frozen=True, kw_only=True):
 
 
 class LogMode(enum.Enum):
-    """Defines who writes a unit's log file, and in which format (DECISIONS 18)."""
+    """Selects who writes a unit's log file, the runtime or the agent, and in which format (DECISIONS 18)."""
 
     FILE = "file"
-    """The runtime writes CRI format to the given path and reopens it on request."""
+    """The runtime writes the log in CRI format to the unit's log path, and reopens it with `SupportsLogReopen`."""
     RAW_FILE = "raw-file"
-    """The runtime writes raw bytes to the given path; the host adds format, times and rotation."""
+    """The runtime writes the raw output to the unit's log path. The agent converts it to CRI format and rotates it."""
     STREAM = "stream"
-    """The runtime returns a stream; the host writes the file."""
+    """The runtime returns the output as a stream (`SupportsLogStream`); the agent writes the file."""
 
 
 class Traits(Seen, frozen=True, kw_only=True):
-    """Properties that a runtime declares about itself, once for each connection.
+    """Properties of a runtime that tell the agent how to use it. Read after each `Runtime.open`.
 
-    The contract suite checks them.
+    The contract suite in `kubeletx.testing` checks them.
     """
 
     details: tuple[str, ...] = ("process",)
-    """Kinds of `UnitSpec.detail` it accepts: process, machine, or the kind of a Custom."""
+    """Kinds of `UnitSpec.detail` that the runtime accepts: process, machine, or the `kind` of a `Custom`."""
     log_mode: LogMode = LogMode.FILE
     units_survive_agent: bool = True
+    """True: units continue to run when the agent stops."""
     remote: bool = False
-    """The runtime is on another machine: outside node capacity, no hostPath, hostNetwork or node-local volumes."""
+    """True: the runtime is on another machine. Its pods do not use the node's capacity.
+
+    They cannot use the node's network, or volumes, which are prepared on this node.
+    """
     image_before_sandbox: bool = False
-    """The sandbox is the machine itself, so images must be present before it."""
+    """True: the sandbox is the virtual machine itself, so images must be pulled before the sandbox is created."""
     images: bool = True
-    """False: units have no image that could be pulled (a local process, say)."""
+    """False: units have no image to pull; for example they are local processes."""
     brings_pod_network: bool = True
     """True: the runtime calls CNI itself. False: it uses `Host.pod_network`, or has no pod network."""
     refuses: tuple[str, ...] = ()
-    """Pod features it cannot do, by the names in `FEATURES`; a pod that needs one is rejected."""
+    """Names in `FEATURES` that the runtime does not support; a pod that needs one of them is rejected."""
     handler_refuses: dict[str, tuple[str, ...]] = {}
-    """Handler → features it refuses; a handler not listed refuses what the runtime does."""
+    """Runtime handler to the features that it does not support. For a handler that is not a key, `refuses` applies."""
     cgroup_driver: str = ""
-    """``systemd`` or ``cgroupfs``: how it uses `SandboxSpec.cgroup_parent`.
+    """How the runtime interprets `SandboxSpec.cgroup_parent`: ``systemd`` or ``cgroupfs``.
 
-    Empty: it does not report it, or has no cgroups on this machine.
+    Empty: the runtime does not report its driver, or has no cgroups on this machine.
     """
     cpu_overhead_millicores: int = 0
     memory_overhead_bytes: int = 0
@@ -374,13 +411,13 @@ FEATURES: frozenset[str] = frozenset(
         "recursive-read-only",
     }
 )
-"""Every word allowed in `Traits.refuses`."""
+"""Pod features that a runtime may refuse: the words allowed in `Traits.refuses`."""
 
 
 def every_feature_but(*can: str) -> tuple[str, ...]:
-    """Return all words of `FEATURES` except those named, sorted, as the value of `Traits.refuses`.
+    """Return a value for `Traits.refuses`: all words of `FEATURES` except the supported ones in `can`, sorted.
 
-    Raises ValueError for an unknown word.
+    Raises ValueError if `can` has an unknown word.
     """
     if unknown := set(can) - FEATURES:
         raise ValueError(f"unknown feature {min(unknown)!r}: use one of {', '.join(sorted(FEATURES))}")

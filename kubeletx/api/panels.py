@@ -1,8 +1,8 @@
 """Panels: a plugin shows something about the node, as a table, a text or a picture.
 
-The host calls `Panel.show` when a user asks (`kubeletx panel NAME`), in a task of its own and under the deadline
-``kubeletx.pluginPanelTimeout``; concurrent users share one call. A panel returns values, never markup: the program that
-shows them decides on the layout.
+The agent calls `Panel.show` when a user runs `kubeletx panel NAME`, in its own task with the deadline
+``kubeletx.pluginPanelTimeout``; concurrent requests share one call. A panel returns values without markup: the program
+that shows them decides on the layout.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from .plugin_host import PluginHost
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, tag="table", tag_field="type"):
-    """Panel content: rows under headings. At most 10,000 cells.
+    """Panel content: a table with column headings. At most 10,000 cells.
 
-    Every row has as many cells as there are columns.
+    `columns`: the headings. Every row has one cell for each column.
     """
 
     columns: tuple[str, ...]
@@ -42,10 +42,10 @@ class Png(msgspec.Struct, frozen=True, kw_only=True, tag="png", tag_field="type"
 
 
 class Panel(Protocol):
-    """Panel that a plugin registers; it shows one thing about the node."""
+    """View of a plugin that shows users something about the node, as a table, a text or a picture."""
 
     async def show(self) -> Table | Text | Png:
-        """Return the present content. The host does not call it again before it has returned.
+        """Return the current content. The agent does not call it again before it has returned.
 
         Runs on the event loop: use `PluginHost.blocking` for calls that block.
         """
@@ -53,4 +53,4 @@ class Panel(Protocol):
 
 
 PanelFactory = Callable[[Any, PluginHost], Panel]
-"""(own settings Struct or None, host) → panel. Must not do I/O."""
+"""Function from the plugin's settings (None if there are none) and its `PluginHost` to the panel. Must not do I/O."""

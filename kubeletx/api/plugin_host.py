@@ -1,4 +1,7 @@
-"""`PluginHost`: what the host offers to everything that a plugin registers besides runtimes."""
+"""`PluginHost`: services of the agent for health checks, admission checks, pod sources and panels of plugins.
+
+Runtimes have `kubeletx.api.Host` instead.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,14 @@ if TYPE_CHECKING:
 
 
 class PluginHost(Protocol):
-    """Services that the host offers to one registration of a plugin; each gets an object of its own."""
+    """Services that the agent offers to one registered object of a plugin, such as one health check.
+
+    Each registration gets its own `PluginHost`.
+    """
 
     @property
     def name(self) -> str:
-        """Name under which the plugin registered it."""
+        """Name under which the plugin registered the object that uses this host."""
         ...
 
     @property
@@ -31,33 +37,33 @@ class PluginHost(Protocol):
 
     @property
     def state_directory(self) -> Path:
-        """Directory for this registration alone, with mode 0700; it survives restarts."""
+        """Directory that only this registration uses, with mode 0700. Its files survive restarts of the agent."""
         ...
 
     @property
     def clock(self) -> Clock:
-        """Clock for all waits and times of the plugin."""
+        """Clock that the plugin must use to wait and to read the time."""
         ...
 
     @property
     def events(self) -> EventSink:
-        """Receiver of events that users see."""
+        """Sink through which the plugin records events for users."""
         ...
 
     @property
     def records(self) -> Records:
-        """Records of this registration alone, kept in the node's database."""
+        """Records that only this registration uses, stored in the node's state database."""
         ...
 
     @property
     def cluster(self) -> ClusterObjects | None:
-        """Objects that pods of the cluster refer to; None if the node belongs to no cluster."""
+        """Access to API objects that pods refer to; None if the node belongs to no cluster."""
         ...
 
     async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a blocking call on one of this registration's few daemon threads, and return its result.
+        """Call `function` on one of this registration's few daemon threads, and return its result.
 
-        Raises Unavailable immediately when all of them hang in earlier calls. A call that hangs keeps its
-        thread.
+        Raises Unavailable immediately when all these threads are busy with earlier calls. A call that hangs
+        occupies its thread until it returns.
         """
         ...

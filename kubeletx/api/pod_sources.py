@@ -1,12 +1,12 @@
 """Pod sources: a plugin decides which pods this node should run.
 
-The host calls `PodSource.run` once, in a task of its own, and keeps it running: one that raises or returns is started
-again. The source passes manifests as mappings; the host decodes them, sets defaults, validates them, and answers each
-with the pod's state.
+The agent calls `PodSource.run` in its own task, and calls it again if it raises or returns. The source passes each
+manifest as a mapping to `PodSourceSink.set`. The agent decodes it, sets defaults, validates it, and returns a
+`PodOutcome`.
 
-A pod belongs to the source that set it, by namespace and name. Silence removes nothing: pods that a source has set run
-on while the source is broken, and over restarts of the agent. Only `PodSourceSink.remove` ends a pod, and `synced`,
-which ends what an earlier run of the source had and this one did not set again.
+A pod belongs to the source that set it, by namespace and name. It continues to run while the source is broken, and
+after restarts of the agent. A source ends a pod in two ways: with `PodSourceSink.remove`; or it does not set the pod
+again in a new run, and then calls `synced`.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from .plugin_host import PluginHost
 
 
 class PodAnswer(enum.Enum):
-    """The three answers that a source can get when it sets a pod."""
+    """Answer of the agent to a pod that a source sets with `PodSourceSink.set`."""
 
     ACCEPTED = "accepted"
-    """The node runs it as soon as possible; admission may still refuse it, which its status shows."""
+    """The node runs the pod as soon as possible. Admission may still reject it; the pod's status shows that."""
     WAITS = "waits"
-    """Another pod has its namespace and name; this one starts when that one is gone."""
+    """A pod of another source has the same namespace and name; this one starts when the other is gone."""
     REFUSED = "refused"
-    """The manifest is invalid. An earlier pod of this manifest runs on."""
+    """The manifest is invalid. A pod from an earlier version of the manifest continues to run."""
 
 
 class PodOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The host's answer to `PodSourceSink.set`. `uid`: UID of the pod; empty if it was refused.
+    """Result of `PodSourceSink.set`. `uid`: UID of the pod; empty if it was refused.
 
-    `waits_for`: source whose pod has the same namespace and name, if this one waits. `field`, `message`: the
-    invalid field, and what is wrong with it and how to correct it.
+    `waits_for`: with answer WAITS, name of the source whose pod has the same namespace and name. `field`: with
+    answer REFUSED, the invalid field. `message`: one line for users: what is wrong and how to correct it.
     """
 
     answer: PodAnswer
@@ -46,37 +46,37 @@ class PodOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodSourceSink(Protocol):
-    """Receiver of a source's pods. All calls return quickly; call them from the event loop."""
+    """Interface through which a pod source sets and removes its pods. Call it from the event loop only."""
 
     def set(self, pod: Mapping[str, Any]) -> PodOutcome:
-        """Run this v1 Pod, given as JSON values. Call it again with another spec when the pod changes.
+        """Run this pod. `pod`: a v1 Pod as JSON values. Call `set` again when its manifest changes.
 
-        A UID in the manifest is ignored: the host computes it from the manifest, the node and the source. So
-        a changed manifest is another pod, and the earlier pod ends before it starts. Setting an unchanged pod
-        again has no effect.
+        The agent computes the pod's UID from the manifest, the node and the source; a UID in the manifest is
+        ignored. So a changed manifest is a new pod, which starts after the earlier one has ended. Setting
+        an unchanged pod again has no effect.
         """
         ...
 
     def remove(self, namespace: str, name: str, *, grace_seconds: int | None = None) -> bool:
-        """End this pod. Returns False if this source has no such pod.
+        """End the pod with this namespace and name. Returns False if this source has no such pod.
 
-        `grace_seconds` None: the pod's own grace period.
+        `grace_seconds` None: the pod's ``terminationGracePeriodSeconds`` is used.
         """
         ...
 
     def synced(self) -> None:
-        """Report that every pod that the source has at present was set.
+        """Report that this run of the source has set all its current pods.
 
-        Pods that an earlier run of the source had set, and this one has not, are ended now.
+        Pods that an earlier run had set, and this run has not, are ended now.
         """
         ...
 
 
 class PodSource(Protocol):
-    """Source of pods that a plugin registers."""
+    """Source of a plugin that decides which pods this node should run."""
 
     async def run(self, sink: PodSourceSink) -> None:
-        """Pass pods to the sink until cancelled: set all pods, call `synced`, then follow changes.
+        """Pass pods to `sink` until cancelled: set all current pods, call `synced`, then set and remove changed ones.
 
         Runs on the event loop: use `PluginHost.blocking` for calls that block.
         """
@@ -84,4 +84,4 @@ class PodSource(Protocol):
 
 
 PodSourceFactory = Callable[[Any, PluginHost], PodSource]
-"""(own settings Struct or None, host) → source. Must not do I/O."""
+"""Function from the plugin's settings (None if there are none) and its `PluginHost` to the source. Must not do I/O."""

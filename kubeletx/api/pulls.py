@@ -1,7 +1,8 @@
-"""`SharedPulls`: one pull for all concurrent callers with the same image.
+"""`SharedPulls`: concurrent requests for the same image share one pull.
 
-Callers that want a key in progress join its pull and share the result. When the last caller is cancelled the pull is
-cancelled too, and the next caller first waits for its end: two pulls never write to the same place.
+A caller whose key is already being pulled waits for that pull and gets its result. When the last waiting caller is
+cancelled, the pull is cancelled too. A later caller with the same key waits until the cancelled pull has ended, and
+then starts a new one: two pulls of one key never run at the same time.
 """
 
 from __future__ import annotations
@@ -20,24 +21,25 @@ OnProgress = Callable[[PullProgress], None]
 
 
 class SharedPulls(Generic[T]):
-    """Running image pulls, each shared by all callers with the same key. The result of a pull is a `T`."""
+    """Runs image pulls; all concurrent callers with the same key share one. `T`: type of a pull's result."""
 
     def __init__(self) -> None:
-        """Begin without running pulls."""
+        """Create an object without running pulls."""
         self._pulls: dict[str, _Pull[T]] = {}
 
     @property
     def keys(self) -> Collection[str]:
-        """Keys of the running pulls; the view changes as pulls begin and end."""
+        """Live view of the keys of all running pulls."""
         return self._pulls.keys()
 
     async def join(
         self, key: str, pull: Callable[[OnProgress], Awaitable[T]], on_progress: OnProgress | None = None
     ) -> T:
-        """Wait for the running pull of this key, or start one, and return its result.
+        """Wait for the running pull of this key, or start one with `pull`, and return its result.
 
-        `pull`: does the work; it gets a function for progress reports. `on_progress`: gets the present
-        progress, then each report. Raises the pull's error, and Unavailable if `close` cancelled it.
+        `key`: identifies the image. `pull`: pulls it; its argument is a function to which it passes progress
+        reports. `on_progress`: called at once with the current progress, then with each report. Raises the
+        error of the pull, or Unavailable if `close` cancelled it.
         """
         import asyncio
 
@@ -67,7 +69,7 @@ class SharedPulls(Generic[T]):
                 one.task.cancel()
 
     async def close(self) -> None:
-        """Cancel all pulls and wait until they have ended. Their callers get Unavailable."""
+        """Cancel all pulls and wait until they have ended. In their callers, `join` raises Unavailable."""
         import asyncio
 
         tasks = [one.task for one in self._pulls.values()]
@@ -76,10 +78,10 @@ class SharedPulls(Generic[T]):
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _ended(self, key: str, task: asyncio.Task[T]) -> None:
-        """Forget a pull that has ended or was cancelled, even before it began."""
+        """Remove a pull that has ended or was cancelled."""
         del self._pulls[key]
         if not task.cancelled():
-            task.exception()  # seen, even when everybody who waited was cancelled
+            task.exception()  # mark the error as retrieved, also if every waiting caller was cancelled
 
 
 class _Pull(Generic[T]):

@@ -1,11 +1,12 @@
-"""`Records`: small JSON objects of one kind, with versions that detect concurrent writers.
+"""`Records`: store of small JSON objects of one kind, each with a version for optimistic concurrency control.
 
-For facts that a program stores and finds again after a restart, and that several writers share: attachments of volumes,
-fences of nodes, verdicts. Two implementations pass the same contract suite (`kubeletx.testing.contract`): the node's
-own database, and custom resources of a cluster.
+It is for facts that must survive a restart and that several writers may change, such as attachments of volumes. Two
+implementations pass the same contract suite (`kubeletx.testing.contract`): the node's state database, and custom
+resources of a cluster.
 
-A writer reads a record, decides, and writes with the version that it read. If another writer came first it gets
-Conflict, reads again and decides again. Of concurrent writers exactly one succeeds.
+A writer reads a record, and writes it with the version that it has read. If another writer has changed the record
+meanwhile, it gets Conflict; it then reads the record again and decides again. Of concurrent writers exactly one
+succeeds.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ T = TypeVar("T")
 
 MAX_NAME_CHARS: Final = 253
 MAX_VALUE_BYTES: Final = 256 * 1024
-"""Upper bound for the JSON text of a value. An API server takes about 1.5 MiB for a whole object."""
+"""Maximum size of a value as JSON text. An API server accepts about 1.5 MiB for a whole object."""
 PAGE_RECORDS: Final = 500
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -32,9 +33,9 @@ _DEEPEST: Final = 32
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One record as it was read.
+    """One record as it was read. `value`: a JSON object.
 
-    `version`: opaque text, to compare for equality and to give to `replace` and `delete`.
+    `version`: opaque text that changes with each write; pass it to `Records.replace` and `Records.delete`.
     """
 
     name: str
@@ -42,31 +43,31 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     value: dict[str, Any]
 
     def as_type(self, type_: type[T]) -> T:
-        """Convert the value to a Struct. Raises msgspec.ValidationError."""
+        """Convert `value` to a msgspec Struct of type `type_`. Raises msgspec.ValidationError if it does not match."""
         return msgspec.convert(self.value, type_)
 
 
 class RecordPage(msgspec.Struct, frozen=True, kw_only=True):
-    """One page of a list, ordered by name. `next_token`: token of the next page; empty on the last one."""
+    """One page of `Records.list_page`, ordered by name. `next_token`: token of the next page; empty on the last."""
 
     records: tuple[Record, ...]
     next_token: str = ""
 
 
 class RecordPut(msgspec.Struct, frozen=True):
-    """Event of a watch: the record exists, with this version and value."""
+    """Event of `Records.watch`: the record exists, with this version and value."""
 
     record: Record
 
 
 class RecordGone(msgspec.Struct, frozen=True):
-    """Event of a watch: the record of this name does not exist any more."""
+    """Event of `Records.watch`: the record with this name was deleted."""
 
     name: str
 
 
 class RecordsSynced(msgspec.Struct, frozen=True):
-    """Event of a watch: all records that existed when the watch began have been reported."""
+    """Event of `Records.watch`: all records that existed when the watch began have been yielded."""
 
 
 RecordEvent = RecordPut | RecordGone | RecordsSynced
@@ -76,33 +77,34 @@ class Records(Protocol):
     """Store of small JSON objects of one kind, each with a name and a version.
 
     Names are DNS subdomains (RFC 1123) of at most 253 characters. Values are JSON objects of at most
-    `MAX_VALUE_BYTES`: texts, finite numbers, integers of 64 bits, booleans, lists and objects. None is not
-    allowed in a value: leave the field out. Every method may raise InvalidConfig for an invalid name or
-    value, Unavailable when the store does not answer, TimedOut when it is unknown whether a write was done,
-    and PermissionDenied.
+    `MAX_VALUE_BYTES`. They contain strings, finite numbers, 64-bit integers, booleans, lists and objects, but
+    not None: leave such a field out. Every method may raise InvalidConfig for an invalid name or value,
+    Unavailable if the store does not answer, TimedOut if it is unknown whether a write was done, and
+    PermissionDenied.
     """
 
     async def create(self, name: str, value: Mapping[str, Any]) -> Record:
-        """Write a new record. Raises AlreadyExists if the name is taken."""
+        """Write a new record and return it with its version. Raises AlreadyExists if the name is taken."""
         ...
 
     async def get(self, name: str) -> Record:
-        """Read the record. Raises NotFound."""
+        """Return the record with this name. Raises NotFound."""
         ...
 
     async def list_page(self, *, token: str = "", limit: int = PAGE_RECORDS) -> RecordPage:
-        """Return the page of at most `limit` records that `token` leads to; an empty token: the first page.
+        """Return one page of at most `limit` records.
 
-        A record that exists all the time is in exactly one page. Raises Conflict for a token that is too old;
-        start with the first page again.
+        `token`: empty for the first page, then `RecordPage.next_token` of the page before. A record that exists
+        during the whole listing is in exactly one page. Raises Conflict if the token is too old: start with
+        the first page again.
         """
         ...
 
     async def replace(self, name: str, value: Mapping[str, Any], *, expected_version: str) -> Record:
-        """Replace the value if the record has the expected version; returns the record as it is now.
+        """Replace the record's value if it has the expected version, and return the new record.
 
-        Raises NotFound, or Conflict if it has another version. A value that equals the present one changes
-        nothing, not even the version.
+        Raises NotFound, or Conflict if the record has another version. If `value` equals the current value,
+        nothing changes, not even the version.
         """
         ...
 
@@ -111,21 +113,21 @@ class Records(Protocol):
         ...
 
     def watch(self) -> AsyncGenerator[RecordEvent, None]:
-        """Yield a RecordPut for each existing record, then RecordsSynced, then changes, without end.
+        """Yield a RecordPut for each existing record, then RecordsSynced, then changes as they happen, forever.
 
-        Intermediate states may be left out; the last event of a name is its present state. May raise
-        Unavailable: then start a new watch. Use it with `contextlib.aclosing`, so that the watch ends when
+        Intermediate states may be left out, but the last event for a name shows its current state. If it
+        raises Unavailable, start a new watch. Use it with `contextlib.aclosing`, so that the watch ends when
         the loop is left.
         """
         ...
 
 
 RecordKinds = Callable[[str], Records]
-"""Kind → its records. Kinds have the same syntax as names of records."""
+"""Function that returns the `Records` of a kind. A kind's name has the same syntax as the name of a record."""
 
 
 def check_record_name(name: str, what: str = "record") -> None:
-    """Raise InvalidConfig if the name of a record is invalid. `what`: word for the record in the message."""
+    """Raise InvalidConfig if `name` is no valid name of a record. `what`: word for the object in the error message."""
     if isinstance(name, str) and len(name) <= MAX_NAME_CHARS and _NAME.fullmatch(name):
         return
     raise InvalidConfig(
@@ -137,7 +139,7 @@ def check_record_name(name: str, what: str = "record") -> None:
 
 
 def record_json(name: str, value: Mapping[str, Any]) -> bytes:
-    """Encode a value as JSON. Raises InvalidConfig for an invalid name or value."""
+    """Encode `value` as JSON. Raises InvalidConfig for an invalid value, or an invalid `name` of its record."""
     check_record_name(name)
     if not isinstance(value, Mapping):
         raise _bad(name, "", f"is {type(value).__name__}", "give an object")

@@ -1,13 +1,15 @@
-"""The runtime contract: one small required protocol and capabilities that a runtime answers for.
+"""Protocols of a runtime: the required `Runtime`, and optional capabilities (`SupportsImages`, `SupportsExec`, ...).
 
-Rules for every method (the contract suite in `kubeletx.testing` checks them):
+A *unit* is a container, a process or a virtual machine in a pod sandbox. The kubeletx agent calls these methods. Rules
+for every method (the contract suite in `kubeletx.testing` checks them):
 
-- Every call may come twice. Stopping or removing what is gone succeeds. A failed create leaves nothing
-  behind, or leaves something that the next list shows under the same key.
-- A call that cannot reach the backend raises Unavailable; one whose deadline expired raises TimedOut; an
-  object that does not exist raises NotFound (except in stop and remove).
-- The host sets deadlines from outside (`asyncio.timeout`) and limits how many calls run at once.
-- Ids are opaque to the host.
+- Every call may be repeated. Stopping or removing an object that does not exist succeeds. A failed create leaves
+  nothing behind, or leaves an object that the next list shows with the same key.
+- A call that cannot reach the backend raises Unavailable. A call whose deadline expired raises TimedOut. A call for an
+  object that does not exist raises NotFound (except stop and remove).
+- The agent cancels a call at its deadline (`asyncio.timeout`), and limits how many calls run at once.
+- The agent does not interpret ids.
+- No method blocks the event loop: slow work is awaited or passed to `Host.blocking`.
 """
 
 from __future__ import annotations
@@ -41,13 +43,13 @@ T = TypeVar("T")
 
 
 class Runtime(Protocol):
-    """Methods that every runtime has. All others are separate protocols, which the host requests with `capability`."""
+    """Methods that every runtime has. Optional ones are separate protocols, which the agent gets with `capability`."""
 
     async def open(self) -> None:
-        """Connect to the backend. Raises Unavailable if it does not answer; the host tries again later.
+        """Connect to the backend. Raises Unavailable if it does not answer; the agent tries again later.
 
-        The host calls this again after a lost connection, and requests the capabilities again after each
-        success.
+        The agent calls this again after a lost connection. After each success it calls `traits` and
+        `capability` again.
         """
         ...
 
@@ -60,9 +62,9 @@ class Runtime(Protocol):
         ...
 
     def capability(self, protocol: type[T]) -> T | None:
-        """Return the object that implements `protocol`; None if the runtime does not have that capability.
+        """Return the object that implements the capability `protocol`; None if the runtime does not have it.
 
-        `protocol`: one of the Supports... classes.
+        `protocol`: one of the Supports... classes in this module.
         """
         ...
 
@@ -71,59 +73,66 @@ class Runtime(Protocol):
         ...
 
     async def health(self) -> RuntimeHealth:
-        """Report whether the backend can start pods now."""
+        """Return whether the backend can start pods now, with its conditions."""
         ...
 
     async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
-        """Create and start the sandbox. A second call with the same (uid, attempt) returns the first sandbox's id."""
+        """Create and start a pod sandbox, and return its id.
+
+        A second call with the same `uid` and `attempt` in `spec` returns the id of the first sandbox.
+        """
         ...
 
     async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Stop all units in the sandbox and release its network."""
+        """Stop all units in the sandbox and release its network. Succeeds if the sandbox does not exist."""
         ...
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Remove the sandbox and all units in it. Units that run are stopped first."""
+        """Remove the sandbox and all units in it; running units are stopped first. Succeeds if it does not exist."""
         ...
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
-        """List the sandboxes whose labels contain every pair of `match`; an empty `match`: all of this runtime."""
+        """List the sandboxes whose labels contain every pair of `match`; all of this runtime if `match` is empty."""
         ...
 
     async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
-        """Return the full status of one sandbox."""
+        """Return the full status of one sandbox. Raises NotFound."""
         ...
 
     async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
-        """Create the unit without starting it.
+        """Create a unit (container, process or virtual machine) in the sandbox without starting it; return its id.
 
-        A second call with the same (sandbox, name, attempt) returns the first id. Raises InvalidPod with
-        reason RuntimeUnsupported for a unit that it will never accept: a pod that has not run yet is then
-        rejected. After an error with any other reason the host tries again.
+        `sandbox`: the spec with which the sandbox was created. A second call with the same sandbox, name and
+        attempt returns the id of the first unit. Raises InvalidPod with reason RuntimeUnsupported for a spec
+        that the runtime will never accept; the agent then rejects the pod if it has not run yet. After any
+        other error the agent tries again.
         """
         ...
 
     async def start_unit(self, unit_id: UnitId) -> None:
-        """Start a created unit. Succeeds if it runs already."""
+        """Start a unit that `create_unit` has created. Succeeds if it is already running."""
         ...
 
     async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """Ask the unit to stop, wait `grace_seconds` (0: do not ask), then kill it.
+        """Ask the unit to stop, wait up to `grace_seconds`, then kill it. With 0 it is killed at once.
 
-        Works in every state, paused and suspended included, and succeeds if the unit does not exist.
+        Works in every state, including paused and suspended. Succeeds if the unit does not exist.
         """
         ...
 
     async def remove_unit(self, unit_id: UnitId) -> None:
-        """Remove a unit that has ended, with its writable state."""
+        """Remove a unit that has ended, with its writable layer. Succeeds if it does not exist.
+
+        The root disk of a machine is kept if `Machine.keep_disk` is True.
+        """
         ...
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
-        """List the units whose labels contain every pair of `match`; an empty `match`: all of this runtime."""
+        """List the units whose labels contain every pair of `match`; all units of this runtime if `match` is empty."""
         ...
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:
-        """Return the full status of one unit."""
+        """Return the full status of one unit (container, process or virtual machine). Raises NotFound."""
         ...
 
 
@@ -132,11 +141,11 @@ class SupportsImages(Protocol):
     """Capability: the runtime, or a separate image endpoint, stores images."""
 
     async def store_info(self) -> StoreInfo:
-        """Return the store's id and the usage of its file systems."""
+        """Return the image store's id and the usage of its file systems."""
         ...
 
     async def list_images(self) -> Sequence[ImageStatus]:
-        """List all images of the store, also images that other programs pulled."""
+        """List all images of the store, including images that other programs have pulled."""
         ...
 
     async def find_image(self, image: ImageSpec) -> ImageStatus | None:
@@ -150,9 +159,11 @@ class SupportsImages(Protocol):
         sandbox: SandboxSpec | None,
         progress: Callable[[PullProgress], None] | None = None,
     ) -> str:
-        """Pull the image and return its `ref`. The host sets no deadline; cancelling the call stops the pull.
+        """Pull the image and return the store's reference to it (`ImageStatus.ref`).
 
-        `sandbox`: sandbox for which the image is pulled, if there is one. `progress`: called with reports.
+        `auth`: registry credentials; None: there are none. `sandbox`: spec of the pod's sandbox, which may not
+        have been created yet; None: the image is not pulled for a pod. `progress`: called with progress
+        reports; None: the caller needs none. The agent sets no deadline. Cancelling the call stops the pull.
         """
         ...
 
@@ -163,38 +174,40 @@ class SupportsImages(Protocol):
 
 @runtime_checkable
 class SupportsEvents(Protocol):
-    """Capability: the runtime reports changes by itself."""
+    """Capability: the runtime sends events when its sandboxes and units change."""
 
     def events(self) -> AsyncIterator[RuntimeEvent]:
-        """Yield changes from now on. Ends or raises when the connection is lost; the host then subscribes again."""
+        """Yield events from now on. Ends or raises when the connection is lost; the agent then calls it again."""
         ...
 
 
 @runtime_checkable
 class SupportsExec(Protocol):
-    """Capability: commands can be run inside a unit."""
+    """Capability: commands can be run inside a unit (container or virtual machine)."""
 
     async def exec_sync(self, unit_id: UnitId, command: Sequence[str], timeout_seconds: float) -> ExecResult:
-        """Run a command to its end and return its output. Raises TimedOut after `timeout_seconds` (0: no limit).
+        """Run a command in the unit until it exits, and return its output and exit code.
 
-        The runtime limits the size of the output.
+        After `timeout_seconds` the command is killed and TimedOut is raised; 0: no limit. Raises an error for a
+        unit that does not run. The runtime limits the size of the output.
         """
         ...
 
     async def exec(self, unit_id: UnitId, request: StreamRequest) -> StreamUrl | Session:
-        """Start a command with streams for its input and output.
+        """Prepare a command with streams for its input and output.
 
-        Returns a session, or the URL of the runtime's own streaming server where the command starts.
+        Returns a `Session` of the running command, or the URL of the runtime's own streaming server, which
+        starts the command when a client connects.
         """
         ...
 
 
 @runtime_checkable
 class SupportsAttach(Protocol):
-    """Capability: clients can join the streams of a unit's main process, or its console."""
+    """Capability: clients can attach to the streams of a unit's main process, or to a machine's console."""
 
     async def attach(self, unit_id: UnitId, request: StreamRequest) -> StreamUrl | Session:
-        """Join the streams of the main process that already runs. Returns a session, or a streaming server's URL."""
+        """Attach to the streams of the unit's running main process. Returns a session, or a streaming server's URL."""
         ...
 
 
@@ -203,49 +216,61 @@ class SupportsPortForward(Protocol):
     """Capability: clients can connect to ports of a pod."""
 
     async def port_forward(self, sandbox_id: SandboxId, port: int) -> StreamUrl | Session:
-        """Open one connection to `port` on the pod's loopback. Returns a session, or a streaming server's URL."""
+        """Open one connection to `port` on the pod's loopback address.
+
+        Returns a `Session` that carries the connection, or the URL of the runtime's own streaming server.
+        """
         ...
 
 
 @runtime_checkable
 class SupportsStats(Protocol):
-    """Capability: the runtime measures the usage of units."""
+    """Capability: the runtime measures the resource usage of units (containers or virtual machines)."""
 
     async def list_unit_stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
-        """Return one entry for each running unit whose labels match and that could be measured."""
+        """Return the usage of each running unit whose labels contain every pair of `match`.
+
+        Units that could not be measured are left out.
+        """
         ...
 
 
 @runtime_checkable
 class SupportsLogReopen(Protocol):
-    """Capability: the runtime writes log files, and opens them again after a rotation (`LogMode.FILE`)."""
+    """Capability: the runtime writes log files, and reopens them after the agent has rotated them (`LogMode.FILE`)."""
 
     async def reopen_log(self, unit_id: UnitId) -> None:
-        """Close the unit's log file, which was renamed, and open its path again."""
+        """Close the unit's log file, which the agent has renamed, and open a new file at its path."""
         ...
 
 
 @runtime_checkable
 class SupportsLogStream(Protocol):
-    """Capability: the runtime offers a unit's output as a stream, which the host logs (`LogMode.STREAM`)."""
+    """Capability: the runtime offers a unit's output as a stream; the agent writes the log file (`LogMode.STREAM`)."""
 
     def log_stream(self, unit_id: UnitId) -> AsyncIterator[tuple[str, bytes]]:
-        """Yield ("stdout" or "stderr", bytes): all output since the unit's start, or since the last call."""
+        """Yield the unit's output as pairs of "stdout" or "stderr" and bytes.
+
+        The first call yields all output since the unit's start; a later call continues after the earlier one.
+        """
         ...
 
 
 @runtime_checkable
 class SupportsResize(Protocol):
-    """Capability: the limits of a running unit can change."""
+    """Capability: the resource limits of a running unit (container or virtual machine) can be changed."""
 
     async def update_resources(self, unit_id: UnitId, resources: Resources) -> None:
-        """Apply new limits. Returns when they are accepted; `unit_status` shows what was granted."""
+        """Set new limits for a running unit. Returns when the runtime has accepted them.
+
+        `UnitStatus.resources` then has the limits that it has granted.
+        """
         ...
 
 
 @runtime_checkable
 class SupportsStandby(Protocol):
-    """Capability: a unit can be frozen, or hibernated to disk, and continued (Quark)."""
+    """Capability: a unit can be frozen or hibernated to disk, and later continued, as Quark does."""
 
     async def freeze(self, unit_id: UnitId) -> None:
         """Freeze a RUNNING unit; it becomes PAUSED."""
@@ -262,10 +287,10 @@ class SupportsStandby(Protocol):
 
 @runtime_checkable
 class SupportsMachine(Protocol):
-    """Capability: verbs of virtual machines that CRI does not have."""
+    """Capability: operations on virtual machines, such as reboot and suspend, which CRI does not have."""
 
     async def reboot(self, unit_id: UnitId, delay_seconds: float) -> None:
-        """Request the guest to reboot after `delay_seconds`."""
+        """Ask the guest to reboot after `delay_seconds`."""
         ...
 
     async def pause(self, unit_id: UnitId) -> None:
@@ -281,23 +306,23 @@ class SupportsMachine(Protocol):
         ...
 
     async def power_off(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """Shut the guest down, and power the machine off if it still runs after `grace_seconds`.
+        """Ask the guest to shut down, and power the machine off if it still runs after `grace_seconds`.
 
-        The disk stays, and `start_unit` starts the same unit again. Works from PAUSED and SUSPENDED too
-        (saved memory is discarded), and succeeds if the machine is off.
+        The disk is kept: `start_unit` starts the same unit again. Also works for PAUSED and SUSPENDED machines;
+        saved memory is discarded. Succeeds if the machine is off.
         """
         ...
 
 
 @runtime_checkable
 class SupportsSnapshots(Protocol):
-    """Capability: snapshots of a machine's disks, and of its memory on request."""
+    """Capability: snapshots of a virtual machine's disks, and optionally of its memory."""
 
     async def create_snapshot(self, unit_id: UnitId, name: str, memory: bool) -> SnapshotStatus:
-        """Create a snapshot of the disks, and of the memory if `memory` is True.
+        """Create a snapshot of the disks, and also of the memory if `memory` is True.
 
-        Raises AlreadyExists if the name is taken, and Unsupported, with the reason, if the machine's devices
-        do not allow it. A failed call leaves nothing behind.
+        Raises AlreadyExists if the name is taken, and Unsupported if the machine's devices do not allow
+        snapshots; its message says why. A failed call leaves nothing behind.
         """
         ...
 
@@ -306,56 +331,60 @@ class SupportsSnapshots(Protocol):
         ...
 
     async def restore_snapshot(self, unit_id: UnitId, name: str) -> None:
-        """Restore the machine from a snapshot. Raises NotFound if there is none of this name, and changes nothing.
+        """Restore the machine from the snapshot `name`.
 
-        From a snapshot with memory the guest continues. From one without, a machine that is running or paused
-        now boots from the restored disk; any other machine is off afterwards.
+        With a snapshot that has memory, the guest continues from it. With a snapshot of the disks only, a
+        machine that is running or paused boots from the restored disks, and any other machine is off
+        afterwards. If there is no such snapshot, raises NotFound and changes nothing.
         """
         ...
 
     async def delete_snapshot(self, unit_id: UnitId, name: str) -> None:
-        """Delete a snapshot; succeeds if it does not exist. Later snapshots are kept."""
+        """Delete a snapshot; succeeds if it does not exist. Snapshots that are based on it are kept."""
         ...
 
 
 @runtime_checkable
 class SupportsNics(Protocol):
-    """Capability: network interfaces of a machine can be attached and detached while it runs."""
+    """Capability: network interfaces of a virtual machine can be attached and detached while it runs."""
 
     async def attach_nic(self, unit_id: UnitId, nic: Nic) -> None:
-        """Attach an interface. Succeeds, and changes nothing, if one of this name exists.
+        """Attach an interface to the machine. Does nothing if it has an interface with this name.
 
-        Raises Unavailable while its port or network does not exist yet; the host then tries again.
+        Raises Unavailable while the interface's port or network does not exist yet; the agent then tries again.
         """
         ...
 
     async def detach_nic(self, unit_id: UnitId, name: str) -> None:
-        """Request the guest to release an interface; succeeds if there is none of this name.
+        """Ask the guest to release the interface `name`; succeeds if there is no such interface.
 
-        `list_nics` shows when the interface is gone.
+        The interface is gone when `list_nics` no longer has it.
         """
         ...
 
     async def list_nics(self, unit_id: UnitId) -> Sequence[NicStatus]:
-        """List all interfaces, including the pod network's. For a machine that is off: the interfaces of its next start."""
+        """List all interfaces of the machine, including the one to the pod network.
+
+        For a machine that is off: the interfaces that it will have at its next start.
+        """
         ...
 
 
 @runtime_checkable
 class SupportsScreenshot(Protocol):
-    """Capability: screenshots of a machine's display."""
+    """Capability: screenshots of a virtual machine's display."""
 
     async def screenshot(self, unit_id: UnitId) -> bytes:
-        """Return the display's present picture as a PNG file. Raises Conflict while the machine is off."""
+        """Return the current picture of the display in PNG format. Raises Conflict while the machine is off."""
         ...
 
 
 @runtime_checkable
 class SupportsDefinition(Protocol):
-    """Capability: the backend has a definition of its own for a unit, which users may read."""
+    """Capability: users may read the backend's own definition of a unit, such as libvirt's domain XML."""
 
     async def definition(self, unit_id: UnitId) -> str:
-        """Return the definition as text, such as libvirt's domain XML, without secrets."""
+        """Return the backend's definition of the unit as text, such as libvirt's domain XML. Secrets are left out."""
         ...
 
 
@@ -364,23 +393,30 @@ class SupportsCheckpoint(Protocol):
     """Capability: the state of a unit can be written to a file."""
 
     async def checkpoint(self, unit_id: UnitId, path: str, timeout_seconds: float) -> None:
-        """Write the unit's state to an archive at `path`; the unit continues to run."""
+        """Write the unit's state to an archive file at `path`; the unit continues to run.
+
+        `timeout_seconds`: time limit for the backend.
+        """
         ...
 
 
 @runtime_checkable
 class SupportsCriPassthrough(Protocol):
-    """Capability: the backend speaks CRI v1, and calls of CRI clients are forwarded unchanged (DECISIONS 23)."""
+    """Capability: the backend is a CRI v1 server, and calls of CRI clients can be forwarded to it (DECISIONS 23)."""
 
     async def cri_unary(self, method: str, request: bytes, deadline_seconds: float | None) -> bytes:
-        """Forward one unary call and return the encoded answer.
+        """Forward one unary CRI call unchanged, and return the encoded answer.
 
-        An error of the backend is raised as `CriStatusError`.
+        `method`: name such as RunPodSandbox, or a full gRPC path. `request`: the encoded message.
+        `deadline_seconds` None: no deadline. An error of the backend is raised as `CriStatusError`.
         """
         ...
 
     def cri_stream(self, method: str, request: bytes) -> AsyncIterator[bytes]:
-        """Forward one server-streaming call and yield the encoded answers."""
+        """Forward one server-streaming CRI call unchanged, and yield the encoded answers.
+
+        `method`, `request`: as for `cri_unary`.
+        """
         ...
 
 
@@ -403,4 +439,4 @@ CAPABILITIES: tuple[type, ...] = (
     SupportsCheckpoint,
     SupportsCriPassthrough,
 )
-"""Every capability that the host uses, in the order of `kubeletx runtime describe`."""
+"""All capabilities, in the order in which `kubeletx runtime describe` lists them."""

@@ -1,7 +1,7 @@
-"""Prepared hooks: their protocols exist, and registrations are refused with the reason.
+"""Protocols of hooks that the agent does not support yet: volume drivers, and remedies for other nodes.
 
-The protocols show what a plugin will have to implement. A plugin that registers one is *failed* with the reason, so
-that no operator believes it to be in effect.
+They show what a plugin will have to implement. A plugin that registers such an object now is loaded as *failed*, with
+the reason, so that no operator believes that the object is in use.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from .plugin_host import PluginHost
 
 
 class VolumeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One volume of one pod, for a driver. `options`: fields of the volume's source, as JSON values."""
+    """One volume of one pod, as a `VolumeDriver` gets it.
+
+    `uid`: UID of the pod. `name`: name of the volume in the pod. `options`: fields of the volume's source, as
+    JSON values.
+    """
 
     uid: PodUid
     name: str
@@ -29,30 +33,36 @@ class VolumeDriver(Protocol):
     """Driver that makes volumes available on this node. Every call may be repeated."""
 
     async def prepare(self, request: VolumeRequest, target: Path) -> None:
-        """Make the volume available at `target`; succeeds if it is there already. A failure leaves nothing behind."""
+        """Make the volume available at the path `target`; succeeds if it is already there.
+
+        A failed call leaves nothing behind.
+        """
         ...
 
     async def release(self, request: VolumeRequest, target: Path) -> None:
-        """Remove the volume from `target`; succeeds if it is gone. Also called after a restart of the agent."""
+        """Remove the volume from the path `target`; succeeds if it is not there.
+
+        The volume may have been prepared before a restart of the agent.
+        """
         ...
 
 
 class RemedyResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of one remedy. `done` False: the next remedy is tried. `message`: one line for users."""
+    """Result of `Remedy.remedy`. `done` False: the next registered remedy is tried. `message`: one line for users."""
 
     done: bool
     message: str = ""
 
 
 class Remedy(Protocol):
-    """Remedy that brings a node that does not answer into a known state, such as switching its power off."""
+    """Brings a node that does not answer into a known state, for example by switching its power off."""
 
     async def remedy(self, node: str) -> RemedyResult:
-        """Apply the remedy to the node of this name. May be called twice for one outage."""
+        """Apply the remedy to the node with the name `node`. May be called more than once for the same outage."""
         ...
 
 
 VolumeDriverFactory = Callable[[Any, PluginHost], VolumeDriver]
-"""(own settings Struct or None, host) → driver. Must not do I/O."""
+"""Function from the plugin's settings (None if there are none) and its `PluginHost` to the driver. Must not do I/O."""
 RemedyFactory = Callable[[Any, PluginHost], Remedy]
-"""(own settings Struct or None, host) → remedy. Must not do I/O."""
+"""Function from the plugin's settings (None if there are none) and its `PluginHost` to the remedy. Must not do I/O."""

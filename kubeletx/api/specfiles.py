@@ -1,16 +1,16 @@
-"""`SpecFiles`: specs stored as files, for backends that cannot store a pod's labels themselves.
+"""`SpecFiles`: stores sandbox and unit specs as files, for backends that cannot store a pod's labels themselves.
 
-The contract requires from every runtime that the same key finds the same object again, that lists return labels as they
-were given, and that a crash at any moment leaves nothing half made. containerd does all that; a process, a script or a
-small hypervisor does not. For those, this keeps one directory for each sandbox and, in it, one for each unit. A pure
-function turns a key into an id. Directories appear and disappear by one rename::
+Every runtime must find the same object again by the same key, return labels in lists as they were given, and leave
+nothing half created after a crash. containerd does all that; local processes or a small hypervisor do not. For these,
+`SpecFiles` keeps one directory for each sandbox and, in it, one directory for each unit. The id is computed from the
+key. A directory appears, and disappears, by a single rename::
 
-    <state>/live/<sandbox id>/                   spec.json; `stopped` once it was stopped
-    <state>/live/<sandbox id>/<name>.<attempt>/  spec.json, and whatever the plugin keeps there
-    <state>/spare/                               on their way in or out; emptied by `open`
+    <state>/live/<sandbox id>/                   spec.json, and an empty file `stopped` after `stop_sandbox`
+    <state>/live/<sandbox id>/<name>.<attempt>/  spec.json, and files of the plugin
+    <state>/spare/                               directories that are being created or removed; emptied by `open`
 
-Call all of it from the event loop. Reads are a few small files; slow work (a spec is synced to the disk, a unit may
-leave much behind) is done with `Host.blocking`.
+Call all methods from the event loop. Slow work (specs are synced to the disk, and directories removed) is done with
+`Host.blocking`; reading a few small files is done directly.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Spec = TypeVar("Spec", SandboxSpec, UnitSpec)
 
 
 class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Sandbox that `SpecFiles` has stored. `path`: its directory.
+    """One sandbox as `SpecFiles` has stored it.
 
-    `stopped`: `SpecFiles.stop_sandbox` was called for it.
+    `path`: the directory of the sandbox. `stopped`: True if `SpecFiles.stop_sandbox` was called for it.
     """
 
     id: SandboxId
@@ -45,7 +45,10 @@ class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
     stopped: bool
 
     def status(self, ips: tuple[str, ...] = ()) -> SandboxStatus:
-        """Build the sandbox's status: READY until it was stopped. `ips`: its own addresses, primary first."""
+        """Build the sandbox's status for the agent; the state is READY until the sandbox was stopped.
+
+        `ips`: the pod's addresses, primary first; empty for host network or no network.
+        """
         summary = SandboxSummary(
             id=self.id,
             uid=self.spec.uid,
@@ -63,7 +66,7 @@ class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Unit that `SpecFiles` has stored. `path`: its directory, where the plugin may keep files beside spec.json."""
+    """One unit as `SpecFiles` has stored it. `path`: the unit's directory, where the plugin may keep more files."""
 
     id: UnitId
     spec: UnitSpec
@@ -86,10 +89,10 @@ class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
         exit_code: int | None = None,
         state: UnitState | None = None,
     ) -> UnitStatus:
-        """Build the unit's status from what the plugin knows of its run.
+        """Build the unit's status for the agent from its times and exit code, which the plugin knows.
 
-        The state is EXITED if there is an exit code, else RUNNING if there is a start time, else CREATED;
-        `state` replaces it. The reason is Completed for exit code 0, Error for any other, empty without one.
+        `state` None: EXITED if there is an exit code, else RUNNING if there is a start time, else CREATED. The
+        status's reason is Completed for exit code 0, Error for any other, and empty without an exit code.
         """
         if state is None:
             begun = UnitState.RUNNING if started_at_ns else UnitState.CREATED
@@ -122,12 +125,12 @@ class SpecFiles:
     """Store of the sandboxes and units of one runtime, as files below `Host.state_directory`."""
 
     def __init__(self, host: Host) -> None:
-        """`host`: gives the directory. No I/O is done before `open`."""
+        """`host`: its `state_directory` is used. No file is read or written before `open`."""
         self._host = host
         self._live, self._spare = host.state_directory / "live", host.state_directory / "spare"
 
     def open(self) -> None:
-        """Make the directories, and remove objects that a crash left half made or half removed."""
+        """Create the top directories, and delete objects that were being created or removed when the agent crashed."""
         import shutil
 
         shutil.rmtree(self._spare, ignore_errors=True)
@@ -135,15 +138,15 @@ class SpecFiles:
             path.mkdir(parents=True, exist_ok=True)
 
     async def add_sandbox(self, spec: SandboxSpec) -> SandboxId:
-        """Store a sandbox and return its id. If the same (uid, attempt) is stored already, return that one's id."""
+        """Store a sandbox and return its id. Does nothing more if a sandbox with the same uid and attempt is stored."""
         sandbox_id = SandboxId(f"{hashlib.sha256(spec.uid.encode()).hexdigest()[:24]}-{spec.attempt}")
         await self._add(self._live / sandbox_id, spec)
         return sandbox_id
 
     async def add_unit(self, sandbox_id: SandboxId, spec: UnitSpec) -> UnitId:
-        """Store a unit and return its id. If the same (sandbox, name, attempt) is stored already, return that one's id.
+        """Store a unit of the sandbox and return the unit's id. Raises NotFound if the sandbox does not exist.
 
-        Raises NotFound if the sandbox does not exist.
+        If the sandbox already has a unit with the same name and attempt, nothing is written.
         """
         path = self.sandbox(sandbox_id).path / f"{spec.name}.{spec.attempt}"
         await self._add(path, spec)
@@ -171,24 +174,24 @@ class SpecFiles:
         return [self.sandbox(SandboxId(path.name)) for path in self._live.glob("*/")]
 
     def units(self, sandbox_id: SandboxId | None = None) -> list[UnitRecord]:
-        """List the stored units of one sandbox, or of all sandboxes, in no particular order.
+        """List the stored units of one sandbox, in no particular order; empty if the sandbox does not exist.
 
-        Empty if that sandbox does not exist.
+        `sandbox_id` None: the units of all sandboxes.
         """
         paths = self._live.glob(f"{sandbox_id or '*'}/*/")
         return [self.unit(UnitId(f"{path.parent.name}.{path.name}")) for path in paths]
 
     def stop_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Mark the sandbox as stopped; does nothing if it does not exist."""
+        """Mark the sandbox as stopped, so that its state is NOT_READY; does nothing if it does not exist."""
         with suppress(FileNotFoundError):
             (self._live / sandbox_id / "stopped").touch()
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Remove the sandbox with all its units; does nothing if it does not exist."""
+        """Remove the stored sandbox with all its units; does nothing if it does not exist."""
         await self._remove(self._live / sandbox_id)
 
     async def remove_unit(self, unit_id: UnitId) -> None:
-        """Remove the unit with everything in its directory; does nothing if it does not exist."""
+        """Remove the stored unit and all files in its directory; does nothing if it does not exist."""
         with suppress(NotFound):  # removed before: the call is idempotent
             await self._remove(self.unit(unit_id).path)
 
@@ -215,7 +218,7 @@ def _write(new: Path, path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
     try:
         new.rename(path)
-    except OSError:  # ENOTEMPTY: the same call came twice at once, and the other one was quicker
+    except OSError:  # ENOTEMPTY: a concurrent call with the same key has created the directory first
         if not path.exists():
             raise
 

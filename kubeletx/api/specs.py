@@ -1,8 +1,8 @@
-"""Specifications that the host gives to a runtime: `SandboxSpec` and `UnitSpec`.
+"""Specifications that the agent passes to a runtime: `SandboxSpec` for a pod sandbox, `UnitSpec` for what runs in it.
 
-A Pod never crosses this interface. Both specs can be built from a Pod and from a CRI request alone; both are plain
-serialisable values (frozen msgspec Structs), so a runtime may live in another process. None means "not set, the
-runtime's default"; an empty tuple means "none".
+A *unit* is a container, a process or a virtual machine. Runtimes get these specs, never a Pod: the agent builds them
+from a Pod or from a CRI request. They are plain serialisable values (frozen msgspec Structs), so that a runtime may
+run in another process. None means "not set, the runtime's default"; an empty tuple means "none".
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from .identity import PodUid, UnitId
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of all values that the host gives to a runtime: frozen, keyword-only, serialisable with msgspec."""
+    """Base class of all values that the agent passes to a runtime: frozen, keyword-only, serialisable with msgspec."""
 
 
 class NamespaceMode(enum.Enum):
-    """Owner of the Linux namespace that a unit joins. Source: CRI v1 NamespaceMode."""
+    """Selects the Linux namespace that a sandbox or unit uses. Source: CRI v1 NamespaceMode.
+
+    POD: one for the whole pod. CONTAINER: one for each unit. NODE: the node's. TARGET: that of another unit,
+    `Namespaces.target_unit`.
+    """
 
     POD = "pod"
     CONTAINER = "container"
@@ -29,7 +33,11 @@ class NamespaceMode(enum.Enum):
 
 
 class MountPropagation(enum.Enum):
-    """Direction in which later mounts below a mount become visible. Source: CRI v1 MountPropagation."""
+    """Propagation of mounts that are made later below a mount point. Source: CRI v1 MountPropagation.
+
+    PRIVATE: they are not propagated. HOST_TO_CONTAINER: mounts made on the node appear in the container. BIDIRECTIONAL:
+    mounts made in the container also appear on the node.
+    """
 
     PRIVATE = "private"
     HOST_TO_CONTAINER = "host-to-container"
@@ -37,7 +45,7 @@ class MountPropagation(enum.Enum):
 
 
 class SourceKind(enum.Enum):
-    """Kind of a mount's source on the node. The host prepares the source; the runtime mounts it in the unit."""
+    """Kind of `Mount.source` on the node. The agent prepares the source; the runtime mounts it in the unit."""
 
     DIRECTORY = "directory"
     """A directory or a regular file."""
@@ -46,7 +54,7 @@ class SourceKind(enum.Enum):
 
 
 class ProfileType(enum.Enum):
-    """Type of a seccomp or AppArmor profile. Source: CRI v1 SecurityProfile.ProfileType."""
+    """Type of a `SecurityProfile`. LOCALHOST: a profile of the node. Source: CRI v1 SecurityProfile.ProfileType."""
 
     RUNTIME_DEFAULT = "runtime-default"
     UNCONFINED = "unconfined"
@@ -54,9 +62,9 @@ class ProfileType(enum.Enum):
 
 
 class SecurityProfile(Spec, frozen=True, kw_only=True):
-    """seccomp or AppArmor profile of a unit or sandbox.
+    """Profile of seccomp or AppArmor for a unit or sandbox.
 
-    `localhost_ref`: path of the seccomp file or name of the AppArmor profile, for LOCALHOST only.
+    `localhost_ref`: path of the seccomp file or name of the AppArmor profile; used only with type LOCALHOST.
     """
 
     type: ProfileType
@@ -64,7 +72,7 @@ class SecurityProfile(Spec, frozen=True, kw_only=True):
 
 
 class SELinuxOptions(Spec, frozen=True, kw_only=True):
-    """Parts of an SELinux label. An empty part is chosen by the runtime."""
+    """SELinux label of a process or sandbox, by its parts. For an empty part the runtime chooses a value."""
 
     user: str = ""
     role: str = ""
@@ -73,7 +81,10 @@ class SELinuxOptions(Spec, frozen=True, kw_only=True):
 
 
 class PortMapping(Spec, frozen=True, kw_only=True):
-    """Container port, published on the node if `host_port` is not 0. `protocol`: TCP, UDP or SCTP."""
+    """Port of a container. `host_port`: port of the node that leads to it; 0: none. `protocol`: TCP, UDP or SCTP.
+
+    `host_ip`: address of the node on which `host_port` is open; empty: all addresses.
+    """
 
     container_port: int
     host_port: int = 0
@@ -82,7 +93,7 @@ class PortMapping(Spec, frozen=True, kw_only=True):
 
 
 class Dns(Spec, frozen=True, kw_only=True):
-    """Content of the pod's resolv.conf: nameserver, search and options lines, in order."""
+    """Content of the pod's resolv.conf: the values of its nameserver, search and options lines, in order."""
 
     servers: tuple[str, ...] = ()
     searches: tuple[str, ...] = ()
@@ -90,14 +101,17 @@ class Dns(Spec, frozen=True, kw_only=True):
 
 
 class HostEntry(Spec, frozen=True, kw_only=True):
-    """One extra line of the pod's hosts file (Kubernetes hostAliases)."""
+    """One extra line of the pod's hosts file: an address and its names (Kubernetes hostAliases)."""
 
     ip: str
     names: tuple[str, ...]
 
 
 class IdMapping(Spec, frozen=True, kw_only=True):
-    """One range of ids in a user namespace: `length` ids from `container_id` on are those from `host_id` on."""
+    """Mapping of one range of user or group ids in a user namespace, as in /proc/PID/uid_map.
+
+    The `length` ids that start at `container_id` in the container are the ids that start at `host_id` on the node.
+    """
 
     host_id: int
     container_id: int
@@ -119,9 +133,10 @@ class Namespaces(Spec, frozen=True, kw_only=True):
 
 
 class Resources(Spec, frozen=True, kw_only=True):
-    """Limits and shares of a unit, or of a whole sandbox. None: unlimited, or the runtime's default.
+    """Resource limits and CPU shares of a unit or of a whole sandbox. None: unlimited, or the runtime's default.
 
-    Source of the conversions: kubelet, pkg/kubelet/cm/helpers_linux.go and qos/policy.go.
+    The agent computes them from requests and limits like the kubelet (pkg/kubelet/cm/helpers_linux.go and
+    qos/policy.go).
     """
 
     cpu_shares: int | None = None
@@ -137,10 +152,10 @@ class Resources(Spec, frozen=True, kw_only=True):
     cpuset_cpus: str = ""
     cpuset_mems: str = ""
     hugepage_limits_bytes: dict[str, int] = {}
-    """Page size ("2MB", "1GB") to bytes."""
+    """Page size, such as "2MB" or "1GB", to limit in bytes."""
     pids_limit: int | None = None
     unified: dict[str, str] = {}
-    """Raw cgroup v2 settings."""
+    """Name of a cgroup v2 file to the value that is written to it."""
 
 
 class SandboxSecurity(Spec, frozen=True, kw_only=True):
@@ -158,9 +173,10 @@ class SandboxSecurity(Spec, frozen=True, kw_only=True):
 
 
 class SandboxSpec(Spec, frozen=True, kw_only=True):
-    """Specification of a sandbox: the pod's identity and all settings that its units share.
+    """Specification of a pod sandbox: the pod's identity, and all settings that its units share.
 
-    (`uid`, `attempt`) is the key: creating the same key again returns the first sandbox.
+    `uid` and `attempt` identify the sandbox: a second `Runtime.create_sandbox` with the same pair returns the
+    first sandbox.
     """
 
     uid: PodUid
@@ -183,11 +199,11 @@ class SandboxSpec(Spec, frozen=True, kw_only=True):
     security: SandboxSecurity = SandboxSecurity()
     overhead: Resources | None = None
     resources: Resources | None = None
-    """Sum over the pod's units, for runtimes whose sandbox is sized at creation (VM-backed ones)."""
+    """Sum over the pod's units, for runtimes that need the sandbox's size at its creation, such as VM-based ones."""
 
 
 class EnvVar(Spec, frozen=True, kw_only=True):
-    """One environment variable, with references expanded. The repr hides the value."""
+    """One environment variable of a unit. References such as ``$(NAME)`` are expanded. The repr hides the value."""
 
     name: str
     value: str = ""
@@ -197,15 +213,15 @@ class EnvVar(Spec, frozen=True, kw_only=True):
 
 
 class Mount(Spec, frozen=True, kw_only=True):
-    """A directory, file, device or image that the runtime mounts into the unit."""
+    """Mount of a directory, file, block device, disk image or container image in a unit."""
 
     source: str
-    """Absolute path on the node (directory, file, device or disk image)."""
+    """Absolute path on the node of the directory, file, block device or disk image."""
     target: str
-    """Absolute path in the guest; for a block device or disk image, the device path or serial."""
+    """Absolute path in the unit. For a block device or disk image: path or serial of the device."""
     kind: SourceKind = SourceKind.DIRECTORY
     name: str = ""
-    """Name of the pod's volume; empty if it is none."""
+    """Name of the pod's volume; empty if the mount is not a volume of the pod."""
     read_only: bool = False
     recursive_read_only: bool = False
     propagation: MountPropagation = MountPropagation.PRIVATE
@@ -213,25 +229,25 @@ class Mount(Spec, frozen=True, kw_only=True):
     user_mappings: tuple[IdMapping, ...] = ()
     group_mappings: tuple[IdMapping, ...] = ()
     format: str = ""
-    """Format of a disk image, fixed at its creation: raw or qcow2."""
+    """Format of a disk image, fixed when the image was created: raw or qcow2."""
     image: str = ""
-    """Image volumes: the image reference; `source` is then empty."""
+    """Reference of the image of an image volume, whose `source` is empty. Empty for other mounts."""
     image_sub_path: str = ""
 
 
 class ImageSpec(Spec, frozen=True, kw_only=True):
-    """Image of a unit, by its name in the manifest and by its store's reference."""
+    """Image of a unit: its name in the manifest, and the reference by which the image store finds it."""
 
     requested: str
-    """The reference in the manifest, unchanged."""
+    """Image name in the manifest, unchanged."""
     ref: str = ""
-    """The store's own reference (image id or digest), from `ImageStatus.ref`; empty before the pull."""
+    """Reference in the image store (image id or digest), from `ImageStatus.ref`; empty before the pull."""
     handler: str = ""
     annotations: dict[str, str] = {}
 
 
 class Device(Spec, frozen=True, kw_only=True):
-    """Device node of the host in a container. `permissions`: any of r, w, m."""
+    """Device file of the node that a container may use. `permissions`: any of r (read), w (write), m (mknod)."""
 
     container_path: str
     host_path: str
@@ -239,14 +255,14 @@ class Device(Spec, frozen=True, kw_only=True):
 
 
 class Capabilities(Spec, frozen=True, kw_only=True):
-    """Linux capabilities without the CAP_ prefix; ALL is allowed."""
+    """Linux capabilities to add and to drop, by name without CAP_, such as NET_ADMIN. ALL means all of them."""
 
     add: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
 
 
 class ProcessSecurity(Spec, frozen=True, kw_only=True):
-    """Security settings of one process unit. Source: CRI v1 LinuxContainerSecurityContext."""
+    """Security settings of a unit that is a process. Source: CRI v1 LinuxContainerSecurityContext."""
 
     run_as_user: int | None = None
     run_as_username: str = ""
@@ -266,9 +282,9 @@ class ProcessSecurity(Spec, frozen=True, kw_only=True):
 
 
 class Process(Spec, frozen=True, kw_only=True, tag="process"):
-    """Detail of a unit that is a process: a container, or a plain process of the node.
+    """Settings of a unit that is a container, or a plain process of the node. A value of `UnitSpec.detail`.
 
-    Empty `command`, `args` or `stop_signal`: the image's own. `stop_signal`: a name such as SIGTERM.
+    `command`, `args`, `stop_signal`: empty: those of the image. `stop_signal`: a name such as SIGTERM.
     """
 
     command: tuple[str, ...] = ()
@@ -284,7 +300,11 @@ class Process(Spec, frozen=True, kw_only=True, tag="process"):
 
 
 class Nic(Spec, frozen=True, kw_only=True):
-    """An extra network interface of a machine (Arktos ``nics``)."""
+    """One network interface of a virtual machine, from the field ``nics`` of an Arktos pod.
+
+    `name`: unique in the machine. `network`: name of the network to join (``subnetName``). `port_id`: id of a port
+    that was created in advance. Empty: not set.
+    """
 
     name: str
     network: str = ""
@@ -295,7 +315,10 @@ class Nic(Spec, frozen=True, kw_only=True):
 
 
 class CloudInit(Spec, frozen=True, kw_only=True):
-    """cloud-init data for a machine (NoCloud), decoded. None: the pod gives none. The repr hides all."""
+    """Data for cloud-init in a virtual machine (data source NoCloud). The repr hides everything.
+
+    `user_data`: decoded from base64. None: the pod does not have that item.
+    """
 
     user_data: bytes | None = None
     meta_data: dict[str, Any] | None = None
@@ -307,11 +330,14 @@ class CloudInit(Spec, frozen=True, kw_only=True):
 
 
 class Machine(Spec, frozen=True, kw_only=True, tag="machine"):
-    """Detail of a unit that is a whole virtual machine. Its sizes are in `UnitSpec.resources`.
+    """Settings of a unit that is a virtual machine. A value of `UnitSpec.detail`.
 
-    Its disks are the unit's mounts of kind BLOCK_DEVICE or DISK_IMAGE. `boot_volume`: name of the one to boot
-    from; None: a temporary overlay of the image. `power`: state after the start: running, paused, suspended
-    or off.
+    CPU and memory are in `UnitSpec.resources`. Disks are the mounts of kind BLOCK_DEVICE or DISK_IMAGE in
+    `UnitSpec.mounts`. `boot_volume`: name of the mount to boot from; None: boot from a root disk that is based on
+    the unit's image. `root_size_bytes`: size of that root disk; None: the image's size. `keep_disk`: keep the
+    root disk for the next attempt of the unit. `max_vcpus`, `max_memory_bytes`: upper limits for a later
+    resize. `vpc`: network for interfaces that name none. `power`: state after the start: running, paused,
+    suspended or off.
     """
 
     hostname: str = ""
@@ -326,13 +352,13 @@ class Machine(Spec, frozen=True, kw_only=True, tag="machine"):
     power: str = "running"
     firmware: str = "bios"
     settings: dict[str, str] = {}
-    """The pod's ``kubeletx.io/vm-*`` annotations that the plugin declared."""
+    """The pod's ``kubeletx.io/vm-*`` annotations that the agent does not read itself; the runtime interprets them."""
 
 
 class Custom(Spec, frozen=True, kw_only=True, tag="custom"):
-    """Detail of a unit of a workload type that a plugin declares. `kind`: as in `Traits.details`.
+    """Settings of a unit whose workload type a plugin declares. A value of `UnitSpec.detail`.
 
-    `value`: JSON values that the plugin defines.
+    `kind`: one of the runtime's `Traits.details`. `value`: JSON values whose meaning the plugin defines.
     """
 
     kind: str
@@ -340,9 +366,10 @@ class Custom(Spec, frozen=True, kw_only=True, tag="custom"):
 
 
 class UnitSpec(Spec, frozen=True, kw_only=True):
-    """Specification of one unit in a sandbox: a container, or the virtual machine of the pod.
+    """Specification of one unit in a sandbox: a container, a process, or the virtual machine of the pod.
 
-    (sandbox, `name`, `attempt`) is the key: creating the same key again returns the first unit.
+    The sandbox, `name` and `attempt` identify the unit: a second `Runtime.create_unit` with the same values
+    returns the first unit. `detail`: the settings that depend on the kind of the unit.
     """
 
     name: str
@@ -353,6 +380,6 @@ class UnitSpec(Spec, frozen=True, kw_only=True):
     resources: Resources = Resources()
     mounts: tuple[Mount, ...] = ()
     log_path: str = ""
-    """Path of the log, relative to the sandbox's log directory."""
+    """Path of the log file, relative to `SandboxSpec.log_directory`."""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""Duplex streams of exec, attach and port-forward (DECISIONS 17).
+"""Streams of exec, attach and port-forward (DECISIONS 17).
 
-A runtime returns either a `StreamUrl` that the node can reach (bytes are proxied unchanged) or a `Session` that the
-host serves over WebSocket and SPDY itself.
+For such a request a runtime returns either the `StreamUrl` of its own streaming server, to which the agent copies all
+bytes unchanged, or a `Session`, which the agent itself serves to the client over WebSocket or SPDY.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import msgspec
 
 
 class StreamUrl(msgspec.Struct, frozen=True):
-    """URL of a server for the remote-command or port-forward protocol of Kubernetes, http or https."""
+    """URL (http or https) of a runtime's streaming server for exec, attach or port-forward, as in CRI."""
 
     url: str
 
 
 class Channel(enum.IntEnum):
-    """Channels of a remote command and their numbers. Source: Kubernetes v4.channel.k8s.io."""
+    """Channels of exec and attach, with their numbers on the wire. Source: Kubernetes v4.channel.k8s.io."""
 
     STDIN = 0
     STDOUT = 1
@@ -31,38 +31,39 @@ class Channel(enum.IntEnum):
 
 @runtime_checkable
 class Session(Protocol):
-    """Running remote command, or one forwarded connection, which uses STDIN and STDOUT only.
+    """Streams of one running exec or attach, or of one forwarded connection.
 
-    At most one task reads it and one writes it at a time. It may be closed twice.
+    A forwarded connection uses STDIN for the data to the pod, and STDOUT for the data from it. At most one task
+    may read and one may write at a time. `close` may be called twice.
     """
 
     def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
-        """Yield (STDOUT or STDERR, bytes) until the far end has closed both."""
+        """Yield output as pairs of STDOUT or STDERR and bytes, until the process or the pod has closed both."""
         ...
 
     async def write(self, data: bytes) -> None:
-        """Send bytes to stdin. Returns once more may be sent (back-pressure)."""
+        """Send bytes to stdin. Waits while the other side does not read, before more can be sent."""
         ...
 
     async def close_stdin(self) -> None:
-        """Send the end of stdin. The far end reads end of file; output continues."""
+        """Close stdin: the process or the pod reads end of file. Output continues."""
         ...
 
     async def resize(self, width: int, height: int) -> None:
-        """Send the terminal's new size in character cells; ignored without a terminal."""
+        """Set the terminal's size in character cells; ignored if there is no terminal."""
         ...
 
     async def wait(self) -> int:
-        """Return the exit code, once output has ended; 0 for a forwarded connection that closed normally."""
+        """Return the exit code, once `output` has ended; 0 for a forwarded connection that was closed normally."""
         ...
 
     async def close(self) -> None:
-        """End the session, whatever its state, and free its resources."""
+        """End the session in any state, and free its resources."""
         ...
 
 
 class StreamRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Streams that a client of exec or attach wants. `command` is empty for attach."""
+    """Streams that a client of exec or attach has requested. `command`: command to run; empty for attach."""
 
     command: tuple[str, ...] = ()
     stdin: bool = False

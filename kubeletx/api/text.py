@@ -1,14 +1,13 @@
-"""Text that can be encoded as UTF-8.
+"""Replaces lone surrogates, which cannot be encoded as UTF-8, in text.
 
-File names, arguments and foreign JSON may hold code points that cannot: half of a surrogate pair represents a byte that
-is not UTF-8 (PEP 383), or a broken escape in JSON.
+They come from file names and arguments with bytes that are not UTF-8 (PEP 383), and from broken escapes in JSON.
 """
 
 from __future__ import annotations
 
 
 def is_printable(text: str) -> bool:
-    """Return True if the text can be encoded as UTF-8, as a file, a database or a socket requires."""
+    """Return True if `text` can be encoded as UTF-8, that is, has no lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -17,5 +16,5 @@ def is_printable(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    r"""Replace code points that UTF-8 cannot encode by escapes such as ``\udcff``; other text is unchanged."""
+    r"""Return `text` with lone surrogates replaced by escapes such as ``\udcff``, so that UTF-8 can encode it."""
     return text if is_printable(text) else text.encode("utf-8", "backslashreplace").decode()

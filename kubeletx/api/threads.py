@@ -1,11 +1,11 @@
-"""`BoundedThreadPool`: a few daemon threads for blocking calls.
+"""`BoundedThreadPool`: a limited number of daemon threads that run blocking calls.
 
     pool = BoundedThreadPool("libvirt-kvm", threads=4)                               # refuses when all threads are busy
     pool = BoundedThreadPool("libvirt-images", threads=2, when_full=WhenFull.WAIT)   # queues
 
-A hung call keeps its thread. A pool for short calls to a daemon that may hang refuses further calls at once, so that they
-do not wait behind the hung ones. A pool for long work in many steps lets them wait. Threads are made when first needed, are
-daemons, and so never delay the exit of the program.
+A call that hangs occupies its thread until it returns. Use `WhenFull.REFUSE` for short calls to a daemon that may
+hang: if all threads hang, further calls fail at once instead of waiting. Use `WhenFull.WAIT` for long work. Threads
+are created when first needed. They are daemon threads, so they never delay the exit of the program.
 """
 
 from __future__ import annotations
@@ -30,19 +30,16 @@ DEFAULT_THREADS = 4
 
 
 class WhenFull(enum.Enum):
-    """Policy of a pool for a call that comes while all of its threads are busy."""
+    """Policy of a `BoundedThreadPool` for a new call while all its threads are busy."""
 
     REFUSE = "refuse"
-    """Raise Unavailable at once; also after `close`."""
+    """The call raises Unavailable at once. It also does so after `close`."""
     WAIT = "wait"
-    """Wait for a free thread, in the order of the calls; a call after `close` makes new threads."""
+    """The call waits for a free thread, in the order of the calls. A call after `close` starts new threads."""
 
 
 class BoundedThreadPool:
-    """A few daemon threads that run blocking calls for one event loop. `name`: for thread names and messages.
-
-    `owner`: word before the name in messages.
-    """
+    """Runs blocking calls on a limited number of daemon threads, for the tasks of one event loop."""
 
     def __init__(
         self,
@@ -52,7 +49,11 @@ class BoundedThreadPool:
         when_full: WhenFull = WhenFull.REFUSE,
         owner: str = "runtime",
     ) -> None:
-        """`threads`: maximum number of calls that run at the same time."""
+        """`threads`: maximum number of calls that run at the same time. `when_full`: policy for further calls.
+
+        `name`: for thread names and error messages. `owner`: word for the pool's owner in error messages, which
+        read ``OWNER NAME: no thread for this call``.
+        """
         import queue
         import threading
 
@@ -68,16 +69,13 @@ class BoundedThreadPool:
 
     @property
     def busy(self) -> int:
-        """Number of calls that have not returned.
-
-        This includes calls that wait for a thread, and calls whose caller was cancelled.
-        """
+        """Number of unfinished calls, also if they still wait for a thread or their caller was cancelled."""
         return self._busy
 
     async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the call on a thread and return its result.
+        """Call `function` on a thread and return its result.
 
-        A cancelled caller stops waiting; the call itself continues and keeps its thread until it returns.
+        If the caller is cancelled, it stops waiting; the function continues on its thread until it returns.
         """
         import asyncio
 
@@ -98,9 +96,9 @@ class BoundedThreadPool:
         return await future
 
     async def finish(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the call as `run` does, but a cancelled caller waits until the call has ended.
+        """Call `function` as `run` does. If the caller is cancelled, it waits until the function has returned.
 
-        Use it if the caller removes files afterwards that the call uses.
+        Use it for functions that use files which the caller removes afterwards.
         """
         import threading
 
@@ -109,7 +107,10 @@ class BoundedThreadPool:
     async def finish_or_stop(
         self, stop: threading.Event, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Run the call as `finish` does, but a cancelled caller first sets `stop`, so that `function` can end early."""
+        """Call `function` as `finish` does. If the caller is cancelled, `stop` is set first.
+
+        The function should check `stop` regularly and return early when it is set.
+        """
         import asyncio
 
         task = asyncio.create_task(self.run(function, *args, **kwargs), name=f"{self._name}-call")
@@ -123,7 +124,7 @@ class BoundedThreadPool:
             raise
 
     def close(self) -> None:
-        """End the idle threads. Busy threads end when their calls return."""
+        """End the idle threads now, and each busy thread when its call returns."""
         with self._lock:
             self._closed = True
             for _ in range(self._threads):

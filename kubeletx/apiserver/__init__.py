@@ -1,1 +1,1 @@
-"""The Kubernetes API server as pod source and status reporter: this machine as a node of a cluster."""
+"""Connection to the Kubernetes API server: reads the pods assigned to this node; reports the node and its pods."""

@@ -3,12 +3,13 @@
     watch ──► waiting, one of each event ──► POST events, or PATCH of one that was counted up
                  warnings at once; others when it is quiet, or after ten seconds
 
-The node's own store is authoritative; the API server gets a copy with low priority. A pod's start
-produces an event for each step, and each costs the API server as much as a status: so they wait until a second
-has passed without a status or another event. An event that is counted up while it waits is sent once.
+The node's own store is authoritative; the API server gets a copy with low priority. The start of a pod produces an
+event for each step, and each event costs the API server as much as a status. Events therefore wait until a second has
+passed without a status or another event. An event whose count grows while it waits is sent once.
 
-An event that expired at the API server (after an hour) is created again. What cannot be sent after a
-few tries, or does not fit, is dropped and counted. Waiting events are sent at the agent's end if that is quick.
+An event that expired at the API server (after an hour) is created again. An event that cannot be sent after `TRIES`
+attempts is dropped and counted; if too many events wait, so is the oldest. When the agent ends, it sends the waiting
+events within `LAST_SECONDS`, if the API server answers.
 
 Source: client-go, tools/record/event.go, events_cache.go.
 """
@@ -39,16 +40,16 @@ KNOWN = 4096
 WAITING = 1000
 QUIET_SECONDS = 1.0
 MOST_SECONDS = 10.0
-"""Longest wait for a quiet moment."""
+"""Longest time that an event waits for `QUIET_SECONDS` without other traffic."""
 LAST_SECONDS = 2.0
-"""Time to send waiting events when the agent ends."""
+"""Seconds for sending the waiting events when the agent ends."""
 KINDS = frozenset({"Pod", "Node"})
-"""Kinds of objects whose events are sent; the cluster does not have others."""
+"""Kinds of objects whose events are sent; other objects of the agent do not exist in the API server."""
 WARNING = "Warning"
 
 
 class _Waiting(msgspec.Struct):
-    """An event in its newest form, and the monotonic time of its first arrival."""
+    """Event that waits to be sent, with its newest count, and the monotonic time at which it began to wait."""
 
     event: Event
     since: float
@@ -68,9 +69,9 @@ class EventReporter:
         clock: Clock,
         busy_at: Callable[[], float] = lambda: float("-inf"),
     ) -> None:
-        """`watch_events`: yields events of this agent; a repetition is the same event with a higher count.
+        """`watch_events`: yields events of this agent; a repeated event comes again with a higher count.
 
-        `busy_at`: returns the monotonic time at which something more important was last sent.
+        `busy_at`: returns the monotonic time at which pod statuses, which go first, were last sent.
         """
         self._client = client
         self._watch_events = watch_events
@@ -124,7 +125,7 @@ class EventReporter:
             self._current = None
 
     async def _next(self) -> Event:
-        """Wait until an event is due; returns it."""
+        """Wait until an event is due, and return it."""
         while True:
             self._news.clear()
             now = self._clock.monotonic()
@@ -134,7 +135,7 @@ class EventReporter:
             await self._wait_news(due_at)
 
     def _due_at(self) -> float:
-        """Monotonic time at which to send the next event; infinite without one."""
+        """Return the monotonic time at which to send the next event; infinity if no event waits."""
         if self._warnings:
             return float("-inf")
         if not self._others:

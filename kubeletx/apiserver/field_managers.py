@@ -1,6 +1,6 @@
-"""Finds the last writer of an object's field in its managedFields, for the log.
+"""Finds in an object's managedFields which client wrote a field last, for the log.
 
-ObjectMeta does not decode managedFields, which are large: the object is read again when a line is to be logged.
+`ObjectMeta` does not decode managedFields, because they are large: the object is read again when its writer is logged.
 
 Source: meta/v1 ManagedFieldsEntry, FieldsV1; apiserver, pkg/endpoints/handlers (a manager without a name is named by
 its User-Agent up to the slash).
@@ -29,7 +29,10 @@ Path = tuple[str, ...]
 
 
 class ManagedFieldsEntry(ApiStruct, frozen=True, kw_only=True):
-    """Fields that one manager wrote last. `fields`: nested sets of ``f:<field>`` and ``k:<key of a list item>``."""
+    """Entry of managedFields: the fields that one manager (API client) wrote last.
+
+    `fields`: nested maps with the keys ``f:<field>`` and ``k:<key of a list item>``.
+    """
 
     manager: str = ""
     time: str = ""
@@ -48,9 +51,10 @@ class _Managed(ApiStruct, frozen=True, kw_only=True):
 async def tell_foreign_write(
     client: KubeClient, path: str, what: str, patch: Mapping[str, Any], *, next_wait: float
 ) -> None:
-    """Log who wrote the fields that `patch` will correct; called before the patch is sent.
+    """Log which client wrote the fields that `patch` will correct. Call it before the patch is sent.
 
-    `what`: name of the object in the log. `next_wait`: seconds that the next correction would wait.
+    `path`: API path of the object. `what`: name of the object in the log. `next_wait`: seconds for which the next
+    correction would be delayed, for the log.
     """
     paths = list(paths_of(patch))
     try:
@@ -68,9 +72,9 @@ async def tell_foreign_write(
 
 
 def last_writer(entries: Iterable[ManagedFieldsEntry], paths: Iterable[Path]) -> str:
-    """Return the manager that wrote one of these fields last; for removed fields, the last manager of the object.
+    """Return the name of the manager that wrote one of the fields `paths` last.
 
-    ``unknown`` if there is none.
+    A removed field has no manager: then it is the last other manager of the object. ``unknown`` without any entry.
     """
     paths = list(paths)
     known = list(entries)
@@ -84,8 +88,9 @@ def last_writer(entries: Iterable[ManagedFieldsEntry], paths: Iterable[Path]) ->
 
 
 def paths_of(patch: Mapping[str, Any]) -> Iterator[Path]:
-    """Yield the paths that the patch changes, in the form of managedFields: ``f:status``, ``f:conditions``,
-    ``k:{"type":"Ready"}``.
+    """Yield the path of each field that the patch changes, in the form of managedFields.
+
+    An example is (``f:status``, ``f:conditions``, ``k:{"type":"Ready"}``).
     """
     for part, fields in patch.items():
         for field, value in fields.items():

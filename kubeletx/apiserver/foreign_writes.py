@@ -1,7 +1,8 @@
-"""`ForeignWrites`: delays this node's corrections of foreign writes to what it reports.
+"""`ForeignWrites`: delays this node's corrections of foreign writes.
 
-The first correction is immediate. While the other writer continues, each later one waits twice as long as the previous
-one: 10 s, 20 s, up to the cap. All corrections together are limited too. The node's own changes never wait.
+A foreign write is a change by another client to something that this node reports. Its first correction is immediate.
+While the other client continues, each later correction waits twice as long as the previous one: 10 s, 20 s, up to the
+cap. The rate of corrections of all objects together is limited too. The node's own changes never wait.
 
 Two writers that correct each other immediately would write some hundred times a second to the API server. A kubelet
 compares every ten seconds with the API server's state (pkg/kubelet, nodeStatusUpdateFrequency; pkg/kubelet/status,
@@ -19,16 +20,18 @@ from kubeletx.api import Clock
 FIRST_SECONDS = 10.0
 CAP_SECONDS = 160.0
 FORGET_SECONDS = 300.0
-"""Time without a foreign write after which the next one is corrected at once again."""
+"""Seconds without a foreign write after which the next one is corrected at once again."""
 BURST, PER_SECOND = 20.0, 2.0
 """Limit of corrections for all objects together: a burst, and a rate per second."""
 _MANY = 1000
 
 
 class _Contest(msgspec.Struct):
-    """Foreign writes to one object, and their corrections.
+    """Foreign writes (changes by other clients) to one object, and their corrections.
 
-    `due_at`: time at which the present one may be corrected; None: there is none now.
+    `delay`: seconds for which the correction waits. `due_at`: monotonic time at which the present foreign write may be
+    corrected; None if there is none now. `settled_at`: monotonic time of the last correction. `cancel`: cancels the
+    call that is scheduled for the correction.
     """
 
     delay: float = 0.0
@@ -44,9 +47,9 @@ class _Contest(msgspec.Struct):
 
 
 class ForeignWrites:
-    """Decides when this node may correct foreign writes to its objects.
+    """Decides when this node may correct foreign writes: changes by other clients to objects that it reports.
 
-    The caller chooses a key for each object.
+    Repeated corrections of one object are delayed. Each object has a key, which the caller chooses.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -56,10 +59,10 @@ class ForeignWrites:
         self._counted_at = clock.monotonic()
 
     def may_answer(self, key: Hashable, again: Callable[[], object]) -> bool:
-        """Return True if the present foreign write may be corrected; if not, `again` is called once it may.
+        """Return True if the present foreign write (change by another client) to the object may be corrected now.
 
-        More calls for the same foreign write do not lengthen the wait; after `settle`, the next one is a new
-        foreign write.
+        If False, `again` is called once it may be corrected. Further calls for the same foreign write do not lengthen
+        the wait. `settle` ends the foreign write; a call after it is about a new one.
         """
         now = self._clock.monotonic()
         contest = self._contest(key, now)
@@ -77,10 +80,10 @@ class ForeignWrites:
         return False
 
     def settle(self, key: Hashable, *, is_answer: bool = True) -> None:
-        """Record that the API server's state equals this node's again.
+        """Record that the object in the API server equals this node's state again, which ends a foreign write.
 
-        `is_answer`: the foreign write was corrected, which counts for the common limit; False: nothing had to
-        be written.
+        `is_answer`: True if this node corrected a foreign write, which counts toward the limit for all objects; False
+        if it did not.
         """
         contest = self._contests.get(key)
         if contest is None or contest.due_at is None:
@@ -90,12 +93,12 @@ class ForeignWrites:
         self._answers_left -= is_answer
 
     def next_wait(self, key: Hashable) -> float:
-        """Seconds for which the correction of the next foreign write to this object will wait."""
+        """Return the seconds for which the correction of the next foreign write to this object will wait."""
         contest = self._contests.get(key)
         return min(CAP_SECONDS, contest.delay * 2 or FIRST_SECONDS) if contest is not None else 0.0
 
     def forget(self, key: Hashable) -> None:
-        """Drop the record of an object that is gone, and its timer."""
+        """Drop the record of an object that is gone, and cancel its timer."""
         if (contest := self._contests.pop(key, None)) is not None:
             contest.stop_timer()
 
@@ -118,7 +121,7 @@ class ForeignWrites:
                 del self._contests[key]
 
     def _free_at(self, now: float) -> float:
-        """Monotonic time at which the common limit allows another correction."""
+        """Return the monotonic time at which the limit for all objects allows another correction."""
         self._answers_left = min(BURST, self._answers_left + (now - self._counted_at) * PER_SECOND)
         self._counted_at = now
         return now + max(0.0, (1.0 - self._answers_left) / PER_SECOND)

@@ -1,14 +1,14 @@
-"""`ApiPods`: pods of the API server bound to this node, passed to the pod manager.
+"""`ApiPods`: passes the pods that the API server has assigned to this node to the pod manager.
 
     watch of spec.nodeName=<node> ─► ApiPods ─► PodSink (update, remove, synced)
-                                        └─────► listener: reporters that compare with what the API server has
+                                        └─────► listeners, which compare their state with the API server's
 
 - A pod with a deletionTimestamp is removed with its grace period; it stays in the API until the reporter deletes it.
 - A pod that the API server no longer has (force deletion, a restored backup) is removed too.
-- A pod that has ended and of which nothing is left here is not started again.
+- A pod that has ended and that the pod manager no longer has is not started again.
 - Mirror pods represent static pods; they are kept separately and never run.
-- A pod that cannot be decoded keeps its last spec. One that ran before the agent started may then be unwanted:
-  the source is not synced, so nothing is cleaned up, until it can be read or is gone.
+- A pod that cannot be decoded keeps its last spec. If it was recovered after a restart of the agent, the source does
+  not count as synced, so nothing is cleaned up, until the pod can be decoded or is gone.
 
 Source: kubelet, pkg/kubelet/config/apiserver.go, config.go.
 """
@@ -31,7 +31,7 @@ from kubeletx.pods.model.sources import API, PodSink, Refused
 log = structlog.get_logger(__name__)
 
 Listener = Callable[[Pod, bool], None]
-"""Called with a pod as in the API server, and True if it still exists there."""
+"""Called with a pod as in the API server, and True if it exists there, False if it was deleted."""
 
 
 class ApiPods:
@@ -44,9 +44,9 @@ class ApiPods:
         is_here: Callable[[PodUid], bool],
         may_begin: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`is_here`: returns True if the manager has the pod, running or waiting.
+        """`is_here`: returns True if the pod manager has the pod, running or waiting.
 
-        `may_begin`: returns True if pods that the manager does not have may start now.
+        `may_begin`: returns True if pods that the pod manager does not have may be started now.
         """
         self._sink = sink
         self._is_here = is_here
@@ -55,19 +55,19 @@ class ApiPods:
         self._mirrors: dict[tuple[str, str], Pod] = {}
         self._listeners: list[Listener] = []
         self._ended: set[PodUid] = set()
-        """Pods ended by force on the node, remembered while the API server still has them."""
+        """Pods that were ended by force on the node, kept while the API server still has them."""
         self._unread: set[PodUid] = set()
-        """Recovered pods that the API server has, but whose content could not be decoded."""
+        """Pods recovered after a restart that the API server has, but that could not be decoded."""
         self.lists = 0
-        """Number of complete lists.
+        """Number of complete lists received.
 
-        Versions seen before the last one do not count any more: the API server may have been restored from an older
-        state.
+        Resource versions seen before the last list must not be compared with later ones: the API server may have been
+        restored from an older state.
         """
 
     @property
     def pods(self) -> Mapping[PodUid, Pod]:
-        """Every pod of this node, mirrors excluded, as the API server has it."""
+        """Every pod of this node as in the API server, without mirror pods."""
         return self._pods
 
     @property
@@ -84,7 +84,7 @@ class ApiPods:
         self._ended.add(uid)
 
     def begin(self, uid: PodUid) -> None:
-        """Record that the pod runs here, which cancels an earlier `end`."""
+        """Record that the pod runs on this node, which cancels an earlier `end`."""
         self._ended.discard(uid)
 
     def begin_all(self) -> None:
@@ -95,9 +95,10 @@ class ApiPods:
     # --- ReflectorSink ---
 
     def replace(self, items: Sequence[Pod], unreadable: Sequence[ObjectMeta]) -> None:
-        """Take all pods from a list; known pods that it lacks are removed.
+        """Replace all known pods with `items`; known pods that are missing from the list are removed from the node.
 
-        Reports the source as synced unless pods that run here cannot be decoded.
+        `unreadable`: metadata of pods that could not be decoded; they keep their last spec. Reports the source as
+        synced, unless pods among them were recovered after a restart and never decoded.
         """
         there = {pod.uid for pod in items} | {PodUid(meta.uid) for meta in unreadable}
         for pod in [*self._pods.values(), *self._mirrors.values()]:
@@ -122,7 +123,7 @@ class ApiPods:
         if is_mirror(item):
             key = (item.namespace, item.name)
             if (known := self._mirrors.get(key)) is not None and is_older(item.metadata, known.metadata):
-                return  # the watch has not caught up with what we made ourselves
+                return  # the watch is behind the answer to our own write
             self._mirrors[key] = item
         else:
             self._pods[item.uid] = item
@@ -131,7 +132,7 @@ class ApiPods:
         self._tell(item, True)
 
     def drop(self, item: Pod) -> None:
-        """Remove a pod that the API server no longer has, here too."""
+        """Remove the pod, which the API server no longer has, from this node; a mirror pod is only forgotten."""
         key = (item.namespace, item.name)
         if is_mirror(item):
             if (known := self._mirrors.get(key)) is not None and known.uid == item.uid:
@@ -144,7 +145,7 @@ class ApiPods:
         self._tell(item, False)
 
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:
-        """Keep the pod's last decoded form; the reflector has logged the problem."""
+        """Do nothing: the pod keeps its last decoded form, and the reflector has logged the problem."""
 
     # --- private ---
 
@@ -171,14 +172,14 @@ class ApiPods:
 
 
 def is_mirror(pod: Pod) -> bool:
-    """Return True for a mirror of a static pod."""
+    """Return True if the pod is the mirror pod of a static pod."""
     return CONFIG_MIRROR in pod.metadata.annotations
 
 
 def prepared(pod: Pod) -> Pod:
-    """Return the pod with this agent's defaults.
+    """Return the pod with this agent's defaults, as it is passed to the pod manager.
 
-    Its status keeps only what others wrote, so that the agent's own reports are no change.
+    Its status keeps only what others wrote and a final phase, so that the agent's own reports do not change it.
     """
     status = pod.status
     return set_defaults(

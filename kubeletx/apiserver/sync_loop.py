@@ -26,7 +26,7 @@ async def run_sync_loop(
 ) -> None:
     """Call `sync` each time `news` is set, and again with back-off after each failure, until cancelled.
 
-    `what`: log line of the first failure in a row; the client logs an outage of the whole server itself.
+    `what`: text that is logged at the first of consecutive failures; the client logs an outage of the API server.
     """
     problem = ""
     while True:

@@ -1,7 +1,6 @@
-"""Imports libraries without parts that the agent does not use at its start.
+"""Imports structlog and aiohttp without work that the agent does not need at its start.
 
-Both functions must run before anything else imports the library; if it is imported already, they change
-nothing.
+Each function must run before anything else imports its library; if the library is imported already, it changes nothing.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from typing import Any
 
 
 def import_structlog() -> None:
-    """Import structlog while rich, if it is installed, is hidden: that saves 5 MiB and 40 ms.
+    """Import structlog so that it does not import rich, even if rich is installed. That saves 5 MiB and 40 ms.
 
-    structlog imports rich to print tracebacks, which the agent never does that way.
+    structlog would use rich to print tracebacks, which the agent never does.
     """
     is_hidden = "rich" not in sys.modules
     if is_hidden:
@@ -29,8 +28,8 @@ def import_structlog() -> None:
 def import_aiohttp() -> None:
     """Import aiohttp so that its two default TLS contexts read the system's certificates only when they are used.
 
-    That saves 2 MiB, and 45 ms of CPU. Only a client that connects by https without a context of its own uses
-    them.
+    That saves 2 MiB, and 45 ms of CPU. These contexts are only used by clients that connect by https without a context
+    of their own.
     """
     original = ssl.SSLContext.__dict__["__new__"]
 

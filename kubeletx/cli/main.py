@@ -1,7 +1,7 @@
-"""``kubeletx``: without a subcommand the agent itself, with one a client of the running agent.
+"""``kubeletx``: without a subcommand it runs the agent; with a subcommand it is a client of the running agent.
 
-The subcommand finds its agent by ``<root-dir>/kubeletx.sock``. Flags of the agent belong before any subcommand, and
-only ``config view`` takes them: it then shows what an agent started with them would use.
+A subcommand connects to its agent by ``<root-dir>/kubeletx.sock``. Flags of the agent must precede the subcommand. Only
+``config view`` accepts them: it then shows the settings that an agent started with these flags would have.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ COMMANDS = {
         "kubeletx.cli.commands.vm.verbs:vm", "Pause, snapshot, resize and look into virtual machines."
     ),
     "image": Lazy("kubeletx.cli.commands.image:image", "List, pull, remove and prune images."),
+    "plugin": Lazy("kubeletx.cli.commands.plugin.verbs:plugin", "Write, install, list and remove plugins."),
     "plugins": Lazy("kubeletx.cli.commands.plugins:plugins", "Show the plugins that were found."),
     "panel": Lazy("kubeletx.cli.commands.panel:panel", "Show panels of plugins."),
     "config": Lazy("kubeletx.cli.commands.config:config", "Show the effective configuration."),
@@ -51,7 +52,7 @@ COMMANDS = {
 
 
 class MainGroup(ErrorGroup):
-    """The outermost command: takes the agent's flags, then an optional subcommand."""
+    """click group of the program itself: accepts the agent's flags, then an optional subcommand."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands before the options in the help, since the agent has many flags."""
@@ -59,7 +60,10 @@ class MainGroup(ErrorGroup):
         click.Command.format_options(self, ctx, formatter)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments. Without any, print the help; explain a flag that is unknown."""
+        """Parse the arguments. Without arguments, print the help and exit.
+
+        Raises UsageError for an unknown flag, with a hint at the right flag or configuration field.
+        """
         if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
             ctx.exit(ExitCode.OK)
@@ -76,7 +80,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 
 
 def _version(*, as_kubelet: bool) -> str:
-    """Return the version line: as a kubelet prints it, since kubeadm parses that, or with kubeletx's name."""
+    """Return the line that ``--version`` prints. `as_kubelet`: as a kubelet prints it, since kubeadm parses that."""
     from kubeletx import __version__
 
     if not as_kubelet:
@@ -173,6 +177,6 @@ def cli(
 
 
 def main() -> None:
-    """Entry point of the program. If it is called by the kubelet's name, it runs as the kubelet."""
+    """Entry point of the program. If the program is called by the name kubelet, adds the flag ``--as-kubelet``."""
     is_kubelet = Path(sys.argv[0]).name == KUBELET
     cli.main(args=["--as-kubelet", *sys.argv[1:]] if is_kubelet else sys.argv[1:], prog_name="kubeletx")

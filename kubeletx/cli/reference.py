@@ -1,4 +1,4 @@
-"""docs/cli.md, generated from the command tree: ``python -m kubeletx.cli.reference > docs/cli.md``.
+"""Generates docs/cli.md from the command tree: ``python -m kubeletx.cli.reference > docs/cli.md``.
 
 A test compares the page with the generated text.
 """
@@ -32,12 +32,14 @@ _EXIT_CODES = {
     ExitCode.OK: "success",
     ExitCode.FAILED: "the agent refused, something was not found, or no agent answered",
     ExitCode.USAGE: "a flag, an argument, a manifest or the configuration is wrong",
+    ExitCode.STALLED: "a plugin blocked the agent for too long; the next start runs it in a process of its own",
+    ExitCode.UNCLEAN: "the agent did not end by itself within `kubeletx.stopTimeout` after SIGTERM",
     ExitCode.INTERRUPTED: "Ctrl-C",
 }
 
 
 def render() -> str:
-    """Return the whole page."""
+    """Return the whole page docs/cli.md as Markdown."""
     return "\n".join([*_pages()]).rstrip() + "\n"
 
 
@@ -168,7 +170,7 @@ def _command(command: click.Command, context: click.Context) -> Iterator[str]:
 
 
 def _paragraphs(text: str) -> str:
-    """Convert a command's help text to Markdown: without click's marks, an unwrapped block as a code block."""
+    """Convert a command's help text to Markdown. A block that click must not wrap becomes a code block."""
     parts = []
     for block in text.strip().split("\n\n"):
         is_code = block.startswith("\b")

@@ -1,9 +1,9 @@
 """Public: client side of the Container Runtime Interface (CRI), v1.
 
-`CriRuntime` is a complete runtime over any CRI server, `ContainerdRuntime` uses containerd's own services as well;
-plugins build on them. `ContainerdTasks` pauses, resumes and kills containers of containerd. `CriClient` makes single
-calls, `methods` names them, `convert` turns contract values into messages and back, `stubs` holds the
-messages.
+`CriRuntime` implements `kubeletx.api.Runtime` over any CRI server; `ContainerdRuntime` also uses containerd's own gRPC
+services. Plugins build on these two classes. `ContainerdTasks` pauses, resumes and kills containers of containerd.
+`CriClient` makes single calls; the module `methods` lists all CRI calls; `convert` converts values of `kubeletx.api` to
+CRI messages and back; `stubs` has the generated message classes.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -50,7 +50,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import an exported class when its name is first used: a command that makes no call then loads no gRPC."""
+    """Import an exported class when its name is first used, so that commands that make no call do not load gRPC."""
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
-"""Facts a CRI server reports about itself, read once per connect.
+"""Reads what a CRI server reports about itself: version, health, runtime handlers, features and cgroup driver.
 
-Newer servers answer RuntimeConfig and list their runtime handlers in Status. Older ones (containerd 1.6)
-do neither, but the verbose Status holds containerd's configuration as JSON, which has both.
+Newer servers report the cgroup driver in RuntimeConfig and their runtime handlers in Status. Older ones (containerd
+1.6) do not; both are then read from containerd's configuration, which the verbose Status has as JSON.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ STOP_SIGNAL_SINCE = {"containerd": (2, 3)}
 
 
 class Backend(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts that one CRI server has reported about itself. `handlers`: runtime handlers that a pod may name.
+    """Properties that one CRI server has reported about itself. Values that it does not report are empty.
 
-    Values that the server does not report are empty. `cgroup_driver`: systemd or cgroupfs. `refuses`:
-    features that the server lacks with the endpoint's handler; `handler_refuses`: the same for each handler.
+    `handlers`: names of its runtime handlers. `cgroup_driver`: systemd or cgroupfs. `refuses`: features
+    (`kubeletx.api.FEATURES`) that the server does not support with the endpoint's handler. `handler_refuses`:
+    runtime handler to the features that the server does not support with it.
     """
 
     version: RuntimeVersion
@@ -33,7 +34,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     refuses: tuple[str, ...] = ()
     handler_refuses: dict[str, tuple[str, ...]] = {}
     sandbox_image: str = ""
-    """The image of sandboxes, if the server reports it; older servers do not pin it themselves."""
+    """Image of the pause containers. Kept here because older servers do not report it as pinned."""
 
 
 def read_backend(
@@ -42,10 +43,11 @@ def read_backend(
     config: pb.RuntimeConfigResponse | None,
     handler: str,
 ) -> Backend:
-    """Collect the facts from the server's answers. `status`: the verbose answer, which contains its configuration.
+    """Build a `Backend` from the answers of a CRI server.
 
-    `config`: None if the server lacks the call RuntimeConfig. `handler`: the endpoint's own runtime handler;
-    empty for the server's default.
+    `status`: answer to the verbose Status, which has the server's configuration. `config`: answer to
+    RuntimeConfig; None if the server does not have that call. `handler`: runtime handler in the endpoint's URL;
+    empty: the server's default.
     """
     settings = _settings(status)
     handlers = _handlers(status, settings)
@@ -60,17 +62,18 @@ def read_backend(
 
 
 def version_from_cri(answer: pb.VersionResponse) -> RuntimeVersion:
-    """Convert the version. Its name is the part of containerID before ``://``."""
+    """Convert the answer to the call Version."""
     return RuntimeVersion(
         name=answer.runtime_name, version=answer.runtime_version, api_version=answer.runtime_api_version
     )
 
 
 def health_from_cri(answer: pb.StatusResponse, handlers: tuple[str, ...], wanted: str) -> RuntimeHealth:
-    """Convert the answer to a health check. `handlers`: those that the server has.
+    """Convert the answer to the call Status.
 
-    `wanted`: the endpoint's own handler, or empty. If the server lacks it, the runtime is not ready, and the
-    condition HandlerReady is False.
+    `handlers`: runtime handlers of the server; empty: not known. `wanted`: runtime handler in the endpoint's URL,
+    or empty. If the server does not have that handler, the runtime is not ready, and the condition HandlerReady
+    is added as False.
     """
     conditions = tuple(
         RuntimeCondition(type=c.type, ok=c.status, reason=c.reason, message=c.message)
@@ -96,7 +99,10 @@ def health_from_cri(answer: pb.StatusResponse, handlers: tuple[str, ...], wanted
 
 
 def traits_of(backend: Backend, *, remote: bool) -> Traits:
-    """Return the traits of a CRI server. `remote`: it may be on another machine, so its cgroup driver is left out."""
+    """Return the traits of a runtime over the CRI server `backend`.
+
+    `remote`: the server is on another machine; its cgroup driver is then left out.
+    """
     return Traits(
         details=("process",),
         log_mode=LogMode.FILE,
@@ -108,9 +114,9 @@ def traits_of(backend: Backend, *, remote: bool) -> Traits:
 
 
 def cgroup_parent(path: str, driver: str) -> str:
-    """Convert a cgroup path to the form that the driver takes.
+    """Convert a cgroup path to the form that the cgroup driver requires.
 
-    For systemd ``/kubepods/pod1-2`` is kubepods-pod1_2.slice; for other drivers the path is unchanged.
+    For systemd, ``/kubepods/pod1-2`` becomes kubepods-pod1_2.slice. For other drivers the path is unchanged.
     """
     if driver != SYSTEMD or not path or path.endswith(".slice"):
         return path
@@ -132,7 +138,7 @@ def _runtimes(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _handlers(status: pb.StatusResponse, settings: dict[str, Any]) -> tuple[str, ...]:
-    """Return the names of the server's runtime handlers, without the empty name of the default handler."""
+    """Return the names of the server's runtime handlers. The default handler, whose name is empty, is left out."""
     if status.runtime_handlers:
         return tuple(sorted(handler.name for handler in status.runtime_handlers if handler.name))
     return tuple(sorted(_runtimes(settings)))
@@ -150,9 +156,10 @@ def _cgroup_driver(config: pb.RuntimeConfigResponse | None, settings: dict[str, 
 
 
 def _refuses(version: RuntimeVersion, status: pb.StatusResponse, handler: str) -> tuple[str, ...]:
-    """Return the features that pods must not use with this handler, since the server does not support them.
+    """Return the features that the server does not support with this handler, for `Traits.refuses`.
 
-    An older server ignores fields that it does not know, so such a pod would run without the feature.
+    Pods that need one must be refused: an older server ignores fields that it does not know, and would run the
+    pod without the feature.
     """
     features = {h.name: h.features for h in status.runtime_handlers}.get(handler)
     refused = set()
@@ -173,7 +180,7 @@ def _refuses(version: RuntimeVersion, status: pb.StatusResponse, handler: str) -
 def _number(version: str) -> tuple[int, int]:
     """Return the first two numbers of a version: (1, 6) for ``1.6.20~ds1`` or ``v1.6``.
 
-    A version without numbers counts as newer than all others.
+    For a version without numbers, return a pair that is higher than all others.
     """
     parts = version.lstrip("v").split(".")
     digits = ["".join(c for c in part if c.isdecimal()) for part in parts[:2]]

@@ -1,4 +1,4 @@
-"""Capabilities of a CRI server beyond sandboxes and units, one class per protocol of the contract."""
+"""Optional capabilities of a CRI runtime: one class for each protocol of `kubeletx.api`, such as `SupportsExec`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .stubs import runtime_v1_pb2 as pb
 NO_SUCH_ID = "kubeletx-asks-whether-the-method-exists"
 
 OwnUnits = Callable[[Mapping[str, str]], Awaitable[Callable[[str], bool]]]
-"""Returns, for a label match, a test of whether a unit id belongs to this runtime."""
+"""Async function from a label match to a function that returns True if a container id belongs to this runtime."""
 
 
 class CriExec:
@@ -37,10 +37,10 @@ class CriExec:
         self._client = client
 
     async def exec_sync(self, unit_id: UnitId, command: Sequence[str], timeout_seconds: float) -> ExecResult:
-        """Run a command to its end. CRI counts whole seconds, so the timeout is rounded up; 0: no limit.
+        """Run a command in the container until it exits, and return its output and exit code.
 
-        A command that cannot be started raises Internal with the runtime's message, since CRI has no error
-        code for it.
+        `timeout_seconds` is rounded up to whole seconds for CRI; 0: no limit. Raises Internal with the server's
+        message if the command cannot be started: CRI has no error code for that.
         """
         answer = await self._client.call(
             methods.EXEC_SYNC,
@@ -50,9 +50,9 @@ class CriExec:
         return ExecResult(stdout=answer.stdout, stderr=answer.stderr, exit_code=answer.exit_code)
 
     async def exec(self, unit_id: UnitId, request: StreamRequest) -> StreamUrl:
-        """Return a URL of the runtime's own streaming server, where the command runs once a client connects.
+        """Return a URL of the CRI server's streaming server, which starts the command when a client connects.
 
-        It is valid for one connection within a minute.
+        The URL is valid for one connection within a minute.
         """
         answer = await self._client.call(
             methods.EXEC,
@@ -70,13 +70,13 @@ class CriExec:
 
 
 class CriAttach:
-    """Implements `SupportsAttach`: joins the streams of a container's main process."""
+    """Implements `SupportsAttach`: attaches to the streams of a container's main process."""
 
     def __init__(self, client: CriClient) -> None:
         self._client = client
 
     async def attach(self, unit_id: UnitId, request: StreamRequest) -> StreamUrl:
-        """Return a URL of the runtime's own streaming server, which joins a client to the process's streams."""
+        """Return a URL of the CRI server's streaming server, which connects a client to the process's streams."""
         answer = await self._client.call(
             methods.ATTACH,
             pb.AttachRequest(
@@ -98,7 +98,7 @@ class CriPortForward:
         self._client = client
 
     async def port_forward(self, sandbox_id: SandboxId, port: int) -> StreamUrl:
-        """Return a URL of the runtime's own streaming server, which connects a client to the port."""
+        """Return a URL of the CRI server's streaming server, which connects a client to `port` of the sandbox."""
         answer = await self._client.call(
             methods.PORT_FORWARD,
             pb.PortForwardRequest(pod_sandbox_id=sandbox_id, port=[port]),
@@ -108,14 +108,17 @@ class CriPortForward:
 
 
 class CriStats:
-    """Implements `SupportsStats`: reports the usage of containers."""
+    """Implements `SupportsStats`: reports the resource usage of containers."""
 
     def __init__(self, client: CriClient, own_units: OwnUnits) -> None:
         self._client = client
         self._own_units = own_units
 
     async def list_unit_stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
-        """Return one entry for each running container of this runtime that the server could measure."""
+        """Return the usage of each running container of this runtime whose labels contain every pair of `match`.
+
+        Containers that the server could not measure are left out.
+        """
         answer = await self._client.call(
             methods.LIST_CONTAINER_STATS,
             pb.ListContainerStatsRequest(filter=pb.ContainerStatsFilter(label_selector=match)),
@@ -126,13 +129,13 @@ class CriStats:
 
 
 class CriLogs:
-    """Implements `SupportsLogReopen`: makes the server reopen a container's log after its rotation."""
+    """Implements `SupportsLogReopen`: makes the server reopen a container's log file after a rotation."""
 
     def __init__(self, client: CriClient) -> None:
         self._client = client
 
     async def reopen_log(self, unit_id: UnitId) -> None:
-        """Make the server open the log's path again. Raises Conflict if the container does not run."""
+        """Make the server open the log file's path again. Raises Conflict if the container is not running."""
         await self._client.call(
             methods.REOPEN_CONTAINER_LOG,
             pb.ReopenContainerLogRequest(container_id=unit_id),
@@ -141,13 +144,13 @@ class CriLogs:
 
 
 class CriResize:
-    """Implements `SupportsResize`: changes the limits of a running container."""
+    """Implements `SupportsResize`: changes the resource limits of a running container."""
 
     def __init__(self, client: CriClient) -> None:
         self._client = client
 
     async def update_resources(self, unit_id: UnitId, resources: Resources) -> None:
-        """Change the limits that are set in `resources`; the others stay unchanged."""
+        """Change the limits that are set in `resources`; limits that are None there stay unchanged."""
         await self._client.call(
             methods.UPDATE_CONTAINER_RESOURCES,
             pb.UpdateContainerResourcesRequest(container_id=unit_id, linux=resources_to_cri(resources)),
@@ -162,7 +165,10 @@ class CriCheckpoint:
         self._client = client
 
     async def checkpoint(self, unit_id: UnitId, path: str, timeout_seconds: float) -> None:
-        """Write the container's state to an archive at `path`. The timeout is rounded up to CRI's whole seconds."""
+        """Write the container's state to an archive at `path`.
+
+        `timeout_seconds` is rounded up to whole seconds for CRI.
+        """
         await self._client.call(
             methods.CHECKPOINT_CONTAINER,
             pb.CheckpointContainerRequest(
@@ -175,8 +181,8 @@ class CriCheckpoint:
 async def knows_checkpoints(client: CriClient) -> bool:
     """Return True if the server has the call CheckpointContainer.
 
-    It is called for a container that does not exist: a server with the call answers NotFound, another
-    Unimplemented.
+    To find out, the call is made for a container that does not exist. A server that has the call answers with
+    NotFound or another error; a server without it answers Unimplemented.
     """
     request = pb.CheckpointContainerRequest(container_id=NO_SUCH_ID)
     try:
@@ -191,21 +197,24 @@ async def knows_checkpoints(client: CriClient) -> bool:
 
 
 class CriPassthrough:
-    """Implements `SupportsCriPassthrough`: forwards calls as bytes, without decoding them."""
+    """Implements `SupportsCriPassthrough`: forwards encoded calls to the CRI server without decoding them."""
 
     def __init__(self, runtime: CriClient, images: CriClient) -> None:
         self._runtime = runtime
         self._images = images
 
     async def cri_unary(self, method: str, request: bytes, deadline_seconds: float | None) -> bytes:
-        """Forward a unary call to the runtime or the image endpoint.
+        """Forward a unary call, and return the encoded answer. Calls of ImageService go to the image endpoint.
 
-        `method`: such as RunPodSandbox, or a full path.
+        `method`: name such as RunPodSandbox, or a full gRPC path. Raises CriStatusError.
         """
         return await self._client_of(method).call_bytes(method, request, timeout_seconds=deadline_seconds)
 
     def cri_stream(self, method: str, request: bytes) -> AsyncIterator[bytes]:
-        """Forward a streaming call. `method`: such as GetContainerEvents, or a full path."""
+        """Forward a server-streaming call, and yield the encoded answers.
+
+        `method`: name such as GetContainerEvents, or a full gRPC path. Raises CriStatusError.
+        """
         return self._client_of(method).stream_bytes(method, request)
 
     def _client_of(self, method: str) -> CriClient:

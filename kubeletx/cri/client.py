@@ -1,14 +1,14 @@
 """One gRPC connection to a CRI (or containerd) server.
 
-Calls are typed (`call`, `stream`) or bytes (`call_bytes`, `stream_bytes`). Typed ones raise errors of `kubeletx.api`,
-the others the server's own status. Nothing is retried here, and nothing waits for an absent server: the host decides
-about retries.
+`call` and `stream` have message objects as requests and answers, and raise errors of `kubeletx.api`. `call_bytes` and
+`stream_bytes` have encoded messages, and raise the server's status as `CriStatusError`. Nothing is retried here, and
+no call waits until an absent server is back: the agent decides about retries.
 
-Deadlines: the caller's `asyncio.timeout` cancels the call at the server too; `timeout_seconds` is a second one that the
-server gets, for callers without their own.
+Deadlines: if the caller uses `asyncio.timeout`, its expiry cancels the call at the server too. `timeout_seconds` is the
+gRPC deadline that the server gets with the call.
 
-Closing the client ends calls in flight. grpc.aio reports that as a cancellation of the waiting task; here it is
-distinguished from a real one and raised as Unavailable.
+`close` ends calls that are in flight. grpc.aio reports that as a cancellation of the waiting task; this module
+distinguishes it from a real cancellation and raises Unavailable.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ T = TypeVar("T")
 Metadata = tuple[tuple[str, str], ...]
 
 MAX_RECEIVE_BYTES = 16 << 20
-"""Maximum size of an answer, as in the kubelet: lists of large nodes exceed gRPC's default of 4 MiB."""
+"""Maximum size of an answer, as in the kubelet. Lists of large nodes exceed gRPC's default of 4 MiB."""
 
 DEADLINE_SECONDS = 86_400.0
-"""Server-side deadline of calls whose caller has its own; longer than any request timeout in use."""
+"""gRPC deadline of calls whose caller sets a shorter one with `asyncio.timeout`."""
 
 OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.max_receive_message_length", MAX_RECEIVE_BYTES),
     # Go servers refuse the socket's path as authority.
     ("grpc.default_authority", "localhost"),
-    # A server that comes back is found within a second; the default grows to two minutes.
+    # Reconnect within a second after the server is back; the default back-off grows to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    # Its name misleads: this is how long one attempt to connect may take.
+    # Despite its name, this is the time limit of one attempt to connect.
     ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # Each client has its own connection, so that a stuck one disturbs no other runtime.
+    # Each client has its own connection, so that a connection that hangs does not affect other runtimes.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
     ("grpc.enable_http_proxy", 0),
 )
 
 TCP_OPTIONS: tuple[tuple[str, int | str], ...] = (
-    # Finds a peer that vanished. Go servers close connections that ping more often than every 5 minutes.
+    # Detects a dead peer. Go servers close connections that send pings more often than every 5 minutes.
     ("grpc.keepalive_time_ms", 310_000),
     ("grpc.keepalive_timeout_ms", 20_000),
 )
@@ -65,7 +65,7 @@ class CriClient:
     """gRPC connection to one CRI or containerd endpoint; usable by any task of one event loop."""
 
     def __init__(self, url: str) -> None:
-        """`url`: unix or tcp; its parameters are ignored. Connects at the first call, not here."""
+        """`url`: endpoint URL as in `url.py`; its parameters are ignored. The first call connects, not this method."""
         self.target: Target = parse_url(url)
         self._channel: grpc.aio.Channel | None = None
         self._calls: dict[str, Callable[..., Any]] = {}
@@ -73,7 +73,7 @@ class CriClient:
 
     @property
     def endpoint(self) -> str:
-        """The URL without parameters, for messages."""
+        """The URL without parameters, for error messages."""
         return self.target.location
 
     def open(self) -> None:
@@ -81,7 +81,7 @@ class CriClient:
         self._closed = False
 
     async def close(self) -> None:
-        """Close the connection and end calls in flight. Idempotent."""
+        """Close the connection. Calls in flight fail, and so do later calls until the next `open`. Idempotent."""
         self._closed = True
         channel, self._channel = self._channel, None
         self._calls.clear()
@@ -96,7 +96,10 @@ class CriClient:
         timeout_seconds: float | None = None,
         metadata: Metadata | None = None,
     ) -> A:
-        """Make a unary call and return the decoded answer. `metadata`: gRPC headers, such as containerd's namespace."""
+        """Make a unary call and return the decoded answer. Raises errors of `kubeletx.api`.
+
+        `timeout_seconds`: gRPC deadline; None: none. `metadata`: gRPC headers, such as containerd's namespace.
+        """
         answer: A = await self._unary(
             method.path, method, request, timeout_seconds, self._translated, metadata
         )
@@ -105,7 +108,7 @@ class CriClient:
     async def call_bytes(self, method: str, request: bytes, *, timeout_seconds: float | None = None) -> bytes:
         """Make a unary call with an encoded request, and return the encoded answer. Raises CriStatusError.
 
-        `method`: a name of CRI such as RunPodSandbox, or a full path.
+        `method`: name of a CRI method such as RunPodSandbox, or a full gRPC path.
         """
         path = path_of(method)
         answer: bytes = await self._unary(f"bytes:{path}", None, request, timeout_seconds, _raw)
@@ -119,7 +122,7 @@ class CriClient:
         timeout_seconds: float | None = None,
         metadata: Metadata | None = None,
     ) -> AsyncIterator[A]:
-        """Make a server-streaming call and yield its decoded answers."""
+        """Make a server-streaming call and yield its decoded answers. Parameters and errors: as for `call`."""
         return self._stream(method.path, method, request, timeout_seconds, self._translated, metadata)
 
     def stream_bytes(
@@ -127,7 +130,7 @@ class CriClient:
     ) -> AsyncIterator[bytes]:
         """Make a server-streaming call with an encoded request, and yield the encoded answers.
 
-        Raises CriStatusError.
+        Parameters and errors: as for `call_bytes`.
         """
         path = path_of(method)
         return self._stream(f"bytes:{path}", None, request, timeout_seconds, _raw)
@@ -181,10 +184,9 @@ class CriClient:
                 call.cancel()
 
     def _prepare(self, key: str, method: Method[Any, Any] | None, *, streaming: bool) -> Callable[..., Any]:
-        """Make and cache the function that calls one method. The connection is made with the first of them.
+        """Create and cache the function that calls one gRPC method. The first call of `_prepare` opens the channel.
 
-        `key`: path of the method, with ``bytes:`` before it for calls without decoding; `method` is then
-        None.
+        `key`: path of the method; with the prefix ``bytes:`` if messages are not decoded, and `method` is None.
         """
         if self._closed:
             raise self._gone(key)
@@ -214,7 +216,10 @@ class CriClient:
 
 
 def path_of(method: str) -> str:
-    """Return the gRPC path of a CRI method by its name; a path is returned unchanged. Raises Internal if unknown."""
+    """Return the gRPC path of the CRI method with this name. A path, which begins with ``/``, is returned unchanged.
+
+    Raises Internal if CRI has no such method.
+    """
     if method.startswith("/"):
         return method
     found = METHODS.get(method)

@@ -1,10 +1,10 @@
-"""containerd's own services besides its CRI: identity and events.
+"""containerd's own gRPC services: `server_uuid` reads its identity, `ContainerdEvents` its event stream.
 
-Its event stream has every task of every client, in all namespaces and without end of file on overload, so only the
-topics that affect pods are requested. Exits of execs (probes!) come on the same topic as those of containers and are
+The event stream has the events of all clients in all namespaces, so the subscription selects the topics that affect
+pods. The exit of an exec, such as a probe, is reported on the same topic as the exit of a container; these events are
 dropped here.
 
-An exit event can come before containerd's CRI shows the exit: the host reads the status again until both agree.
+An exit event may arrive before containerd's CRI shows the exit; the agent then reads the status again until it does.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ SUBSCRIBE = streaming(
 
 
 class Topic(NamedTuple):
-    """Type of a topic's messages, the field with the container's id, and the kind of event they become."""
+    """Describes how to decode the events of one containerd topic.
+
+    `message`: type of the message. `field`: its field with the container's id. `kind`: kind of the `RuntimeEvent`.
+    """
 
     message: type[Any]
     field: str
@@ -57,7 +60,7 @@ TOPICS: dict[str, Topic] = {
 
 
 async def server_uuid(client: CriClient) -> str:
-    """Return the UUID that containerd keeps in its root directory; empty if the server is not containerd."""
+    """Return containerd's UUID, which it stores in its root directory; empty if the server is not containerd."""
     try:
         answer = await client.call(SERVER, Empty(), timeout_seconds=DEADLINE_SECONDS)
     except Unsupported:
@@ -71,14 +74,17 @@ class ContainerdEvents:
     def __init__(
         self, client: CriClient, known: KnownIds, *, namespace: str, sleep: Sleep = asyncio.sleep
     ) -> None:
-        """`known`: finds the sandbox, the unit and the pod's UID for the id in an event, if that id was seen before."""
+        """`known`: table to look up the sandbox and the pod's UID for the container id in an event.
+
+        `namespace`: containerd namespace. `sleep`: waits a number of seconds; replaced in tests.
+        """
         self._client = client
         self._known = known
         self._namespace = namespace
         self._sleep = sleep
 
     async def events(self) -> AsyncIterator[RuntimeEvent]:
-        """Yield events from now on. Raises Unavailable when the connection breaks."""
+        """Yield events from now on, and one RESYNC about a second after the start. Raises Unavailable on disconnect."""
         request = events_pb.SubscribeRequest(filters=filters(self._namespace))
         header = ((NAMESPACE_HEADER, self._namespace),)
         stream = self._client.stream(SUBSCRIBE, request, metadata=header)
@@ -89,14 +95,15 @@ class ContainerdEvents:
 
 
 def filters(namespace: str) -> list[str]:
-    """Return the filters of the subscription; containerd sends events that match any of them."""
+    """Return the filters of the subscription, one for each topic. containerd sends events that match any of them."""
     return [f'topic=="{topic}",namespace=="{namespace}"' for topic in TOPICS]
 
 
 def read_event(envelope: Envelope, known: KnownIds) -> RuntimeEvent | None:
-    """Decode an event; None if it changes nothing in a pod, such as the exit of an exec.
+    """Decode one containerd event; None if it changes nothing in a pod, such as the exit of an exec.
 
-    An id that `known` does not have is treated as a unit's. An event that cannot be decoded becomes RESYNC.
+    An id that is not in `known` is treated as the id of a unit. An event that cannot be decoded becomes RESYNC,
+    after which the agent lists everything. A deleted id is removed from `known`.
     """
     topic = TOPICS.get(envelope.topic)
     if topic is None:

@@ -1,4 +1,4 @@
-"""Progress of pulls, which CRI does not report, from containerd's content store."""
+"""Reads the progress of image pulls from containerd's content store, since CRI does not report it."""
 
 from __future__ import annotations
 
@@ -24,15 +24,18 @@ DEADLINE_SECONDS = 5.0
 
 
 class Fetched:
-    """Adds up the bytes that pulls have fetched. A part that containerd no longer lists counts as complete."""
+    """Adds up the bytes that running pulls have fetched, from containerd's lists of active downloads.
+
+    A download that containerd no longer lists is taken as complete.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, int]] = {}
 
     def see(self, statuses: Iterable[pb.Status]) -> PullProgress | None:
-        """Return the progress as of a new list of parts; None until the first part is listed.
+        """Add a new list of active downloads, and return the progress; None if no download was ever listed.
 
-        `total_bytes` is None while the size of a part is unknown.
+        `total_bytes` of the result is None while the size of a download is unknown.
         """
         now = {status.ref: (status.offset, status.total) for status in statuses}
         arrived = {ref: (total or done, total or done) for ref, (done, total) in self._seen.items()}
@@ -47,9 +50,10 @@ class Fetched:
 async def follow_pulls(
     report: Callable[[PullProgress], None], *, client: CriClient, namespace: str, sleep: Sleep
 ) -> None:
-    """Report progress until cancelled. It covers all pulls of the store together, which cannot be separated.
+    """Call `report` with the progress of all running pulls every half second, until cancelled.
 
-    Returns if the server does not answer; the pull itself continues without progress.
+    containerd does not say which download belongs to which pull, so the progress is that of all pulls together.
+    Returns early if the server does not answer; the pull itself continues without progress reports.
     """
     fetched = Fetched()
     header = ((NAMESPACE_HEADER, namespace),)

@@ -1,7 +1,8 @@
-"""`ContainerdRuntime`: a CRI runtime that uses containerd's own services.
+"""`ContainerdRuntime`: a CRI runtime that also uses containerd's own gRPC services.
 
-containerd's CRI has an event stream since 1.7 only, and containerd's own one has more topics (out of memory, pauses).
-With another CRI server the CRI's event stream is used, and without one the host's relist.
+Events come from containerd's own event stream: it has more topics (out of memory, pauses) than the stream of
+containerd's CRI, which exists only since 1.7. With another CRI server, CRI's event stream is used. If the server has
+neither, the agent relists periodically.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ class ContainerdRuntime(CriRuntime):
         return await super().find_events()
 
     async def find_pull_progress(self) -> FollowPull | None:
-        """Return a follower that reads containerd's content store; None if the image endpoint is not containerd."""
+        """Return a function that reports progress from containerd's content store.
+
+        None: the image endpoint is not containerd, so that pulls have no progress.
+        """
         if not await server_uuid(self.image_client):
             return None
         return partial(
@@ -43,7 +47,10 @@ class ContainerdRuntime(CriRuntime):
         )
 
     async def end_task(self, task_id: str) -> bool:
-        """Kill and delete the task through containerd's tasks service. Returns True on success."""
+        """Kill and delete a containerd task that an interrupted start left behind. Returns True on success.
+
+        Returns False if the server is not containerd, or the task could not be deleted.
+        """
         from .containerd_tasks import ContainerdTasks  # rarely needed, and its messages take memory
 
         if not await server_uuid(self.client):

@@ -4,12 +4,12 @@
     await tasks.pause(unit_id)
     assert (await tasks.get(unit_id)).state is TaskState.PAUSED
 
-A task is the process tree of a container; its id is the container's id. CRI has no pause: it shows a paused container
-as running.
+A task is the process tree of a container; its id is the container's id. CRI cannot pause a container, and shows a
+paused one as running.
 
-`delete` ends tasks that containerd's CRI does not list. If the caller of a start disappears (the agent was killed, or
-the call reached its deadline), a task can be left that is created and never started. The CRI shows the container as
-exited and refuses to remove it (`errors.left_task`). Source: containerd, internal/cri/server/container_start.go.
+`delete` also ends tasks that containerd's CRI does not know. If StartContainer is interrupted (the agent was killed, or
+the call reached its deadline), a task may be left that was created and never started. CRI then shows the container as
+exited, and refuses to remove it (see `errors.left_task`). Source: containerd, internal/cri/server/container_start.go.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ DELETE = method(SERVICE, "Delete", pb.DeleteTaskRequest, pb.DeleteResponse)
 TASK_METHODS: dict[str, Method[Any, Any]] = {
     one.name: one for one in (GET, PAUSE, RESUME, KILL, WAIT, DELETE)
 }
-"""Methods by name."""
+"""The gRPC methods of the tasks service that this module uses, by name."""
 
 DEADLINE_SECONDS = 10.0
 
 
 class TaskState(enum.Enum):
-    """State of a task; the values are containerd's."""
+    """State of a containerd task; the values are containerd's words."""
 
     UNKNOWN = "unknown"
     CREATED = "created"
@@ -67,9 +67,9 @@ _STATES = {
 
 
 class ContainerdTask(msgspec.Struct, frozen=True, kw_only=True):
-    """One task as containerd reports it. `exit_code`: None until the task has stopped.
+    """One containerd task: the processes of a container. `id`: the container's id.
 
-    `pid`: of its first process, in containerd's pid namespace.
+    `pid`: process id of its first process, in containerd's pid namespace. `exit_code`: None until it has stopped.
     """
 
     id: str
@@ -79,7 +79,10 @@ class ContainerdTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContainerdTasks:
-    """Client of containerd's tasks service for one namespace. Raises Unsupported if the server is not containerd."""
+    """Client of containerd's tasks service for one containerd namespace.
+
+    All methods raise Unsupported if the server is not containerd.
+    """
 
     def __init__(
         self,
@@ -88,34 +91,37 @@ class ContainerdTasks:
         namespace: str = CRI_NAMESPACE,
         timeout_seconds: float = DEADLINE_SECONDS,
     ) -> None:
-        """`timeout_seconds`: deadline of each call."""
+        """`namespace`: containerd namespace. `timeout_seconds`: deadline of each call."""
         self._client = client
         self._header = ((NAMESPACE_HEADER, namespace),)
         self._timeout_seconds = timeout_seconds
 
     async def get(self, task_id: str) -> ContainerdTask:
-        """Return the task. Raises NotFound if there is none with this id."""
+        """Return the task with this id. Raises NotFound."""
         process = (await self._call(GET, pb.GetRequest(container_id=task_id))).process
         state = _STATES.get(process.status, TaskState.UNKNOWN)
         exit_code = process.exit_status if state is TaskState.STOPPED else None
         return ContainerdTask(id=task_id, state=state, pid=process.pid, exit_code=exit_code)
 
     async def pause(self, task_id: str) -> None:
-        """Freeze all processes of the task; succeeds if they are frozen already.
+        """Pause all processes of the task; succeeds if it is already paused.
 
-        Raises NotFound if there is no such task, and Conflict if it does not run.
+        Raises NotFound if there is no such task, and Conflict if it is not running.
         """
         await self._change(PAUSE, pb.PauseTaskRequest(container_id=task_id), task_id, TaskState.PAUSED)
 
     async def resume(self, task_id: str) -> None:
-        """Thaw all processes of the task; succeeds if they run already.
+        """Resume all processes of a paused task; succeeds if it is already running.
 
         Raises NotFound if there is no such task, and Conflict if it has stopped.
         """
         await self._change(RESUME, pb.ResumeTaskRequest(container_id=task_id), task_id, TaskState.RUNNING)
 
     async def kill(self, task_id: str, number: int = signal.SIGKILL, *, all_processes: bool = False) -> None:
-        """Send signal `number` to the first process, or to all. Succeeds if the task has stopped or does not exist."""
+        """Send signal `number` to the task's first process, or to all its processes if `all_processes` is True.
+
+        Succeeds if the task has stopped or does not exist.
+        """
         request = pb.KillRequest(container_id=task_id, signal=number, all=all_processes)
         try:
             await self._call(KILL, request)
@@ -126,7 +132,7 @@ class ContainerdTasks:
                 raise
 
     async def delete(self, task_id: str) -> None:
-        """Kill the task, wait for its end and delete it; succeeds if it does not exist."""
+        """Kill the task, wait until it has ended, and delete it; succeeds if it does not exist."""
         kill = pb.KillRequest(container_id=task_id, signal=signal.SIGKILL, all=True)
         with suppress(NotFound, Conflict, Internal):  # runc: there is no process to kill, or it has ended
             await self._call(KILL, kill)
@@ -138,7 +144,8 @@ class ContainerdTasks:
         try:
             await self._call(call, request)
         except (Conflict, Internal) as error:
-            # runc refuses a state change that is none ("cannot pause a paused container"), in words only.
+            # If the task is already in the wanted state, runc fails with a message only ("cannot pause a paused
+            # container"), so the state is read here.
             state = await self._state(task_id)
             if state is wanted:
                 return
@@ -147,7 +154,7 @@ class ContainerdTasks:
             raise
 
     async def _state(self, task_id: str) -> TaskState | None:
-        """State of the task; None if it does not exist."""
+        """Return the state of the task; None if the task does not exist."""
         try:
             return (await self.get(task_id)).state
         except NotFound:

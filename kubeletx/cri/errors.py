@@ -1,7 +1,7 @@
-"""Translates gRPC statuses to errors of `kubeletx.api`, in one place.
+"""Translates gRPC errors of CRI servers to errors of `kubeletx.api`.
 
-Every translated error has the original as its cause; `status_of` reads code and details from there. The raw
-pass-through does not translate: it raises `CriStatusError` with the server's answer.
+A translated error has the original gRPC error as its cause (``__cause__``), from which `status_of` reads code and
+details. Calls that are forwarded as bytes are not translated: they raise `CriStatusError` with the server's status.
 """
 
 from __future__ import annotations
@@ -40,33 +40,40 @@ BY_CODE: dict[grpc.StatusCode, type[KubeletxError]] = {
     Code.FAILED_PRECONDITION: Conflict,
     Code.ABORTED: Conflict,
 }
-"""gRPC code → error class. Other codes (UNKNOWN, INTERNAL, INVALID_ARGUMENT, ...) become Internal."""
+"""gRPC code to error class. Codes that are not keys (UNKNOWN, INTERNAL, INVALID_ARGUMENT, ...) become Internal."""
 
 BY_DETAILS: tuple[tuple[grpc.StatusCode, str, type[KubeletxError]], ...] = (
-    # The connection broke in the middle of a call: the server died or was stopped.
+    # The connection broke during a call: the server died or was stopped.
     (Code.INTERNAL, "RST_STREAM", Unavailable),
-    # Go servers that do not translate the errors of their own context.
+    # Go servers that return errors of a Go context without translating them.
     (Code.UNKNOWN, "context deadline exceeded", TimedOut),
     (Code.UNKNOWN, "context canceled", Unavailable),
     # containerd: the state of the container forbids the call.
     (Code.UNKNOWN, "container is in CONTAINER_", Conflict),
     (Code.UNKNOWN, "container is not running", Conflict),
-    # A message over the size limit is no passing shortage.
+    # A message over the size limit: a retry would not help.
     (Code.RESOURCE_EXHAUSTED, "larger than max", Internal),
 )
 
 
 class CriStatusError(KubeletxError):
-    """Status with which a CRI server refused a forwarded call, unchanged. `code`: name of the gRPC code."""
+    """gRPC status with which a CRI server answered a forwarded call, unchanged.
+
+    `code`: name of the gRPC code, such as NOT_FOUND. `details`: the server's message.
+    """
 
     def __init__(self, code: str, details: str, trailers: tuple[tuple[str, str | bytes], ...] = ()) -> None:
-        """`trailers`: the trailing metadata, such as ``grpc-status-details-bin``."""
+        """`trailers`: gRPC trailing metadata, such as ``grpc-status-details-bin``. Others: see the class."""
         super().__init__(f"{code}: {details}")
         self.code, self.details, self.trailers = code, details, trailers
 
 
 def translate(error: grpc.aio.AioRpcError, *, method: str, endpoint: str) -> KubeletxError:
-    """Return the error for a failed call. Raise it ``from`` the original one, so that `status_of` finds that."""
+    """Return the error of `kubeletx.api` for a failed gRPC call.
+
+    Raise it ``from error``: `status_of` needs the cause. `method`: path of the gRPC method. `endpoint`: address
+    of the server, for the message.
+    """
     code, details = error.code(), error.details() or ""
     kind = class_of(code, details)
     name = method.rsplit("/", 1)[-1]
@@ -80,7 +87,10 @@ def translate(error: grpc.aio.AioRpcError, *, method: str, endpoint: str) -> Kub
 
 
 def class_of(code: grpc.StatusCode, details: str) -> type[KubeletxError]:
-    """Return the error class for a gRPC status. Some servers distinguish errors only in `details`."""
+    """Return the error class for a gRPC status, by `BY_DETAILS`, then by `BY_CODE`.
+
+    `details`: the server's message, which some servers need to distinguish errors.
+    """
     for row_code, part, kind in BY_DETAILS:
         if code is row_code and part in details:
             return kind
@@ -88,16 +98,17 @@ def class_of(code: grpc.StatusCode, details: str) -> type[KubeletxError]:
 
 
 def raw(error: grpc.aio.AioRpcError) -> CriStatusError:
-    """Return the server's status as an error, unchanged, for callers that forward it."""
+    """Convert a gRPC error to a `CriStatusError` with the same code, details and trailers."""
     metadata = cast(Iterable[tuple[str, str | bytes]], error.trailing_metadata() or ())
     trailers = tuple((key, value) for key, value in metadata)
     return CriStatusError(error.code().name, error.details() or "", trailers)
 
 
 def is_name_taken(error: KubeletxError) -> bool:
-    """Return True if a create failed because an earlier or concurrent create has reserved the same name.
+    """Return True if RunPodSandbox or CreateContainer failed because another call has reserved the same name.
 
-    containerd and CRI-O report that only in the message (``name "x" is reserved for "ID"``).
+    The other call is an earlier or a concurrent one. containerd and CRI-O report that only in the message
+    (``name "x" is reserved for "ID"``).
     """
     status = status_of(error)
     if status is None:
@@ -112,7 +123,7 @@ NAME_TAKEN = ("is reserved", "already exists", "already in use")
 
 
 def status_of(error: BaseException) -> tuple[grpc.StatusCode, str] | None:
-    """Return code and details of the gRPC error from which `error` was translated; None if it has none."""
+    """Return code and details of the gRPC error that is the cause of `error`; None if the cause is another error."""
     cause = error.__cause__
     if isinstance(cause, grpc.aio.AioRpcError):
         return cause.code(), cause.details() or ""
@@ -124,14 +135,20 @@ _LEFT_TASK = re.compile(r"cannot delete running task ([A-Za-z0-9][A-Za-z0-9_.-]*
 
 
 def left_task(error: KubeletxError) -> str | None:
-    """Return the id of the containerd task that prevented a removal; None if the removal failed for another reason."""
+    """Return the id of the containerd task that made the removal of a container or sandbox fail.
+
+    Such a task was left by an interrupted start of a container. None: the removal failed for another reason.
+    """
     status = status_of(error)
     found = _LEFT_TASK.search(status[1]) if status is not None else None
     return found[1].rstrip(".") if found is not None else None
 
 
 def what_to_do(task_id: str, namespace: str) -> str:
-    """Return advice for an operator on how to end a task that the agent could not end."""
+    """Return a text that tells an operator how to end the containerd task that the agent could not end.
+
+    `namespace`: containerd namespace of the task.
+    """
     return (
         f"the runtime has a task of container {task_id} that it does not know to be its own, left by a start that "
         f"was cut off; end it with 'ctr -n {namespace} tasks delete --force {task_id}', or restart the runtime"

@@ -1,7 +1,7 @@
-"""Events of the CRI itself (GetContainerEvents), for servers that have them.
+"""Reads events with CRI's call GetContainerEvents, which not all servers have.
 
-The stream does not show when the server has subscribed it. So a RESYNC is sent a moment after its start: the host then
-lists everything, and finds changes from before the subscription.
+A client cannot see when the server has subscribed the stream, and misses earlier events. So a RESYNC event is yielded
+`SETTLE_SECONDS` after the start: the agent then lists everything, and finds the changes that the stream has missed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
 
 SETTLE_SECONDS = 1.0
-"""Time until the RESYNC: far longer than a subscription takes, and shorter than the interval of relists."""
+"""Seconds until the RESYNC: far longer than a subscription takes, and shorter than the interval of relists."""
 
 PROBE_SECONDS = 0.1
 
@@ -43,14 +43,14 @@ class CriEvents:
         self._sleep = sleep
 
     async def events(self) -> AsyncIterator[RuntimeEvent]:
-        """Yield events from now on. Raises Unavailable when the connection breaks."""
+        """Yield events from now on, and one RESYNC about a second after the start. Raises Unavailable on disconnect."""
         answers = self._client.stream(methods.GET_CONTAINER_EVENTS, pb.GetEventsRequest())
         async for answer in with_gap(answers, self._sleep):
             yield RESYNC if answer is None else event_from_cri(answer)
 
 
 def event_from_cri(answer: pb.ContainerEventResponse) -> RuntimeEvent:
-    """Convert an event. One about the sandbox's own (pause) container has no unit id."""
+    """Convert one CRI event. `unit_id` of the result is None for an event of the sandbox's pause container."""
     sandbox = answer.pod_sandbox_status
     is_sandbox = answer.container_id == sandbox.id
     return RuntimeEvent(
@@ -63,9 +63,10 @@ def event_from_cri(answer: pb.ContainerEventResponse) -> RuntimeEvent:
 
 
 async def with_gap(items: AsyncIterator[T], sleep: Sleep) -> AsyncIterator[T | None]:
-    """Yield the items of a stream, and once None, `SETTLE_SECONDS` after the start.
+    """Yield the items of an event stream and, `SETTLE_SECONDS` after the start, one None.
 
-    By then the server has subscribed the stream, so a list that is read after the None misses no change.
+    By then the server has subscribed the stream, so what is listed after the None includes all earlier changes.
+    `sleep`: waits a number of seconds; replaced in tests.
     """
     settled: asyncio.Future[Any] = asyncio.create_task(_wait(sleep), name="events-settle")
     following: asyncio.Future[Any] = asyncio.create_task(_next(items), name="events-next")
@@ -93,8 +94,9 @@ async def with_gap(items: AsyncIterator[T], sleep: Sleep) -> AsyncIterator[T | N
 async def knows_events(client: CriClient) -> bool:
     """Return True if the server has the call GetContainerEvents.
 
-    A server that has it sends nothing until an event. A server without it refuses the call before it answers
-    another call on the same connection, or at most `PROBE_SECONDS` later.
+    To find out, the stream is opened and the call Version is made on the same connection. A server without
+    GetContainerEvents fails the stream before it answers Version, or at most `PROBE_SECONDS` later. A server that
+    has it sends nothing until there is an event.
     """
     stream = client.stream(methods.GET_CONTAINER_EVENTS, pb.GetEventsRequest())
     probe = asyncio.create_task(_next(stream), name="events-probe")

@@ -1,6 +1,7 @@
-"""Finds the sandbox or container that an earlier create made, after the server refused its name as taken.
+"""Finds the sandbox or container that an earlier call has created, after a create failed because its name is taken.
 
-A name is reserved before its object is listed, so an object that is not found is still being created.
+CRI servers reserve the name before they list the object. So if the list does not have the object, an earlier call is
+still creating it.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from .stubs import runtime_v1_pb2 as pb
 
 
 async def first_sandbox(client: CriClient, spec: SandboxSpec, refused: KubeletxError) -> SandboxId:
-    """Find the sandbox with the UID and attempt of `spec`, after `refused` said that its name is taken.
+    """Return the id of the existing sandbox with the UID and attempt of `spec`.
 
-    Raises Unavailable while the sandbox is still being created, and AlreadyExists if another agent made it.
+    `refused`: the error of RunPodSandbox, which says that the name is taken. Raises Unavailable while the sandbox
+    is still being created, and AlreadyExists if another agent has created it.
     """
     answer = await client.call(
         methods.LIST_POD_SANDBOX, pb.ListPodSandboxRequest(), timeout_seconds=DEADLINE_SECONDS
@@ -41,7 +43,11 @@ async def first_sandbox(client: CriClient, spec: SandboxSpec, refused: KubeletxE
 async def first_unit(
     client: CriClient, sandbox_id: SandboxId, spec: UnitSpec, refused: KubeletxError
 ) -> UnitId:
-    """Find the container with the name and attempt of `spec` in the sandbox. Raises the errors of `first_sandbox`."""
+    """Return the id of the existing container with the name and attempt of `spec` in the sandbox.
+
+    `refused`: the error of CreateContainer, which says that the name is taken. Raises Unavailable while the
+    container is still being created, and AlreadyExists if another agent has created it.
+    """
     wanted = pb.ContainerFilter(pod_sandbox_id=sandbox_id)
     answer = await client.call(
         methods.LIST_CONTAINERS, pb.ListContainersRequest(filter=wanted), timeout_seconds=DEADLINE_SECONDS
@@ -54,7 +60,10 @@ async def first_unit(
 
 
 def _check_owner(wanted: Mapping[str, str], found: Mapping[str, str], refused: KubeletxError) -> None:
-    """Raise AlreadyExists if another agent made the found object, so that it is no earlier result of this one."""
+    """Raise AlreadyExists if the labels `found` of the existing object have the id of another agent.
+
+    `wanted`: labels of the object that this agent tried to create. `refused`: the error of that call.
+    """
     if wanted.get(names.AGENT_ID, "") != found.get(names.AGENT_ID, ""):
         raise AlreadyExists(f"{refused}; it belongs to another agent") from refused
 

@@ -1,8 +1,8 @@
-"""Table of the ids that a server has returned: to which pod and sandbox each belongs, and which are units.
+"""`KnownIds`: table from the ids of sandboxes and containers to their pods and sandboxes.
 
-A container's status does not name its sandbox, and containerd's events have only an id. Lists and creates fill the
-table. It may drop entries, since callers can always list: it holds at most `LIMIT` ids and starts empty beyond that,
-because not every listed object is removed by this agent.
+It is needed because CRI's ContainerStatus does not name the sandbox, and containerd's events have only a container id.
+Each create and each list adds entries. The table is only a cache: callers list again if an id is missing. It is emptied
+when it has `LIMIT` ids, since ids that other agents remove would otherwise never be dropped.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from typing import NamedTuple
 from kubeletx.api import PodUid, SandboxId, SandboxSummary, UnitId, UnitSummary
 
 LIMIT = 50_000
-"""Maximum of ids: three times the need of 5,000 pods with two containers each; about 15 MiB."""
+"""Maximum number of ids, about 15 MiB: three times the need of 5,000 pods with two containers each."""
 
 
 class Owner(NamedTuple):
-    """Pod and sandbox that a sandbox's or container's id belongs to. `unit_id`: None if the id is a sandbox's."""
+    """Entry of `KnownIds` for one id: the pod's UID and the sandbox to which the id belongs.
+
+    `unit_id`: the id itself if it is a container's; None if it is a sandbox's.
+    """
 
     uid: PodUid
     sandbox_id: SandboxId
@@ -25,35 +28,38 @@ class Owner(NamedTuple):
 
 
 class KnownIds:
-    """Table from the ids of one runtime's sandboxes and containers to their owners."""
+    """Cache from the ids of one runtime's sandboxes and containers to their `Owner`."""
 
     def __init__(self) -> None:
         self._owners: dict[str, Owner] = {}
         self._units: dict[SandboxId, set[UnitId]] = {}
 
     def find(self, some_id: str) -> Owner | None:
-        """Return the owner of a sandbox's or unit's id; None if the table does not have it."""
+        """Return the entry for the id of a sandbox or unit; None if the table does not have the id."""
         return self._owners.get(some_id)
 
     def add_sandbox(self, sandbox_id: SandboxId, uid: PodUid) -> None:
-        """Add a sandbox that was created or listed."""
+        """Add a sandbox that was created or listed. `uid`: UID of its pod."""
         self._make_room()
         self._owners[sandbox_id] = Owner(uid, sandbox_id, None)
 
     def add_unit(self, unit_id: UnitId, sandbox_id: SandboxId, uid: PodUid) -> None:
-        """Add a unit that was created or listed. If `uid` is empty, its sandbox's is used if that is known."""
+        """Add a unit that was created or listed. `uid`: UID of its pod.
+
+        If `uid` is empty, the UID in the sandbox's entry is used, if there is one.
+        """
         self._make_room()
         sandbox = self._owners.get(sandbox_id)
         self._owners[unit_id] = Owner(uid or (sandbox.uid if sandbox else uid), sandbox_id, unit_id)
         self._units.setdefault(sandbox_id, set()).add(unit_id)
 
     def add_sandboxes(self, listed: Iterable[SandboxSummary]) -> None:
-        """Add the sandboxes of a list."""
+        """Add all sandboxes of a list from the server."""
         for item in listed:
             self.add_sandbox(item.id, item.uid)
 
     def add_units(self, listed: Iterable[UnitSummary]) -> None:
-        """Add the units of a list."""
+        """Add all units of a list from the server."""
         for item in listed:
             self.add_unit(item.id, item.sandbox_id, item.uid)
 
@@ -70,7 +76,7 @@ class KnownIds:
             self._owners.pop(unit_id, None)
 
     def forget(self, some_id: str) -> None:
-        """Drop a sandbox or unit whose removal an event has reported."""
+        """Drop the sandbox (with its units) or the unit with this id, after an event has reported its removal."""
         owner = self._owners.get(some_id)
         if owner is not None and owner.unit_id is not None:
             self.remove_unit(owner.unit_id)
@@ -78,7 +84,7 @@ class KnownIds:
             self.remove_sandbox(SandboxId(some_id))
 
     def clear(self) -> None:
-        """Drop all ids; the next full list adds them again."""
+        """Drop all entries. The next list adds those that still exist."""
         self._owners.clear()
         self._units.clear()
 

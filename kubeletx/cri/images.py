@@ -1,4 +1,4 @@
-"""The image service of a CRI server: the runtime's own endpoint or a separate one."""
+"""`CriImages`: implements `SupportsImages` with CRI's ImageService, on the runtime endpoint or a separate one."""
 
 from __future__ import annotations
 
@@ -32,14 +32,17 @@ from .convert import (
 from .stubs import runtime_v1_pb2 as pb
 
 FollowPull = Callable[[Callable[[PullProgress], None]], Coroutine[Any, Any, None]]
-"""Reports the progress of running pulls until it is cancelled."""
+"""Function whose coroutine passes progress reports of the running pulls to its argument until it is cancelled."""
 
 CRI_NAMESPACE = "k8s.io"
-"""The containerd namespace that its CRI uses."""
+"""The containerd namespace that containerd's CRI uses."""
 
 
 async def find_store_id(client: CriClient) -> StoreId:
-    """Return the id of the image store: containerd's UUID and namespace; for another server a hash of its address."""
+    """Return the id of the server's image store, by which runtimes find out that they share a store.
+
+    It consists of containerd's UUID and namespace; for another server it is a hash of the endpoint's address.
+    """
     uuid = await server_uuid(client)
     if uuid:
         return StoreId(f"{uuid}/{CRI_NAMESPACE}")
@@ -57,9 +60,10 @@ class CriImages:
         sandbox_image: str = "",
         follow: FollowPull | None = None,
     ) -> None:
-        """`sandbox_image`: image that sandboxes need, reported as pinned even if the server does not pin it.
+        """`sandbox_image`: image of the pause containers, always reported as pinned; empty: not known.
 
-        `follow`: reports the progress of a pull until it is cancelled; None: no progress is reported.
+        `store_id`: id for `store_info`. `follow`: function that reports the progress of pulls until it is
+        cancelled; None: no progress is reported.
         """
         self._client = client
         self._store_id = store_id
@@ -67,7 +71,7 @@ class CriImages:
         self._follow = follow
 
     async def store_info(self) -> StoreInfo:
-        """Return the store's id, and the usage of each file system that the server names."""
+        """Return the store's id, and the usage of each file system that the answer to ImageFsInfo has."""
         answer = await self._client.call(
             methods.IMAGE_FS_INFO, pb.ImageFsInfoRequest(), timeout_seconds=DEADLINE_SECONDS
         )
@@ -84,10 +88,7 @@ class CriImages:
         return [self._pin(image_from_cri(image)) for image in answer.images]
 
     async def find_image(self, image: ImageSpec) -> ImageStatus | None:
-        """Find an image by its name in the manifest; None if the store does not have it.
-
-        An image without such a name is found by its reference.
-        """
+        """Find an image by `image.requested`, or, if that is empty, by `image.ref`; None if it is not in the store."""
         answer = await self._client.call(
             methods.IMAGE_STATUS,
             pb.ImageStatusRequest(image=_by_name(image)),
@@ -107,9 +108,10 @@ class CriImages:
         sandbox: SandboxSpec | None,
         progress: Callable[[PullProgress], None] | None = None,
     ) -> str:
-        """Pull an image and return the server's reference to it. Cancelling the call ends the pull.
+        """Pull an image and return the server's reference to it. Cancelling the call stops the pull.
 
-        `progress`: called with reports, if the server offers them outside CRI.
+        `auth` None: no credentials. `sandbox`: spec of the sandbox for which the image is pulled; None: there is
+        none. `progress`: called with progress reports, unless `CriImages` was created without `follow`.
         """
         request = pb.PullImageRequest(
             image=_by_name(image),
@@ -126,7 +128,11 @@ class CriImages:
             await asyncio.gather(following, return_exceptions=True)
 
     async def remove_image(self, image: ImageSpec) -> None:
-        """Remove an image. By the store's reference, if that is known, all names of the image are removed too."""
+        """Remove an image; succeeds if it does not exist.
+
+        If `image.ref` is set, the image is removed with all its tags. If it is empty, the server is asked to
+        remove the name in the manifest.
+        """
         request = pb.RemoveImageRequest(image=_by_name(image))
         if image.ref:
             request.image.image = image.ref

@@ -1,9 +1,9 @@
-"""Every call of CRI v1, with the types of its messages.
+"""Table of all gRPC calls of CRI v1, with the types of their messages.
 
     answer = await client.call(methods.RUN_POD_SANDBOX, pb.RunPodSandboxRequest(...))
 
-The table replaces generated service stubs, which build all calls for every channel and tie the agent to the newest
-grpcio; servers (the CRI front, test doubles) are built from it too.
+It replaces generated service stubs, which create all calls for every channel and require the newest grpcio. The agent's
+own CRI server and the test servers use the table too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ IMAGE_SERVICE = "runtime.v1.ImageService"
 
 
 class Method(NamedTuple, Generic[Q, A]):
-    """One gRPC call: its path, and the types of its request and answer. `stream`: it has many answers."""
+    """One gRPC method: its path, and the types of its request and answer.
+
+    `stream`: True for a server-streaming method, which has any number of answers.
+    """
 
     path: str
     request: type[Q]
@@ -31,22 +34,22 @@ class Method(NamedTuple, Generic[Q, A]):
 
     @property
     def name(self) -> str:
-        """Name of the method: the last part of its path."""
+        """Name of the method, such as RunPodSandbox: the last part of its path."""
         return self.path.rsplit("/", 1)[1]
 
     @property
     def service(self) -> str:
-        """Full name of the gRPC service, without the method."""
+        """Full name of the gRPC service, such as runtime.v1.RuntimeService."""
         return self.path[1:].rsplit("/", 1)[0]
 
 
 def method(service: str, name: str, request: type[Q], answer: type[A]) -> Method[Q, A]:
-    """Describe a call with one answer."""
+    """Make the table entry of a unary method. `service`: full name of the gRPC service. `name`: name of the method."""
     return Method(f"/{service}/{name}", request, answer)
 
 
 def streaming(service: str, name: str, request: type[Q], answer: type[A]) -> Method[Q, A]:
-    """Describe a call with a stream of answers."""
+    """Make the table entry of a server-streaming method. Parameters: as for `method`."""
     return Method(f"/{service}/{name}", request, answer, True)
 
 
@@ -169,4 +172,4 @@ IMAGE_FS_INFO = method(IMAGE_SERVICE, "ImageFsInfo", pb.ImageFsInfoRequest, pb.I
 METHODS: dict[str, Method[Any, Any]] = {
     value.name: value for value in list(globals().values()) if isinstance(value, Method)
 }
-"""Methods by name; the two services share no name."""
+"""All methods by name; the two services have no method name in common."""

@@ -1,13 +1,14 @@
-"""`CriRuntime`: the whole runtime contract over any CRI v1 server.
+"""`CriRuntime`: implements `kubeletx.api.Runtime` over any CRI v1 server.
 
-The containerd runtime adds its own event stream, Quark adds standby.
+The subclass `ContainerdRuntime` adds containerd's own services. Plugins may subclass it too, such as Quark's for
+standby.
 
-Creating is idempotent although CRI's is not: the server refuses a taken name, and then the sandbox or container with
-the same key is searched. One that is not listed yet is still being created by an earlier call, which raises
-Unavailable: try again.
+`create_sandbox` and `create_unit` are idempotent, although CRI's calls are not. If the server answers that the name is
+taken, the existing sandbox or container with the same key is searched and returned. If the server does not list it yet,
+an earlier call is still creating it; Unavailable is raised then, and the agent tries again.
 
-With a runtime handler in the URL (``?handler=crun``) this runtime uses only that handler: it makes and lists sandboxes
-of no other.
+If the endpoint's URL names a runtime handler (``?handler=crun``), this runtime creates and lists only sandboxes of that
+handler.
 """
 
 from __future__ import annotations
@@ -83,12 +84,12 @@ T = TypeVar("T")
 
 
 class CriRuntime:
-    """Runtime over one CRI endpoint. Implements `kubeletx.api.Runtime`; usable by any task of one event loop."""
+    """Runtime over one CRI endpoint. Implements `kubeletx.api.Runtime`; all tasks of one event loop may use it."""
 
     def __init__(self, endpoint: Endpoint, settings: Any, host: Host) -> None:
-        """Check the URLs without connecting. Raises InvalidConfig for an invalid one.
+        """Check the endpoint's URLs without connecting. Raises InvalidConfig for an invalid one.
 
-        The URL may have the parameter ``handler``, a runtime handler.
+        The URL may name a runtime handler with the parameter ``handler``. `settings`: not used.
         """
         self.endpoint = endpoint
         self.host = host
@@ -100,7 +101,10 @@ class CriRuntime:
         self._capabilities: dict[type, object] = {}
 
     async def open(self) -> None:
-        """Connect, read the server's version and features, and find out which capabilities it has."""
+        """Connect, and find out the server's version, features and capabilities.
+
+        Raises Unavailable if the server does not answer.
+        """
         self.client.open()
         self.image_client.open()
         version = await self._call(methods.VERSION, pb.VersionRequest())
@@ -111,41 +115,48 @@ class CriRuntime:
         self.known.clear()
 
     async def close(self) -> None:
-        """Close the connections and end calls in flight."""
+        """Close the connections to the server. Calls in flight raise Unavailable."""
         await self.client.close()
         await self.image_client.close()
 
     def traits(self) -> Traits:
-        """Return the traits of a runtime for processes that writes their log files itself.
+        """Return the traits of this runtime: it runs processes, and writes log files in CRI format itself.
 
-        The features that it refuses depend on the server's version.
+        The features that it refuses depend on the server's version. Raises Unavailable before the first `open`.
         """
         return traits_of(self.backend, remote=self.client.target.is_remote)
 
     def capability(self, protocol: type[T]) -> T | None:
-        """Return the object for the capability; None if the server did not have it at the last `open`."""
+        """Return the object that implements the capability; None if the server did not have it at the last `open`.
+
+        `protocol`: one of the Supports... classes of `kubeletx.api`.
+        """
         return cast("T | None", self._capabilities.get(protocol))
 
     @property
     def backend(self) -> Backend:
-        """Facts that the server reported at the last `open`. Raises Unavailable before the first."""
+        """Properties that the server reported at the last `open`. Raises Unavailable before the first `open`."""
         if self._backend is None:
             raise Unavailable(f"{self.client.endpoint} was not reached yet")
         return self._backend
 
     def cgroup_driver(self) -> str:
-        """Return ``systemd`` or ``cgroupfs``; empty if the server does not report it. Valid after `open`.
+        """Return the server's cgroup driver: ``systemd`` or ``cgroupfs``; empty if the server does not report it.
 
-        Callers need not act on it: they give cgroup parents as paths, which this class converts to slices.
+        Raises Unavailable before the first `open`. Callers do not have to convert cgroup parents: they pass paths,
+        which this class converts to systemd slices if necessary.
         """
         return self.backend.cgroup_driver
 
     async def version(self) -> RuntimeVersion:
-        """Ask the server for its version; the answer is not cached."""
+        """Call Version, and return the server's name and version. The answer is not cached."""
         return version_from_cri(await self._call(methods.VERSION, pb.VersionRequest()))
 
     async def health(self) -> RuntimeHealth:
-        """Return the server's own conditions, and one more if it lacks the endpoint's handler."""
+        """Call Status, and return the server's conditions.
+
+        If the server does not have the runtime handler in the endpoint's URL, HandlerReady is added as False.
+        """
         answer = await self._call(methods.STATUS, pb.StatusRequest())
         handlers = self._backend.handlers if self._backend else ()
         return health_from_cri(answer, handlers, self.handler)
@@ -153,7 +164,10 @@ class CriRuntime:
     # --- sandboxes ---
 
     async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
-        """Call RunPodSandbox. On return the sandbox is ready and its network is set up."""
+        """Call RunPodSandbox, and return the sandbox's id. The sandbox is then ready and its network is set up.
+
+        If the sandbox exists already, its id is returned.
+        """
         request = pb.RunPodSandboxRequest(
             config=self._sandbox_config(spec), runtime_handler=self._handler_of(spec)
         )
@@ -169,19 +183,22 @@ class CriRuntime:
         return sandbox_id
 
     async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Call StopPodSandbox; succeeds if the sandbox is gone."""
+        """Call StopPodSandbox; succeeds if the sandbox does not exist."""
         await self._call_or_gone(
             methods.STOP_POD_SANDBOX, pb.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
         )
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Call RemovePodSandbox, which ends and removes all containers; succeeds if the sandbox is gone."""
+        """Call RemovePodSandbox, which kills and removes all its containers; succeeds if the sandbox does not exist."""
         request = pb.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
         await self._remove(methods.REMOVE_POD_SANDBOX, request, sandbox_id)
         self.known.remove_sandbox(sandbox_id)
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
-        """List the sandboxes; if the endpoint's URL names a handler, only the sandboxes of that handler."""
+        """Call ListPodSandbox, and return the sandboxes whose labels contain every pair of `match`.
+
+        If the endpoint's URL names a runtime handler, sandboxes of other handlers are left out.
+        """
         answer = await self._call(
             methods.LIST_POD_SANDBOX,
             pb.ListPodSandboxRequest(filter=pb.PodSandboxFilter(label_selector=match)),
@@ -195,7 +212,7 @@ class CriRuntime:
         return listed
 
     async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
-        """Call PodSandboxStatus. Raises NotFound."""
+        """Call PodSandboxStatus, and return the status of the sandbox. Raises NotFound if it does not exist."""
         answer = await self._call(
             methods.POD_SANDBOX_STATUS, pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
         )
@@ -204,9 +221,10 @@ class CriRuntime:
     # --- units ---
 
     async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
-        """Call CreateContainer. Raises Unsupported for a unit that is not a process.
+        """Call CreateContainer, and return the container's id. Raises Unsupported for a unit that is not a process.
 
-        The container always gets the pod's UID as a label, since nothing else in it names its pod.
+        If the container exists already, its id is returned. The pod's UID is always added to the labels, since
+        CRI has no other field of a container for it.
         """
         config = unit_to_cri(spec)
         config.labels[names.POD_UID] = sandbox.uid
@@ -225,7 +243,7 @@ class CriRuntime:
         return unit_id
 
     async def start_unit(self, unit_id: UnitId) -> None:
-        """Call StartContainer. Succeeds if the container runs already; raises Conflict if it has exited."""
+        """Call StartContainer. Succeeds if the container is already running; raises Conflict if it has exited."""
         try:
             await self._call(methods.START_CONTAINER, pb.StartContainerRequest(container_id=unit_id))
         except Conflict:
@@ -233,7 +251,10 @@ class CriRuntime:
                 raise
 
     async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """Call StopContainer; the grace period is rounded up to CRI's whole seconds."""
+        """Call StopContainer, with `grace_seconds` rounded up to whole seconds.
+
+        Succeeds if the container does not exist.
+        """
         seconds = max(0, math.ceil(grace_seconds))
         await self._call_or_gone(
             methods.STOP_CONTAINER,
@@ -242,48 +263,54 @@ class CriRuntime:
         )
 
     async def remove_unit(self, unit_id: UnitId) -> None:
-        """Call RemoveContainer; succeeds if the container is gone."""
+        """Call RemoveContainer; succeeds if the container does not exist."""
         request = pb.RemoveContainerRequest(container_id=unit_id)
         await self._remove(methods.REMOVE_CONTAINER, request, unit_id)
         self.known.remove_unit(unit_id)
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
-        """List the units; if the endpoint's URL names a handler, only units in sandboxes of that handler."""
+        """Call ListContainers, and return the containers whose labels contain every pair of `match`.
+
+        If the endpoint's URL names a runtime handler, containers in sandboxes of other handlers are left out.
+        """
         answer = await self._call(
             methods.LIST_CONTAINERS,
             pb.ListContainersRequest(filter=pb.ContainerFilter(label_selector=match)),
         )
         listed = [unit_summary_from_cri(item) for item in answer.containers]
-        if self._must_sort_out(match):
+        if self._needs_filtering(match):
             own = await self._own_sandboxes()
             listed = [item for item in listed if item.sandbox_id in own]
         self.known.add_units(listed)
         return listed
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:
-        """Call ContainerStatus. Raises NotFound."""
+        """Call ContainerStatus, and return the status of the container. Raises NotFound if it does not exist."""
         answer = await self._call(methods.CONTAINER_STATUS, pb.ContainerStatusRequest(container_id=unit_id))
         return unit_status_from_cri(answer, await self._sandbox_of(unit_id))
 
-    # --- for runtimes built on this one ---
+    # --- methods that subclasses may override ---
 
     async def find_events(self) -> SupportsEvents | None:
-        """Return the server's event stream; None if it has none.
+        """Return an object that reads CRI's event stream; None if the server does not have the call.
 
-        Called at each `open`; subclasses may use a better one.
+        Called at each `open`. Subclasses override it to use another event stream.
         """
         return (
             CriEvents(self.client, sleep=self.host.clock.sleep) if await knows_events(self.client) else None
         )
 
     async def find_pull_progress(self) -> FollowPull | None:
-        """Return a function that reports the progress of pulls; None here, since CRI reports none."""
+        """Return a function that reports the progress of pulls; None if the server does not report it.
+
+        This class always returns None, since CRI has no such call. Called at each `open`.
+        """
         return None
 
     async def end_task(self, task_id: str) -> bool:
-        """End a containerd task that an interrupted start left behind. Returns True on success.
+        """End a containerd task that an interrupted start of a container has left. Returns True on success.
 
-        False, as always here: this runtime cannot end it, so an operator has to.
+        This class always returns False, since CRI has no such call; an operator then has to end the task.
         """
         return False
 
@@ -338,10 +365,11 @@ class CriRuntime:
                 return summary.sandbox_id
         raise NotFound(f"container {unit_id} is gone")
 
-    def _must_sort_out(self, match: Mapping[str, str]) -> bool:
-        """Return True if a list may contain units of other handlers, which must be left out.
+    def _needs_filtering(self, match: Mapping[str, str]) -> bool:
+        """Return True if a list by the label selector `match` may contain units of other CRI runtime handlers.
 
-        If `match` names this runtime, it cannot: only this runtime's units have that label.
+        The caller must filter these out. False if the endpoint's URL names no handler: the runtime then owns the units
+        of all handlers. Also False if `match` selects by this runtime's name, a label that only its own units have.
         """
         return bool(self.handler) and match.get(names.RUNTIME_NAME) != self.endpoint.name
 
@@ -349,7 +377,7 @@ class CriRuntime:
         return {item.id for item in await self.list_sandboxes({})}
 
     async def _own_units(self, match: Mapping[str, str]) -> Callable[[str], bool]:
-        if not self._must_sort_out(match):
+        if not self._needs_filtering(match):
             return lambda _unit_id: True
         own = {item.id for item in await self.list_units(match)}
         return lambda unit_id: unit_id in own
@@ -372,7 +400,11 @@ class CriRuntime:
             return
 
     async def _remove(self, method: Method[Q, A], request: Q, target: str) -> None:
-        """Remove a sandbox or a container, and end the tasks that an interrupted start left in it."""
+        """Call RemoveContainer or RemovePodSandbox (`method`) for the object with id `target`.
+
+        If a containerd task that an interrupted start has left prevents the removal, end it and call again.
+        Raises Conflict, with what an operator can do, if the task cannot be ended.
+        """
         ended: set[str] = set()
         while True:
             try:

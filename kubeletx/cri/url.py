@@ -1,4 +1,4 @@
-"""Endpoint URLs: ``unix:///run/x.sock?handler=crun``, ``tcp://127.0.0.1:4000``, or a bare path."""
+"""Parses endpoint URLs: ``unix:///run/x.sock?handler=crun``, ``tcp://127.0.0.1:4000``, or the path of a socket."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import msgspec
 from kubeletx.api import InvalidConfig
 
 LONGEST_SOCKET_PATH = 107
-"""Linux: sun_path has 108 bytes with its closing zero."""
+"""Maximum length in bytes. In Linux, ``sun_path`` has 108 bytes including its closing zero."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """Target of a connection, as an endpoint URL names it.
+    """Parsed endpoint URL. `scheme`: unix or tcp. `address`: target in gRPC's syntax.
 
-    `address`: in gRPC's form. `location`: the URL without parameters, for messages.
+    `location`: the URL without parameters, for messages. `parameters`: the URL's query.
     """
 
     scheme: str
@@ -39,7 +39,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_url(url: str) -> Target:
-    """Parse an endpoint URL. Raises InvalidConfig that names the URL and how to correct it."""
+    """Parse an endpoint URL. Raises InvalidConfig for an invalid one; its message says how to correct it."""
     if url.startswith("/"):
         url = f"unix://{url}"
     parts = urlsplit(url)

@@ -1,7 +1,8 @@
-"""Kubernetes objects as frozen values, and operations on them that need no cluster.
+"""Kubernetes objects as frozen msgspec Structs, functions on them, and a client of an API server.
 
-`core` holds Pod and everything inside it, `node` and `event` the other objects. `load` reads manifests, `defaults`
-completes them as an API server would, `validation` lists everything that is invalid in them.
+`types.core` has Pod and all its parts, `types.node` and `types.event` have Node and Event. `manifests.load` reads
+manifests, `manifests.defaults` sets the defaults that an API server would set, and `validation` lists all mistakes in a
+pod. Only `client` and `records` need a cluster.
 """
 
 from .types.core import Container, Pod, PodList, PodSpec, PodStatus

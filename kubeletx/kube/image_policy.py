@@ -8,8 +8,8 @@ from kubeletx.api import find_image_reference
 def pull_policy(image: str) -> str:
     """Return the default imagePullPolicy: Always for the tag ``latest``, written or implied, else IfNotPresent.
 
-    Text that is no image reference, such as the URL of a machine's image, gets Always. A prefix ``oci:`` is
-    ignored.
+    The result is Always, too, if `image` is not an image reference, such as the URL of a virtual machine's
+    disk. A prefix ``oci:`` is ignored.
     """
     found = find_image_reference(image.removeprefix("oci:"))
     return "Always" if found is None or found.tag == "latest" else "IfNotPresent"

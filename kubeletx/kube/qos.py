@@ -1,7 +1,8 @@
 """The QoS class of a pod: Guaranteed, Burstable or BestEffort.
 
-Only cpu and memory count, and an amount of zero counts as not given. With pod-level resources only they
-count. A virtual machine counts as the pod's one container. Source: kubelet, component-helpers qos.
+Only cpu and memory count, and an amount of zero counts as not given. If the pod has pod-level resources, the
+containers' resources do not count. A virtual machine counts as the pod's one container. Source: kubelet,
+component-helpers qos.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _COUNTED: Final = ("cpu", "memory")
 
 
 def qos_class(spec: PodSpec) -> str:
-    """Return the QoS class of a pod whose defaults are set: missing requests then equal the limits."""
+    """Return the QoS class of a pod. Defaults must be set (`set_defaults`): missing requests then equal the limits."""
     pod_level = spec.resources
     if pod_level.limits or pod_level.requests:
         given = [pod_level]

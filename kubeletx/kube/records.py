@@ -1,8 +1,9 @@
-"""`CustomResourceRecords`: records as custom resources of a cluster; see `kubeletx.api.Records`.
+"""`CustomResourceRecords`: stores `kubeletx.api.Records` as custom resources of a cluster.
 
-A record is an object of the resource: its name, its resourceVersion, and its value as ``spec``. Labels, annotations and
-status belong to others and stay as they are. The resource must be served: `client.definitions.install_definition`. Its
-schema must keep what the values hold, for instance by `definition`, which checks nothing.
+Each record is one custom object: the object's name is the record's name, its resourceVersion the record's version, and
+its ``spec`` the record's value. Labels, annotations and status of the object are never changed. The API server must
+serve the resource; `client.definitions.install_definition` installs it. The resource's schema must not prune fields of
+the values; the schema that `definition` returns accepts any value.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from .types.meta import ObjectMeta
 
 
 class CustomResourceRecords:
-    """Implements `kubeletx.api.Records` by the objects of one custom resource in one namespace."""
+    """Implements `kubeletx.api.Records`: each record is an object of one custom resource, in one namespace."""
 
     def __init__(
         self, client: KubeClient, resource: Resource, *, kind: str, clock: Clock, namespace: str = ""
@@ -50,7 +51,7 @@ class CustomResourceRecords:
         self._namespace = namespace
 
     async def create(self, name: str, value: Mapping[str, Any]) -> Record:
-        """Create an object with `value` as its spec."""
+        """Create an object with `value` as its spec. Raises AlreadyExists."""
         made = {
             "apiVersion": f"{self._resource.group}/{self._resource.version}",
             "kind": self._kind,
@@ -60,18 +61,21 @@ class CustomResourceRecords:
         return _record(await self._client.create(self._path(), made, CustomObject))
 
     async def get(self, name: str) -> Record:
-        """Read the object of this name."""
+        """Return the object of this name as a record. Raises NotFound."""
         check_record_name(name)
         return _record(await self._client.get(self._path(name), CustomObject))
 
     async def list_page(self, *, token: str = "", limit: int = PAGE_RECORDS) -> RecordPage:
-        """List one page. All pages show the records at one moment; a token is valid for a few minutes."""
+        """Return one page. All pages of a list show the same moment. A token is valid for a few minutes."""
         params = {"limit": str(limit), **({"continue": token} if token else {})}
         page = await self._client.get(self._path(), CustomObjectList, params=params)
         return RecordPage(records=tuple(map(_record, page.items)), next_token=page.metadata.continue_)
 
     async def replace(self, name: str, value: Mapping[str, Any], *, expected_version: str) -> Record:
-        """Replace the object's spec if the object has the expected version; its other fields stay unchanged."""
+        """Replace the object's spec if the object has the version `expected_version`; returns the new record.
+
+        The object's other fields stay unchanged. Raises NotFound, or Conflict if it has another version.
+        """
         spec = msgspec.Raw(record_json(name, value))
         self._check_version(name, expected_version)
         patch = [
@@ -81,16 +85,16 @@ class CustomResourceRecords:
         return _record(await self._client.patch(self._path(name), patch, CustomObject, kind=Patch.JSON))
 
     async def delete(self, name: str, *, expected_version: str) -> None:
-        """Delete the object if it has the expected version.
+        """Delete the object if it has the expected version. Raises NotFound, or Conflict if it has another version.
 
-        An object with finalizers exists until the last is removed.
+        An object with finalizers exists until its last finalizer is removed.
         """
         check_record_name(name)
         self._check_version(name, expected_version)
         await self._client.delete(self._path(name), resource_version=expected_version)
 
     async def watch(self) -> AsyncGenerator[RecordEvent, None]:
-        """List the objects, then watch them. Failures are logged and retried, never raised."""
+        """Yield the existing records, `RecordsSynced`, then changes. Failures are logged and retried, not raised."""
         news = _News()
         reflector = Reflector(
             self._client, self._resource, CustomObject, news, clock=self._clock, namespace=self._namespace
@@ -111,20 +115,20 @@ class CustomResourceRecords:
         return self._resource.path(self._namespace, name)
 
     def _check_version(self, name: str, version: str) -> None:
-        """Raise Conflict for a text that cannot be an API server's version: the server would answer 400."""
+        """Raise Conflict for a text that cannot be a resourceVersion; the server would answer 400."""
         if not version.isascii() or not version.isdecimal():
             raise Conflict(f"{self._resource.plural} {name!r}: {version!r} is no version of it")
 
 
 class _News:
-    """Changes that a watch has not yielded yet, at most one for each name. Implements `ReflectorSink`."""
+    """Queue of changes that a watch has not yielded yet, at most one for each record. Implements `ReflectorSink`."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Record | None] = {}
         self._seen: dict[str, str] = {}
-        """Versions that were yielded or are pending."""
-        self._told: set[str] = set()
-        """Names that were yielded and still exist."""
+        """Version of each existing record that was yielded or waits to be yielded, by name."""
+        self._reported: set[str] = set()
+        """Names of records that were yielded and have not been yielded as deleted."""
         self._is_synced = self._tells_synced = False
         self._came = asyncio.Event()
 
@@ -152,21 +156,21 @@ class _News:
         """Keep the last record that could be decoded. The reflector has already logged the problem."""
 
     def end(self, task: asyncio.Future[None]) -> None:
-        """Wake `take` when the reflector's task has ended."""
+        """Let `take` return, since the reflector's task has ended."""
         self._came.set()
 
     async def take(self) -> list[RecordEvent]:
-        """Wait until there are changes, then return and forget them."""
+        """Wait until there are changes, or `end` was called; then remove the changes and return them as events."""
         await self._came.wait()
         self._came.clear()
         waiting, self._waiting = self._waiting, {}
         events: list[RecordEvent] = []
         for name, record in waiting.items():
             if record is not None:
-                self._told.add(name)
+                self._reported.add(name)
                 events.append(RecordPut(record))
-            elif name in self._told:
-                self._told.discard(name)
+            elif name in self._reported:
+                self._reported.discard(name)
                 events.append(RecordGone(name))
         if self._tells_synced:
             self._tells_synced = False
@@ -182,7 +186,7 @@ class _News:
 def definition(
     resource: Resource, *, kind: str, description: str, short_names: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return a CustomResourceDefinition for records; the API server does not check their values."""
+    """Return the manifest of a CustomResourceDefinition for records. Its schema accepts any value as ``spec``."""
     value = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"type": "object", "description": description, "properties": {"spec": value}}
     version = {

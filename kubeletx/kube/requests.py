@@ -1,9 +1,10 @@
-"""Resource requests of a whole pod, for admission, its cgroup and usage tables.
+"""Resource requests and limits of a whole pod, for admission, the pod's cgroup and usage tables.
 
-Regular containers run together, so their amounts are added. Init containers run one after the other, so
-only the largest counts, plus the sidecars (init containers with restartPolicy Always) started before it;
-sidecars continue to run and are added to the regular ones as well. Pod-level resources replace the computed
-amount. Overhead is added last. Source: component-helpers resource (KEP-753, KEP-2837).
+Regular containers run together, so their amounts are added. Init containers run one after the other, so only
+the largest counts, plus the sidecars (init containers with restartPolicy Always) that started before it.
+Sidecars continue to run, so they are added to the regular containers as well. The pod's amount is the larger
+of the two sums. Pod-level resources replace it. Overhead is added last. Source: component-helpers resource
+(KEP-753, KEP-2837).
 """
 
 from __future__ import annotations
@@ -24,25 +25,26 @@ def workloads(spec: PodSpec) -> tuple[Container | VirtualMachine, ...]:
 
 
 def is_sidecar(container: Container) -> bool:
-    """Return True if an init container continues to run beside the regular ones (restartPolicy Always)."""
+    """Return True if an init container is a sidecar, which runs as long as the regular ones (restartPolicy Always)."""
     return container.restart_policy == "Always"
 
 
 def effective_requests(spec: PodSpec) -> Amounts:
-    """Return the requests of the whole pod by resource name; resources without a request are absent."""
+    """Return the requests of the whole pod with overhead, by resource name. Resources without a request are absent."""
     total = _total(spec, lambda resources: resources.requests)
     return _sum(total, _parsed(spec.overhead))
 
 
 def container_requests(spec: PodSpec) -> Amounts:
-    """Return what the containers request together, without pod-level requests and overhead."""
+    """Return the requests of all containers together, by resource name, without pod-level requests and overhead."""
     return _of_containers(spec, lambda resources: resources.requests)
 
 
 def effective_limits(spec: PodSpec) -> Amounts:
-    """Return the limits of the whole pod, including resources that only some of its containers limit.
+    """Return the limits of the whole pod, by resource name.
 
-    See `enforceable_limits` for limits that a cgroup can enforce.
+    A resource is present if the pod itself or at least one container limits it. See `enforceable_limits` for
+    limits that a cgroup can enforce.
     """
     total = _total(spec, lambda resources: resources.limits)
     overhead = _parsed(spec.overhead)
@@ -50,9 +52,10 @@ def effective_limits(spec: PodSpec) -> Amounts:
 
 
 def enforceable_limits(spec: PodSpec) -> Amounts:
-    """Return the limits that hold for the whole pod: of the pod itself, or of resources that every container limits.
+    """Return the limits that hold for the whole pod, by resource name, so that a cgroup can enforce them.
 
-    If one container has no memory limit and the pod sets none itself, the pod has no memory limit.
+    A resource is present if the pod itself limits it, or if every container does, init containers too. If one
+    container has no memory limit and the pod itself has none, the pod has no memory limit.
     """
     limits = effective_limits(spec)
     everyone = [item.resources.limits for item in (*spec.init_containers, *workloads(spec))]

@@ -1,11 +1,11 @@
 """Smaller buffers for TLS connections that are silent most of the time.
 
-asyncio gives each TLS connection a read buffer of 256 KiB (CPython 3.11 to 3.13, asyncio.sslproto), filled with zeros
-and so resident. A node watches each object of its pods separately, hundreds perhaps, each on its own connection; an
-event has a few kilobytes. One TLS record has at most 16 KiB.
+asyncio gives each TLS connection a read buffer of 256 KiB (CPython 3.11 to 3.13, asyncio.sslproto). It is filled with
+zeros, so it is resident memory. A node watches each config map and secret of its pods on its own connection, and may
+have hundreds of these. An event has a few kilobytes, and one TLS record has at most 16 KiB.
 
-The kubelet API's server pays more: every silent connection to it takes as much. And large buffers are slow: OpenSSL
-returns one record at a time, and CPython allocates a whole buffer for each.
+Each idle connection to the kubelet API's server has such a buffer, too. And large buffers are slow: OpenSSL returns one
+record at a time, and CPython allocates a whole buffer for each record.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ READ_BYTES: Final = 20 * 1024
 
 
 def begin_small() -> None:
-    """Make every new TLS connection of this process start with a small read buffer. Programs call it at their start."""
+    """Give every new TLS connection of this process a small read buffer. Call it once when the program starts."""
     sslproto.SSLProtocol.max_size = READ_BYTES
 
 
 def shrink(transport: asyncio.BaseTransport | None) -> bool:
-    """Shrink the read buffer of a TLS connection, and return True; False if its buffer is of an unknown type.
+    """Shrink the read buffer of a TLS connection to `READ_BYTES`, unless it is smaller; returns True.
 
-    Call it between reads: from a task, never from the transport's own callbacks.
+    Returns False for a connection without TLS or with an unknown type of buffer. Call it between reads: from a
+    task, never from the transport's own callbacks.
     """
     protocol = getattr(transport, "_ssl_protocol", None)
     if not isinstance(getattr(protocol, "_ssl_buffer", None), bytearray):

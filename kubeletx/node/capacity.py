@@ -1,7 +1,7 @@
-"""Capacity of the node, and the part of it that pods may use.
+"""Computes the node's capacity, and the allocatable part of it, which pods may use.
 
 Allocatable is the capacity minus what is reserved for the node's agents (kubeReserved), for the system
-(systemReserved) and for the hard eviction thresholds, never below zero; the number of pods is not reduced.
+(systemReserved) and for the hard eviction thresholds. It is never below zero; the number of pods is not reduced.
 Source: kubelet, pkg/kubelet/cm/node_container_manager_linux.go.
 """
 
@@ -20,9 +20,9 @@ from .thresholds import amount_of, is_off
 
 
 class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
-    """Amounts of each resource of a node.
+    """Amount of each resource of a node.
 
-    `hugepages_bytes`: page size as Kubernetes writes it (2Mi, 1Gi) → bytes in pages of this size.
+    `hugepages_bytes`: bytes in huge pages, by page size as Kubernetes writes it (2Mi, 1Gi).
     """
 
     cpu_millicores: int = 0
@@ -63,10 +63,10 @@ def allocatable(
     system_reserved: Mapping[str, str] | None = None,
     hard_eviction: Mapping[str, str] | None = None,
 ) -> NodeResources:
-    """Return the resources that pods may use: the capacity without what is reserved.
+    """Return the resources that pods may use: the capacity minus reserved amounts and hard eviction thresholds.
 
-    The reserved maps hold quantities by resource name. `hard_eviction`: threshold by signal, a quantity or a
-    percentage of the capacity. Raises InvalidConfig.
+    `kube_reserved`, `system_reserved`: quantities by resource name. `hard_eviction`: threshold by eviction signal, a
+    quantity or a percentage of the capacity. Huge pages are subtracted from the memory. Raises InvalidConfig.
     """
     cpu, memory, disk = capacity.cpu_millicores, capacity.memory_bytes, capacity.ephemeral_storage_bytes
     for field, reserved in (("kubeReserved", kube_reserved), ("systemReserved", system_reserved)):
@@ -93,7 +93,7 @@ def allocatable(
 
 
 def resource_list(resources: NodeResources) -> dict[str, str]:
-    """Return the resources as quantities by name, as a Node's `capacity` and `allocatable` contain them."""
+    """Convert the resources to quantities by name, for the fields `capacity` and `allocatable` of a Node."""
     cpu, rest = divmod(resources.cpu_millicores, 1000)
     return {
         "cpu": f"{resources.cpu_millicores}m" if rest else str(cpu),
@@ -108,7 +108,7 @@ def resource_list(resources: NodeResources) -> dict[str, str]:
 
 
 def missing_resources(capacity: NodeResources) -> tuple[str, ...]:
-    """Return the names of the basic resources whose capacity is zero; the node cannot be ready without them."""
+    """Return those of cpu, memory, pods and ephemeral-storage whose capacity is zero; without them Ready is False."""
     amounts = {
         "cpu": capacity.cpu_millicores,
         "memory": capacity.memory_bytes,

@@ -29,13 +29,11 @@ CONDITIONS = Table(
 )
 
 Times = Mapping[str, tuple[str, datetime]]
-"""Type of a condition → its status and the time of its last transition."""
+"""Status and time of the last transition of each node condition, by the condition's type."""
 
 
 class ConditionTimes:
-    """Stores the last transition times of the node's conditions in the database, and reads those of an
-    earlier agent process.
-    """
+    """Stores the last transition times of the node's conditions, and reads those of an earlier agent process."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -44,7 +42,7 @@ class ConditionTimes:
     async def load(self) -> Times:
         """Read the stored times.
 
-        If the database cannot be read the result is empty, so that the node starts anyway.
+        If the database cannot be read, the result is empty, so that the agent starts nevertheless.
         """
         try:
             self._known = await self._store.read(_read)

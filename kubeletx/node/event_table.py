@@ -1,6 +1,4 @@
-"""Database table of the event history, which survives restarts of the agent, and the functions that read and
-write its rows.
-"""
+"""Database table of the event history, which is kept over restarts of the agent; reads and writes its rows."""
 
 from __future__ import annotations
 
@@ -35,9 +33,9 @@ _UPSERT = upsert(EVENTS)
 
 
 class EventRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One row of the history: an event with the number of its repetitions.
+    """One row of the event history: equal events together.
 
-    `id`: unique on this node, never reused.
+    `count`: how often the event occurred, between `first_at` and `last_at`. `id`: unique on this node, never reused.
     """
 
     id: str
@@ -51,7 +49,7 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def select_newest(connection: Connection, limit: int) -> list[EventRow]:
-    """Return the newest `limit` rows, in order of age with the oldest of them first."""
+    """Return the newest `limit` rows, oldest first."""
     query = select(EVENTS).order_by(EVENTS.c.last_at.desc(), EVENTS.c.id.desc()).limit(limit)
     return read_rows(connection, query, _from_row)[::-1]
 
@@ -77,7 +75,7 @@ def _from_row(row: RowMapping) -> EventRow:
 
 
 def delete_before(connection: Connection, at: datetime) -> None:
-    """Delete the rows whose last repetition was before `at`."""
+    """Delete the rows whose event last occurred before `at`."""
     connection.execute(delete(EVENTS).where(EVENTS.c.last_at < at.isoformat()))
 
 

@@ -3,10 +3,10 @@
     record ──▶ rows in memory (authoritative) ──▶ watchers
                        └── once a second at most: changed rows ──▶ store.write_later
 
-Equal events (same object, type, reason, message) are one row with a count. When an object has had ten
-different messages of one reason within ten minutes, further ones share a row, as in the API server's clients.
-The number of rows is limited in total and for each object; the oldest are dropped. A burst of ten thousand
-events therefore costs memory for a thousand rows and one write, and the caller of `record` never waits.
+Equal events (same object, type, reason, message) are one row with a count. If an object has ten different messages
+with the same type and reason within ten minutes, its further messages share one row, as in client-go. The number of
+rows is limited in total and for each object; the oldest rows are dropped. A burst of ten thousand events therefore
+costs memory for a thousand rows and one write, and the caller of `record` never waits.
 
 All methods belong to the event loop's thread. Lists and watches return core/v1 Events.
 """
@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 COMPONENT = "kubelet"
 COMBINED = "(combined from similar events): "
 MAX_MESSAGE = 4096
-"""Maximum characters of a message: a manifest's own text, quoted in an error, may have megabytes."""
+"""Maximum characters of a message: an error may quote megabytes of text of a manifest."""
 _API_VERSIONS = {"Pod": "v1", "Node": "v1"}
 _DEFAULT_NAMESPACE = "default"
 
@@ -43,9 +43,9 @@ _DEFAULT_NAMESPACE = "default"
 class EventLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of the event history.
 
-    `similar`: number of different messages of one reason and object within `similar_seconds`; further ones
-    share a row. `flush_seconds`: longest delay of a write to the database. `watcher_queue`: events kept for a
-    slow watcher.
+    `rows`: maximum rows in total. `similar`: maximum different messages of one object, type and reason within
+    `similar_seconds`; further messages share a row. `flush_seconds`: longest delay of a write to the database.
+    `watcher_queue`: maximum events that wait for a slow watcher.
     """
 
     rows: int = 1000
@@ -64,7 +64,7 @@ class _Key(NamedTuple):
 
 
 class _Similar(msgspec.Struct):
-    """Different messages of one object, type and reason since the time `since`."""
+    """Different messages of one object, type and reason, in the period that began at `since`."""
 
     since: datetime
     messages: set[str]
@@ -79,7 +79,7 @@ class EventRecorder:
     def __init__(
         self, *, clock: Clock, node_name: str, store: Store | None = None, limits: EventLimits | None = None
     ) -> None:
-        """`store`: database that keeps the events over restarts; None: they are in memory only."""
+        """`store`: database that keeps the events over restarts; None: they are kept in memory only."""
         self._clock = clock
         self._node_name = node_name
         self._store = store
@@ -95,7 +95,10 @@ class EventRecorder:
         self._prefix = ""
 
     async def load(self) -> None:
-        """Load the events that earlier agent processes stored; if the database cannot be read there are none."""
+        """Load the events that earlier agent processes stored.
+
+        If the database cannot be read, a warning is logged and none are loaded.
+        """
         if self._store is None:
             return
         limit = self._limits.rows
@@ -117,7 +120,7 @@ class EventRecorder:
             self._store.write_later(lambda connection: delete_before(connection, oldest))
 
     def record(self, ref: ObjectRef, *, type: str, reason: str, message: str) -> None:
-        """Add the event, or count it as a repetition of an equal one. Returns without waiting."""
+        """Add an event about the object `ref`; if an equal event is stored, increase its count. Never waits."""
         now = self._clock.now()
         ref, message = _writable(ref), shortened(printable(message))
         identity = _identity(ref)
@@ -145,16 +148,19 @@ class EventRecorder:
             watcher.put(row)
 
     def list_events(self, ref: ObjectRef | None = None) -> list[Event]:
-        """List the stored events, oldest first. `ref`: only the events of this object; its `field` is ignored."""
+        """Return the stored events, oldest first.
+
+        `ref`: return only events about the object with this kind, namespace and name.
+        """
         wanted = None if ref is None else _identity(ref)[:3]
         rows = [row for row in self._rows.values() if wanted in (None, _identity(row.ref)[:3])]
         return [self.to_event(row) for row in sorted(rows, key=lambda row: row.last_at)]
 
     async def watch_events(self, *, since: datetime | None = None) -> AsyncGenerator[Event, None]:
-        """Yield events as they are recorded; a repetition is yielded again with a higher count.
+        """Yield events as they are recorded; an event that occurs again is yielded again with a higher count.
 
-        A slow reader misses some. `since`: first yield the kept events recorded at or after this time. None:
-        only later ones.
+        A slow reader misses events. `since`: first yield the stored events that occurred at or after this time; None:
+        yield only events that are recorded from now on.
         """
         watcher = _Watcher(self._limits.watcher_queue)
         self._watchers.append(watcher)
@@ -197,9 +203,9 @@ class EventRecorder:
         )
 
     def flush(self) -> None:
-        """Give the changed rows to the store, which writes them later.
+        """Pass the changed rows to the store, which writes them later.
 
-        Runs by a timer after changes; call it before the store is closed.
+        A timer calls this after changes. Call it before the store is closed.
         """
         if self._timer is not None:
             self._timer.cancel()
@@ -211,7 +217,10 @@ class EventRecorder:
             self._store.write_later(lambda connection: write(connection, rows, gone))
 
     def _merged(self, identity: tuple[str, ...], type: str, reason: str, message: str, now: datetime) -> str:
-        """Return the message to count the event under: its own, or COMBINED after too many different ones."""
+        """Return `message`, or `COMBINED` if the object has too many different messages of this type and reason.
+
+        Events with the same result share a row.
+        """
         group = (identity, type, reason)
         similar = self._similar.get(group)
         window = timedelta(seconds=self._limits.similar_seconds)
@@ -263,7 +272,10 @@ class EventRecorder:
 
 
 class _Watcher:
-    """Queue of one watcher's events, of limited length; a repetition replaces the event that it repeats."""
+    """Queue of limited length for one watcher's events. A row that is already queued is replaced by its newer state.
+
+    When the queue is full, the oldest row is dropped.
+    """
 
     def __init__(self, limit: int) -> None:
         self._rows: OrderedDict[str, EventRow] = OrderedDict()
@@ -284,7 +296,7 @@ class _Watcher:
 
 
 def _writable(ref: ObjectRef) -> ObjectRef:
-    """Return the reference without the characters that the database and the API cannot store."""
+    """Return the reference with characters that UTF-8 cannot encode replaced by escapes (see `printable`)."""
     if all(is_printable(text) for text in _identity(ref)):
         return ref
     kind, namespace, name, uid, field = map(printable, _identity(ref))
@@ -292,7 +304,7 @@ def _writable(ref: ObjectRef) -> ObjectRef:
 
 
 def shortened(message: str) -> str:
-    """Return the message, cut to `MAX_MESSAGE` characters."""
+    """Return the message; if it is longer than `MAX_MESSAGE` characters, its beginning followed by ``...``."""
     return message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 3]}..."
 
 

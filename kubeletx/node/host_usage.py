@@ -1,7 +1,7 @@
 """Reads the usage of the whole machine from the kernel's files.
 
-Each read blocks for well under a millisecond. Memory is defined as cAdvisor defines it for the root cgroup:
-usage is the total minus free memory; the working set is that without the inactive file cache.
+Each read blocks for well under a millisecond. Memory is defined as in cAdvisor for the root cgroup: usage is the total
+minus free memory; the working set is the usage minus the inactive file cache.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .cgroups.psi import Pressures, read_pressures
 from .cgroups.usage import parse_net_dev
 
 _USED = (0, 1, 2, 5, 6, 7)
-"""Columns of /proc/stat that count as use: user, nice, system, irq, softirq, steal."""
+"""Columns of /proc/stat that count as CPU usage: user, nice, system, irq, softirq, steal."""
 
 
 class FsUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,8 @@ class FsUsage(msgspec.Struct, frozen=True, kw_only=True):
 class HostUsage(msgspec.Struct, frozen=True, kw_only=True):
     """Usage of the whole machine.
 
-    `at_ns`: time of the measurement, nanoseconds since the epoch; `booted_at`: seconds since the epoch.
+    `at_ns`: time of the measurement, in nanoseconds since the epoch. `booted_at`: in seconds since the epoch.
+    `cpu_core_ns`: CPU time used since the boot. `fs`: the node's file system; None: it cannot be read.
     """
 
     at_ns: int
@@ -57,7 +58,7 @@ class HostUsage(msgspec.Struct, frozen=True, kw_only=True):
 def read_host(root_dir: Path, *, proc: Path = Path("/proc")) -> HostUsage:
     """Read the machine's usage.
 
-    `root_dir`: the agent's root directory, whose file system is reported as the node's (nodefs).
+    `root_dir`: the agent's root directory. The file system that contains it is reported as the node's (nodefs).
     """
     stat = (proc / "stat").read_text()
     first, *rest = stat.split("\n")
@@ -89,8 +90,9 @@ def read_host(root_dir: Path, *, proc: Path = Path("/proc")) -> HostUsage:
 
 
 def device_of(path: Path) -> str:
-    """Return the block device of the file system as numbers, such as ``8:1``; empty if the path cannot be
-    read.
+    """Return the block device of the file system that contains `path`, as numbers such as ``8:1``.
+
+    Empty: the path cannot be read.
     """
     try:
         device = path.stat().st_dev

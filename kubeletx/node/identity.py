@@ -1,9 +1,9 @@
 """The node's name and addresses.
 
-The name is the override or the host's name, in lower case, as in the kubelet. Addresses are those that the
-operator configured. If there are none, the node has one address, as in a kubelet, since the cluster may use
-only one address family: the source address of the default route of IPv4, else of IPv6, else an address that
-is not loopback. Nothing here sends a packet or queries a name server.
+The name is ``--hostname-override`` or the host's name, in lower case, as in the kubelet. The addresses are those of
+``--node-ip``. If the operator gave none, the agent finds one address, as a kubelet does: the source address of the
+default route of IPv4, else of IPv6, else any IPv4 address that is not loopback. It finds only one, since the cluster
+may use only one address family. Nothing here sends a packet or queries a name server.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _ROUTE_PROBES = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")
 def node_name(override: str | None = None, *, hostname: str | None = None) -> str:
     """Return the node's name. Raises InvalidConfig if it is not a DNS name.
 
-    `override`: value of ``--hostname-override``; None or blank: not set. `hostname`: the host's name; None:
-    ask the kernel.
+    `override`: value of ``--hostname-override``; None or blank: not set. `hostname`: the host's name, used without an
+    override; None: ask the kernel.
     """
     chosen = override if override and override.strip() else (hostname or socket.gethostname())
     name = chosen.strip().lower()
@@ -39,9 +39,9 @@ def node_name(override: str | None = None, *, hostname: str | None = None) -> st
 
 
 def check_node_ips(given: Sequence[str]) -> tuple[str, ...]:
-    """Return the addresses of ``--node-ip`` in normal form.
+    """Check the addresses of ``--node-ip``, and return them in normal form.
 
-    Raises InvalidConfig unless they are at most one of each family.
+    Raises InvalidConfig for an invalid, multicast or unspecified address, and for two addresses of one family.
     """
     addresses = []
     for text in given:
@@ -60,11 +60,11 @@ def check_node_ips(given: Sequence[str]) -> tuple[str, ...]:
 def detect_node_ips(
     given: Sequence[str] = (), find: Callable[[socket.AddressFamily, str], str | None] | None = None
 ) -> tuple[str, ...]:
-    """Return the configured addresses, primary first, or else the one that was found; 127.0.0.1 if the node
-    has no network.
+    """Return the node's addresses, primary first: those of ``--node-ip`` (`given`), or else one that is found.
 
-    ``0.0.0.0`` or ``::`` alone selects only the family of the address to find. `find`: returns the source
-    address of packets to a target; None: ask the kernel.
+    If `given` is only ``0.0.0.0`` or only ``::``, an address is found too, of IPv4 or of IPv6 by preference. If the
+    node has no network, the result is 127.0.0.1. `find`: function that returns the source address of packets to a
+    target; None: ask the kernel.
     """
     if not names_no_address(given):
         return check_node_ips(given)
@@ -74,15 +74,14 @@ def detect_node_ips(
 
 
 def names_no_address(given: Sequence[str]) -> bool:
-    """Return True if the agent must find the node's address, since `given` is empty or only selects an
-    address family.
-    """
+    """Return True if the agent must find the node's address: `given` is empty, only ``0.0.0.0`` or only ``::``."""
     return not given or tuple(given) in (("0.0.0.0",), ("::",))
 
 
 def local_addresses(table: Path = Path("/proc/net/fib_trie")) -> tuple[str, ...]:
-    """Return the IPv4 addresses of this host except loopback, in the kernel's order; empty if `table` cannot
-    be read.
+    """Return the IPv4 addresses of this host except loopback, in the kernel's order.
+
+    `table`: the kernel's routing table; if it cannot be read, the result is empty.
     """
     previous, found = "", []
     try:
@@ -105,7 +104,7 @@ def node_addresses(name: str, ips: Sequence[str]) -> tuple[NodeAddress, ...]:
 
 
 def _source_address(family: socket.AddressFamily, target: str) -> str | None:
-    """Return the source address of packets to `target`; None without a route.
+    """Return the source address of packets to `target`; None without a route, or for a loopback or link-local address.
 
     Connecting a UDP socket sends nothing.
     """

@@ -1,7 +1,7 @@
 """The node's ``nodeInfo``: machine id, kernel, distribution, versions.
 
-The container runtime version is that of the default container runtime only (DECISIONS 25); the other runtimes
-are shown by the node's conditions and ``kubeletx get runtimes``.
+``containerRuntimeVersion`` is the version of the default container runtime (DECISIONS 25). The node's conditions and
+``kubeletx get runtimes`` show the other runtimes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ARCHITECTURES = {
     "s390x": "s390x",
     "riscv64": "riscv64",
 }
-"""The kernel's name of a machine → Kubernetes' name."""
+"""Kubernetes' name of each CPU architecture, by the kernel's name (``uname -m``)."""
 
 
 KUBERNETES_VERSION = "v1.36.0"
@@ -30,19 +30,17 @@ KUBERNETES_VERSION = "v1.36.0"
 
 
 def kubelet_version(agent_version: str) -> str:
-    """Return the kubelet version for the Node object, in a form that tools such as kubeadm's upgrade can
-    parse.
+    """Return the kubelet version for the Node object, in a form that tools such as kubeadm's upgrade can parse.
 
-    It is `KUBERNETES_VERSION`, with the agent's version as build metadata, which may hold letters, digits,
-    dots and dashes.
+    It is `KUBERNETES_VERSION`, with the agent's version as build metadata (letters, digits, dots and dashes).
     """
     return f"{KUBERNETES_VERSION}+kubeletx-{agent_version.replace('+', '.')}"
 
 
 def architecture(machine: str | None = None) -> str:
-    """Return Kubernetes' name of the architecture, such as amd64.
+    """Return Kubernetes' name of a CPU architecture, such as amd64.
 
-    `machine`: the kernel's name; None: this machine's.
+    `machine`: the kernel's name of it, such as x86_64; None: that of this machine.
     """
     machine = machine or os.uname().machine
     return ARCHITECTURES.get(machine, machine)
@@ -53,7 +51,8 @@ def read_system_info(
 ) -> NodeSystemInfo:
     """Read ``nodeInfo`` from the files below `root`.
 
-    `runtime`: version of the default container runtime; None: it has not answered yet.
+    `kubelet_version`: see the function of this name. `runtime`: version of the default container runtime; None: it has
+    not answered yet.
     """
     machine_id = _first(root / "etc/machine-id", root / "var/lib/dbus/machine-id")
     return NodeSystemInfo(

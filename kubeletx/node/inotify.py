@@ -1,9 +1,9 @@
 """Linux inotify for asyncio: reports the names that change in a directory.
 
-Python's standard library has no binding, so the system calls are made through ctypes; docs/decisions/0007
-tells why no library is used. One `Inotify` holds one kernel queue. Whenever the queue is readable, the event
-loop reads its events and passes them to a callback. If the queue overflows, an event with `is_overflow`
-reports that anything may have changed. Source: inotify(7).
+Python's standard library has no inotify, so the system calls are made through ctypes; docs/decisions/0007 says why no
+library is used. Each `Inotify` has its own kernel queue. Whenever the queue is readable, the event loop reads its
+events and passes them to a callback. If the queue overflows, the callback gets an event with `is_overflow`: anything
+may have changed. Source: inotify(7).
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ _READ_BYTES: Final = 64 * 1024
 
 
 class InotifyEvent(NamedTuple):
-    """One change. `watch`: number from `watch_directory`. `mask`: bits ``IN_...``.
+    """One change in a watched directory. `watch`: number that `watch_directory` returned.
 
-    `name`: the changed entry; empty if the event is about the directory itself.
+    `mask`: kind of the change, as bits ``IN_...``. `name`: the changed entry; empty if the event is about the
+    directory itself.
     """
 
     watch: int
@@ -72,14 +73,14 @@ class Inotify:
         self._loop.add_reader(self._fd, self._read)
 
     def watch_directory(self, path: str, mask: int = ENTRIES) -> int:
-        """Watch a directory and its entries, but nothing deeper; returns the number of the watch.
+        """Watch a directory and its entries, but not its subdirectories' entries; returns the number of the watch.
 
         Raises OSError: FileNotFoundError or NotADirectoryError if there is no such directory.
         """
         return self._checked(self._libc.inotify_add_watch(self._fd, os.fsencode(path), mask), path)
 
     def unwatch(self, watch: int) -> None:
-        """End the watch of this number; succeeds if it has ended already."""
+        """End the watch with the number `watch`; succeeds if it has ended already."""
         self._libc.inotify_rm_watch(self._fd, watch)
 
     def close(self) -> None:

@@ -1,12 +1,12 @@
 """systemd-logind over D-Bus: delays a shutdown of the host, and waits for the signal that one begins.
 
-    open ─► a delay lock is held ─► next(): True when the host begins to shut down, False when that was cancelled
-            release(): the shutdown goes on
+    open()      connect to the bus and take a delay lock
+    next()      wait for a signal: True when the host begins to shut down, False when that was cancelled
+    release()   release the lock, so that the shutdown goes on
 
-logind limits the delay of a lock (InhibitDelayMaxSec). If that is less than wanted, the agent writes a
-drop-in file and makes logind reload its configuration. Calls block and run on the caller's threads; the event
-loop waits for signals. Source: the man page org.freedesktop.login1(5); kubelet,
-pkg/kubelet/nodeshutdown/systemd.
+logind limits the delay of a lock (InhibitDelayMaxSec). If the limit is less than the agent needs, the agent writes a
+drop-in file and makes logind reload its configuration. Calls to the bus block, so they run on threads; the event loop
+waits for signals. Source: the man page org.freedesktop.login1(5); kubelet, pkg/kubelet/nodeshutdown/systemd.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ _SIGHUP = 1
 
 
 class Logind:
-    """Client of systemd-logind that holds a delay lock and receives shutdown signals; it has at most one bus
-    connection.
+    """Client of systemd-logind that takes a delay lock and receives shutdown signals.
+
+    It has at most one connection to the bus.
     """
 
     def __init__(self, blocking: Blocking, *, conf_dir: Path = CONF_DIR) -> None:
-        """`conf_dir`: directory of logind's drop-in files."""
+        """`blocking`: runs blocking calls on threads. `conf_dir`: directory of logind's drop-in files."""
         self._blocking = blocking
         self._conf_dir = conf_dir
         self._connection: Any = None
@@ -47,9 +48,9 @@ class Logind:
         self._signals: deque[Any] = deque()
 
     async def open(self, delay_seconds: int) -> bool:
-        """Connect and take a delay lock of `delay_seconds`.
+        """Connect to the bus and take a delay lock of `delay_seconds`.
 
-        Returns True if the host is shutting down already. A shorter delay that logind insists on is logged.
+        Returns True if the host is shutting down already. If logind allows only a shorter delay, a warning is logged.
         Raises Unavailable without a system bus, logind, or the D-Bus library.
         """
         self.close()
@@ -65,7 +66,7 @@ class Logind:
         return bool(await self._ask(self._get, "PreparingForShutdown"))
 
     async def hold(self) -> None:
-        """Take the delay lock, unless this object holds it already."""
+        """Take the delay lock, which delays a shutdown of the host; does nothing if it is taken already."""
         if self._lock is None:
             self._lock = await self._ask(self._inhibit)
 
@@ -120,7 +121,7 @@ class Logind:
         self._send(message_bus.AddMatch(rule))
 
     def _allow(self, seconds: int) -> int:
-        """Raise logind's maximum delay to `seconds` if it is less; returns the maximum delay that then holds."""
+        """Raise logind's maximum delay to `seconds` if it is less; returns the maximum delay afterwards."""
         has = self._delay_seconds()
         if has >= seconds:
             return has
@@ -152,7 +153,7 @@ class Logind:
         why = ("shutdown", "kubeletx", "Pods need time to end before the node goes down", "delay")
         answer = self._send(new_method_call(manager, "Inhibit", "ssss", why))
         lock = int(answer[0].to_raw_fd())
-        os.set_inheritable(lock, False)  # a child that has it would hold the host back as well
+        os.set_inheritable(lock, False)  # a child process that inherits it would delay the shutdown too
         return lock
 
     def _get(self, name: str) -> Any:

@@ -1,7 +1,4 @@
-"""Reads the machine's hardware for the metrics ``machine_*``: cores, sockets, ids.
-
-Read once at the agent's start.
-"""
+"""Reads the machine's hardware (cores, sockets, ids) for the metrics ``machine_*``, once at the agent's start."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ def read_machine(root: Path = Path("/")) -> MachineInfo:
 
 
 def _cores(directory: Path) -> set[tuple[str, str]]:
-    """Return (socket, core) of every physical core."""
+    """Return the socket id and core id of every physical core."""
     found = set()
     for topology in directory.glob("cpu[0-9]*/topology"):
         socket = text_of(topology / "physical_package_id").strip()

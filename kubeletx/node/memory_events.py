@@ -1,10 +1,8 @@
 """Ends a wait early when tasks begin to stall for memory, by the kernel's pressure file (PSI).
 
-    echo "some 150000 2000000" > /proc/pressure/memory; poll for POLLPRI
-                                                        → 150 ms of stalls within 2 s
-
-Without PSI, or without permission to write the file, only the timeout ends a wait. The trigger costs nothing
-while memory is free. Source: the kernel's Documentation/accounting/psi.rst.
+The trigger ``some 150000 2000000``, written to /proc/pressure/memory, makes the file pollable (POLLPRI) when tasks
+stalled for 150 ms within 2 s. It costs nothing while memory is free. Without PSI, or without permission to write the
+file, only the timeout ends a wait. Source: the kernel's Documentation/accounting/psi.rst.
 """
 
 from __future__ import annotations
@@ -20,11 +18,11 @@ from kubeletx.api import Clock
 _TRIGGER: Final = b"some 150000 2000000\0"
 _PRESSURE: Final = Path("/proc/pressure/memory")
 _SHORTEST_SECONDS: Final = 1.0
-"""Minimum duration of a wait, so that a continuing stall does not end each one at once."""
+"""Minimum duration of a wait, so that a continuing stall does not end every wait at once."""
 
 
 class MemoryEvents:
-    """Waits that end early when tasks begin to stall for memory; call `close` at the end."""
+    """Provides waits that end early when tasks begin to stall for memory; call `close` at the end."""
 
     def __init__(self, clock: Clock, *, path: Path = _PRESSURE) -> None:
         """`path`: the kernel's pressure file."""
@@ -35,7 +33,7 @@ class MemoryEvents:
         try:
             self._file = os.open(path, os.O_RDWR | os.O_NONBLOCK)
             os.write(self._file, _TRIGGER)
-            # An epoll of its own: asyncio cannot wait for priority data, but an epoll with news is readable.
+            # An epoll of its own: asyncio cannot wait for priority data, but an epoll with a pending event is readable.
             self._poll = select.epoll()
             self._poll.register(self._file, select.EPOLLPRI)
         except OSError:
@@ -43,11 +41,11 @@ class MemoryEvents:
 
     @property
     def is_watching(self) -> bool:
-        """True if the kernel accepted the trigger; otherwise waits last their full time."""
+        """True if the kernel accepted the trigger. If it did not, no wait ends early."""
         return self._poll is not None
 
     async def wait(self, seconds: float) -> None:
-        """Return after `seconds`, or earlier when tasks stall for memory, but not within the first second."""
+        """Wait `seconds`; return earlier if tasks stall for memory, but not within the first second."""
         if self._poll is None:
             await self._clock.sleep(seconds)
             return
@@ -63,7 +61,7 @@ class MemoryEvents:
             loop.remove_reader(self._poll.fileno())
 
     def close(self) -> None:
-        """Remove the trigger from the kernel; waits then last their full time. Idempotent."""
+        """Remove the trigger from the kernel; later waits do not end early. Idempotent."""
         poll, self._poll = self._poll, None
         file, self._file = self._file, None
         if poll is not None:

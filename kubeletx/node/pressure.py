@@ -1,9 +1,8 @@
-"""Measures the eviction signals (memory, processes, disks) from the kernel's files; `thresholds` evaluates
-them.
+"""Measures the eviction signals (memory, processes, disks) from the kernel's files; `thresholds` evaluates them.
 
-Available memory is the kernel's MemAvailable. Image file systems are distinguished by device: two stores on
-one disk are one place, and a store on the node's own file system has the place `NODE`. A measurement takes
-some ten microseconds. Source: kubelet, pkg/kubelet/eviction.
+Available memory is the kernel's MemAvailable. Every measurement has a place: `NODE`, or the file system of image
+stores. Image stores on one device share one place; a store on the node's own file system has the place `NODE`. A
+measurement takes about ten microseconds. Source: kubelet, pkg/kubelet/eviction.
 """
 
 from __future__ import annotations
@@ -22,9 +21,10 @@ _PROC = Path("/proc")
 
 
 class ImageDisk(msgspec.Struct, frozen=True, kw_only=True):
-    """A file system that contains image stores. `place`: `NODE` if it is the node's own file system.
+    """A file system that contains image stores.
 
-    `runtimes`: those with a store on it.
+    `place`: `NODE` if it is the node's own file system, else a name such as ``disk 8:16``. `path`: a directory on
+    it. `runtimes`: names of the runtimes with a store on it.
     """
 
     place: str
@@ -33,9 +33,10 @@ class ImageDisk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_image_disks(root_dir: Path, mounts: Mapping[RuntimeName, tuple[str, ...]]) -> tuple[ImageDisk, ...]:
-    """Return the file systems of the local runtimes' image stores, one for each device.
+    """Return the file systems that contain image stores, one for each device.
 
-    Missing paths are left out. `mounts`: by runtime, the paths where its store keeps data.
+    `root_dir`: a directory on the node's own file system. `mounts`: for each runtime, the paths where its image store
+    keeps data; missing paths are left out.
     """
     found: dict[int, ImageDisk] = {}
     own = _device(str(root_dir))
@@ -54,9 +55,10 @@ def find_image_disks(root_dir: Path, mounts: Mapping[RuntimeName, tuple[str, ...
 def read_signals(
     root_dir: Path, disks: tuple[ImageDisk, ...] = (), *, mono: float, proc: Path = _PROC
 ) -> tuple[Observation, ...]:
-    """Measure the eviction signals; one that cannot be measured is left out.
+    """Measure the eviction signals; a signal that cannot be measured is left out.
 
-    `mono`: the current monotonic time in seconds.
+    `root_dir`: a directory on the node's own file system. `disks`: from `find_image_disks`. `mono`: the current
+    monotonic time in seconds.
     """
     return tuple(_read(root_dir, disks, mono, proc))
 
@@ -109,7 +111,7 @@ def _meminfo(path: Path) -> dict[str, int]:
 
 
 def _pids(proc: Path) -> tuple[int, int] | None:
-    """Return (number of further processes that the kernel allows, its limit); None if unknown."""
+    """Return the number of further processes that the kernel allows, and its limit; None if unknown."""
     try:
         limits = [int((proc / "sys/kernel" / name).read_text()) for name in ("pid_max", "threads-max")]
         running = int((proc / "loadavg").read_text().split()[3].partition("/")[2])

@@ -6,9 +6,9 @@
     kubeletx.io/Healthy-<name>                   one for each health check of a plugin
     Ready                                        by policy; always the last in the list, as in the kubelet
 
-Policies for Ready (DECISIONS 6): `partial`: at least one runtime is ready; `all`: every uncordoned one;
-`primary`: the one that is listed first. A runtime is ready when it reports both RuntimeReady and
-NetworkReady. A node without runtimes is not ready. The message of Ready names the workload types that have no
+Policies for Ready (DECISIONS 6). `partial`: at least one runtime must be ready. `all`: every uncordoned runtime must
+be ready. `primary`: the first configured runtime must be ready. A runtime is ready when it reports both RuntimeReady
+and NetworkReady. A node without runtimes is not ready. The message of Ready names the workload types that have no
 ready runtime, whether Ready is True or False.
 """
 
@@ -31,7 +31,7 @@ NEVER_ASKED = "NotConnected"
 
 
 class Policy(enum.Enum):
-    """Rule for when the node is Ready: the value of ``--node-readiness-policy``."""
+    """Value of ``--node-readiness-policy``: which runtimes must be ready for the node to be Ready."""
 
     PARTIAL = "partial"
     ALL = "all"
@@ -39,7 +39,7 @@ class Policy(enum.Enum):
 
 
 class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Name, workload type and state of one runtime, as input of the readiness rule."""
+    """Name, workload type and state of one runtime, as input of `node_conditions`."""
 
     name: str
     workload_type: str
@@ -52,13 +52,13 @@ class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def trouble(self) -> str:
-        """Reason why the runtime is not ready, as one line that begins with its name."""
+        """One line for messages: the runtime's name, and the reason why it is not ready."""
         why = ": ".join(text for text in (self.state.reason, self.state.message) if text)
         return f"{self.name}: {why or 'not ready'}"
 
 
 class CheckFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of one plugin's health check, as fields of its condition: `status`, `reason`, `message`."""
+    """Result of a plugin's health check `name`, with the fields of the node condition that shows it."""
 
     name: str
     status: str
@@ -67,7 +67,7 @@ class CheckFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pressure(msgspec.Struct, frozen=True, kw_only=True):
-    """Resources under pressure: True for each whose pressure condition is True."""
+    """Resources under eviction pressure: the node's conditions MemoryPressure, DiskPressure and PIDPressure."""
 
     memory: bool = False
     disk: bool = False
@@ -75,10 +75,10 @@ class Pressure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs of the readiness rule. `runtimes`: in the configured order, the first is the primary one.
+    """Inputs of `node_conditions`. `runtimes`: in configured order; the first is the primary one.
 
-    `missing_resources`: see `capacity.missing_resources`. `problems`: further reasons why Ready is False, one
-    text each.
+    `missing_resources`: see `capacity.missing_resources`. `problems`: texts of further reasons why Ready is False.
+    `checks`: results of the plugins' health checks.
     """
 
     runtimes: tuple[RuntimeFacts, ...] = ()
@@ -90,7 +90,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_enough(runtimes: Sequence[RuntimeFacts], policy: Policy) -> bool:
-    """Return True if as many runtimes are ready as the policy requires."""
+    """Return True if the runtimes that the policy requires are ready."""
     match policy:
         case Policy.PRIMARY:
             return bool(runtimes) and runtimes[0].is_ready
@@ -101,7 +101,7 @@ def is_enough(runtimes: Sequence[RuntimeFacts], policy: Policy) -> bool:
 
 
 def types_without_runtime(runtimes: Iterable[RuntimeFacts]) -> tuple[str, ...]:
-    """Return the workload types whose runtimes are all not ready, in the order of `runtimes`."""
+    """Return the workload types without a ready runtime, in the order of `runtimes`."""
     runtimes = tuple(runtimes)
     types = dict.fromkeys(runtime.workload_type for runtime in runtimes)
     served = {runtime.workload_type for runtime in runtimes if runtime.is_ready}
@@ -111,9 +111,9 @@ def types_without_runtime(runtimes: Iterable[RuntimeFacts]) -> tuple[str, ...]:
 def node_conditions(
     facts: NodeFacts, *, previous: Sequence[NodeCondition] = (), now: datetime
 ) -> tuple[NodeCondition, ...]:
-    """Return the present conditions.
+    """Compute the node's conditions.
 
-    A condition whose status is that of `previous` keeps its transition time; others get `now`.
+    A condition whose status is the same as in `previous` keeps its last transition time; other conditions get `now`.
     """
     conditions = (
         *_pressures(facts.pressure),
@@ -129,8 +129,10 @@ def node_conditions(
 def with_times(
     conditions: Sequence[NodeCondition], known: Mapping[str, tuple[str, datetime]]
 ) -> tuple[NodeCondition, ...]:
-    """Return the conditions with the transition times of `known` (type → status and time), for each whose
-    status is the same there.
+    """Return `conditions` with the transition times of `known`.
+
+    `known`: status and transition time, by condition type. A condition that is missing there or has another status
+    there is unchanged.
     """
     return tuple(
         msgspec.structs.replace(one, last_transition_time=known[one.type][1])
@@ -141,7 +143,7 @@ def with_times(
 
 
 def runtime_condition_type(name: str) -> str:
-    """Return the type of the condition about the runtime called `name`."""
+    """Return the type of the node condition that shows the readiness of the runtime called `name`."""
     return RUNTIME_CONDITION_PREFIX + name
 
 

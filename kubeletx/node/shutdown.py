@@ -1,4 +1,4 @@
-"""Groups of pods in a shutdown of the host: in which order they end, and how long each group may take. Pure.
+"""Groups the pods for a shutdown of the host: in which order they end, and how long each group may take. Pure.
 
 Source: kubelet, pkg/kubelet/nodeshutdown.
 """
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class ShutdownGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A group of pods that end together: those with at least this priority, and less than the next group's."""
+    """A group of pods that end together: those with at least `priority`, and less than the next group's priority."""
 
     priority: int
     shutdown_grace_period_seconds: int
@@ -25,10 +25,10 @@ class ShutdownGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 def groups_of(
     grace_seconds: float, critical_grace_seconds: float, by_priority: Sequence[ShutdownGroup] = ()
 ) -> tuple[ShutdownGroup, ...]:
-    """Return the groups in the order in which they end; empty if a shutdown of the host ends no pods.
+    """Return the groups in the order in which they end; empty if the agent does not end pods at a shutdown.
 
-    `by_priority`: configured groups; if empty there are two, of regular and of critical pods, which share
-    `grace_seconds`.
+    `by_priority`: configured groups. If it is empty, there are two groups, regular pods and then critical pods:
+    `critical_grace_seconds` are for critical pods, the rest of `grace_seconds` for regular pods.
     """
     if by_priority:
         return tuple(sorted(by_priority, key=lambda group: group.priority))
@@ -44,7 +44,7 @@ def groups_of(
 
 
 def total_seconds(groups: Sequence[ShutdownGroup]) -> int:
-    """Return how long the host must wait at most, in seconds: the time of all groups together."""
+    """Return the longest time, in seconds, that the host's shutdown must wait: the sum over all groups."""
     return sum(group.shutdown_grace_period_seconds for group in groups)
 
 
@@ -53,7 +53,7 @@ def in_order(
 ) -> tuple[tuple[ShutdownGroup, tuple[T, ...]], ...]:
     """Return each group with its pods, in the order in which the groups end.
 
-    `priorities`: priority by pod. Pods with a priority below every group's are in the first group.
+    `priorities`: priority of each pod. A pod whose priority is lower than that of every group is in the first group.
     """
     ordered = sorted(groups, key=lambda group: group.priority)
     members: dict[int, list[T]] = {index: [] for index in range(len(ordered))}

@@ -1,8 +1,8 @@
 """`NodeReporter`: builds the current Node object from the other modules of this package.
 
-`load` reads once what does not change while the agent runs (addresses, capacity). Each `update` computes the
-conditions and compares them with the previous ones to keep transition times; `build` makes the Node with
-them.
+`load` reads addresses and capacity once, since they do not change while the agent runs. Each `update` computes the
+conditions; a condition whose status is unchanged keeps its transition time. `build` makes the Node object with these
+conditions.
 """
 
 from __future__ import annotations
@@ -46,14 +46,16 @@ from .taints import type_taints
 
 NO_PRESSURE = Pressure()
 SETTLE_SECONDS = 30.0
-"""Time after a start in which conditions keep their earlier transition times, since runtimes answer only after a while.
+"""Time after the start in which transition times that an earlier agent process stored are used.
+
+Runtimes answer only some time after the start, so a condition reaches its earlier status again only then.
 """
 STRICT_GROUPS = "strict-groups"
 MAX_IMAGE_NAMES = 5
 
 
 class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The operator's settings of the node. Quantities are texts, as in the configuration."""
+    """The operator's settings for the Node object. Quantities are texts, as in the configuration."""
 
     root_dir: Path
     version: str
@@ -70,11 +72,9 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     port: int | None = None
     """Port of the kubelet's HTTPS API; None if it is not served."""
     max_images: int = 50
-    """Number of images in the status; negative means all."""
+    """Maximum images in the node's status; negative: no limit."""
     external_cloud: bool = False
-    """True if a cloud controller sets the node's addresses; until it has, the node reports those of
-    `node_ips`.
-    """
+    """True if a cloud controller sets the node's IP addresses. The agent then reports only addresses of `node_ips`."""
     declared_features: tuple[str, ...] = ()
     """Names of the optional features that the node declares, sorted."""
 
@@ -82,7 +82,7 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
 class RuntimeReport(msgspec.Struct, frozen=True, kw_only=True):
     """One runtime, as input of the Node object.
 
-    `version` and `traits`: None until the runtime first answered.
+    `version` and `traits`: None until the runtime has answered once.
     """
 
     facts: RuntimeFacts
@@ -102,19 +102,18 @@ class NodeReporter:
         self.capacity = NodeResources()
         self.allocatable = NodeResources()
         self.pods_limit = NodeResources()
-        """Limit of all pods together, for the kernel; unlike `allocatable` it includes what eviction keeps
-        free.
+        """Limit of the cgroup of all pods: the capacity minus reserved amounts. Unlike for `allocatable`, hard eviction
+        thresholds are not subtracted.
         """
         self._created_at = clock.now()
         self._conditions: tuple[NodeCondition, ...] = ()
         self._times: ConditionTimes | None = None
         self._before: Times = {}
-        """Transition times that an earlier agent process stored; used for `SETTLE_SECONDS` after the start.
-        """
+        """Transition times that an earlier agent process stored; used for `SETTLE_SECONDS` after the start."""
         self._settled_at = clock.monotonic()
 
     def load(self) -> None:
-        """Read addresses and capacity of the machine. Raises InvalidConfig for invalid settings."""
+        """Read the machine's addresses and capacity. Raises InvalidConfig for invalid settings."""
         plan = self.plan
         self.ips = detect_node_ips(plan.node_ips)
         self.capacity = read_capacity(plan.root_dir, max_pods=plan.max_pods, pods_per_core=plan.pods_per_core)
@@ -123,15 +122,13 @@ class NodeReporter:
         self.allocatable = allocatable(self.capacity, **reserved, hard_eviction=plan.hard_eviction)
 
     async def remember(self, times: ConditionTimes) -> None:
-        """Keep transition times in `times` from now on, and use those that an earlier agent process stored
-        there.
-        """
+        """Load the transition times that an earlier agent process stored in `times`; store later ones there."""
         self._before, self._times = await times.load(), times
         self._settled_at = self._clock.monotonic() + SETTLE_SECONDS
 
     @property
     def conditions(self) -> tuple[NodeCondition, ...]:
-        """Conditions computed by the last `update`; empty before."""
+        """Conditions that the last `update` computed; empty before the first."""
         return self._conditions
 
     def update(
@@ -142,9 +139,10 @@ class NodeReporter:
         problems: Sequence[str] = (),
         checks: Sequence[CheckFacts] = (),
     ) -> bool:
-        """Compute the conditions. Returns True if the status of one changed.
+        """Compute the node's conditions and keep them for `build`. Returns True if the status of any has changed.
 
-        `problems`: further reasons why Ready is False.
+        `pressure`: resources under pressure. `problems`: texts of further reasons why Ready is False. `checks`:
+        results of the plugins' health checks.
         """
         before = {condition.type: condition.status for condition in self._conditions}
         facts = NodeFacts(
@@ -164,7 +162,7 @@ class NodeReporter:
         return before != {condition.type: condition.status for condition in self._conditions}
 
     def build(self, runtimes: Sequence[RuntimeReport], *, images: Sequence[ContainerImage] = ()) -> Node:
-        """Return the Node object, with the conditions of the last `update`."""
+        """Return the Node object, with the conditions of the last `update`. `images`: images of all stores."""
         plan = self.plan
         port = DaemonEndpoint(port=plan.port) if plan.port else None
         return Node(
@@ -198,12 +196,13 @@ class NodeReporter:
         )
 
     def _own_ips(self) -> tuple[str, ...]:
-        """Return the addresses to report; none if a cloud controller sets them and the operator gave none."""
+        """Return the IP addresses to report; none if a cloud controller sets them and the operator gave none."""
         return () if self.plan.external_cloud and not self.plan.node_ips else self.ips
 
     def _provided_ips(self) -> dict[str, str]:
-        """Return the annotation that a cloud controller compares with its addresses; empty if there is
-        nothing to compare.
+        """Return the annotation with the operator's addresses, which a cloud controller compares with its own.
+
+        Empty: there is no external cloud, or the operator gave no address.
         """
         if not self.plan.external_cloud or names_no_address(self.plan.node_ips):
             return {}
@@ -213,8 +212,7 @@ class NodeReporter:
 def default_runtime(runtimes: Sequence[RuntimeReport]) -> RuntimeReport | None:
     """Return the first uncordoned container runtime, or else the first container runtime (DECISIONS 25).
 
-    Runtimes of other types are considered only if there is no container runtime. None: there is no runtime at
-    all.
+    Without container runtimes, the runtimes of all other workload types are considered. None: there is no runtime.
     """
     containers = [r for r in runtimes if r.facts.workload_type == "container"] or list(runtimes)
     chosen = [r for r in containers if not r.facts.state.cordoned] or containers
@@ -222,14 +220,15 @@ def default_runtime(runtimes: Sequence[RuntimeReport]) -> RuntimeReport | None:
 
 
 def default_version(runtimes: Sequence[RuntimeReport]) -> RuntimeVersion | None:
-    """Return the version that nodeInfo shows: that of the default runtime; None if it has not answered yet."""
+    """Return the version of the default runtime, for the node's nodeInfo; None if it has not answered yet."""
     default = default_runtime(runtimes)
     return default.version if default is not None else None
 
 
 def runtime_handlers(runtimes: Sequence[RuntimeReport]) -> Iterator[NodeRuntimeHandler]:
-    """Yield the handlers that a RuntimeClass may name: the empty one, each runtime's name, and each runtime's
-    own handlers (DECISIONS 4).
+    """Yield the handlers that a RuntimeClass may name, with their features (DECISIONS 4).
+
+    They are the empty handler (the default runtime), and for each runtime its name and its own handlers.
     """
     default = default_runtime(runtimes)
     if default is not None:
@@ -242,7 +241,7 @@ def runtime_handlers(runtimes: Sequence[RuntimeReport]) -> Iterator[NodeRuntimeH
 
 
 def node_features(runtimes: Sequence[RuntimeReport]) -> NodeFeatures | None:
-    """Return the features that every runtime has; None until all runtimes have answered."""
+    """Return the node's features, each True if every runtime has it; None until all runtimes have answered."""
     traits = [runtime.traits for runtime in runtimes if runtime.traits is not None]
     if not traits or len(traits) < len(runtimes):
         return None
@@ -264,7 +263,7 @@ def _handler(name: str, runtime: RuntimeReport, handler: str = "") -> NodeRuntim
 
 
 def node_labels(name: str, extra: Mapping[str, str]) -> dict[str, str]:
-    """Return the default labels of every node, with the operator's labels `extra`, which replace equal keys."""
+    """Return the default labels of every node, and the operator's labels `extra`, which override them."""
     arch = architecture()
     return {
         "kubernetes.io/hostname": name,
@@ -277,7 +276,7 @@ def node_labels(name: str, extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def runtime_labels(runtimes: Sequence[RuntimeReport]) -> dict[str, str]:
-    """Return the label ``runtime.kubeletx.io/NAME`` of each runtime: ready, notready or cordoned.
+    """Return a node label ``runtime.kubeletx.io/NAME`` for each runtime; its value is ready, notready or cordoned.
 
     RuntimeClasses select nodes by these labels.
     """
@@ -291,14 +290,12 @@ def runtime_labels(runtimes: Sequence[RuntimeReport]) -> dict[str, str]:
 
 
 def runtime_types(runtimes: Sequence[RuntimeReport]) -> dict[str, str]:
-    """Return the annotation ``workload-type.kubeletx.io/NAME`` of every runtime, including those that never
-    answered.
-    """
+    """Return a node annotation ``workload-type.kubeletx.io/NAME`` for every runtime, even if it never answered."""
     return {RUNTIME_TYPE_PREFIX + runtime.facts.name: runtime.facts.workload_type for runtime in runtimes}
 
 
 def runtime_versions(runtimes: Sequence[RuntimeReport]) -> dict[str, str]:
-    """Return the annotation ``version.kubeletx.io/NAME`` of every runtime that has answered at least once."""
+    """Return a node annotation ``version.kubeletx.io/NAME`` for every runtime that has answered at least once."""
     return {
         RUNTIME_VERSION_PREFIX + runtime.facts.name: f"{runtime.version.name} {runtime.version.version}"
         for runtime in runtimes
@@ -314,5 +311,5 @@ def top_images(images: Sequence[ContainerImage], limit: int = 50) -> tuple[Conta
 
 
 def is_ready(conditions: Sequence[NodeCondition]) -> bool:
-    """Return True if the condition Ready, which is always the last, is True."""
+    """Return True if the condition Ready is True. Ready must be the last of `conditions`, as in `node_conditions`."""
     return bool(conditions) and conditions[-1].type == "Ready" and conditions[-1].status == "True"

@@ -1,9 +1,9 @@
-"""Taints for workload types without a ready runtime, as a pure rule (DECISIONS 27).
+"""Computes the node's taints for workload types without a ready runtime (DECISIONS 27). Pure.
 
-A taint repels every pod that does not tolerate it, whatever the pod's type. Therefore only the default type,
-container, gets NoSchedule; other types get PreferNoSchedule, so that a node whose machines cannot run still
-takes containers. The RuntimeClasses that the agent prints select nodes by the runtime's label and tolerate
-the taints of other types.
+A taint repels every pod that does not tolerate it, whatever the pod's workload type. Therefore only the default type,
+container, gets NoSchedule. Other types get PreferNoSchedule: a node that cannot run virtual machines still gets
+containers. The RuntimeClasses that ``kubeletx runtime manifests`` prints select nodes by the runtime's label and
+tolerate the taints of other types.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ def type_taint(workload_type: str) -> Taint:
 
 
 def type_taints(runtimes: Iterable[RuntimeFacts]) -> tuple[Taint, ...]:
-    """Return the taints for workload types without a ready runtime, in configured order; none for a type with
-    a runtime not yet probed.
+    """Return the taints for workload types without a ready runtime, in configured order.
+
+    A type has no taint while one of its runtimes has not been asked for its state yet.
     """
     runtimes = tuple(runtimes)
     unknown = {one.workload_type for one in runtimes if one.state.reason == NEVER_ASKED}

@@ -1,15 +1,14 @@
 """Eviction thresholds: which are met, for how long, and the resulting node pressure. Pure.
 
-    settings ─► parse_thresholds ─► thresholds        signals read ─► observations
-    step(state, thresholds, observations) ─► state, pressure (the node's conditions), acting (to be relieved now)
+`parse_thresholds` makes thresholds from the configuration. `step` compares them with one round of measurements
+(observations); it returns the node's pressure, and the acting thresholds: those that demand an eviction now.
 
-- A hard threshold acts (demands an eviction) as soon as it is met, a soft one after its whole grace period.
+- A hard threshold acts as soon as it is met, a soft one after it was met for its whole grace period.
 - A threshold that acted stays met until the signal exceeds it by the minimum reclaim.
 - A pressure is reported from its first observation until `hold_seconds` after the last.
 - An observation no newer than the previous one changes the conditions but starts no eviction.
 
-A signal is observed in places: `NODE`, or the file system of some image stores. Source: kubelet,
-pkg/kubelet/eviction.
+Every observation has a place: `NODE`, or the file system of image stores. Source: kubelet, pkg/kubelet/eviction.
 """
 
 from __future__ import annotations
@@ -25,10 +24,9 @@ from kubeletx.kube.text import quantity
 from .readiness import Pressure
 
 TRANSITION_SECONDS: Final = 300.0
-"""Time for which a pressure is still reported after its last observation (evictionPressureTransitionPeriod).
-"""
+"""Time for which a pressure is still reported after its last observation (evictionPressureTransitionPeriod)."""
 NODE: Final = ""
-"""Place of every signal that is not about a separate image file system."""
+"""Place of every observation except those of a separate image file system."""
 
 MEMORY: Final = "memory.available"
 PIDS: Final = "pid.available"
@@ -42,8 +40,9 @@ SIGNALS: Final = frozenset({MEMORY, PIDS}) | _DISK
 class Threshold(msgspec.Struct, frozen=True, kw_only=True):
     """One eviction threshold: it is met while less than `amount` is available.
 
-    `amount` and `minimum_reclaim`: a quantity, or a percentage of the capacity. `grace_seconds`: how long a
-    soft threshold must be met before it acts.
+    `signal`: such as memory.available. `amount`: a quantity, or a percentage of the capacity. `minimum_reclaim`: amount
+    beyond `amount` that must be available again before a threshold that acted is no longer met. `grace_seconds`: how
+    long a soft threshold must be met before it acts.
     """
 
     signal: str
@@ -53,14 +52,15 @@ class Threshold(msgspec.Struct, frozen=True, kw_only=True):
     minimum_reclaim: str = ""
 
     def value(self, capacity: int) -> int:
-        """Return the amount below which the threshold is met, given the capacity."""
+        """Return the amount below which the threshold is met, for a resource with this capacity."""
         return amount_of(self.amount, capacity)
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """One measurement of a signal: available amount and capacity.
 
-    `at`: monotonic time of the measurement, in seconds.
+    `place`: `NODE`, or a name of the image file system that was measured. `at`: monotonic time of the measurement, in
+    seconds.
     """
 
     signal: str
@@ -71,7 +71,10 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ThresholdKey(msgspec.Struct, frozen=True, order=True):
-    """Identifies one threshold in one place."""
+    """Identity of a threshold in one place: its signal, whether it is hard or soft, and `Observation.place`.
+
+    A threshold of an image file system is met or not met for each place separately.
+    """
 
     signal: str
     is_hard: bool
@@ -79,22 +82,22 @@ class ThresholdKey(msgspec.Struct, frozen=True, order=True):
 
 
 class Met(msgspec.Struct, frozen=True, kw_only=True):
-    """A threshold together with an observation that meets it: less than the threshold is available."""
+    """A threshold that is met, with the observation that shows it: less than the threshold's amount is available."""
 
     threshold: Threshold
     observation: Observation
 
     @property
     def key(self) -> ThresholdKey:
-        """Identifies the threshold and the place of the observation."""
+        """Identity of the threshold in the place of the observation."""
         return ThresholdKey(self.threshold.signal, self.threshold.is_hard, self.observation.place)
 
 
 class ThresholdState(msgspec.Struct, frozen=True, kw_only=True):
     """State that `step` keeps from one round of observations to the next. Times are monotonic, in seconds.
 
-    `acting`: thresholds that in the last round had been met for their grace period. `since`: when each was
-    first met. `pressed_at`: when the pressure of each signal was last observed. `seen_at`: time of the last
+    `acting`: thresholds that had been met for their whole grace period at the last round. `since`: when each threshold
+    that is met was first met. `pressed_at`: when each signal last met a threshold. `seen_at`: time of the last
     observation, by signal and place.
     """
 
@@ -105,9 +108,10 @@ class ThresholdState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ThresholdReading(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of one round of observations.
+    """Result of one round of observations. `state`: for the next call of `step`.
 
-    `acting`: thresholds for which pods or images must be removed now, the most urgent first.
+    `pressure`: for the node's conditions. `acting`: thresholds for which pods or images must be removed now, the most
+    urgent first.
     """
 
     state: ThresholdState
@@ -123,9 +127,10 @@ def step(
     mono: float,
     hold_seconds: float = TRANSITION_SECONDS,
 ) -> ThresholdReading:
-    """Evaluate one round of observations. `mono`: the current monotonic time.
+    """Compare one round of observations with the thresholds.
 
-    `hold_seconds`: see `TRANSITION_SECONDS`.
+    `state`: from the previous round. `mono`: the current monotonic time in seconds. `hold_seconds`: see
+    `TRANSITION_SECONDS`.
     """
     observed = tuple(observations)
     met = tuple(_met(thresholds, observed, state.acting))
@@ -146,9 +151,9 @@ def step(
 
 
 def pressure_of(pressed_at: Mapping[str, float], *, mono: float, hold_seconds: float) -> Pressure:
-    """Return the pressures to report.
+    """Return the pressures to report: those observed less than `hold_seconds` before `mono`, or at `mono`.
 
-    `pressed_at`: signal → monotonic time at which its pressure was last observed.
+    `pressed_at`: monotonic time at which each signal last met a threshold.
     """
     held = {name for name, at in pressed_at.items() if at == mono or mono - at < hold_seconds}
     return Pressure(memory=MEMORY in held, disk=bool(held & _DISK), pids=PIDS in held)
@@ -160,9 +165,10 @@ def parse_thresholds(
     soft_grace_seconds: Mapping[str, float] | None = None,
     minimum_reclaim: Mapping[str, str] | None = None,
 ) -> tuple[Threshold, ...]:
-    """Return the thresholds of a configuration, each map by signal; thresholds that are off are left out.
+    """Return the thresholds of a configuration. Thresholds that are off (see `is_off`) are left out.
 
-    Raises InvalidConfig.
+    Every parameter has the eviction signal as its key. Raises InvalidConfig for an unknown signal, an invalid amount,
+    or a soft threshold without a grace period.
     """
     graces, reclaims = soft_grace_seconds or {}, minimum_reclaim or {}
     _check("evictionHard", hard)
@@ -192,14 +198,14 @@ def parse_thresholds(
 
 
 def is_off(text: str) -> bool:
-    """Return True if the amount switches the threshold off: zero, or 100 %."""
+    """Return True if the amount switches the threshold off: zero, 0 % or 100 %."""
     return amount_of(text, _WHOLE) in (0, _WHOLE) if text.endswith("%") else amount_of(text, _WHOLE) <= 0
 
 
 def amount_of(text: str, capacity: int) -> int:
-    """Return a quantity, or a percentage of `capacity`, as a number of units; 0 for an empty text.
+    """Convert the text of an amount, a quantity or a percentage of `capacity`, to a number; 0 for an empty text.
 
-    Raises ValueError.
+    Raises ValueError if it is neither, or a percentage outside 0 to 100.
     """
     if not text:
         return 0
@@ -251,9 +257,7 @@ def _is_news(state: ThresholdState, observation: Observation) -> bool:
 
 
 def _urgency(met: Met) -> tuple[bool, bool, str, str]:
-    """Sort key of urgency: memory before other signals, since it fills fastest; then hard thresholds before
-    soft ones.
-    """
+    """Return a sort key: memory before other signals, since it fills fastest; then hard thresholds before soft ones."""
     threshold = met.threshold
     return (
         threshold.signal != MEMORY,

@@ -1,8 +1,8 @@
-"""Usage of the node's pods: per unit, per runtime and in total, with the runtimes that did not answer. Pure.
+"""Usage of the node's pods: per container or machine, per runtime and in total. Pure.
 
-`missing` names every runtime whose figures are not in the total (rule 7 of docs/architecture.md). A figure
-that a runtime does not measure is None and left out of sums. Remote runtimes are reported but not part of the
-node's total (DECISIONS 19).
+`missing` names every runtime whose values are not in the total because it did not answer (rule 7 of
+docs/architecture.md). A value that a runtime does not measure is None and left out of sums. Remote runtimes are
+reported but not part of the node's total (DECISIONS 19).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kubeletx.runtimes.usage import RuntimeUsage
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Measured usage of a unit, or of several together; a figure that was not measured is None, never 0.
+    """Measured usage of one container or machine, or of several together. None: not measured, never 0.
 
     `memory_bytes`: the working set if the runtime reports it, else all memory in use.
     """
@@ -29,14 +29,14 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
     """Usage of all runtimes at one time.
 
-    A runtime that does not answer has old figures, which are in no sum.
+    For a runtime that does not answer, `runtimes` has its last known values; they are not part of any sum.
     """
 
     runtimes: tuple[RuntimeUsage, ...] = ()
 
     @property
     def answered(self) -> tuple[RuntimeUsage, ...]:
-        """Runtimes whose figures are current."""
+        """Runtimes that answered, so that their values are current."""
         return tuple(runtime for runtime in self.runtimes if runtime.answered)
 
     @property
@@ -46,11 +46,11 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def total(self) -> Usage:
-        """Sum over the local runtimes that answered; `missing` names those that are not in it."""
+        """Sum over the local runtimes that answered; `missing` names those that did not."""
         return add_up(usage_of_runtime(runtime) for runtime in self.answered if not runtime.remote)
 
     def units_by_pod(self) -> Mapping[PodUid, tuple[UnitStats, ...]]:
-        """Return the measured units of each pod, from the runtimes that answered."""
+        """Return the measurements of each pod's containers or machine, from the runtimes that answered."""
         units: dict[PodUid, tuple[UnitStats, ...]] = {}
         for runtime in self.answered:
             for unit in runtime.units:
@@ -59,7 +59,7 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def usage_of(stats: UnitStats) -> Usage:
-    """Convert one unit's figures to `Usage`."""
+    """Convert a runtime's measurements of one container or machine to `Usage`."""
     nano_cores, memory = stats.cpu_usage_nano_cores, stats.memory_working_set_bytes
     return Usage(
         cpu_millicores=None if nano_cores is None else round(nano_cores / 1_000_000),
@@ -69,12 +69,12 @@ def usage_of(stats: UnitStats) -> Usage:
 
 
 def usage_of_runtime(runtime: RuntimeUsage) -> Usage:
-    """Return the sum over the runtime's units; only units of this agent's pods are among them."""
+    """Return the usage of all containers and machines of this agent's pods on one runtime."""
     return add_up(usage_of(unit) for unit in runtime.units)
 
 
 def add_up(usages: Iterable[Usage]) -> Usage:
-    """Return the sum of each figure; None for a figure that is None in all of `usages`."""
+    """Return the sum of each field; a field that is None in all of `usages` is None."""
     sums: dict[str, int] = {}
     for usage in usages:
         for name in Usage.__struct_fields__:

@@ -1,7 +1,8 @@
 """Public names of this package: the other packages directly below `kubeletx` import them from here.
 
-Submodules load on first use: a command line or a source that needs one name does not load the whole package.
-Names of machines (`workloads`), admission, probes and `model.sources` are imported from these modules.
+Submodules load on first use, so that code which needs one name, such as a CLI command, does not load the whole package.
+Names that are not listed here (`workloads`, `admission`, `model.sources`, most of `probes`) are imported from their
+submodules.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -17,9 +17,9 @@ log = structlog.get_logger(__name__)
 
 
 class ActivePods:
-    """The workers of this node's pods by UID (`workers`, filled by the manager).
+    """Holds the worker of each pod on this node, by UID, in `workers`; the manager fills it.
 
-    Preemption, eviction and the host's shutdown find pods here and end them.
+    Preemption, eviction and the host's shutdown use this class to find and end pods.
     """
 
     def __init__(self, registry: RuntimeRegistry, clock: Clock) -> None:
@@ -33,7 +33,10 @@ class ActivePods:
         return worker.desired.pod if worker is not None else None
 
     def can_end(self, uid: PodUid) -> bool:
-        """Return True if the pod has no runtime yet, or one that answers: then it can be ended now."""
+        """Return True if the pod can be ended now: it has no runtime yet, or its runtime answers.
+
+        False for a pod that is not on this node.
+        """
         worker = self.workers.get(uid)
         if worker is None:
             return False
@@ -43,7 +46,10 @@ class ActivePods:
         return handle is not None and handle.state.reachable
 
     def is_ending(self, uid: PodUid) -> bool:
-        """Return True if the pod is ending or has ended, and its runtime, if any, answers."""
+        """Return True if the pod is ending or has ended, and its runtime, if any, answers.
+
+        False for a pod that is not on this node.
+        """
         worker = self.workers.get(uid)
         if worker is None or not self.can_end(uid):
             return False
@@ -57,9 +63,10 @@ class ActivePods:
     def end(
         self, uid: PodUid, *, grace_seconds: int, reason: str, message: str, over_own_limit: bool = False
     ) -> bool:
-        """End the pod as Failed with this reason and message; False if it is gone, ending or ended already.
+        """End the pod as Failed with this reason and message, and return True.
 
-        `grace_seconds` replaces the pod's own. `over_own_limit`: see `Deletion`.
+        Do nothing and return False if the pod is not on this node, is ending or has ended. `grace_seconds` replaces the
+        pod's own grace period. `over_own_limit`: see `Deletion`.
         """
         worker = self.workers.get(uid)
         if worker is None or worker.desired.deletion is not None or has_ended(worker.desired, worker.facts):
@@ -77,9 +84,9 @@ class ActivePods:
         return True
 
     def hasten(self, uid: PodUid, *, grace_seconds: int) -> None:
-        """Set a new grace period, from now, for a pod that is ending; it only shortens.
+        """Shorten the grace period of a pod that is ending, to at most `grace_seconds` from now.
 
-        Other pods are unchanged.
+        A pod that is not ending is left unchanged.
         """
         worker = self.workers.get(uid)
         if worker is None or worker.desired.deletion is None or has_ended(worker.desired, worker.facts):

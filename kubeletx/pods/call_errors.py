@@ -1,4 +1,4 @@
-"""Errors of calls to a runtime: the result and the log level that they mean for a step."""
+"""Errors of calls to a runtime: which result a step returns and at which level it logs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from .model.results import Result, Together, Unsettled
 
 
 def after_error(error: KubeletxError, now: Now, result: Result) -> Result:
-    """Return `result` or, after a timeout, `result` with `Unsettled`.
+    """Return `result`; if the call timed out, return it together with `Unsettled`.
 
-    Nothing is changed then before a look that begins later.
+    A call that timed out may still take effect. With `Unsettled`, the pod is not changed further until the runtime's
+    state was read again by a query that began after `now`.
     """
     if isinstance(error, TimedOut):
         return Together((result, Unsettled(now.mono)))
@@ -23,13 +24,13 @@ def after_error(error: KubeletxError, now: Now, result: Result) -> Result:
 
 
 def is_silence(error: KubeletxError) -> bool:
-    """Return True if the runtime did not answer: an outage records no event for each call that fails."""
+    """Return True if the runtime did not answer. Callers then record no event, or an outage would cause many."""
     return isinstance(error, Unavailable)
 
 
 def level_of(error: KubeletxError, log: FilteringBoundLogger) -> Callable[..., object]:
-    """Log method for a failed call: debug if the runtime did not answer, else warning.
+    """Return the log method for a failed call: debug if the runtime did not answer, otherwise warning.
 
-    An outage of the runtime has a log line of its own.
+    The outage itself is logged elsewhere.
     """
     return log.debug if is_silence(error) else log.warning

@@ -1,7 +1,7 @@
-"""Counters of pods since the agent started: plain numbers that a scrape of the metrics reads.
+"""Metrics about pods since the agent started: plain numbers that a scrape reads.
 
-Counting costs well under a microsecond: an addition, for durations also a bisection. Names are those of the kubelet's
-metrics without their prefix; `kubeletx.agent.backend.about` adds it.
+Counting costs well under a microsecond: an addition, for durations also a bisection. The names are those of the
+kubelet's metrics without their prefix, which `kubeletx.agent.backend.about` adds.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ class Counters:
     """Sandboxes whose creation was requested."""
     started_pods_errors: int = 0
     started_containers: Counter[str] = field(default_factory=Counter)
-    """Units whose creation was requested, by container type (`container_type`)."""
+    """Containers and virtual machines whose creation was requested, by container type (`container_type`)."""
     started_containers_errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Failed creates and starts, by container type and reason."""
     terminated_containers: Counter[tuple[str, int, str]] = field(default_factory=Counter)
     """Observed container ends, by container type, exit code and reason."""
     restarted_pods: Counter[str] = field(default_factory=Counter)
-    """Pods replaced by one of the same name because their source changed it, by `static_label`."""
+    """Pods that ended and were replaced by another of the same name and source, by `static_label`."""
     orphaned_runtime_pods: int = 0
-    """Pods found on a runtime without a binding."""
+    """Pods found on a runtime although no stored binding assigns them to it."""
     admission_rejections: Counter[str] = field(default_factory=Counter)
     """Rejections by reason."""
     preemptions: Counter[str] = field(default_factory=Counter)
-    """Pods that made way for a critical one, by the resource that it lacked."""
+    """Pods ended so that a critical pod fits, by the resource that was short."""
     evictions: Counter[str] = field(default_factory=Counter)
     """Pods that were evicted, by the signal of the threshold or limit."""
     websocket_streams: Counter[str] = field(default_factory=Counter)
     """WebSocket streams that the node's API served, by subresource."""
     pod_start: Durations = field(default_factory=lambda: Durations(START))
     pod_worker: LabelledDurations = field(default_factory=LabelledDurations)
-    """Durations by operation: create, update, sync, kill."""
+    """Durations of workers' rounds (observe, plan, publish) by operation: create, update, sync, kill."""
     pod_worker_start: Durations = field(default_factory=Durations)
     run_podsandbox: LabelledDurations = field(default_factory=LabelledDurations)
-    """Durations by runtime handler, including failures."""
+    """Durations of sandbox creations by runtime handler, failed ones included."""
     run_podsandbox_errors: Counter[str] = field(default_factory=Counter)
     image_pull: Durations = field(default_factory=lambda: Durations(PULL))
     starts: StartTimes = field(default_factory=StartTimes)
@@ -59,7 +59,7 @@ class Counters:
     _waiting: set[PodUid] = field(default_factory=set)
 
     def first_seen(self, uid: PodUid, now: float) -> None:
-        """Begin to measure the start of a new pod. `now`: monotonic seconds, here and below."""
+        """Begin to measure the start of a new pod. `now`: monotonic seconds, as in all methods of this class."""
         self._seen.setdefault(uid, now)
         self._waiting.add(uid)
 
@@ -74,7 +74,7 @@ class Counters:
             self.pod_worker_start.add(max(now - self._seen.get(uid, now), 0.0))
 
     def phase_changed(self, uid: PodUid, phase: str, now: float) -> None:
-        """Measure the time of the pod's start when the first status with phase Running is published."""
+        """Record how long the pod took to start, at its first published status with phase Running."""
         if phase == "Running" and (seen := self._seen.pop(uid, None)) is not None:
             self.pod_start.add(now - seen)
 
@@ -108,7 +108,10 @@ def _last_end(status: ContainerStatus) -> ContainerStateTerminated | None:
 
 
 def container_type(pod: Pod, name: str) -> str:
-    """Value of the kubelet's label container_type: container, init_container or ephemeral_container."""
+    """Return the value of the kubelet's metric label container_type for the container `name`.
+
+    The values are container, init_container and ephemeral_container.
+    """
     if any(unit.name == name for unit in init_units(pod)):
         return "init_container"
     if any(unit.name == name for unit in ephemeral_units(pod)):
@@ -117,5 +120,5 @@ def container_type(pod: Pod, name: str) -> str:
 
 
 def static_label(source: SourceTraits) -> str:
-    """Value of the kubelet's label static: ``true``, or empty for pods of the API server."""
+    """Return the value of the kubelet's metric label static: ``true``, or empty for pods of the API server."""
     return "" if source.is_cluster else "true"

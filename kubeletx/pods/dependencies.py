@@ -30,10 +30,11 @@ Review = Callable[[Pod], Awaitable[Rejection | Waiting | None]]
 
 
 class PodDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """Objects that the steps use, one field per concern. `cgroups` None: the agent makes no cgroups for pods.
+    """Objects that the steps of all pods use, one field per concern.
 
-    `classes`: runtime class → NAME or NAME--HANDLER; changes while the agent runs. `cluster`: cluster objects by the
-    source whose pods may refer to them; pods of other sources have none.
+    `cgroups`: None if the agent makes no cgroups for pods. `classes`: the runtime of each RuntimeClass, as ``NAME`` or
+    ``NAME--HANDLER``, by name of the class; changes while the agent runs. `cluster`: access to cluster objects, such as
+    secrets, by pod source; pods of a source that is missing here cannot use cluster objects.
     """
 
     registry: RuntimeRegistry
@@ -52,17 +53,17 @@ class PodDependencies(msgspec.Struct, frozen=True, kw_only=True):
     events: EventSink
     clock: Clock
     user_mappings: Callable[[Pod], Awaitable[tuple[IdMapping, ...] | None]]
-    """Returns the pod's own user namespace, for pods with hostUsers false."""
+    """Returns the ID mappings of the pod's own user namespace; None if the pod has none (hostUsers is not false)."""
     on_unit_started: Callable[[], None]
-    """Called after each start of a unit, so that the log keeper looks for a log that the agent has to write."""
+    """Called after each start of a container or machine; `LogKeeper` then checks if the agent must write its log."""
     review: Review | None = None
-    """Called before a pod is bound: returns why it may not run here, or what it waits for.
+    """Called before a pod is assigned to a runtime. Returns a rejection, what the pod waits for, or None to allow it.
 
-    None: admission alone decides.
+    If `review` is None, only admission decides.
     """
     classes: Mapping[str, str] = {}
     cluster: Mapping[str, ClusterObjects] = {}
     extras: Mapping[str, ExtrasProvider] = {}
-    """Providers of mounts, variables and annotations for units, by name; may change."""
+    """Providers of additional mounts, variables and annotations for containers, by provider name; may change."""
     sources: SourceTable = BUILT_IN
     crash_cap_seconds: float = 300.0

@@ -43,9 +43,9 @@ from .workloads.table import observed
 
 
 class PodExecutor:
-    """Environment of all workers (`WorkerContext`).
+    """Implements `WorkerContext` for the workers of all pods.
 
-    For the manager it makes the facts of new and recovered pods.
+    For the manager, it also makes the first facts of new and recovered pods.
     """
 
     def __init__(self, deps: PodDependencies) -> None:
@@ -74,15 +74,18 @@ class PodExecutor:
     # --- for workers --------------------------------------------------------------------------------
 
     def now(self) -> Now:
-        """The present moment on both clocks."""
+        """Return the present moment on the wall clock and on the monotonic clock."""
         return Now(wall=self.clock.now(), mono=self.clock.monotonic(), draw=random.random())
 
     def call_at(self, when: float, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call back at a monotonic time; returns the function that cancels the timer."""
+        """Call `callback` at monotonic time `when`; return a function that cancels the timer."""
         return self.clock.call_at(when, callback)
 
     def observe(self, facts: PodFacts, desired: DesiredPod) -> PodFacts:
-        """Facts with the runtime's present state and snapshot; during an outage those seen last."""
+        """Return the facts with the present state of the pod's runtime and the runtime's last snapshot of the pod.
+
+        If the runtime does not answer or is not configured any more, `outage` is set and the last snapshot is kept.
+        """
         facts = self._with_deadline(facts, desired)
         if facts.runtime is None:
             return facts
@@ -122,11 +125,11 @@ class PodExecutor:
         return await carry_out(step, action)
 
     def failed(self, action: Action, reason: str, message: str) -> Result:
-        """Result of an action whose step raised an unexpected error."""
+        """Return the result of an action whose step raised an unexpected error."""
         return failed(action, reason, message)
 
     def publish(self, desired: DesiredPod, facts: PodFacts, plan: Plan) -> PodStatus:
-        """Build and return the status; give it to the board and the records if it changed."""
+        """Build the pod's status and return it; if it changed, pass it to the status board and the stored records."""
         status = build_status(desired, facts, self.now(), self._identity)
         before = self.board.statuses.get(desired.uid)
         if self.board.put(desired, facts, status):
@@ -141,27 +144,27 @@ class PodExecutor:
         return status
 
     def status_changes_at(self, facts: PodFacts) -> float | None:
-        """Monotonic time at which the status changes without any input; None if it does not."""
+        """Return the monotonic time at which the status changes without any new input; None if it does not."""
         return status_changes_at(facts, self.now())
 
     def sync_probes(self, worker: PodWorker, goal: Goal) -> None:
-        """Start and stop probes to match the pod's units and the plan's goal."""
+        """Start and stop probes to match the pod's running containers and the plan's goal."""
         self._deps.probes.sync(worker.desired, worker.facts, goal, worker.probed)
 
     def turned(self, worker: PodWorker, seconds: float) -> None:
-        """Count one round of a worker, which took `seconds`."""
+        """Count one round of a worker in the metrics. `seconds`: its duration."""
         self.counters.worker_turned(worker.uid, seconds, self.clock.monotonic(), self._operation(worker))
 
     # --- for the manager ----------------------------------------------------------------------------
 
     def fresh_facts(self, desired: DesiredPod) -> PodFacts:
-        """First facts of a pod that is new on this node."""
+        """Return the first facts of a pod that is new on this node."""
         return PodFacts(
             grace_seconds=grace_seconds(desired.pod), crash_cap_seconds=self._deps.crash_cap_seconds
         )
 
     def recovered_facts(self, found: RecoveredPod) -> PodFacts:
-        """First facts of a pod that existed before this process, with its runtime and its stored status."""
+        """Return the first facts of a pod that existed before this process, with its runtime and its stored status."""
         started = found.status.start_time if found.status is not None else None
         if started is None and found.binding is not None:
             started = found.binding.bound_at
@@ -181,11 +184,14 @@ class PodExecutor:
         return facts
 
     def claimed(self, facts: PodFacts, desired: DesiredPod) -> None:
-        """Count a recovered pod, or one whose spec changed, with the resources that it has now."""
+        """Update the node's resource accounting for a recovered pod, or for one whose spec changed.
+
+        The resources granted to the pod now are reserved, which may differ from those in its spec.
+        """
         count_granted(self._deps, facts, desired)
 
     def runtime_changed(self, name: str) -> None:
-        """Update the runtime's version name, the part of container ids before ``://``."""
+        """Update the scheme of the runtime's container IDs (before ``://``), the runtime name that Version reports."""
         handle = self.registry.find(name)
         version = handle.last_version if handle is not None else None
         if handle is None or version is None or self._identity.backends.get(handle.name) == version.name:
@@ -215,7 +221,7 @@ class PodExecutor:
     # --- private ------------------------------------------------------------------------------------
 
     def _operation(self, worker: PodWorker) -> str:
-        """Operation label of the worker's round, as in the kubelet's metrics."""
+        """Return the operation of the worker's round for the metrics, as the kubelet names it: create, update ..."""
         desired, before = worker.desired, self._turned.get(worker.uid)
         self._turned[worker.uid] = desired
         if desired.deletion is not None:
@@ -236,7 +242,10 @@ class PodExecutor:
         self.events.record(ref, type="Warning", reason=Event.BACK_OFF, message=text)
 
     def _snapshot(self, handle: RuntimeHandle, uid: PodUid) -> PodSnapshot | None:
-        """Snapshot of the handle; an empty one if a complete list shows nothing of the pod."""
+        """Return the runtime's last snapshot of the pod; None before the first query or list.
+
+        If a complete list does not show the pod, the snapshot is empty.
+        """
         looked_at = handle.looked_at(uid)
         snapshot = handle.snapshot(uid)
         if snapshot is not None:
@@ -244,7 +253,7 @@ class PodExecutor:
         return PodSnapshot(uid=uid, looked_at=looked_at) if looked_at > 0 else None
 
     def _with_deadline(self, facts: PodFacts, desired: DesiredPod) -> PodFacts:
-        """Set activeDeadlineSeconds on the monotonic clock, computed once: clock jumps do not end pods."""
+        """Set the end of activeDeadlineSeconds as a monotonic time, computed once: clock jumps do not end pods."""
         seconds = desired.pod.spec.active_deadline_seconds
         if seconds is None or facts.started_at is None:
             return facts if facts.deadline_at is None else replace(facts, deadline_at=None)
@@ -256,7 +265,7 @@ class PodExecutor:
 
 
 def _is_covered(snapshot: PodSnapshot | None, status: PodStatus | None) -> bool:
-    """Return True if the stored status has everything about the listed units, so that no look is needed."""
+    """Return True if the stored status agrees with the snapshot, so that the pod need not be queried again."""
     if snapshot is None:
         return True
     if status is None:

@@ -3,11 +3,12 @@
     sources ─► PodSink ─► desired pods ─► workers ─► status board ─► reporters, admin, store
     bindings, records, runtimes' lists ─► recovery ─► workers
 
-- One worker per UID; a new UID with the name of a living pod waits until that one is gone (W2).
-- A source changes and removes its own pods only; `update` answers with an `Outcome`.
-- No pod is cleaned up before its source is synced (DECISIONS 10 in docs/decisions/answers.md). Another source
-  that is silent does not delay this. After the loss of the database, unclaimed pods are shown as orphaned and
-  left running until an operator deletes them (DECISIONS 8).
+- There is one worker per UID. A new pod with the name of a pod that still exists waits until that pod is gone (W2 in
+  docs/kubelet-parity.md).
+- A source changes and removes its own pods only; `update` returns an `Outcome`.
+- No pod is cleaned up before its own source is synced (DECISIONS 10 in docs/decisions/answers.md); other sources do
+  not delay this. After the loss of the database, pods that no source delivers are shown as orphaned and left running
+  until an operator deletes them (DECISIONS 8).
 """
 
 from __future__ import annotations
@@ -43,21 +44,21 @@ log = structlog.get_logger(__name__)
 
 FLUSH_SECONDS = 1.0
 SOURCE_SECONDS = 30.0
-"""Time after the start in which each source should name its pods; nothing is started for recovered pods before.
+"""Time that a recovered pod waits for its source to deliver it; until then nothing is started for the pod.
 
-A source that is silent for longer, such as an API server in an outage, must not keep crashed containers from their
-restart.
+The time is limited because a source that is silent for longer, such as an API server in an outage, must not keep
+crashed containers from being restarted.
 """
 
 
 class PodManager:
-    """Owner of the pod workers.
+    """Owns the worker of each pod.
 
-    Implements `PodSink` and the runtimes' listener, by synchronous and quick methods.
+    Implements `PodSink` for sources and `RuntimeListener` for runtimes, by synchronous and quick methods.
     """
 
     def __init__(self, services: PodExecutor, *, has_lost_history: Callable[[], bool]) -> None:
-        """`has_lost_history`: whether the database was lost; pods that no source claims are then kept."""
+        """`has_lost_history`: returns True if the state database was lost; pods that no source claims are then kept."""
         self._services = services
         self._has_lost_history = has_lost_history
         self.active = services.active
@@ -70,7 +71,7 @@ class PodManager:
         self._synced: set[str] = set()
         self._problems: dict[tuple[str, str], InvalidPod] = {}
         self._refusals: set[tuple[str, PodUid]] = set()
-        """Refusals that are logged already."""
+        """(source, UID) of refusals that are logged already."""
         self._problem_pods: dict[tuple[str, str], set[PodUid]] = {}
         self._group: asyncio.TaskGroup | None = None
         self._again: dict[PodUid, DesiredPod] = {}
@@ -86,34 +87,35 @@ class PodManager:
 
     @property
     def problems(self) -> Mapping[tuple[str, str], InvalidPod]:
-        """(source, origin) of each invalid manifest and its error."""
+        """The error of each invalid manifest, by (source, origin); origin is its file or URL."""
         return self._problems
 
     def queued(self) -> Iterator[DesiredPod]:
-        """Pods that wait for an older one of the same name to end."""
+        """Yield the pods that wait for an older pod of the same name to end."""
         for pods in self._queued.values():
             yield from pods.values()
 
     def running(self) -> Iterator[Pod]:
-        """Pods that are bound and have not ended."""
+        """Yield the pods that are assigned to a runtime and have not ended."""
         for worker in self._workers.values():
             if worker.facts.runtime is not None and not has_ended(worker.desired, worker.facts):
                 yield worker.desired.pod
 
     def desired(self) -> Iterator[DesiredPod]:
-        """Every pod that a source wants here, waiting ones included."""
+        """Yield the desired state of every pod that has a worker, and of the pods in `queued`."""
         yield from (worker.desired for worker in self._workers.values())
         yield from self.queued()
 
     def find(self, namespace: str, name: str) -> PodWorker | None:
-        """The worker of the pod that has this name now; None if there is none."""
+        """Return the worker of the pod that has this name now; None if there is none."""
         uid = self._names.get((namespace, name))
         return self._workers.get(uid) if uid is not None else None
 
     def images(self, runtimes: Container[RuntimeName]) -> Iterator[str]:
-        """Image references that pods want from the store of these runtimes, even while nothing runs.
+        """Yield the image references that pods need in the image store of `runtimes`, even while no container runs.
 
-        A pod that is not bound yet counts for the runtime that it would get now; if there is none, for every store.
+        A pod that is not assigned to a runtime yet counts for the runtime that it would get now; if there is none, for
+        every store.
         """
         bound = [(worker.desired.pod, worker.facts.runtime) for worker in self._workers.values()]
         for pod, runtime in (*bound, *((one.pod, None) for one in self.queued())):
@@ -131,35 +133,32 @@ class PodManager:
         return name if name is not None and self._services.registry.find(name) is not None else None
 
     def is_orphan(self, uid: PodUid) -> bool:
-        """Return True if no source has claimed the pod since the agent started."""
+        """Return True if the pod was found on a runtime or in the database and no source has delivered it since."""
         return uid in self._unclaimed
 
     def is_bound(self, uid: PodUid) -> bool:
-        """Return True if the pod is bound to a runtime."""
+        """Return True if the pod is assigned to a runtime."""
         worker = self._workers.get(uid)
         return worker is not None and worker.facts.runtime is not None
 
     def has_unclaimed(self, source: str) -> bool:
-        """Return True if pods of this source were found at the start and not claimed since."""
+        """Return True if there are recovered pods of this source that it has not delivered since the agent started."""
         workers = (self._workers.get(uid) for uid in self._unclaimed)
         return any(worker is not None and worker.desired.source == source for worker in workers)
 
     @property
     def synced_sources(self) -> frozenset[str]:
-        """Sources that have delivered their first complete set."""
+        """Names of the sources that have delivered their first complete set of pods."""
         return frozenset(self._synced)
 
     # --- PodSink ------------------------------------------------------------------------------------
 
     def update(self, source: str, pod: Pod) -> Outcome:
-        """Add or change a pod, see `PodSink.update`.
-
-        A pod that has a worker already keeps its creation time.
-        """
+        """Add or change a pod, see `PodSink.update`. A change keeps the pod's creation time."""
         worker = self._workers.get(pod.uid)
         if worker is not None and not self._may_have(source, worker):
             return self._refused(source, pod, worker)
-        if worker is not None and not worker.desired.is_going:
+        if worker is not None and not worker.desired.is_ending:
             pod = _created(pod, worker.desired.pod)
         desired = DesiredPod(
             uid=pod.uid,
@@ -172,14 +171,14 @@ class PodManager:
         self._unclaimed.discard(desired.uid)
         self._orphans.discard(desired.uid)
         if worker is not None:
-            if worker.desired.is_going:
+            if worker.desired.is_ending:
                 self._again[desired.uid] = (
-                    desired  # a life that is ending is not revived; the next one begins
+                    desired  # a pod that is ending is not revived; it starts again later
                 )
             elif (
                 was_unclaimed
                 or desired.spec_hash != worker.desired.spec_hash
-                or desired.pod.status != worker.desired.pod.status  # what others say, such as readiness gates
+                or desired.pod.status != worker.desired.pod.status  # set by others, such as readiness gates
                 or pod.metadata.generation
                 != worker.desired.pod.metadata.generation  # a deletion counts as one
                 or worker.desired.problem
@@ -199,14 +198,14 @@ class PodManager:
         return Accepted()
 
     def _may_have(self, source: str, worker: PodWorker) -> bool:
-        """Return True if the source may change this pod; any source may claim a recovered pod."""
+        """Return True if the source may change this pod: the pod is its own, or a recovered one that is unclaimed."""
         return worker.desired.source == source or worker.uid in self._unclaimed
 
     def _refused(self, source: str, pod: Pod, worker: PodWorker) -> Refused:
         refused = Refused(f"pod {worker.desired.ref} of source {worker.desired.source!r} has UID {pod.uid}")
-        told = (source, pod.uid)
-        if told not in self._refusals:
-            self._refusals.add(told)
+        reported = (source, pod.uid)
+        if reported not in self._refusals:
+            self._refusals.add(reported)
             log.warning(
                 "Refused a pod of another source",
                 pod=pod.ref,
@@ -217,9 +216,9 @@ class PodManager:
         return refused
 
     def _wait_for_name(self, key: tuple[str, str], desired: DesiredPod) -> WaitsFor:
-        """Queue the pod until the other one of its name is gone.
+        """Queue the pod until the existing pod of the same name is gone.
 
-        If the other pod is of another source, an event is recorded once.
+        If that pod is of another source, an event about the queued pod is recorded once.
         """
         first = self._workers[self._names[key]]
         waits = WaitsFor(first.desired.ref, first.uid, first.desired.source)
@@ -240,9 +239,10 @@ class PodManager:
         return waits
 
     def _tell_of_ignored(self, worker: PodWorker, pod: Pod) -> None:
-        """Record that a changed runtime annotation is ignored: the pod stays on its runtime (DECISIONS 4, 5).
+        """Record an event if an annotation that names the runtime changed: the pod stays on its runtime.
 
-        For a pod recovered without its record the earlier annotations are unknown, so nothing is recorded.
+        Nothing is recorded for a pod that was recovered without its spec, since its earlier annotations are unknown.
+        Source: DECISIONS 4, 5 in docs/decisions/answers.md.
         """
         runtime, before = worker.facts.runtime, worker.desired.pod.metadata.annotations
         after = pod.metadata.annotations
@@ -278,7 +278,10 @@ class PodManager:
         worker.ask_power(power, owner)
 
     def synced(self, source: str) -> None:
-        """See `PodSink.synced`: stop recovered pods that are not in the source's first complete set."""
+        """See `PodSink.synced`: stop recovered pods of this source that are not in its first complete set.
+
+        After a loss of the database they are kept, unless the source has `SourceTraits.reclaims_after_loss`.
+        """
         if source in self._synced:
             return
         self._synced.add(source)
@@ -295,7 +298,7 @@ class PodManager:
             self._stop_unclaimed(worker)
 
     def invalid(self, source: str, origin: str, error: InvalidPod, uid: PodUid | None = None) -> None:
-        """Record a manifest's error, see `PodSink.invalid`: one warning and one event for each text."""
+        """See `PodSink.invalid`: store a manifest's error; log it and record an event if its text is new."""
         key = (source, origin)
         is_news = str(self._problems.get(key, "")) != str(error)
         self._problems[key] = error
@@ -326,7 +329,10 @@ class PodManager:
     # --- the runtimes' listener ---------------------------------------------------------------------
 
     def runtime_changed(self, name: str) -> None:
-        """Plan again the pods on this runtime and those that wait: its readiness, cordon or existence changed."""
+        """Plan again the pods on this runtime and those without a runtime; make workers for pods found on it.
+
+        Called when the runtime's readiness, cordon or existence changed.
+        """
         self._services.runtime_changed(name)
         for worker in self._workers.values():
             if worker.facts.runtime == name or worker.facts.runtime is None:
@@ -334,15 +340,16 @@ class PodManager:
         self.adopt(name)
 
     def classes_changed(self) -> None:
-        """Choose a runtime again for pods that have none: the runtime classes changed."""
+        """Choose a runtime again for pods that have none. Called when the cluster's RuntimeClasses changed."""
         for worker in self._workers.values():
             if worker.facts.runtime is None:
                 worker.runtime_changed()
 
     def pod_changed(self, name: str, uid: PodUid, event: RuntimeEvent | None) -> None:
-        """Pass a runtime's event about this pod to its worker; `event` None: its snapshot changed.
+        """Pass an event of the runtime `name` about this pod to the pod's worker.
 
-        A pod without a worker and without a binding gets a worker.
+        `event` None: the runtime's snapshot of the pod changed. A pod that has neither a worker nor a binding then gets
+        a worker.
         """
         worker = self._workers.get(uid)
         if worker is not None:
@@ -355,7 +362,7 @@ class PodManager:
     # --- life ---------------------------------------------------------------------------------------
 
     async def run(self, *, ready: asyncio.Event | None = None) -> None:
-        """Run all workers until cancelled; pods are left running. `ready`: set after the recovery."""
+        """Run all workers until cancelled; pods are left running. `ready`: set once recovered pods' workers run."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             for uid, worker in self._workers.items():
@@ -370,7 +377,7 @@ class PodManager:
                     task.cancel()
 
     async def recover(self) -> int:
-        """Make a worker for every pod that is bound or found on a runtime; returns how many."""
+        """Make a worker for every pod that a stored binding assigns to a runtime; return their number."""
         records = await self._services.records.load()
         found = find_again(self._services.registry, records, self._services.sources)
         for one in found:
@@ -378,7 +385,7 @@ class PodManager:
         return len(found)
 
     def adopt(self, name: str) -> None:
-        """Make a worker for each pod that the runtime lists and that has neither a worker nor a binding."""
+        """Make a worker and a binding for each pod that the runtime lists and that has neither."""
         for uid, (handle, snapshot) in self._services.registry.orphans().items():
             if uid not in self._workers and handle.name == name:
                 self._adopt(uid, handle, snapshot)
@@ -426,7 +433,7 @@ class PodManager:
         self._delete(worker, None)
 
     def _supersede(self, uid: PodUid, source: str) -> None:
-        """End a recovered pod when its own source delivers another pod of the same name."""
+        """End a recovered, unclaimed pod because its own source delivers another pod of the same name."""
         worker = self._workers[uid]
         if uid in self._unclaimed and worker.desired.source == source:
             self._unclaimed.discard(uid)
@@ -500,10 +507,10 @@ class PodManager:
             self._services.records.flush()
 
     def end_on(self, runtime: str, *, force: bool = False) -> dict[PodUid, str]:
-        """Delete every pod on the runtime and return UID → namespace/name.
+        """Delete every pod on the runtime; return their namespace/name by UID.
 
-        `force`: do not wait for the runtime. Pods that their source still wants are created again: those that
-        name the runtime wait, others are bound again. Pods that ended already, are being deleted, or are
+        `force`: do not wait for the runtime. Pods that their source still wants are created again: those that name the
+        runtime wait for it, others are assigned to a runtime again. Pods that have ended, are being deleted, or are
         claimed by no source are not created again.
         """
         ended = {}
@@ -521,12 +528,12 @@ class PodManager:
         await self._gone.wait()
 
     async def wait_synced(self) -> None:
-        """Wait until another source has delivered its first complete set."""
+        """Wait until one more source has delivered its first complete set of pods."""
         await self._synced_news.wait()
 
 
 def _created(pod: Pod, before: Pod) -> Pod:
-    """The pod with the creation time known from `before`; a source that reads files has no creation times."""
+    """Return the pod with the creation time of `before`, if known: a source that reads files has no creation times."""
     created = before.metadata.creation_timestamp
     if created is None or created == pod.metadata.creation_timestamp:
         return pod

@@ -1,6 +1,6 @@
-"""`OverrideFiles`: reads and writes the files with operators' requests and granted resources of pods.
+"""`OverrideFiles`: reads and writes each pod's overrides file: operators' requests and resources granted by a resize.
 
-A change is written to the file before the worker's facts get it. One lock per pod keeps changes in order.
+A change is written to the file before it is set in the worker's facts. One lock per pod keeps changes in order.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ log = structlog.get_logger(__name__)
 
 
 class OverrideFiles:
-    """Reader and writer of the overrides files of all pods."""
+    """Reads and writes the overrides files of all pods (`workloads.overrides` describes their content)."""
 
     def __init__(self, deps: PodDependencies) -> None:
         self._deps = deps
         self._locks: dict[PodUid, asyncio.Lock] = {}
 
     async def ensure_read(self, worker: PodWorker) -> PodOverrides:
-        """Return the pod's overrides.
+        """Return the pod's overrides; read the file first if this process has not read it yet.
 
-        Read the file if that was not done, as a command may come before the plan's read.
+        An operator's command may need the overrides before the worker's own plan has read them.
         """
         async with self._lock(worker.uid):
             return await self._read_once(worker)
 
     async def amend(self, worker: PodWorker, change: Callable[[PodOverrides], PodOverrides]) -> PodOverrides:
-        """Change the overrides on disk, then in the worker's facts, and return them.
+        """Apply `change` to the overrides, write them to the disk, set them in the worker's facts, and return them.
 
-        Raises Unavailable if they cannot be written.
+        Raises Unavailable, and changes nothing, if they cannot be written.
         """
         async with self._lock(worker.uid):
             after = change(await self._read_once(worker))
@@ -58,7 +58,7 @@ class OverrideFiles:
         return self._locks.setdefault(uid, asyncio.Lock())
 
     async def _read_once(self, worker: PodWorker) -> PodOverrides:
-        """Read the file unless that was done; an operation that an earlier process left unfinished becomes unknown."""
+        """Read the file unless that was done; set operations that an earlier process left unfinished to UNKNOWN."""
         known = overrides_of(worker.facts)
         if known is not None:
             return known
@@ -85,14 +85,14 @@ class OverrideFiles:
         await self._deps.directories.write_overrides(worker.desired.pod, encode(overrides))
 
     async def _write_quietly(self, worker: PodWorker, overrides: PodOverrides) -> None:
-        """Write the file; a failure is ignored: the next process finds the same operations and reports them again."""
+        """Write the file; only log a failure: the next process then finds and reports the same operations again."""
         try:
             await self._write(worker, overrides)
         except KubeletxError as error:
             log.warning("Failed to write the requests for a pod", pod=worker.desired.ref, err=str(error))
 
     def _count_again(self, worker: PodWorker, overrides: PodOverrides) -> None:
-        """Count a pod that was resized by command with what it takes, not with what its spec says."""
+        """Reserve the resources that an operator's resize gave the pod, instead of those that its spec requests."""
         deps, facts = self._deps, replace(worker.facts, overrides=overrides)
         handle = deps.registry.find(facts.runtime) if facts.runtime is not None else None
         deps.admission.release(worker.uid)

@@ -1,4 +1,4 @@
-"""`PodEvents`: records events of one pod, without credentials that image URLs may hold."""
+"""`PodEvents`: records events about one pod; removes credentials in image URLs from the messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from .model.roles import all_units, field_of
 
 
 class PodEvents(msgspec.Struct, frozen=True):
-    """Recorder of events about one pod. `container` in the methods: the event is about that container."""
+    """Recorder of events about one pod.
+
+    `container`, a parameter of the methods: name of the container that the event is about; empty for the whole pod.
+    """
 
     sink: EventSink
     pod: Pod

@@ -1,10 +1,11 @@
 """Preemption: critical pods wait while other pods end for them (S8, A7 in docs/kubelet-parity.md).
 
-    bind ─► no room ─► make_room: victims end, the room is reserved, the pod waits
+    bind ─► does not fit ─► make_room: victims end, their resources are reserved, the pod waits
       ▲                                        │
-      └──── some pod has left its room ◄───────┘
+      └──── some pod has left the node ◄───────┘
 
-Nothing of this is stored: after a restart of the agent the pod is refused and makes room again.
+Nothing of this is stored. After a restart of the agent the critical pod goes through admission again, and if it still
+does not fit, victims are chosen again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 class Preemption:
-    """Ends pods to make room for critical ones, and keeps which critical pods wait for room."""
+    """Ends pods so that critical ones fit, and remembers which critical pods wait for that."""
 
     def __init__(
         self, pods: ActivePods, admission: NodeAdmission, events: EventSink, counters: Counters
@@ -49,10 +50,10 @@ class Preemption:
         refusal: Rejection,
         on_room: Callable[[], None],
     ) -> Waiting | Rejection:
-        """End other pods for a critical one, and return what it waits for; or return its rejection.
+        """End other pods so that a critical pod fits; return what it waits for, or its rejection.
 
-        `refusal`: the reason the pod was not admitted, returned if the end of other pods cannot change it.
-        `on_room`: called once any pod has left the node.
+        `refusal`: the rejection by admission; it is returned if the pod is not critical or is not short of a resource.
+        `on_room`: called once, as soon as any pod has left the node; the critical pod must then be tried again.
         """
         room = self._admission.make_room(
             desired, handle, handler, leaves=self._pods.is_ending, may_leave=self._pods.can_end
@@ -67,7 +68,7 @@ class Preemption:
         )
 
     def left(self, uid: PodUid) -> None:
-        """Stop counting a pod that left the node; pods that wait for room are tried again."""
+        """Free the resources of a pod that left the node, and try the waiting critical pods again."""
         self._admission.release(uid)
         self._waiting.pop(uid, None)
         waiting, self._waiting = self._waiting, {}

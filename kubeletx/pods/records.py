@@ -1,7 +1,8 @@
-"""History of pods in the state database: the last spec and status of each, written in batches.
+"""Records of pods in the state database: the last spec and status of each, written in batches.
 
-Losing it costs history only: restart counts that the runtime no longer has, last states, the start time. A pod whose
-source is silent after a restart, or whose runtime does not answer, is shown from these records.
+If they are lost, only history is lost: restart counts that the runtime no longer has, last states, the start time.
+After a restart of the agent, a pod is shown from these records as long as its source has not delivered it or its
+runtime does not answer.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _pods = Table(
 
 
 class PodRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Stored history of one pod. `status`: None if none was ever published."""
+    """Stored spec and status of one pod. `status`: None if none was ever published."""
 
     uid: PodUid
     source: str
@@ -78,9 +79,10 @@ class PodRecords:
         self._dirty.set()
 
     def prune(self, known: Container[PodUid]) -> None:
-        """Delete the rows of all pods but these: an agent killed while a pod ended may have left its row.
+        """Delete the rows of all pods that are not in `known`: an agent killed while a pod ended may have left its row.
 
-        `known`: every pod that exists here or is still wanted. Rows noted later are written later.
+        `known`: UIDs of all pods that exist on this node or that a source still wants. Rows of pods that are added
+        after this call are kept, since they are written after the deletion.
         """
         self._store.write_later(lambda connection: _prune(connection, known))
 
@@ -89,7 +91,7 @@ class PodRecords:
         await self._dirty.wait()
 
     def flush(self) -> None:
-        """Hand all changes since the last call to the store as one write, which it does later."""
+        """Queue all changes since the last call as one write of the store; return before it is written."""
         self._dirty.clear()
         if not (self._pods or self._statuses or self._gone):
             return
@@ -105,9 +107,9 @@ class PodRecords:
         self._store.write_later(lambda connection: _write(connection, pods, statuses, gone))
 
     async def load(self) -> dict[PodUid, PodRecord]:
-        """Read all records; unreadable rows are left out, all of them if the database cannot be read.
+        """Read all records. Leave out unreadable rows; return no records if the database cannot be read.
 
-        Such pods are then recovered from the runtimes' labels and their sources.
+        Pods without a record are then recovered from the runtimes' labels and their sources.
         """
         try:
             return await self._store.read(_load)

@@ -1,8 +1,9 @@
-"""Recovery of pods after a restart: from bindings, then from the runtimes' lists; pure apart from reading both.
+"""Recovery of pods after a restart of the agent, from stored bindings and from the runtimes' lists; otherwise pure.
 
-A binding with a record resumes with the full spec. A binding without one (the history was lost), and a pod on a runtime
-without a binding (the database was lost), resume from the sandbox's own labels and annotations: enough to show it, to
-keep it, and to stop it with its own grace period (DECISIONS 7 in docs/decisions/answers.md).
+A binding is the stored assignment of a pod to a runtime. A pod with a binding and a record resumes with its full spec.
+A pod with a binding but no record (the history was lost), and a pod on a runtime without a binding (the database was
+lost), resume from the labels and annotations of their sandbox: enough to show the pod, to keep it, and to stop it with
+its own grace period (DECISIONS 7 in docs/decisions/answers.md).
 """
 
 from __future__ import annotations
@@ -38,13 +39,16 @@ from .records import PodRecord
 
 UNKNOWN_SOURCE = "unknown"
 FOUND_WITHOUT_HISTORY = "found again on its runtime after the database was lost"
-"""`Binding.why` of a pod that stays as an orphan, over restarts too, until a source claims it (DECISIONS 8)."""
+"""Value of `Binding.why` for a pod that is kept as an orphan until a source claims it (DECISIONS 8).
+
+It is stored, so that the pod is still an orphan after further restarts.
+"""
 
 
 class RecoveredPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that existed before this process. `status`: the last one that was stored; None: none.
+    """A pod that existed before this process. `status`: its last stored status; None if none was stored.
 
-    `has_record`: the database had its spec.
+    `has_record`: True if the database had the pod's spec.
     """
 
     desired: DesiredPod
@@ -55,14 +59,18 @@ class RecoveredPod(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_without_history(self) -> bool:
-        """True if only its runtime has data about the pod, because the database was lost."""
+        """True if only the runtime has data about the pod, because the database was lost."""
         return not self.has_record and self.binding is not None and self.binding.why == FOUND_WITHOUT_HISTORY
 
 
 def find_again(
     registry: RuntimeRegistry, records: Mapping[PodUid, PodRecord], sources: SourceTable = BUILT_IN
 ) -> list[RecoveredPod]:
-    """Every bound pod of this agent, in the order of binding."""
+    """Rebuild every pod that a stored binding assigns to a runtime, in the order of the bindings.
+
+    `records`: stored specs and statuses; a pod without a record is rebuilt from its sandbox or its binding. `sources`:
+    traits of the pods' sources.
+    """
     found = []
     for binding in registry.bindings().values():
         if binding.owner != "pod":
@@ -92,7 +100,10 @@ def find_again(
 
 
 def orphan_pod(uid: PodUid, snapshot: PodSnapshot | None) -> DesiredPod | None:
-    """Rebuild a pod from the sandbox's labels and annotations; None without a valid sandbox."""
+    """Rebuild a pod from the labels and annotations of its newest sandbox.
+
+    None if there is no sandbox, or if the UID, name or namespace is not valid in Kubernetes.
+    """
     if snapshot is None or not snapshot.sandboxes:
         return None
     sandbox = snapshot.sandboxes[0]
@@ -122,7 +133,10 @@ def orphan_pod(uid: PodUid, snapshot: PodSnapshot | None) -> DesiredPod | None:
 
 
 def _created(desired: DesiredPod, binding: Binding) -> DesiredPod:
-    """Set the creation time: that of the binding, or of the sandbox if the binding was rewritten after a loss."""
+    """Set the pod's creation time to that of the binding, or of the sandbox if it is older.
+
+    The sandbox is older if the binding was written again after a loss of the database.
+    """
     known = desired.pod.metadata.creation_timestamp
     created = min(known, binding.bound_at) if known is not None else binding.bound_at
     metadata = replace(desired.pod.metadata, creation_timestamp=created)
@@ -130,9 +144,9 @@ def _created(desired: DesiredPod, binding: Binding) -> DesiredPod:
 
 
 def _after_shutdown(record: PodRecord, sources: SourceTable) -> PodStatus | None:
-    """The stored status; a node-local pod that a shutdown of the host ended becomes Pending, so that it starts again.
+    """Return the stored status, changed to Pending for a node-local pod that a shutdown of the host ended.
 
-    A cluster's pod stays Failed: its controller has created another one.
+    The pod then starts again. A pod of the cluster stays Failed: its controller has created another one.
     """
     status = record.status
     if status is None or status.reason != TERMINATED or sources.of(record.source).is_cluster:

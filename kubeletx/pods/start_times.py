@@ -1,11 +1,11 @@
-"""Start times of pods since their creation: the histograms of the pod startup latency SLI.
+"""Durations of pod starts, from creation to running: the histograms of the pod startup latency SLI.
 
     creation ──► pulls, init containers ──► every container runs, by the published status
     total:       ├────────────────────────────────────────────────┤
     SLI:         the same without the time in which images were pulled or init containers ran
 
-Only pods that this agent saw first are measured. The first pod of the node without host network has a label,
-since it waits for the network to be set up. Source: kubelet, util/pod_startup_latency_tracker.go.
+Only pods that are new to this agent process are measured. The first pod that does not use the host network has a label
+value of its own, since it waits for the network to be set up. Source: kubelet, util/pod_startup_latency_tracker.go.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Span = tuple[datetime, datetime]
 
 
 class _Start(msgspec.Struct):
-    """Start of one pod: the times known so far. `has_network`: it does not use the host network."""
+    """Start of one pod. `has_network`: the pod does not use the host network. `pulls`: times of its image pulls."""
 
     created_at: datetime
     has_network: bool
@@ -46,12 +46,12 @@ class StartTimes:
     def __init__(self) -> None:
         self.sli = LabelledDurations(START)
         self.total = LabelledDurations(START)
-        """Durations labelled `first_with_network`; `sli` likewise."""
+        """Durations by label `first_with_network` (``true`` or ``false``); `sli` has the same label."""
         self._starting: dict[PodUid, _Start] = {}
         self._has_network_pod = False
 
     def first_seen(self, pod: Pod, now: datetime) -> None:
-        """Begin to measure a new pod. One without a creation time counts as created now."""
+        """Begin to measure a new pod. A pod without a creation time counts as created now."""
         self._starting[pod.uid] = _Start(
             created_at=pod.metadata.creation_timestamp or now, has_network=not pod.spec.host_network
         )
@@ -63,7 +63,10 @@ class StartTimes:
             start.pulls = [*start.pulls, (began_at, ended_at)]
 
     def published(self, uid: PodUid, status: PodStatus, now: datetime) -> None:
-        """Measure the pod at the first published status with which all its containers run."""
+        """Record the pod's durations at the first published status in which all its containers run.
+
+        A pod that ends before is not measured.
+        """
         start = self._starting.get(uid)
         if start is None:
             return
@@ -87,7 +90,7 @@ class StartTimes:
 
 
 def covered_seconds(spans: Iterable[Span]) -> float:
-    """Length of the union of the spans; overlaps count once."""
+    """Return the length of the union of the spans in seconds; overlaps count once."""
     total, end = 0.0, None
     for began_at, ended_at in sorted(spans):
         first = began_at if end is None else max(began_at, end)
@@ -102,7 +105,7 @@ def _runs(status: ContainerStatus) -> bool:
 
 
 def _init_spans(status: PodStatus) -> list[Span]:
-    """Time spans of ended init containers, without sidecars."""
+    """Return the time spans in which init containers ran that have ended; sidecars are not included."""
     ends = (one.state.terminated for one in status.init_container_statuses)
     return [
         (one.started_at, one.finished_at)

@@ -1,16 +1,18 @@
-"""Images of units: pull policy and events here, stores and pulls in `runtimes.images` (I1, B3 in
-docs/kubelet-parity.md).
+"""Images of containers and machines: pull policy and events (I1, B3 in docs/kubelet-parity.md).
 
-| policy        | image there, open to the pod | image there, not open to it | image missing     |
-|---------------|------------------------------|-----------------------------|-------------------|
-| IfNotPresent  | used                         | pulled                      | pulled            |
-| Always        | asked for again              | asked for again             | pulled            |
-| Never         | used                         | ErrImageNeverPull           | ErrImageNeverPull |
+Image stores and pulls are in `runtimes.images`.
 
-Whether an image is open to a pod: `runtimes.images.verification`.
+| policy        | image present, pod may use it | present, pod may not use it | image missing     |
+|---------------|-------------------------------|-----------------------------|-------------------|
+| IfNotPresent  | used                          | pulled                      | pulled            |
+| Always        | pulled                        | pulled                      | pulled            |
+| Never         | used                          | ErrImageNeverPull           | ErrImageNeverPull |
 
-A pull tries the pod's own pull secrets before the node's credentials, and names the pod: credential providers
-may want its service account, and a machine's image may be a file of the node, which not every source may read.
+`runtimes.images.verification` decides whether a pod may use a present image.
+
+A pull tries the pod's own pull secrets before the node's credentials. It gets the identity of the pod: credential
+providers may need the pod's service account, and a machine's image may be a file of the node, which pods of some
+sources may not read.
 """
 
 from __future__ import annotations
@@ -53,7 +55,11 @@ _DOCKER_CONFIGS = ((".dockerconfigjson", False), (".dockercfg", True))
 
 
 class ImageUser(msgspec.Struct, frozen=True, kw_only=True):
-    """A container that needs its image, and its pod. `handle`: the bound runtime."""
+    """A container that needs its image, and its pod.
+
+    `source`: name of the pod's source. `has_own_kernel`: True for a virtual machine. `handle`: the runtime that the pod
+    is assigned to.
+    """
 
     container: PodUnit
     pod: Pod
@@ -74,7 +80,7 @@ class ImageUser(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def puller(self) -> Puller:
-        """Identity of the pod, on which credentials may depend."""
+        """Identity of the pod, for credential providers and access checks."""
         pod = self.pod
         return Puller(
             uid=pod.uid,
@@ -93,18 +99,25 @@ class ImageUser(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def fails(self, reason: str, text: str, retry_at: float | None = None) -> ImageResult:
-        """Record an event and return the failure; `reason` becomes the container's waiting reason."""
+        """Record event Failed and return the failure. `reason`: becomes the container's waiting reason.
+
+        `retry_at`: see `ImageResult`.
+        """
         self.events.warning(Event.FAILED, f"Error: {reason}", container=self.name)
         return ImageResult(reason=reason, message=text, retry_at=retry_at)
 
     def backs_off(self, text: str, error: PullFailed) -> ImageResult:
-        """Record the BackOff event when a wait for the next pull begins, and return the failure."""
+        """Record event BackOff with `text` and return the failure: the pod waits until `error.retry_at`."""
         self.events.normal(Event.BACK_OFF, text, container=self.name)
         return self.fails(IMAGE_PULL_BACK_OFF, str(error), error.retry_at)
 
 
 class ImageResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The image or, if `status` is None, the failure. `retry_at`: from the store's own back-off, if it has one."""
+    """The image or, if `status` is None, the failure.
+
+    `reason`: the container's waiting reason. `retry_at`: monotonic time of the next pull, from the back-off of the
+    image store; None if the store has none for this failure.
+    """
 
     status: ImageStatus | None = None
     reason: str = ""
@@ -113,7 +126,7 @@ class ImageResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnitImages:
-    """Provides the images of all pods' containers in their runtimes' stores, by their pull policies."""
+    """Makes sure that the images of all pods' containers are in the image stores of their runtimes."""
 
     def __init__(
         self,
@@ -122,14 +135,18 @@ class UnitImages:
         counters: Counters,
         cluster: Mapping[str, ClusterObjects] | None = None,
     ) -> None:
-        """`cluster`: source of the pods → where their pull secrets are; pods of other sources have none."""
+        """`cluster`: access to pull secrets, by pod source; pods of a source that is missing have no pull secrets."""
         self._stores = stores
         self._clock = clock
         self._counters = counters
         self._cluster = cluster or {}
 
     async def ensure(self, user: ImageUser) -> ImageResult:
-        """Make sure the container's image is in the bound store and that the pod may use its image volumes."""
+        """Make sure the container's image is in its runtime's store and the pod may use it and its image volumes.
+
+        Return the container's image, or the first failure. The image of a volume may still be missing; the runtime then
+        refuses the container.
+        """
         container = user.container
         own = await self._ensure_one(user, container.image or "", container.image_pull_policy)
         if own.status is None:
@@ -150,7 +167,7 @@ class UnitImages:
     ) -> ImageResult:
         """Make sure that one image is in the store and the pod may use it.
 
-        A volume's missing image is left to the runtime.
+        `is_volume`: the image of an image volume. If missing, it is not pulled, and the runtime refuses the container.
         """
         handle, name, policy = user.handle, user.name, policy or "IfNotPresent"
         spec = ImageSpec(requested=image)
@@ -192,7 +209,7 @@ class UnitImages:
         *,
         is_verified: bool,
     ) -> ImageResult:
-        """Pull the image. `is_verified`: it is present, and the pull only shows whether the pod may use it."""
+        """Pull the image. `is_verified`: the image is present, and the pull only checks that the pod may use it."""
         image, name, clock = spec.requested, user.name, self._clock
         began, began_at = clock.monotonic(), clock.now()
         sandbox = user.sandbox if user.has_own_kernel else None
@@ -232,7 +249,7 @@ class UnitImages:
         return ImageResult(status=present)
 
     async def _pull_secrets(self, user: ImageUser, image: str) -> tuple[Credential, ...]:
-        """Credentials from the pod's pull secrets that fit the image, in the order of the secrets."""
+        """Read the pod's pull secrets; return their credentials that match the image, in the order of the secrets."""
         cluster = self._cluster.get(user.source)
         if cluster is None:
             return ()
@@ -264,13 +281,13 @@ class UnitImages:
 
 
 def _image_volumes(pod: Pod, container: PodUnit) -> list[ImageVolumeSource]:
-    """Image volumes the container mounts."""
+    """Return the image volumes that the container mounts."""
     mounted = {mount.name for mount in container.volume_mounts}
     return [one.image for one in pod.spec.volumes if one.image is not None and one.name in mounted]
 
 
 def _pulled_text(image: str, present: ImageStatus, pull_seconds: float, total_seconds: float) -> str:
-    """Message of event Pulled, as the kubelet's; without the size if the store does not know it."""
+    """Return the kubelet's message of event Pulled; without the size if the store does not know it."""
     pull, total = (format_duration(round(seconds, 3)) for seconds in (pull_seconds, total_seconds))
     text = f'Successfully pulled image "{image}" in {pull} ({total} including waiting).'
     return f"{text} Image size: {present.size_bytes} bytes." if present.size_bytes else text

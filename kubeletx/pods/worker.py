@@ -4,9 +4,9 @@
           ▲                                                                        │
           └──────────────── sleeps until an input or the plan's wake-up ◄──────────┘
 
-Decisions are serial, actions are not. The mailbox is bounded: the newest spec, a "look again" mark with its events,
-results of the actions in flight. A deletion cancels waits, pulls, probes and hooks; create, start, stop and remove run
-to their deadline.
+Planning is serial, actions run concurrently. Inputs need bounded memory: the newest spec, a request to query the
+runtime with the events that caused it, results of the actions in flight. A deletion cancels waits, pulls, probes and
+hooks; create, start, stop and remove run to their deadline.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from msgspec.structs import replace
 from kubeletx.api import Conflict, PodUid, RuntimeEvent, UnitState
 from kubeletx.api.names import Event
 from kubeletx.kube.types.core import Pod, PodStatus
+from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
 from .model import results
-from .model.actions import Action, Bind
+from .model.actions import Action, Bind, Look
 from .model.boots import without_old_boots
 from .model.draft import Goal, Notice, Plan
 from .model.facts import Deletion, DesiredPod, Now, PodFacts, ProbeFacts
 from .model.grants import Grants
 from .model.history import History
-from .model.pacing import NOTICED, count_done, doing
+from .model.pacing import NOTICED, count_done, count_look, doing
 from .model.pending_events import PendingEvents
 from .model.results import Result
 from .plan.pod import deadline_end, plan_pod
@@ -47,21 +48,21 @@ SHUTDOWN_GRACE_SECONDS = 3.0
 
 
 class WorkerContext(Protocol):
-    """Interface of what a worker uses: steps, the runtime's state, the status, time.
+    """Interface through which a worker carries out actions, reads the runtime's state and publishes the status.
 
-    A protocol because the steps, which `PodExecutor` carries out, use the worker: imports go one way only.
+    It is a protocol because `PodExecutor`, which implements it, imports this module: imports go one way only.
     """
 
     def now(self) -> Now:
-        """The present moment on both clocks."""
+        """Return the present moment on the wall clock and on the monotonic clock."""
         ...
 
     def call_at(self, when: float, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call back at a monotonic time; returns the function that cancels the timer."""
+        """Call `callback` at monotonic time `when`; return a function that cancels the timer."""
         ...
 
     def observe(self, facts: PodFacts, desired: DesiredPod) -> PodFacts:
-        """Facts with the runtime's present state and snapshot filled in."""
+        """Return the facts with the runtime's present state and snapshot filled in."""
         ...
 
     async def act(self, action: Action, worker: PodWorker) -> Result:
@@ -69,7 +70,7 @@ class WorkerContext(Protocol):
         ...
 
     def failed(self, action: Action, reason: str, message: str) -> Result:
-        """Result of an action whose step raised an unexpected error."""
+        """Return the result of an action whose step raised an unexpected error."""
         ...
 
     def publish(self, desired: DesiredPod, facts: PodFacts, plan: Plan) -> PodStatus:
@@ -81,20 +82,23 @@ class WorkerContext(Protocol):
         ...
 
     def status_changes_at(self, facts: PodFacts) -> float | None:
-        """Monotonic time at which the status changes without any input; None if it does not."""
+        """Return the monotonic time at which the status changes without any new input; None if it does not."""
         ...
 
     def sync_probes(self, worker: PodWorker, goal: Goal) -> None:
-        """Start and stop probes to match the units that run."""
+        """Start and stop probes to match the containers that run and the plan's goal."""
         ...
 
     def turned(self, worker: PodWorker, seconds: float) -> None:
-        """Count one round of the worker. `seconds`: its duration."""
+        """Count one round of the worker in the metrics. `seconds`: its duration."""
         ...
 
 
 class PodWorker:
-    """The worker of one pod. `run` returns when the pod is gone; all other methods are inputs."""
+    """The worker of one pod: owns its facts, plans and starts actions.
+
+    `run` is the loop and returns when the pod is gone. The other public methods pass it new input.
+    """
 
     def __init__(self, desired: DesiredPod, context: WorkerContext, facts: PodFacts) -> None:
         self.desired = desired
@@ -102,7 +106,7 @@ class PodWorker:
         self.plan: Plan | None = None
         self.is_done = False
         self.ending = asyncio.Event()
-        """Set when termination starts; waiters give up."""
+        """Set when a deletion of the pod is requested; whatever waits for something on its behalf then gives up."""
         self._context = context
         self._woken = asyncio.Event()
         self._woken.set()
@@ -115,6 +119,8 @@ class PodWorker:
         self.history = History()
         """The last actions with their results."""
         self._has_looked = False
+        self._last_look: PodSnapshot | None = None
+        """What the last read of the pod's state showed, without its time."""
         self._held: dict[str, str] = {}
         self._refusals: tuple[Notice, ...] = ()
 
@@ -128,7 +134,7 @@ class PodWorker:
     def set_desired(self, desired: DesiredPod) -> None:
         """Set the pod's newest desired state.
 
-        A requested deletion stays, and its grace period only shrinks (T4).
+        A deletion that was requested before stays in effect; its grace period can only shrink.
         """
         before = self.desired.deletion
         after = desired.deletion
@@ -151,13 +157,14 @@ class PodWorker:
         self._woken.set()
 
     def delete(self, deletion: Deletion) -> None:
-        """End the pod (if `deletion` has a reason) or delete it (if not)."""
+        """End the pod: the node ends it if `deletion` has a reason, otherwise its source deletes it."""
         self.set_desired(replace(self.desired, deletion=deletion))
 
     def look_again(self, event: RuntimeEvent | None = None) -> None:
-        """Plan a look, since something may have changed on the runtime.
+        """Request that the pod is queried on its runtime again, since something may have changed there.
 
-        `event`: looks repeat until one shows it.
+        `event`: the runtime's event about the change, if any; the query is repeated until its result shows the change
+        (see `PendingEvents`).
         """
         now = self._context.now().mono
         if event is not None:
@@ -167,13 +174,16 @@ class PodWorker:
         self._woken.set()
 
     def runtime_changed(self) -> None:
-        """Plan again: a runtime's readiness, cordon or existence changed, or a pod has left the node."""
+        """Plan again, and choose a runtime if the pod has none.
+
+        Called when a runtime's readiness, cordon or existence changed, or when a pod has left the node.
+        """
         if self.facts.runtime is None and self.facts.rejection is None:
             self.facts = replace(self.facts, bind_wanted=True)
         self._woken.set()
 
     def objects_changed(self) -> None:
-        """Plan again: an object that the pod refers to changed in the cluster."""
+        """Plan again. Called when an object that the pod refers to, such as a ConfigMap, changed in the cluster."""
         self._apply(results.ObjectsChanged())
         self._woken.set()
 
@@ -183,7 +193,7 @@ class PodWorker:
         self._woken.set()
 
     def apply(self, result: Result) -> None:
-        """Apply a command's result to the facts, and plan again."""
+        """Apply the result of an operator's command, such as ``vm resize``, to the facts, and plan again."""
         self._apply(result)
         self._woken.set()
 
@@ -191,17 +201,16 @@ class PodWorker:
         self.facts = results.apply(self.facts, result, self._context.now())
 
     def set_overrides(self, overrides: Grants) -> None:
-        """Set the grants and the operators' requests, which are stored already, and plan again."""
+        """Set the granted resources and the operators' requests, which the caller has stored, and plan again."""
         self.facts = replace(self.facts, overrides=overrides)
         self._woken.set()
 
     @contextlib.contextmanager
     def holding(self, key: str, name: str) -> Iterator[None]:
-        """Context in which a command changes unit `name`: the plan starts no action with this key meanwhile.
+        """Context in which an operator's command changes the container or machine `name`.
 
-        If the pod ends, a stop with a key of its own may still stop the unit.
-
-        Raises Conflict while another action or command changes the unit.
+        Meanwhile the worker starts no action with this `key`. If the pod ends, it may still stop the container by an
+        action with another key. Raises Conflict if an action or command with this key is in progress.
         """
         if key in self._tasks or key in self._held:
             raise Conflict(f"{name} of pod {self.desired.ref} is just being changed; try again")
@@ -215,10 +224,10 @@ class PodWorker:
             self._woken.set()
 
     def ask_power(self, power: Power | None, owner: str) -> None:
-        """Request a power state without a write to the disk; None withdraws the owner's request.
+        """Request a power state in memory only; None withdraws the request of this `owner`.
 
-        The strongest request counts, the stored one among them (`workloads.power`): a pod that one owner
-        needs running is running. Requests end with this process: their owner repeats them after a restart.
+        Of all requests, the one stored on disk included, the one nearest to running counts (`workloads.power`): a pod
+        that one owner needs running is running. Requests end with this process; owners repeat them after a restart.
         """
         self._apply(results.PowerAsked(owner, power.value if power is not None else ""))
         self._woken.set()
@@ -329,10 +338,19 @@ class PodWorker:
             self.facts, done = count_done(results.apply(self.facts, result, now), action, now)
             if done == NOTICED:
                 self._tell_no_effect(action)
+            if isinstance(action, Look):
+                self._count_look(action, now)
         self._woken.set()
 
+    def _count_look(self, action: Look, now: Now) -> None:
+        """Count the read of the pod's state for `pacing`, which delays reads that show nothing new."""
+        snapshot = self._context.observe(self.facts, self.desired).snapshot
+        shown = None if snapshot is None else replace(snapshot, looked_at=0.0)
+        self.facts = count_look(self.facts, action, now, has_news=shown != self._last_look)
+        self._last_look = shown
+
     def _tell_no_effect(self, action: Action) -> None:
-        """Warn that the runtime reports success for this action, which has no effect: an operator has to look."""
+        """Log and record an event that the runtime reports success for this action but nothing changes."""
         runtime = self.facts.runtime
         log.warning("Action had no effect", pod=self.desired.ref, action=doing(action), runtime=runtime)
         message = (
@@ -342,7 +360,7 @@ class PodWorker:
         self._context.notify(self.desired, Notice(reason=Event.RUNTIME_WITHOUT_EFFECT, message=message))
 
     def _settle_pending(self, now: Now) -> None:
-        """Drop the events that the snapshot shows; plan a look for the others."""
+        """Drop the pending events that the snapshot shows; schedule another query of the runtime for the others."""
         if not self._pending.open:
             return
         self._pending = self._pending.after(self.facts.snapshot)
@@ -364,7 +382,7 @@ class PodWorker:
                 self._tasks[key].cancel()
 
     async def _end_tasks(self) -> None:
-        """Wait up to `SHUTDOWN_GRACE_SECONDS` for changing calls in flight, then cancel them."""
+        """Cancel cancellable actions; wait up to `SHUTDOWN_GRACE_SECONDS` for the others, then cancel them too."""
         self._cancel_cancellable()
         tasks = list(self._tasks.values())
         if not tasks:
@@ -382,7 +400,7 @@ def _earlier(one: float | None, other: float | None) -> float | None:
 
 
 def _after(before: Deletion, after: Deletion) -> Deletion:
-    """Combine two deletions: a source's deletion stays, and the earlier end counts."""
+    """Combine two deletions of a pod: the source's deletion wins over the node's, and the earlier end counts."""
     if not before.reason or after.reason:
         return _shorter(before, after)
     left = round(before.requested_at + before.grace_seconds - after.requested_at)
@@ -401,13 +419,13 @@ def _shorter(before: Deletion, after: Deletion) -> Deletion:
 
 
 def _is_edited(before: Pod, after: Pod) -> bool:
-    """Return True if the spec, labels or annotations differ, which this node does not write itself."""
+    """Return True if the spec, labels or annotations differ; other fields may be written by this node itself."""
     one, other = before.metadata, after.metadata
     return (before.spec, one.labels, one.annotations) != (after.spec, other.labels, other.annotations)
 
 
 def _note_exits(facts: PodFacts, now: Now) -> PodFacts:
-    """Add to the facts when each container's newest unit ended, on the monotonic clock."""
+    """Add to the facts the monotonic time at which each container's newest run ended."""
     if facts.snapshot is None:
         return facts
     for name in {u.name for u in facts.snapshot.units}:

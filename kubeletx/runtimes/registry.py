@@ -1,4 +1,4 @@
-"""`RuntimeRegistry`: the runtimes of this node, in order, and the runtime of each pod.
+"""`RuntimeRegistry`: the runtimes of this node, and the runtime that each pod is assigned to.
 
 It offers the eight operations of the multi-runtime design's RuntimeManager:
 
@@ -7,13 +7,15 @@ It offers the eight operations of the multi-runtime design's RuntimeManager:
     GetRuntimeServiceByPod    runtime_by_pod(pod)         RuntimeVersion         runtime_version(handle)
     GetRuntimeServiceByPodID  runtime_by_pod_id(uid)      GetTypedVersion        typed_version(handle)
 
-`Fleet` makes and runs the runtimes; bindings and tombstones are in the store.
+`Fleet` makes and runs the runtimes. A binding stores the runtime of a pod (see `binding.bindings`). A tombstone orders
+the removal of a pod that was ended by force (see `binding.tombstones`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
@@ -58,13 +60,16 @@ from .handles.handle import RuntimeHandle, RuntimeListener
 from .handles.snapshots import PodSnapshot
 from .host.host import HostParts
 
+if TYPE_CHECKING:
+    from .isolation import IsolatedRuntime
+
 log = structlog.get_logger(__name__)
 
 
 class RuntimeRegistry:
-    """The node's runtimes, and the binding of each pod to one of them.
+    """Manages the node's runtimes, and the binding of each pod to one of them.
 
-    Made once by the agent. `run` owns every task; call the methods on the same event loop.
+    The agent makes one object. `run` owns every task; all methods must be called on the same event loop.
     """
 
     def __init__(
@@ -94,15 +99,15 @@ class RuntimeRegistry:
         )
         self._handles = self._fleet.handles
         self.cgroup_driver = self._fleet.cgroup_driver
-        """Driver of pods' cgroups, which the runtimes determine."""
+        """Chooses the driver of pods' cgroups from what the runtimes report; see `NodeCgroupDriver`."""
 
     # --- start ---
 
     def configure(self) -> tuple[InvalidConfig, ...]:
-        """Make a handle for every endpoint of the plan and the drop-in files.
+        """Make a `RuntimeHandle` for every runtime of the flags, the configuration file and the drop-in files.
 
-        Returns one error per drop-in file that cannot be used; those never stop the agent. Raises
-        InvalidConfig when a plugin refuses an endpoint of the plan.
+        Returns one error for each unusable drop-in file; such a file does not stop the agent. A runtime that its plugin
+        could not make is not ready, with the reason.
         """
         return self._fleet.configure()
 
@@ -118,36 +123,43 @@ class RuntimeRegistry:
             self._fleet.end()
 
     def subscribe(self, listener: RuntimeListener) -> None:
-        """Call `listener` on every change from now on."""
+        """Call the methods of `listener` on every later change of a runtime or of a pod on a runtime."""
         self._listeners.append(listener)
 
     # --- look-ups ---
 
     def handles(self) -> tuple[RuntimeHandle, ...]:
-        """Every runtime, in the order listed: flags, configuration, drop-ins."""
+        """Return every runtime, in the configured order: flags, configuration file, drop-in files."""
         return tuple(self._handles.values())
 
     def get(self, name: str) -> RuntimeHandle:
-        """The runtime named `name`. Raises NotFound that lists the known names."""
+        """Return the runtime named `name`. Raises NotFound, which lists the known names."""
         try:
             return self._handles[RuntimeName(name)]
         except KeyError:
             known = ", ".join(self._handles) or "none"
             raise NotFound(f"no runtime {name!r} on this node; runtimes: {known}") from None
 
+    def isolated(self) -> Mapping[RuntimeName, IsolatedRuntime]:
+        """Return the runtimes whose plugin runs in a process of its own, by name."""
+        return self._fleet.isolated
+
     def find(self, name: str) -> RuntimeHandle | None:
-        """The runtime named `name`; None if there is none."""
+        """Return the runtime named `name`; None if there is none."""
         return self._handles.get(RuntimeName(name))
 
     def default_for(self, workload_type: str) -> RuntimeHandle | None:
-        """The first listed runtime of the type that is not cordoned, whether ready or not; None if there is none."""
+        """Return the default runtime of a workload type: the first one that is not cordoned, whether ready or not.
+
+        None if there is none.
+        """
         for handle in self._handles.values():
             if handle.workload_type == workload_type and not handle.state.cordoned:
                 return handle
         return None
 
     def view(self) -> tuple[RuntimeCandidate, ...]:
-        """Data about all runtimes for `choose`, in the order listed."""
+        """Return the data about all runtimes that `choose_for` uses, in the configured order."""
         return tuple(
             RuntimeCandidate(
                 name=handle.name,
@@ -162,14 +174,15 @@ class RuntimeRegistry:
         )
 
     def choose(self, pod: Pod) -> Choice:
-        """Choose the runtime for a pod that is not bound yet; see `choose_for`."""
+        """Choose the runtime for a pod that is not assigned to one yet; see `choose_for`."""
         request = requested_runtime(pod, self._class_map)
         return self.choose_for(request, pod.uid, lambda traits, handler: missing(pod, traits, handler))
 
     def choose_for(self, request: Requested, uid: PodUid, lacking: Lacking) -> Choice:
-        """Choose the runtime for a request of pod `uid`; the pod waits while earlier remains of it are removed there.
+        """Choose the runtime for a request of the pod `uid`. `lacking`: returns what the pod needs and a runtime lacks.
 
-        If a runtime lists the pod already (its binding was lost), that runtime is chosen.
+        If the pod exists on a runtime although its binding was lost, that runtime is chosen. If the pod was
+        ended by force on the chosen runtime before, it waits until everything from that time is removed there.
         """
         for handle in self._handles.values():
             if self.find_orphan(handle.name, uid) is not None:
@@ -186,16 +199,19 @@ class RuntimeRegistry:
     # --- the eight operations ---
 
     def all_runtime_services(self) -> tuple[RuntimeHandle, ...]:
-        """Every runtime, in the order listed."""
+        """Return every runtime, in the configured order."""
         return self.handles()
 
     def all_image_services(self) -> tuple[SupportsImages, ...]:
-        """The image service of every runtime that keeps images, in the order listed."""
+        """Return the image service of every runtime that keeps images, in the configured order."""
         found = (handle.capability(SupportsImages) for handle in self._handles.values())
         return tuple(service for service in found if service is not None)
 
     def runtime_by_pod(self, pod: Pod) -> RuntimeHandle:
-        """The runtime the pod is bound to, else the one it would get now. Raises NotFound."""
+        """Return the runtime that the pod is assigned to, or the one that would be chosen for it now.
+
+        Raises NotFound if no runtime can be chosen.
+        """
         if self._bindings.find(pod.uid) is not None:
             return self.runtime_by_pod_id(pod.uid)
         choice = self.choose(pod)
@@ -204,7 +220,7 @@ class RuntimeRegistry:
         raise NotFound(f"no runtime for pod {pod.ref}: {choice.message}", reason=choice.reason)
 
     def runtime_by_pod_id(self, uid: PodUid) -> RuntimeHandle:
-        """The runtime the pod is bound to: two dictionary look-ups. Raises NotFound."""
+        """Return the runtime that the pod is assigned to. Raises NotFound if there is none. Costs two look-ups."""
         binding = self._bindings.get(uid)
         try:
             return self._handles[binding.runtime]
@@ -214,7 +230,7 @@ class RuntimeRegistry:
             ) from None
 
     def image_service_by_pod(self, pod: Pod) -> SupportsImages:
-        """The image service of the pod's runtime. Raises NotFound when it keeps no images."""
+        """Return the image service of the pod's runtime. Raises NotFound if the runtime keeps no images."""
         handle = self.runtime_by_pod(pod)
         service = handle.capability(SupportsImages)
         if service is None:
@@ -236,7 +252,10 @@ class RuntimeRegistry:
     # --- bindings ---
 
     async def bind(self, binding: Binding) -> RuntimeHandle:
-        """Write the pod's binding and return its runtime; on disk on return (rule 1 of docs/architecture.md)."""
+        """Write the pod's binding to disk and return its runtime (rule 1 of docs/architecture.md).
+
+        Raises NotFound if the runtime does not exist or is being removed, and the errors of `Bindings.bind`.
+        """
         handle = self.get(binding.runtime)
         if self._fleet.is_leaving(handle.name):
             raise NotFound(f"runtime {handle.name!r} is being removed", reason=names.RUNTIME_NOT_FOUND)
@@ -244,7 +263,7 @@ class RuntimeRegistry:
         return handle
 
     async def unbind(self, uid: PodUid) -> None:
-        """Delete the pod's binding, which is the last write for a pod; its runtime's snapshot is dropped too."""
+        """Delete the pod's binding, as the last step of its end, and drop the runtime's snapshot of the pod."""
         binding = self._bindings.find(uid)
         handle = self._handles.get(binding.runtime) if binding is not None else None
         await self._bindings.unbind(uid)
@@ -252,19 +271,22 @@ class RuntimeRegistry:
             handle.forget(uid)
 
     def restore(self, binding: Binding) -> bool:
-        """Add a binding recovered from a runtime's labels; False if there is one already."""
+        """Add a binding that was recovered from labels on a runtime; return False if the pod has one already."""
         return self._bindings.restore(binding)
 
     def bindings(self) -> Mapping[PodUid, Binding]:
-        """Every binding; a live, read-only view."""
+        """Return every binding by pod UID; a live, read-only view."""
         return self._bindings.all
 
     def bound_uids(self, name: str) -> tuple[PodUid, ...]:
-        """The pods bound to one runtime, oldest first."""
+        """Return the UIDs of the pods that are assigned to one runtime, in the order of `Bindings.of_runtime`."""
         return tuple(binding.uid for binding in self._bindings.of_runtime(name))
 
     def orphans(self) -> Mapping[PodUid, tuple[RuntimeHandle, PodSnapshot]]:
-        """Pods with this agent's labels that have neither a binding nor a tombstone."""
+        """Return the pods that exist on a runtime with this agent's labels, but have neither binding nor tombstone.
+
+        Each comes with its runtime and its snapshot, by pod UID.
+        """
         return {
             uid: (handle, snapshot)
             for handle in self._handles.values()
@@ -273,7 +295,7 @@ class RuntimeRegistry:
         }
 
     def find_orphan(self, name: str, uid: PodUid) -> tuple[RuntimeHandle, PodSnapshot] | None:
-        """One of `orphans`, without listing the others; None if the pod is not on the runtime or is no orphan."""
+        """Return the entry of `orphans` for one pod on the runtime `name`; None if there is none."""
         handle = self.find(name)
         snapshot = handle.snapshot(uid) if handle is not None else None
         if handle is None or snapshot is None or not self._is_orphan(handle.name, uid):
@@ -281,7 +303,11 @@ class RuntimeRegistry:
         return handle, snapshot
 
     async def bury(self, uid: PodUid) -> None:
-        """End a pod although its runtime does not answer: write a tombstone, then delete the binding."""
+        """Give up a pod whose runtime does not answer: write a tombstone, then delete the binding.
+
+        The tombstone makes the agent remove the pod when the runtime answers again. Raises NotFound if the pod is not
+        assigned to a runtime.
+        """
         binding = self._bindings.get(uid)
         handle = self._handles.get(binding.runtime)
         snapshot = handle.snapshot(uid) if handle is not None else None
@@ -294,21 +320,25 @@ class RuntimeRegistry:
     async def add(
         self, *, name: str, workload_type: str, url: str, image_url: str | None = None
     ) -> RuntimeHandle:
-        """Add a runtime, which is kept across restarts. Raises InvalidConfig for values that the flag refuses too."""
+        """Add a runtime and save it, so that it exists after a restart of the agent too.
+
+        Arguments as in the endpoint flag. `image_url`: URL of a separate image endpoint; None if `url` also serves
+        images. Raises InvalidConfig.
+        """
         endpoint = make_endpoint(EndpointItem("runtime url", workload_type, name, url), self._kinds, "added")
         if image_url is not None:
             endpoint = msgspec.structs.replace(endpoint, image_url=normal(image_url, "image url"))
         return await self.add_endpoint(endpoint)
 
     async def add_endpoint(self, endpoint: Endpoint) -> RuntimeHandle:
-        """Add a runtime from a parsed endpoint, which is kept across restarts."""
+        """Add a runtime from a parsed endpoint; otherwise like `add`."""
         return self._fleet.add(endpoint)
 
     async def remove(self, name: str, *, force: bool = False) -> None:
-        """Remove a runtime, also for later starts of the agent. Raises Conflict while pods are bound, without `force`.
+        """Remove a runtime; it stays removed after a restart of the agent.
 
-        With `force` the pods end here and each leaves a tombstone; their remains are stopped when a runtime of this
-        name is added again.
+        Raises Conflict if pods are assigned to it, unless `force` is set. With `force` the agent gives up these pods
+        and writes a tombstone for each; what is left of them is removed if a runtime of this name is added again.
         """
         handle = self.get(name)
         with self._fleet.leaving(handle):
@@ -327,21 +357,35 @@ class RuntimeRegistry:
             await self._fleet.remove(handle, bury_all)
 
     def cordon(self, name: str, cordoned: bool = True) -> None:
-        """Cordon or uncordon a runtime; this is kept across restarts."""
+        """Cordon or uncordon a runtime; this holds after a restart of the agent too."""
         self._fleet.cordon(self.get(name), cordoned)
 
     def put_settings(self, kind: str, settings: object) -> None:
-        """Set the decoded settings of a kind that was registered after the start, for its later runtimes."""
+        """Set the decoded settings of a plugin kind, for runtimes of this kind that are made from now on."""
         self._fleet.put_settings(kind, settings)
 
-    async def reload_dropins(self) -> tuple[InvalidConfig, ...]:
-        """Apply the drop-in files: new ones are added; a vanished one removes its runtime once no pod is on it.
+    def clear_stalls(self) -> tuple[str, ...]:
+        """Delete the notes about plugins that blocked the agent; see `Fleet.clear_stalls`."""
+        return self._fleet.clear_stalls()
 
-        Returns one error per unusable file.
+    async def reload_dropins(self) -> tuple[InvalidConfig, ...]:
+        """Read the drop-in files again and apply changes: add, replace, remove and cordon runtimes.
+
+        A runtime whose file was changed or deleted is left as it is while pods are assigned to it. Returns one error
+        for each such runtime and each unusable file.
         """
         return await self._fleet.reload_dropins()
 
-    # --- RuntimeListener: handles report here ---
+    async def repair(self) -> None:
+        """Make every runtime again that its plugin could not make; `broken` has those that it cannot make now either."""
+        await self._fleet.repair()
+
+    @property
+    def broken(self) -> Mapping[RuntimeName, str]:
+        """Reason of each runtime that its plugin could not make."""
+        return self._fleet.broken
+
+    # --- RuntimeListener, called by the handles ---
 
     def runtime_changed(self, name: RuntimeName) -> None:
         """Report the runtime's change to every listener."""
@@ -349,9 +393,9 @@ class RuntimeRegistry:
             listener.runtime_changed(name)
 
     def pod_changed(self, name: RuntimeName, uid: PodUid, event: RuntimeEvent | None) -> None:
-        """Report the pod's change to every listener, except for pods that the registry removes there itself.
+        """Report the pod's change to every listener, except for pods that the registry itself removes from the runtime.
 
-        Those are pods with a tombstone, and pods that a list shows on another runtime than the one they are bound to.
+        These are pods with a tombstone, and pods that a list shows on a runtime that they are not assigned to.
         """
         if (uid, name) in self._tombstones.all:
             return
@@ -364,9 +408,9 @@ class RuntimeRegistry:
     # --- private ---
 
     def _is_second_life(self, name: RuntimeName, uid: PodUid) -> bool:
-        """Return True if the pod is bound to another runtime than the one that shows it.
+        """Return True if the pod exists on the runtime `name` but is assigned to another one.
 
-        That happens when it was bound again while this runtime was away and the database was lost.
+        This happens if the database was lost and the pod was assigned again while this runtime did not answer.
         """
         binding, handle = self._bindings.find(uid), self._handles.get(name)
         return (

@@ -1,8 +1,9 @@
-"""Last known usage of this agent's units by runtime; `kubeletx.node.totals` sums over runtimes.
+"""`UsageBoard`: CPU, memory and disk usage of this agent's containers and machines, by runtime.
 
-All runtimes are queried in parallel with a deadline of seconds; one that does not answer keeps its last figures and is
-marked (rule 7 of docs/architecture.md). A figure that a runtime does not measure is None, never 0. CPU rates that a
-runtime does not give are computed from two readings of its counter.
+All runtimes are queried in parallel with a short deadline. A runtime that does not answer keeps its last values and is
+marked as not answered (rule 7 of docs/architecture.md). A value that a runtime does not measure is None, never 0. A CPU
+rate that a runtime does not report is computed from two readings of its counter. `kubeletx.node.totals` sums the usage
+over all runtimes.
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ from .registry import RuntimeRegistry
 log = structlog.get_logger(__name__)
 
 DEADLINE_SECONDS = 5.0
-"""Deadline of the query to each runtime; one that takes longer counts as not answering."""
+"""Deadline in seconds of the query to each runtime; a runtime that takes longer counts as not answering."""
 FRESH_SECONDS = 5.0
-"""Figures up to this age are reused."""
+"""Values up to this age in seconds are reused instead of querying the runtime."""
 
 
 class RuntimeUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Usage of one runtime's units. `answered` False: the figures are old or missing.
+    """Usage of the containers and machines on one runtime.
 
-    `at`: when they were read. `remote`: they are of another machine.
+    `answered`: False if the runtime did not answer, so that the values are old or missing. `remote`: the runtime is on
+    another machine. `at`: time at which the values were read; None if never. `units`: usage of each container or
+    machine.
     """
 
     name: RuntimeName
@@ -41,7 +44,7 @@ class RuntimeUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageBoard:
-    """Queries the runtimes and keeps their last figures."""
+    """Queries the usage on all runtimes and keeps the last values of each."""
 
     def __init__(
         self,
@@ -52,7 +55,10 @@ class UsageBoard:
         deadline_seconds: float = DEADLINE_SECONDS,
         fresh_seconds: float = FRESH_SECONDS,
     ) -> None:
-        """`agent_id`: only units of this agent count."""
+        """`agent_id`: id of this agent; containers and machines of other agents are left out.
+
+        `deadline_seconds`, `fresh_seconds`: see `DEADLINE_SECONDS` and `FRESH_SECONDS`.
+        """
         self._registry = registry
         self._agent_id = agent_id
         self._clock = clock
@@ -62,7 +68,10 @@ class UsageBoard:
         self._asking: asyncio.Task[tuple[RuntimeUsage, ...]] | None = None
 
     async def read(self) -> tuple[RuntimeUsage, ...]:
-        """Query the usage of all runtimes; return it in their listed order. Concurrent callers share one query."""
+        """Query the usage on all runtimes; return one entry per runtime, in the configured order.
+
+        Concurrent callers share one query.
+        """
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._read(), name="usage")
         return await asyncio.shield(self._asking)
@@ -105,14 +114,17 @@ class UsageBoard:
 
 
 def _silent(handle: RuntimeHandle, last: RuntimeUsage | None) -> RuntimeUsage:
-    """The last figures, marked as not answered."""
+    """Return the last values of a runtime, marked as not answered."""
     if last is None:
         return RuntimeUsage(name=handle.name, workload_type=handle.workload_type, answered=False)
     return msgspec.structs.replace(last, answered=False)
 
 
 def with_rate(unit: UnitStats, before: UnitStats | None) -> UnitStats:
-    """Compute the CPU rate from two readings of the counter if the runtime gives no rate."""
+    """Return `unit` with its CPU rate; if the runtime reports none, compute it from two readings of the CPU counter.
+
+    `before`: the earlier reading; None if there is none. `unit` is returned unchanged if no rate can be computed.
+    """
     if unit.cpu_usage_nano_cores is not None or unit.cpu_usage_core_ns is None:
         return unit
     if before is None or before.cpu_usage_core_ns is None or unit.at_ns <= before.at_ns:

@@ -1,1 +1,1 @@
-"""The agent's servers: the admin socket, the health port, the read-only port."""
+"""The agent's HTTP servers: the admin socket, the kubelet's API, the health port, the read-only port."""

@@ -1,13 +1,14 @@
-"""`AdminBackend`: what the servers of this package need from the agent, one protocol for each subject.
+"""`AdminBackend`: the operations that the HTTP servers call in the agent, as one protocol for each subject.
 
-The agent implements them; `admin`, `healthz` and `metrics` only translate them to HTTP. Routes take the protocol that
-they need. Rules for every method:
+The agent implements the protocols. The servers only translate HTTP requests to calls of these methods. Rules for
+every method:
 
-- Errors are those of `kubeletx.api.errors`; the server turns them into v1 Status objects.
-- Lists show the last known state and do not wait for a runtime that hangs; runtimes that did not answer are named.
-- Pods carry their status, and the annotation ``kubeletx.io/bound-runtime`` once they are bound. Pods without
-  an owner are listed too, with annotation `views.ORPHANED`.
-- Async iterators end when the caller closes them (`aclose`), which the server does when its client leaves.
+- Errors are those of `kubeletx.api.errors`; the server converts them to v1 Status objects.
+- A list shows the last known state: it does not wait for a runtime that hangs. If the result has the field `missing`,
+  that names the runtimes that did not answer.
+- Pods have their status and, once they are assigned to a runtime, the annotation ``kubeletx.io/bound-runtime``.
+  Orphaned pods, which were found on a runtime but belong to no source, have the annotation `views.ORPHANED`.
+- Async iterators end when the caller closes them (`aclose`); the server does so when its client disconnects.
 """
 
 from __future__ import annotations
@@ -49,42 +50,45 @@ from .views import (
 
 
 class AboutVerbs(Protocol):
-    """Questions about the agent itself."""
+    """Queries about the agent itself: version, health, metrics, plugins, panels, configuration."""
 
     async def version(self) -> VersionView:
-        """Version of this agent."""
+        """Return the version, process id, start time and node name of this agent."""
         ...
 
     async def health(self) -> HealthView:
-        """Health of each part of the agent, such as ``syncloop``; quick, calls no runtime."""
+        """Return the health of each part of the agent, such as ``syncloop``. Quick: it calls no runtime."""
         ...
 
     async def metrics(self) -> MetricsView:
-        """Counters of the agent; fast, without a call to a runtime."""
+        """Return the agent's counters, gauges and histograms. Quick: it calls no runtime."""
         ...
 
     async def plugins(self) -> Sequence[PluginView]:
-        """Every plugin found at start or by a reload, in order of name."""
+        """Return every plugin that was found at the start or by a reload, in order of name."""
         ...
 
     async def list_panels(self) -> Sequence[PanelView]:
-        """Every panel that plugins registered, by name."""
+        """Return every panel (a table, text or picture about the node) that plugins registered, by name."""
         ...
 
     async def show_panel(self, name: str) -> PanelContent:
-        """The panel's current content. Raises NotFound, TimedOut, and others when the plugin fails."""
+        """Return the current content of a panel.
+
+        Raises NotFound for an unknown name, TimedOut if the plugin is too slow, and other errors if it fails.
+        """
         ...
 
     async def config_view(self) -> Sequence[ConfigValue]:
-        """Effective settings and their origins, as `agent.config.view.effective_values` returns them."""
+        """Return the effective settings with their origins, as `agent.config.view.effective_values` does."""
         ...
 
 
 class PodVerbs(Protocol):
-    """Commands on the pods of all sources."""
+    """Operations on the pods of all sources: API server, manifest files, manifest URL, ``kubeletx apply``."""
 
     async def list_pods(self) -> Sequence[Pod]:
-        """All pods of all sources, and orphans, by namespace and name."""
+        """Return all pods of all sources, and orphaned pods, in order of namespace and name."""
         ...
 
     def watch_pods(self) -> AsyncIterator[PodChange]:
@@ -95,33 +99,37 @@ class PodVerbs(Protocol):
         ...
 
     async def pod_history(self, target: PodTarget) -> Sequence[ActionView]:
-        """The last actions of the pod with their results, oldest first. Raises NotFound."""
+        """Return the agent's last actions on the pod with their results, oldest first. Raises NotFound."""
         ...
 
     async def apply_pod(self, pod: Pod, *, dry_run: bool = False) -> ApplyResult:
-        """Create this pod, or change its mutable fields (DECISIONS 14); raises Conflict for other changes.
+        """Create the pod; if it exists, change its mutable fields (DECISIONS 14).
 
-        `pod`: as in the manifest, without defaults, not validated. `dry_run`: only report what would happen.
+        Raises Conflict if other fields differ. `pod`: as in the manifest, without defaults, not validated.
+        `dry_run`: only report what would happen.
         """
         ...
 
     async def replace_pod(self, pod: Pod, force: bool, *, dry_run: bool = False) -> ApplyResult:
-        """Do as `apply_pod` for an existing pod; raises NotFound for another.
+        """Change an existing pod, as `apply_pod` does. Raises NotFound if there is no such pod.
 
-        `force`: delete the pod and create it again.
+        `force`: delete the pod and create it again, so that every field may change.
         """
         ...
 
     async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
-        """Begin to delete the pod; returns its state then.
+        """Begin to delete the pod; returns the pod without waiting for its end.
 
-        Refuses a pod of another source than `apply` with Conflict, naming the source, unless it is forced
-        without grace period. Orphans may always be deleted.
+        Raises Conflict, which names the source, for a pod of another source than ``kubeletx apply``, unless
+        `options` has `force` and a grace period of 0. Orphaned pods can always be deleted.
         """
         ...
 
     async def open_logs(self, target: PodTarget, options: LogOptions) -> AsyncIterator[bytes]:
-        """Check that there is such a log (NotFound, InvalidConfig), then yield its lines as bytes."""
+        """Open a container's log; returns an iterator over its lines as bytes.
+
+        Raises NotFound if there is no such log, InvalidConfig for unusable options.
+        """
         ...
 
     async def exec(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
@@ -147,10 +155,10 @@ class PodVerbs(Protocol):
 
 
 class NodeVerbs(Protocol):
-    """Questions about the node, its events and its usage."""
+    """Queries about the node, its events and its resource usage."""
 
     async def get_node(self) -> Node:
-        """The Node object as it would be reported now."""
+        """Return the Node object as the agent would report it to an API server now."""
         ...
 
     def watch_node(self) -> AsyncIterator[Node]:
@@ -158,97 +166,105 @@ class NodeVerbs(Protocol):
         ...
 
     async def list_events(self) -> Sequence[Event]:
-        """The kept events, oldest first."""
+        """Return the stored events of the node, its pods and its runtimes, oldest first."""
         ...
 
     def watch_events(self) -> AsyncIterator[Event]:
-        """Yield events from now on; a repeated event is yielded again with a higher count."""
+        """Yield events as they are recorded; an event that occurs again is yielded again with a higher count."""
         ...
 
     async def usage(self) -> UsageView:
-        """Usage of the node, its runtimes and pods; at most a few seconds old."""
+        """Return the resource usage of the node, its runtimes and pods; at most a few seconds old."""
         ...
 
 
 class RuntimeVerbs(Protocol):
-    """Commands on runtimes and the plugins that serve them."""
+    """Operations on runtimes and on the plugins that provide them."""
 
     async def list_runtimes(self) -> Sequence[RuntimeView]:
-        """All runtimes in configured order: the first uncordoned one of a workload type is its default."""
+        """Return all runtimes in configured order.
+
+        The default runtime of a workload type is the first one of this type that is not cordoned.
+        """
         ...
 
     def watch_runtimes(self) -> AsyncIterator[Sequence[RuntimeView]]:
-        """Yield the whole list now, and again after each change."""
+        """Yield the list of all runtimes now, and the whole list again after each change."""
         ...
 
     async def describe_runtime(self, name: str) -> RuntimeDetail:
-        """Details of one runtime. Raises NotFound."""
+        """Return the details of one runtime. Raises NotFound."""
         ...
 
     async def add_runtime(self, text: str, image_endpoint: str | None = None) -> RuntimeView:
-        """Add a runtime by its endpoint (``type:name:url``), also for later starts of the agent.
+        """Add a runtime, and store it for later starts of the agent.
 
-        Raises InvalidConfig and AlreadyExists.
+        `text`: its endpoint, ``type:name:url``. `image_endpoint`: URL of a separate image service; None: there is
+        none. Raises InvalidConfig for an invalid endpoint, AlreadyExists if there is such a runtime.
         """
         ...
 
     def remove_runtime(
         self, name: str, *, drain: bool, force: bool, timeout_seconds: float
     ) -> AsyncIterator[Progress]:
-        """Remove a runtime; yields progress.
+        """Remove a runtime; yields the progress. Raises Conflict while it has pods, unless `drain` or `force`.
 
-        Raises Conflict while it has pods, unless `drain` or `force` (DECISIONS 11).
+        `drain`: first cordon the runtime and end its pods with their grace periods; raises TimedOut if that takes
+        longer than `timeout_seconds`. `force`: end its pods even if the runtime does not answer (DECISIONS 11).
         """
         ...
 
     async def cordon(self, name: str) -> RuntimeView:
-        """Cordon the runtime, also for later starts of the agent: it gets no new pods."""
+        """Cordon the runtime, so that it gets no new pods; it stays cordoned after a restart of the agent."""
         ...
 
     async def uncordon(self, name: str) -> RuntimeView:
-        """Uncordon the runtime: it gets new pods again."""
+        """Uncordon the runtime, so that it gets new pods again."""
         ...
 
     async def reload_plugins(self) -> PluginReload:
-        """Load the plugins of new distributions; loaded code is never replaced.
+        """Load the plugins of newly installed Python distributions; code that is loaded already is not replaced.
 
-        The result names plugins that fail.
+        The result contains the plugins that failed, with the reason.
         """
         ...
 
 
 class ImageVerbs(Protocol):
-    """Commands on the images of all stores."""
+    """Operations on the images of all runtimes' stores."""
 
     async def list_images(self) -> ImageListing:
-        """Images of all stores; an image is listed once per store."""
+        """Return the images of all stores. An image that is in two stores is listed twice."""
         ...
 
     def watch_images(self) -> AsyncIterator[ImageListing]:
-        """Yield the whole list now, and again after each change."""
+        """Yield the images of all stores now, and the whole list again after each change."""
         ...
 
     def pull_image(self, image: str, runtime: str | None) -> AsyncIterator[PullUpdate]:
-        """Pull the image into the store of `runtime` (None: the default container runtime); yields progress."""
+        """Pull the image into the store of `runtime`; yields the progress.
+
+        `runtime` None: the default container runtime.
+        """
         ...
 
     async def remove_image(self, image: str, runtime: str | None) -> Sequence[str]:
-        """Remove the image from the store of `runtime` (None: from all stores); returns the stores' ids.
+        """Remove the image from the store of `runtime`; returns the ids of the stores that had it.
 
-        Raises Conflict while it is in use or pinned.
+        `runtime` None: from all stores. Raises Conflict while the image is in use or pinned.
         """
         ...
 
     async def prune_images(self, runtime: str | None, all_unused: bool) -> PruneResult:
-        """Remove unused images that this agent pulled; with `all_unused`, also images that other clients pulled.
+        """Remove unused images that this agent pulled; with `all_unused`, those that other clients pulled, too.
 
-        `runtime` None: in all stores.
+        `runtime`: only in the store of this runtime; None: in all stores.
         """
         ...
 
 
 class AdminBackend(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent as its servers see it: one object per subject, which the agent implements."""
+    """Everything that the servers call in the agent: one object for each subject. The agent implements them."""
 
     about: AboutVerbs
     pods: PodVerbs

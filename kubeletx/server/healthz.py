@@ -1,8 +1,8 @@
 """Health over HTTP: ``/healthz`` for the whole agent and ``/healthz/<part>`` for one part.
 
-200 and ``ok`` when healthy, 500 and the reasons when not. ``ping`` and ``log`` (which is never buffered) only show that
-the agent's event loop runs; the other parts (``syncloop`` and those the agent adds) come from the backend. ``?verbose``
-lists all parts.
+The answer is 200 and ``ok`` if healthy, else 500 and the reasons. The parts ``ping`` and ``log`` only show that the
+agent's event loop runs (the log is never buffered, so it cannot fail). The other parts, such as ``syncloop``, come
+from `AboutVerbs.health`. ``?verbose`` lists all parts.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .http import errors_as_status, note_start
 log = structlog.get_logger(__name__)
 
 IDLE_SECONDS = 90.0
-"""Time without a request after which the connection is closed, as in the kubelet."""
+"""Time after which a connection without a request is closed, as in the kubelet."""
 
 
 def health_routes(backend: AboutVerbs) -> Iterable[web.RouteDef]:
-    """The health routes, for every server that offers them."""
+    """Return the routes ``/healthz`` and ``/healthz/<part>``, which several servers use."""
 
     async def ping(_request: web.Request) -> web.StreamResponse:
         return web.Response(text="ok")
@@ -59,7 +59,7 @@ def health_routes(backend: AboutVerbs) -> Iterable[web.RouteDef]:
 
 
 class HttpServer:
-    """A plain HTTP server on one TCP address, from `start` to `stop`."""
+    """Plain HTTP server on one TCP address; listens from `start` to `stop`."""
 
     def __init__(
         self,
@@ -70,7 +70,10 @@ class HttpServer:
         routes: Iterable[web.RouteDef],
         middlewares: Iterable[Middleware] = (),
     ) -> None:
-        """`name`: the flag that sets the port, for messages. `port` 0: any free port; see property `port`."""
+        """`name`: name of the flag that sets the port, without dashes, for error messages and the log.
+
+        `port` 0: any free port; after `start` the property `port` returns it.
+        """
         self._name = name
         self._address = address
         self._port = port
@@ -81,11 +84,11 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port: once started, the one on which the server listens."""
+        """Port on which the server listens; before `start`, the configured port."""
         return self._port
 
     async def start(self) -> None:
-        """Listen on the address. Raises InvalidConfig naming the flag if it is not available."""
+        """Listen on the address and port. Raises InvalidConfig, which names the flag, if that fails."""
         runner = web.AppRunner(
             self._app,
             handle_signals=False,
@@ -115,5 +118,5 @@ class HttpServer:
 
 
 def health_server(backend: AboutVerbs, address: str, port: int) -> HttpServer:
-    """Make the server of ``--healthz-port``; it does not listen yet."""
+    """Make the server of ``--healthz-port``; it listens after `HttpServer.start`."""
     return HttpServer(name="healthz-port", address=address, port=port, routes=health_routes(backend))

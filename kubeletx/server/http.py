@@ -26,9 +26,9 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 MAX_LINE_BYTES = 1 << 18
-"""Limit of a request's first line, which holds the command of an exec."""
+"""Limit of a request's first line, which contains the whole command of an exec."""
 SLOWEST_SECONDS = 4 * 3600.0
-"""Time for a client to read a long body; the kubelet's write timeout."""
+"""Maximum time for a client to read a long body; the same as the kubelet's write timeout."""
 LINES = "application/json;stream=watch"
 _STARTED = web.RequestKey("started", bool)
 
@@ -59,13 +59,13 @@ def json_response(value: Any, code: int = 200) -> web.Response:
 
 
 def error_response(error: KubeletxError) -> web.Response:
-    """Make a response with the Status object of an error, and its HTTP code."""
+    """Make a response for an error: its Status object as JSON, with the HTTP code of that Status."""
     status = to_status(error)
     return json_response(status, status.code)
 
 
 def failure_of(error: BaseException) -> Status:
-    """Return the Status of any error. An unexpected error is a bug and is logged with its traceback."""
+    """Convert any error to a Status. One that is no KubeletxError is a bug: it is logged with its traceback."""
     if isinstance(error, KubeletxError):
         return to_status(error)
     log.error("Failed to answer a request", exc_info=error)
@@ -73,16 +73,17 @@ def failure_of(error: BaseException) -> Status:
 
 
 async def note_start(request: web.Request, _response: web.StreamResponse) -> None:
-    """Record that the answer to the request has begun, so that no other can be sent (see `cut_if_started`).
+    """Mark the request as one whose response has begun; `cut_if_started` reads the mark.
 
-    A signal handler of the application.
+    Handler of aiohttp's signal `on_response_prepare`.
     """
     request[_STARTED] = True
 
 
 def cut_if_started(request: web.Request, error: BaseException) -> None:
-    """If the answer has begun already, cut the connection and raise ConnectionResetError: a second answer would be
-    read as part of the first.
+    """Cut the connection and raise ConnectionResetError if the response has begun; otherwise do nothing.
+
+    A second response, about `error`, would be read as part of the first.
     """
     if request.get(_STARTED, False):
         status = failure_of(error)
@@ -94,9 +95,9 @@ def cut_if_started(request: web.Request, error: BaseException) -> None:
 
 @web.middleware
 async def errors_as_status(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Middleware that turns errors of handlers into Status objects.
+    """Middleware that converts errors of handlers, and aiohttp's 404 for an unknown path, to Status objects.
 
-    Disconnects and aiohttp's own answers pass unchanged.
+    Disconnects and aiohttp's other HTTP errors pass unchanged.
     """
     try:
         return await handler(request)
@@ -116,7 +117,10 @@ async def errors_as_status(request: web.Request, handler: Handler) -> web.Stream
 
 
 async def read_json(request: web.Request, type_: type[T]) -> T:
-    """Decode the body as `type_`. Raises InvalidConfig naming the field that does not fit."""
+    """Decode the JSON body as `type_`; an empty body is read as ``{}``.
+
+    Raises InvalidConfig, whose message says which field does not fit.
+    """
     body = await request.read()
     try:
         return msgspec.json.decode(body or b"{}", type=type_)
@@ -125,16 +129,17 @@ async def read_json(request: web.Request, type_: type[T]) -> T:
 
 
 def flag(request: web.Request, name: str) -> bool:
-    """Value of a boolean query parameter: true or 1; absent means false."""
+    """Return a boolean query parameter: True for ``true`` or ``1``; False if it is absent or has another value."""
     return request.query.get(name, "").lower() in ("1", "true")
 
 
 async def stream_lines(
     request: web.Request, items: AsyncIterator[Any], kind: Callable[[Any], str] | str | None
 ) -> web.StreamResponse:
-    """Send each item as one line until the iterator ends or the client disconnects.
+    """Send each item as one line of JSON until the iterator ends or the client disconnects.
 
-    `kind`: the line's type, or a function that returns it; None: the item has its own `type` and `object`.
+    `kind`: the line's `type`, or a function that returns it for an item; None: the item has the fields `type` and
+    `object` itself.
     """
     response = web.StreamResponse(headers={"Content-Type": LINES})
     await response.prepare(request)
@@ -157,14 +162,41 @@ def _line(item: Any, kind: Callable[[Any], str] | str | None) -> Any:
 
 
 async def finish(request: web.Request, response: web.StreamResponse) -> None:
-    """End a long body, and wait until a slow client has received it; only then does the connection count as idle."""
-    from kubeletx.streaming.unsent import wait_sent  # here: the room's package loads SPDY
+    """End a long body, and wait until the client has received it, at most `SLOWEST_SECONDS`.
+
+    Without the wait, the connection would count as idle while a slow client still reads.
+    """
+    from kubeletx.streaming.unsent import wait_sent  # here: importing kubeletx.streaming loads SPDY
 
     await response.write_eof()
     if request.transport is not None:
         with suppress(TimeoutError):
             async with asyncio.timeout(SLOWEST_SECONDS):
                 await wait_sent(request.transport)
+
+
+async def send_log(
+    request: web.Request, lines: AsyncIterator[bytes], *, is_endless: bool, content_type: str = "text/plain"
+) -> web.StreamResponse:
+    """Send a log as a chunked body.
+
+    If reading the first piece fails, the error is raised, so that the caller can answer with an error code. The
+    message of a later error is sent as the last line, as in a kubelet. `is_endless`: the log is followed, so the
+    response starts before the first piece is read.
+    """
+    async with aclosing(closable(lines)) as source:
+        first = b"" if is_endless else await anext(source, b"")
+        response = web.StreamResponse(headers={"Content-Type": content_type})
+        await response.prepare(request)
+        if first:
+            await response.write(first)
+        try:
+            async for piece in source:
+                await response.write(piece)
+        except KubeletxError as error:
+            await response.write(f"{error}\n".encode())
+    await finish(request, response)
+    return response
 
 
 async def closable(items: AsyncIterator[T]) -> AsyncGenerator[T, None]:

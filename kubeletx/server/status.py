@@ -1,7 +1,7 @@
 """Converts errors to v1 Status objects with their HTTP code, and back.
 
-`reason` and `code` are Kubernetes' own, so that any client understands them; `details.kind` names the class, so that
-the command line raises the same error that the agent raised.
+`reason` and `code` are Kubernetes' own, so that any client understands them. `details.kind` is the name of the error's
+class, so that the command line raises the same error that the agent raised.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _CLASSES: Final = {cls.__name__: cls for cls in _CODES}
 
 
 def _base(error: KubeletxError) -> type[KubeletxError]:
-    """The nearest base class that has an HTTP code."""
+    """Return the error's class or nearest base class that has an HTTP code; Internal if there is none."""
     return next((cls for cls in type(error).__mro__ if cls in _CODES), errors.Internal)
 
 
 def to_status(error: KubeletxError) -> Status:
-    """Convert an error to a Status; a subclass has the code of its base class."""
+    """Convert an error to a Status; an error class without a code of its own has that of its base class."""
     cls = _base(error)
     code, reason = _CODES[cls]
     details = StatusDetails(kind=cls.__name__)
@@ -44,8 +44,9 @@ def to_status(error: KubeletxError) -> Status:
 
 
 def to_error(status: Status) -> KubeletxError:
-    """Convert a Status to the error that it was made from; one from another server becomes Internal, with its
-    message.
+    """Convert a Status of this agent to the error from which `to_status` made it.
+
+    A Status that another server made is converted to Internal, with the same message.
     """
     details = status.details or StatusDetails()
     cls = _CLASSES.get(details.kind, errors.Internal)

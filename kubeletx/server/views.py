@@ -1,8 +1,8 @@
-"""Values on the admin socket other than Kubernetes objects, printed by the command line.
+"""Views: types of the requests and answers on the admin socket that are not Kubernetes objects.
 
 Pods, nodes and events are the Kubernetes types of `kubeletx.kube`. All views are plain, frozen and serialisable; JSON
-names are camelCase. Sums name the runtimes that did not answer (`missing`), so that a partial total is never mistaken
-for a whole one.
+names are camelCase. A list or total that may be incomplete has the field `missing`: the names of the runtimes that did
+not answer.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ ORPHANED: Final = "kubeletx.io/orphaned"
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base of all views."""
+    """Base class of all views: a frozen struct whose field names are camelCase in JSON."""
 
 
 # --- pods ---
 
 
 class PodTarget(View, frozen=True, kw_only=True):
-    """Pod that a request names. `uid`: only the pod with this UID; empty: any."""
+    """Pod that a request names. `uid`: only the pod with this UID; empty: a pod of this name with any UID."""
 
     namespace: str
     name: str
@@ -36,12 +36,12 @@ class PodTarget(View, frozen=True, kw_only=True):
 
     @property
     def ref(self) -> str:
-        """``namespace/name``."""
+        """The pod as ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
 
 class PodChange(View, frozen=True, kw_only=True):
-    """One event of a watch.
+    """One event of a watch of pods.
 
     `type`: ADDED, MODIFIED or DELETED. `object`: the pod now; for DELETED, its last state.
     """
@@ -51,9 +51,9 @@ class PodChange(View, frozen=True, kw_only=True):
 
 
 class ActionView(View, frozen=True, kw_only=True):
-    """Equal runs in a row of one action of a pod.
+    """Consecutive runs of one action of the agent on a pod, all with the same result.
 
-    `at`: end of the last run; `seconds`: its duration; `count`: number of runs.
+    `count`: number of runs. `at`: end of the last run. `seconds`: duration of the last run.
     """
 
     at: datetime
@@ -64,16 +64,16 @@ class ActionView(View, frozen=True, kw_only=True):
 
 
 class PodHistory(View, frozen=True, kw_only=True):
-    """The last actions of a pod, oldest first."""
+    """The last actions of the agent on a pod, oldest first."""
 
     items: tuple[ActionView, ...] = ()
 
 
 class ApplyResult(View, frozen=True, kw_only=True):
-    """Result for one pod of a manifest. `action`: created, configured, unchanged or replaced.
+    """Result of applying one pod of a manifest.
 
-    The server adds the action failed, with the `error`; a backend raises instead. `warnings`: about fields
-    without effect.
+    `action`: created, configured, unchanged, replaced, or failed. Only failed has an `error`: the server makes this
+    result from the error that the backend raises. `warnings`: sentences about fields that have no effect.
     """
 
     action: str
@@ -83,7 +83,7 @@ class ApplyResult(View, frozen=True, kw_only=True):
 
 
 class ApplyReport(View, frozen=True, kw_only=True):
-    """Results for all pods of a manifest, in order."""
+    """Results of applying a manifest: one for each of its pods, in order."""
 
     items: tuple[ApplyResult, ...] = ()
 
@@ -99,11 +99,10 @@ class DeleteOptions(View, frozen=True, kw_only=True):
 
 
 class LogOptions(View, frozen=True, kw_only=True):
-    """Selection of a container's log lines. `container` empty: the pod's only one. `previous`: lines of the
-    previous attempt.
+    """Selection of a container's log lines.
 
-    `tail_lines` None: all lines. `since_seconds` and `since_at` None: from the start. `limit_bytes` None: no
-    limit.
+    `container` empty: the pod's only container. `previous`: lines of the container's run before the present one.
+    `tail_lines` None: all lines. `since_seconds` and `since_at` None: from the start. `limit_bytes` None: no limit.
     """
 
     container: str = ""
@@ -131,8 +130,9 @@ class ConditionView(View, frozen=True, kw_only=True):
 class ImageServiceView(View, frozen=True, kw_only=True):
     """Image service of one runtime.
 
-    `url`: of the image service; the runtime's own if it has no other. `store`: id of the store, empty before the first
-    answer. `is_default`: images of this workload type are pulled here unless a runtime is named.
+    `url`: of the image service; the runtime's own URL if it has no separate one. `store`: id of the image store; empty
+    until the service has answered once. `is_default`: images for this workload type are pulled here unless a runtime
+    is named.
     """
 
     name: str
@@ -145,10 +145,12 @@ class ImageServiceView(View, frozen=True, kw_only=True):
 class RuntimeView(View, frozen=True, kw_only=True):
     """One runtime, as a row of the table of runtimes.
 
-    `status`: Ready, NotReady or Unknown (never connected); `since`: begin of that status. `kind`: the plugin's
-    kind. `version`: such as ``containerd 1.6.20``, empty before the first answer. `pods`: number of pods bound
-    to it. `default`: it is the first uncordoned runtime of its type. `origin`: flag, file or drop-in that names
-    it. `image_service` None: the runtime keeps no images.
+    `status`: Ready, NotReady or Unknown (never connected). `since`: when that status began. `kind`: the kind of runtime
+    that a plugin registered, such as containerd. `version`: such as ``containerd 1.6.20``; empty until the runtime has
+    answered once. `pods`: number of pods assigned to it. `default`: it is the first uncordoned runtime of its workload
+    type. `image_url` None: there is no separate image service. `origin`: flag, file or drop-in file that configures it.
+    `image_service` None: the runtime stores no images. `abandoned_calls`: number of calls that did not end at their
+    deadlines and still run, by method.
     """
 
     name: str
@@ -166,6 +168,7 @@ class RuntimeView(View, frozen=True, kw_only=True):
     message: str = ""
     origin: str = ""
     image_service: ImageServiceView | None = None
+    abandoned_calls: dict[str, int] = {}
 
 
 class FilesystemView(View, frozen=True, kw_only=True):
@@ -176,10 +179,12 @@ class FilesystemView(View, frozen=True, kw_only=True):
 
 
 class RuntimeDetail(View, frozen=True, kw_only=True):
-    """All details of one runtime, for ``runtime describe``.
+    """All details of one runtime, for ``kubeletx runtime describe``.
 
-    `capabilities`: name of each protocol (Events, Exec, ...) → True if the runtime implements it. `traits`: as
-    plain data. `pods`: namespace/name of the pods bound to it.
+    `capabilities`: for the name of each optional protocol (Events, Exec, ...), True if the runtime implements it.
+    `traits`: the runtime's `kubeletx.api.Traits` as plain data. `pods`: namespace/name of the pods assigned to it.
+    `isolation`: process if the plugin runs in a process of its own; none if it runs in the agent's. `process` None: it
+    runs in the agent's process, or its own process does not run now.
     """
 
     runtime: RuntimeView
@@ -191,8 +196,10 @@ class RuntimeDetail(View, frozen=True, kw_only=True):
     store_id: str = ""
     filesystems: tuple[FilesystemView, ...] = ()
     pods: tuple[str, ...] = ()
+    isolation: str = "none"
+    process: PluginProcessView | None = None
     agent_calls: dict[str, int] = {}
-    """Operation name → number of calls since the agent started."""
+    """Number of calls since the agent started, by name of the operation."""
 
 
 class RuntimeAddition(View, frozen=True, kw_only=True):
@@ -203,7 +210,7 @@ class RuntimeAddition(View, frozen=True, kw_only=True):
 
 
 class Progress(View, frozen=True, kw_only=True):
-    """One line of a long operation (drain, prune). `done`: the last line, and the operation succeeded."""
+    """One line of progress of a long operation, such as a drain. `done`: the operation has succeeded; the last line."""
 
     message: str
     done: bool = False
@@ -215,9 +222,9 @@ class Progress(View, frozen=True, kw_only=True):
 class ImageView(View, frozen=True, kw_only=True):
     """One image in one store.
 
-    `runtimes`: names of the runtimes that use this store. `default_for`: workload types whose default runtime
-    is one of them. `used_by`: namespace/name of pods that use the image. `pulled_by_us`: this agent pulled it;
-    garbage collection removes only such images.
+    `store`: id of the store. `runtimes`: names of the runtimes that use this store. `default_for`: workload types
+    whose default runtime uses this store. `used_by`: namespace/name of the pods that use the image. `pulled_by_us`:
+    this agent pulled the image; garbage collection removes no others.
     """
 
     store: str
@@ -241,7 +248,10 @@ class ImageListing(View, frozen=True, kw_only=True):
 
 
 class PullUpdate(View, frozen=True, kw_only=True):
-    """Progress of one pull. `ref`: set only in the last update: the name that the store gave the image."""
+    """Progress of one image pull. `total_bytes` None: unknown.
+
+    `ref`: reference of the image in the store; empty except in the last update.
+    """
 
     runtime: str
     done_bytes: int = 0
@@ -270,14 +280,14 @@ class MeasuredUsage(View, frozen=True, kw_only=True):
 
 
 class ContainerUsage(View, frozen=True, kw_only=True):
-    """Usage of one container (or machine) of a pod."""
+    """Usage of one container, or of the virtual machine, of a pod."""
 
     name: str
     usage: MeasuredUsage
 
 
 class PodUsage(View, frozen=True, kw_only=True):
-    """Usage of one pod: the sum of its containers."""
+    """Usage of one pod. `usage`: the sum over its containers."""
 
     namespace: str
     name: str
@@ -312,9 +322,10 @@ class UsageView(View, frozen=True, kw_only=True):
 
 
 class RegistrationView(View, frozen=True, kw_only=True):
-    """One registration of a plugin, except runtimes. `hook`: its kind, such as health-check.
+    """One object that a plugin registered, other than a runtime. `hook`: kind of the object, such as health-check.
 
-    `state`: ready; degraded: its last call failed; failed: its factory failed. `reason`: why.
+    `state`: ready; degraded: its last call failed; failed: the plugin could not make it. `reason`: why it is not
+    ready.
     """
 
     name: str
@@ -323,26 +334,48 @@ class RegistrationView(View, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class PluginView(View, frozen=True, kw_only=True):
-    """One plugin. `state`: ready, degraded, skipped or failed; `reason` says why it is not ready.
+class PluginProcessView(View, frozen=True, kw_only=True):
+    """The process of its own in which a plugin's code for one runtime runs.
 
-    Degraded: some of its `registrations` are not ready.
+    `memory_bytes`: resident memory. `cpu_seconds`: user and system time since the start of the process. `restarts`:
+    number of processes that were started after the first one.
+    """
+
+    runtime: str
+    pid: int
+    memory_bytes: int
+    cpu_seconds: float
+    restarts: int
+
+
+class PluginView(View, frozen=True, kw_only=True):
+    """One plugin. `kinds`: kinds of runtime that it registers.
+
+    `isolation`: process if its runtimes run in processes of their own unless their endpoint has ``isolation=none``;
+    none if they run in the agent's process; empty without `kinds`. `processes`: its processes that run now.
+    `state`: ready, skipped, failed, disabled, or degraded: some of its `registrations` are not ready. `reason`: why it
+    is not ready.
     """
 
     name: str
+    distribution: str = ""
     version: str
     state: str
+    made_for: str = ""
+    """Versions of kubeletx that the plugin requires, such as ``>=0.1,<0.2``; empty: it requires none."""
     kinds: tuple[str, ...] = ()
     workload_types: tuple[str, ...] = ()
     registrations: tuple[RegistrationView, ...] = ()
     reason: str = ""
+    isolation: str = ""
+    processes: tuple[PluginProcessView, ...] = ()
 
 
 class PluginReload(View, frozen=True, kw_only=True):
-    """Result of a reload.
+    """Result of a reload of plugins.
 
-    `plugins`: the new plugins, and those that had failed before. `notes`: what needs a restart or an action,
-    one sentence each.
+    `plugins`: the new plugins, and those that had failed before. `notes`: sentences for the user about everything
+    that needs a restart of the agent or another action.
     """
 
     plugins: tuple[PluginView, ...] = ()
@@ -350,7 +383,10 @@ class PluginReload(View, frozen=True, kw_only=True):
 
 
 class PanelView(View, frozen=True, kw_only=True):
-    """One panel of a plugin. `state` and `reason`: as in `RegistrationView`."""
+    """One panel: a table, text or picture about the node that a plugin provides.
+
+    `state` and `reason`: as in `RegistrationView`.
+    """
 
     name: str
     title: str
@@ -364,7 +400,10 @@ PanelContent = Table | Text | Png
 
 
 class ConfigValue(View, frozen=True, kw_only=True):
-    """One effective setting. `key`: its key in the configuration file. `origin`: default, flag or file."""
+    """One effective setting. `origin`: default, flag or file.
+
+    `key`: its key in the configuration file, and `flag`: its flag without dashes; empty if there is none.
+    """
 
     key: str
     value: Any
@@ -375,7 +414,7 @@ class ConfigValue(View, frozen=True, kw_only=True):
 
 
 class VersionView(View, frozen=True, kw_only=True):
-    """Version, process and identity of the agent that serves the socket."""
+    """Version, process and identity of the agent that serves the admin socket."""
 
     version: str
     pid: int
@@ -383,6 +422,8 @@ class VersionView(View, frozen=True, kw_only=True):
     node_name: str
     agent_id: str = ""
     root_dir: str = ""
+    python: str = ""
+    """Path of the Python interpreter that runs the agent; plugins belong into its environment."""
 
 
 class PartHealth(View, frozen=True, kw_only=True):
@@ -410,7 +451,8 @@ class HealthView(View, frozen=True, kw_only=True):
 class HistogramView(View, frozen=True, kw_only=True):
     """A histogram of durations. `bounds`: increasing upper bounds in seconds, without infinity.
 
-    `counts`: observations per bucket (not cumulative), one more than bounds; the last is above all bounds.
+    `counts`: observations per bucket (not cumulative), one more than bounds. The last counts durations above all
+    bounds.
     """
 
     bounds: tuple[float, ...]
@@ -419,7 +461,10 @@ class HistogramView(View, frozen=True, kw_only=True):
 
 
 class OperationView(View, frozen=True, kw_only=True):
-    """Calls of one operation, such as ``create_sandbox``, to one runtime since the agent started."""
+    """Numbers and durations of calls to one runtime since the agent started, for one `operation`.
+
+    `operation`: such as ``create_sandbox``. `calls` includes those that failed (`errors`).
+    """
 
     runtime: str
     operation: str
@@ -429,7 +474,7 @@ class OperationView(View, frozen=True, kw_only=True):
 
 
 class CountView(View, frozen=True, kw_only=True):
-    """One value of a counter or gauge with labels."""
+    """One sample of a counter or gauge: name of the metric, labels, value."""
 
     name: str
     labels: dict[str, str]
@@ -437,7 +482,7 @@ class CountView(View, frozen=True, kw_only=True):
 
 
 class LabelledHistogram(View, frozen=True, kw_only=True):
-    """A histogram of a metric with labels."""
+    """One histogram with the name of its metric and its labels."""
 
     name: str
     labels: dict[str, str]
@@ -445,7 +490,7 @@ class LabelledHistogram(View, frozen=True, kw_only=True):
 
 
 class ProbeCount(View, frozen=True, kw_only=True):
-    """Number of a probe's results of one kind.
+    """Number of times that a container's probe had one result.
 
     `probe`: Liveness, Readiness or Startup. `result`: successful, failed or unknown.
     """
@@ -483,7 +528,7 @@ class ClaimView(View, frozen=True, kw_only=True):
 
 
 class ProviderMetrics(View, frozen=True, kw_only=True):
-    """Runs of one credential provider's program."""
+    """Failures and durations of the runs of one credential provider's program."""
 
     name: str
     errors: int
@@ -491,13 +536,14 @@ class ProviderMetrics(View, frozen=True, kw_only=True):
 
 
 class MetricsView(View, frozen=True, kw_only=True):
-    """Counters, gauges and histograms of the agent, as a scrape renders them.
+    """Counters, gauges and histograms of the agent, from which ``/metrics`` is rendered.
 
-    `running_containers`: container state (running, exited, created, unknown) → number. `desired_pods`: value of
-    the kubelet's label ``static`` → number. `durations`: metric name (``kubelet_pod_start_duration_seconds``) →
-    histogram; those with labels are in `labelled_durations`. `counters`: metric name
-    (``kubelet_started_pods_total``) → value, gauges too; those with labels are in `counts`. `provider_digest`:
-    digest of the configuration of credential providers, empty without one.
+    `running_containers`: number of containers by state (running, exited, created, unknown). `desired_pods`: number
+    of pods by value of the kubelet's label ``static``. `durations`: histograms without labels, by metric name such as
+    ``kubelet_pod_start_duration_seconds``; `labelled_durations`: those with labels. `counters`: values of counters
+    and gauges without labels, by metric name such as ``kubelet_started_pods_total``; `counts`: those with labels.
+    `provider_digest`: digest of the configuration of credential providers; empty without one. `abandoned_calls`: number
+    of calls that were abandoned and still run, by runtime.
     """
 
     node_name: str
@@ -506,6 +552,7 @@ class MetricsView(View, frozen=True, kw_only=True):
     desired_pods: dict[str, int] = {}
     operations: tuple[OperationView, ...] = ()
     runtimes_ready: dict[str, bool] = {}
+    abandoned_calls: dict[str, int] = {}
     pods_by_runtime: dict[str, int] = {}
     durations: dict[str, HistogramView] = {}
     labelled_durations: tuple[LabelledHistogram, ...] = ()
@@ -516,6 +563,3 @@ class MetricsView(View, frozen=True, kw_only=True):
     claims: tuple[ClaimView, ...] = ()
     providers: tuple[ProviderMetrics, ...] = ()
     provider_digest: str = ""
-
-
-# --- machines ---

@@ -1,4 +1,4 @@
-"""Pods that need no API server: from manifest files, a manifest URL, and ``kubeletx apply``."""
+"""Pod sources that need no API server: manifest files, a manifest URL, and ``kubeletx apply``."""
 
 from .applied import AppliedSource
 from .file import FileSource

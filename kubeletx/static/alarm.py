@@ -1,4 +1,4 @@
-"""A wait that ends by a signal or after a time, measured on an injected clock."""
+"""`Alarm`: a signal for which one task waits, at most a given time on an injected clock."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from kubeletx.api import Clock
 
 
 class Alarm:
-    """A wake-up signal: callbacks set it with `ring`, and one task waits for it."""
+    """Signal that callbacks set with `ring` and for which one task waits, with a time-out."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._rung = asyncio.Event()
 
     def ring(self) -> None:
-        """Wake the waiting task, or make its next wait return at once."""
+        """Set the signal: a running `wait` returns, or the next one returns at once."""
         self._rung.set()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait until `ring` is called or `seconds` have passed.
+        """Wait until the signal is set, clear it, and return True; return False after `seconds`.
 
-        Returns True if it was called, even if before this wait.
+        Returns True at once if `ring` was called since the last wait.
         """
         timer = asyncio.create_task(self._clock.sleep(seconds), name="alarm-timer")
         ring = asyncio.create_task(self._rung.wait(), name="alarm-ring")

@@ -1,10 +1,11 @@
 """Pods that an operator applied on this node: ``kubeletx apply``, ``replace`` and ``delete``.
 
-Applied pods are files, one per pod (see `applied_files`), so they survive the loss of the database. A pod
-keeps its name and gets a UID once. Changes that kubectl would allow keep the UID; all others need `replace`
-with force, which ends the pod and starts another. While the agent runs, only this source writes the
+Each applied pod is stored in a file (see `applied_files`), so applied pods survive the loss of the database. A pod
+gets a UID when it is created. A change that the Kubernetes API would allow keeps the UID. Any other change needs
+``replace --force``, which ends the pod and starts another. While the agent runs, only this source writes the
 directory. A file that is invalid or unreadable is reported at the agent's start. Its pod may be running, so
-the source is not reported as synced before that file is read, written again or deleted.
+the source does not report that it has delivered all its pods (is synced) before that file is read, written again or
+removed.
 """
 
 from __future__ import annotations
@@ -42,13 +43,11 @@ RETRY_SECONDS: Final = 20.0
 _OURS: Final = frozenset(
     {names.CONFIG_SOURCE, names.CONFIG_SEEN, names.CONFIG_HASH, names.CONFIG_MIRROR, names.BOUND_RUNTIME}
 )
-"""Annotations that the agent writes; if a manifest has them, they are copies from an older pod and are
-dropped.
-"""
+"""Annotations that the agent writes. In an applied manifest they are copies from an earlier pod and are removed."""
 
 
 class ApplyOutcome(enum.Enum):
-    """Outcome of applying or replacing a pod."""
+    """Outcome of applying or replacing a pod, as it is shown to the operator."""
 
     CREATED = "created"
     CONFIGURED = "configured"
@@ -57,9 +56,9 @@ class ApplyOutcome(enum.Enum):
 
 
 class AppliedSource:
-    """Pod source of the pods that an operator applied: keeps their files and delivers the pods to the sink.
+    """Pod source of the pods that an operator applied: stores them in files and delivers them to the pod manager.
 
-    Call `start` once, then the other methods, which may overlap.
+    Call `start` once. The other methods may be called concurrently; their changes are made one at a time.
     """
 
     def __init__(
@@ -72,9 +71,9 @@ class AppliedSource:
         workload_types: Collection[str] | None = None,
         is_bound: Callable[[PodUid], bool] = lambda _: True,
     ) -> None:
-        """`directory`: ``<root-dir>/applied``, made if missing.
+        """`directory`: ``<root-dir>/applied``, made if missing. `sink`: gets the pods (the pod manager).
 
-        `is_bound`: tells whether a pod is bound to its runtime. `workload_types`: the types that a pod may
+        `is_bound`: returns True if the pod is assigned to a runtime. `workload_types`: the types that a pod may
         have; None: any.
         """
         self._directory = directory
@@ -85,19 +84,20 @@ class AppliedSource:
         self._is_bound = is_bound
         self._pods: dict[str, Pod] = {}
         self._answers: dict[str, str] = {}
-        """Answers of the sink about pods that did not start immediately, by namespace/name."""
+        """Reasons why pods did not start immediately, by namespace/name."""
         self._lock = asyncio.Lock()
         self._is_started = False
         self._refused: set[str] = set()
         self._unknown: dict[str, bool] = {}
-        """Files that are unreadable or invalid → True if reading them again may help (a disk error)."""
+        """Files that are unreadable or invalid → True if reading the file again may help (a disk error)."""
         self._is_synced = False
         self._verbs: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> None:
-        """Deliver every pod applied earlier, then report the source as synced.
+        """Read the files of the pods applied earlier and deliver their pods to the sink.
 
-        Returns when no file has a disk error any more.
+        Reports to the sink that the source is synced as soon as no file is unreadable or invalid. Returns when no file
+        has a disk error any more.
         """
         async with self._lock:
             for path in await asyncio.to_thread(applied_files.list_files, self._directory):
@@ -111,21 +111,22 @@ class AppliedSource:
                     self._read(Path(name))
 
     async def close(self) -> None:
-        """Wait until the calls in progress have ended."""
+        """Wait until the running calls of `apply`, `replace`, `delete` and `forget` have ended."""
         await asyncio.gather(*self._verbs, return_exceptions=True)
 
     def find(self, namespace: str, name: str) -> Pod | None:
-        """Return the applied pod of this name, with its defaults; None if there is none."""
+        """Return the applied pod of this name, completed with the API's defaults; None if there is none."""
         return self._pods.get(f"{namespace}/{name}")
 
     async def apply(
         self, pod: Pod, origin: str = "apply", *, dry_run: bool = False
     ) -> tuple[ApplyOutcome, Pod]:
-        """Create this pod, or change the mutable fields of the existing one.
+        """Create this pod, or change the mutable fields of the existing pod of its name.
 
-        Returns the outcome, and the pod with its defaults, once it is safely on disk; goes on if the caller
-        is cancelled. `origin`: where the pod comes from, for messages. `dry_run`: check only, change nothing.
-        Raises InvalidPod, Conflict (naming the immutable fields) and Unavailable (a disk error).
+        Returns the outcome, and the pod completed with the API's defaults, when the pod is safely on disk. The change
+        is completed even if the caller is cancelled. `origin`: where the pod comes from, for messages. `dry_run`:
+        check only, change nothing. Raises InvalidPod, Conflict (naming the fields that may not change) and Unavailable
+        (a disk error, or the files are not read yet).
         """
         return await self._whole(self._apply(_named(pod), origin, dry_run))
 
@@ -134,37 +135,42 @@ class AppliedSource:
     ) -> tuple[ApplyOutcome, Pod]:
         """Change an existing pod like `apply`. Raises NotFound if there is none.
 
-        `force`: end it and start another one in its place.
+        `force`: end the pod and start another one of the same name, so that every field may change.
         """
         return await self._whole(self._replace(_named(pod), force, origin, dry_run))
 
     async def delete(
         self, namespace: str, name: str, *, grace_seconds: int | None = None, force: bool = False
     ) -> Pod:
-        """Delete the pod; returns it as it was last applied. Raises NotFound.
+        """Remove the pod's file and begin to delete the pod; returns the pod as it was last applied.
 
         `grace_seconds`: grace period; None: the pod's own. `force`: do not wait for a runtime that does not
-        answer.
+        answer. Raises NotFound if there is no such pod.
         """
         return await self._whole(self._delete(namespace, name, grace_seconds, force))
 
     async def forget(self, namespace: str, name: str) -> bool:
-        """Remove the file of this pod if it could not be read or is invalid.
+        """Remove the file of this pod if the file is unreadable or invalid, and return True.
 
-        Returns False, without a change, for any other pod.
+        Returns False, without a change, if the file is valid or there is none.
         """
         return await self._whole(self._forget(namespace, name))
 
     def answers(self, ref: str) -> tuple[str, ...]:
-        """Return the reason why the pod of this namespace/name has not started; empty if it has started."""
+        """Return the reason why the pod did not start when it was applied, as one sentence; empty if it did.
+
+        `ref`: the pod's namespace/name.
+        """
         answer = self._answers.get(ref)
         return (f"pod {ref} {answer}",) if answer is not None else ()
 
     # --- steps --------------------------------------------------------------------------------------
 
     async def _whole(self, verb: Coroutine[Any, Any, T]) -> T:
-        """Run one call at a time and to its end, even if the caller is cancelled, so that file and sink
-        always agree.
+        """Await the coroutine `verb`, a change of applied pods, while no other change is in progress.
+
+        The change is completed even if the caller is cancelled, so that the files always agree with the pods of the
+        sink. Raises Unavailable before `start` has read the files.
         """
 
         async def alone() -> T:
@@ -231,7 +237,7 @@ class AppliedSource:
         return pod
 
     def _read(self, path: Path) -> None:
-        """Deliver the pod of one file, or report the file's error."""
+        """Read one file and deliver its pod, or report the file's error to the sink."""
         try:
             self._load(path)
         except FileNotFoundError:
@@ -241,9 +247,10 @@ class AppliedSource:
             self._refuse(str(path), err)
 
     def _load(self, path: Path) -> None:
-        """Deliver the pod of one file.
+        """Read one file and deliver its pod. Raises InvalidPod or OSError.
 
-        A pod that newer validation rules refuse keeps running; only the error is reported.
+        A stored pod that breaks validation rules of this version is delivered too, so that it continues to run; the
+        error is reported.
         """
         origin = str(path)
         for written in load_pods(read_manifest(origin).data, origin):
@@ -267,9 +274,9 @@ class AppliedSource:
         self._sink.invalid(APPLIED, printable(origin), err, uid)
 
     def _prepare(self, pod: Pod, origin: str, current: Pod | None) -> tuple[Pod, Pod]:
-        """Return (pod to write, pod to run).
+        """Return (pod to write to the file, pod to run). Raises InvalidManifest.
 
-        `current`: existing pod whose UID and creation time they get; None: they get new ones.
+        `current`: existing pod whose UID and creation time both get; None: they get new ones. `origin`: for messages.
         """
         metadata = msgspec.structs.replace(
             pod.metadata,
@@ -300,7 +307,7 @@ class AppliedSource:
         return (*problems, other)
 
     def _complete(self, pod: Pod) -> Pod:
-        """Add the agent's own fields to a pod with defaults."""
+        """Return the pod with the fields that the agent sets: its annotations, the node name and the status."""
         annotations = {
             **pod.metadata.annotations,
             names.CONFIG_SOURCE: APPLIED,
@@ -327,7 +334,7 @@ class AppliedSource:
         self._settle(path)
 
     def _settle(self, path: Path) -> None:
-        """Drop the error that was reported for this file."""
+        """Withdraw the error that was reported for this file, and report the source as synced if no error is left."""
         if str(path) in self._refused:
             self._refused.discard(str(path))
             self._sink.valid(APPLIED, printable(str(path)))

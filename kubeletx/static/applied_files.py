@@ -1,8 +1,8 @@
-"""Files of applied pods, one per pod, complete even after a crash: each is written under a temporary name,
-synced and renamed, then the directory is synced.
+"""Reads, writes and removes the files of pods of ``kubeletx apply``, one file per pod.
 
-A file contains the pod as its author wrote it, with its UID and creation time, so that an operator can read,
-copy and remove it like any manifest. These functions block: call them in a thread.
+A file is complete even after a crash: it is written under a temporary name, synced to disk and renamed; then the
+directory is synced. It contains the pod as its author wrote it, with its UID and creation time, so that an operator
+can read, copy and remove it like any manifest. These functions block: call them in a thread.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _SUFFIX = ".yaml"
 
 
 def path_of(directory: Path, namespace: str, name: str) -> Path:
-    """Return the path of a pod's file.
+    """Return the path of a pod's file: ``<namespace>_<name>.yaml`` in `directory`.
 
-    A name that is too long for a file name is cut, and a hash is added.
+    If that is too long for a file name, it is shortened and a hash is added.
     """
     stem = f"{namespace}_{name}"
     if len(stem) > 200:
@@ -31,7 +31,7 @@ def path_of(directory: Path, namespace: str, name: str) -> Path:
 
 
 def list_files(directory: Path) -> list[Path]:
-    """Return the files of all pods, sorted; what interrupted writes left is removed."""
+    """Return the files of all pods, sorted; make the directory, and remove files left by interrupted writes."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for leftover in directory.glob(f".*{_SUFFIX}.new"):
         leftover.unlink()
@@ -39,14 +39,17 @@ def list_files(directory: Path) -> list[Path]:
 
 
 def save(path: Path, pod: Pod) -> None:
-    """Write the pod's file, without its status; after return it survives a power failure. Raises OSError."""
+    """Write the pod, without its status, to the file at `path`. Raises OSError.
+
+    When the function returns, the file survives a power failure.
+    """
     text = dump_yaml(msgspec.to_builtins(msgspec.structs.replace(pod, status=Pod().status)))
     write_file(path, text.encode())
 
 
 def remove(path: Path) -> None:
-    """Remove the pod's file; after return that survives a power failure. Succeeds if the file is missing.
+    """Remove the file at `path`; succeeds if it is missing. Raises OSError.
 
-    Raises OSError.
+    When the function returns, the removal survives a power failure.
     """
     remove_file(path)

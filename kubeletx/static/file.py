@@ -3,11 +3,12 @@
     inotify ──► changed files ──► Looking ──► ManifestOwnership ──► sink
     every 20 s: list, compare signatures ──┘
 
-A change costs one read, however many manifests there are; the list every `check_seconds` only compares
-signatures. A path that is missing at the start is an empty set. A path that vanishes or becomes unreadable
-later keeps its pods, with one warning. An invalid or unreadable file keeps its pod, also over a restart of
-the agent (`memory`). Only the removal of a file removes its pod. A removal takes effect once no other file
-was removed for a moment and the directory still exists, because deleting a directory first removes its files.
+A change costs one read, however many manifests there are. The list every `check_seconds` only compares signatures
+(`FileSignature`). If the path is missing at the start, the source has no pods. If the path vanishes or becomes
+unreadable later, its pods are kept and one warning is logged. If a file is invalid or unreadable, its pods are kept,
+also across a restart of the agent (`memory`). Only the removal of a file removes its pods. The removal takes effect
+when no other file was removed for a moment and the directory still exists: deleting a directory first removes its
+files.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ log = structlog.get_logger(__name__)
 class FileSource:
     """Pod source of ``--pod-manifest-path``: reads manifest files and delivers their pods.
 
-    `run` is its only task.
+    The agent runs `run` as a task.
     """
 
     def __init__(
@@ -51,8 +52,11 @@ class FileSource:
         memory: Path | None = None,
         on_unknown: OnUnknown = ignore_unknown,
     ) -> None:
-        """`memory`: directory in which the last valid text of each manifest is kept over restarts; None: it
-        is not kept.
+        """`path`: directory of manifests, or one manifest file. `sink`: gets the pods (the pod manager).
+
+        `check_seconds`: interval at which the path is listed again, in addition to inotify. `memory`: directory in
+        which the last valid text of each manifest is stored for restarts of the agent; None: it is not stored.
+        `on_unknown`: called with each pod that has unknown fields.
         """
         self._path = os.path.abspath(path)
         self._sink = sink
@@ -89,8 +93,9 @@ class FileSource:
             self._looking.close()
 
     async def _follow(self, list_at: float) -> None:
-        """Handle changes of single files until the monotonic time `list_at`, or until the watch demands a new
-        list.
+        """Handle changes of single files until all files must be listed again.
+
+        This is at the monotonic time `list_at`, or when the watch reports a change of the path itself.
         """
         while not self._is_list_due:
             await self._work()
@@ -103,11 +108,11 @@ class FileSource:
             if not self._changed and not self._is_list_due:
                 await self._alarm.wait(seconds)
 
-    # --- what the watch says ------------------------------------------------------------------------
+    # --- callbacks of the watch ---------------------------------------------------------------------
 
     def _on_changed(self, path: str, is_created: bool) -> None:
         if is_created and not is_complete_at_once(path):
-            return  # its writer has yet to close it
+            return  # it is still being written; inotify reports its closing
         self._removals.discard(path)
         self._changed.add(path)
         self._alarm.ring()
@@ -123,7 +128,7 @@ class FileSource:
         self._is_list_due = True
         self._alarm.ring()
 
-    # --- the set as a whole -------------------------------------------------------------------------
+    # --- all files ----------------------------------------------------------------------------------
 
     async def _list(self) -> None:
         """List all manifests and read those whose signature has changed."""
@@ -150,7 +155,10 @@ class FileSource:
         self._set_synced(paths)
 
     async def _keep_behind_link(self, problem: str) -> None:
-        """Keep the pods if the path is a link without a target, such as to a file system that is not mounted yet."""
+        """Keep the pods if the path is a link without a target, such as to a file system that is not mounted yet.
+
+        Before the source is synced, these are the pods of the stored manifests.
+        """
         self._begin_outage(f"is a link that leads nowhere: {problem}")
         if not self._is_synced:
             self._set_synced(await self._looking.keep_remembered(self._path, problem))
@@ -185,7 +193,7 @@ class FileSource:
     # --- single files -------------------------------------------------------------------------------
 
     async def _work(self) -> None:
-        """Read the files that changed, then carry out the removals that are certain."""
+        """Read the files that changed, then remove the pods of removed files whose removal takes effect now."""
         changed, self._changed = sorted(self._changed), set()
         await self._look_at(changed)
         self._let_go()

@@ -1,4 +1,4 @@
-"""Access to manifest files: lists them, detects changes, and reads them without waiting for pipes or devices."""
+"""Functions that list manifest files, detect changes, and read files without blocking on pipes or devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kubeletx.kube.manifests.load import MAX_BYTES, too_large
 
 
 class FileSignature(NamedTuple):
-    """Inode, size and times of a file; if two signatures are equal, its content has not changed."""
+    """Inode, size and times of a file; equal signatures mean that the content has not changed."""
 
     inode: int
     size: int
@@ -21,27 +21,26 @@ class FileSignature(NamedTuple):
 
 
 class Content(NamedTuple):
-    """Content of a file, with its signature when it was read."""
+    """Content of a file, and the signature that the file had when it was opened."""
 
     data: bytes
     signature: FileSignature
 
 
 def list_names(directory: str) -> list[str]:
-    """Names of a directory's entries in sorted order, without those that start with a dot."""
+    """Return the sorted names of a directory's entries, except names that begin with a dot."""
     return sorted(name for name in os.listdir(directory) if not is_hidden(name))
 
 
 def is_hidden(name: str) -> bool:
-    """Return True for a name to skip, which begins with a dot: a temporary file of an editor or an atomic
-    writer.
-    """
+    """Return True if the name begins with a dot; such files, often temporary files of editors, are not manifests."""
     return name.startswith(".")
 
 
 def is_complete_at_once(path: str) -> bool:
-    """Return True if a new entry is complete when it appears: a symbolic or hard link, not a file that is
-    still being written.
+    """Return True if a new directory entry is complete when it appears, since it is a symbolic or hard link.
+
+    Any other file may still be in the process of being written.
     """
     try:
         status = os.lstat(path)
@@ -51,9 +50,9 @@ def is_complete_at_once(path: str) -> bool:
 
 
 def is_gone(path: str) -> bool:
-    """Return True if the name does not exist, not even as a dangling link.
+    """Return True if there is no directory entry at `path`, not even a dangling link.
 
-    After a disk error it is False: the file may exist.
+    Returns False if a disk error prevents the check, since the file may exist.
     """
     try:
         os.lstat(path)
@@ -65,15 +64,15 @@ def is_gone(path: str) -> bool:
 
 
 def signature_of(status: os.stat_result) -> FileSignature:
-    """The signature of a file with this status."""
+    """Return the signature of the file whose `os.stat` result is `status`."""
     return FileSignature(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def read_manifest(path: str) -> Content:
     """Read a regular file of at most 10 MB.
 
-    Raises InvalidPod if it is another kind of file or larger, and OSError. Pipes and devices are opened
-    without waiting and never read.
+    Raises InvalidPod if the file is larger or is not a regular file, and OSError if it cannot be read. Pipes and
+    devices are opened without blocking and never read.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

@@ -1,9 +1,9 @@
 """Identity of a static pod: UID, name and annotations, as the kubelet assigns them.
 
-The UID is a hash of the pod, the node and the place it was read from. A changed manifest is therefore another
-pod: the old one ends, then the new one starts. The node's name is appended to the pod's name, so that every
-node can have the same manifest. A UID in the manifest is not used, since two copies of the file would share
-it. Source: kubelet, pkg/kubelet/config/common.go.
+The UID is a hash of the pod, the node's name and the manifest's path or URL. A changed manifest is therefore another
+pod: the old pod ends, then the new one starts. The node's name is appended to the pod's name, so that the same
+manifest can be used on every node. A UID in the manifest is ignored, since two copies of the file would have the same
+UID. Source: kubelet, pkg/kubelet/config/common.go.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _TOLERATES_ALL: Final = Toleration(operator="Exists", effect="NoExecute")
 
 
 def static_uid(pod: Pod, *, node_name: str, origin: str) -> PodUid:
-    """Return the UID of a pod as written in the manifest, before defaults.
+    """Compute the UID of a static pod as a hash of the pod, the node's name and `origin`.
 
-    `origin`: the manifest's path or URL.
+    `pod`: the pod as the manifest defines it, before defaults are set. `origin`: the manifest's path or URL.
     """
     parts = "\0".join((pod_hash(pod), node_name, origin))
     return PodUid(hashlib.blake2b(parts.encode(), digest_size=16).hexdigest())
 
 
 def static_name(name: str, node_name: str) -> str:
-    """Return the pod's name on this node: the manifest's name with the node's name appended."""
+    """Return the name of a static pod on this node: the name in the manifest, a dash, and the node's name."""
     return f"{name}-{node_name.lower()}"
 
 
 def give_identity(pod: Pod, uid: PodUid, *, source: str, node_name: str, seen_at: datetime) -> Pod:
-    """Return the pod with this UID, its name on the node and the agent's annotations.
+    """Return the pod with this UID, the name of `static_name`, the node name, and the kubelet's config annotations.
 
-    `source`: name of the pod source. Pods of a source with `tolerates_taints`, such as files, tolerate every
-    NoExecute taint. `seen_at`: creation time.
+    `source`: name of the pod source. Pods of some sources, such as manifest files, also get a toleration of every
+    NoExecute taint. `seen_at`: used as the pod's creation time.
     """
     metadata = msgspec.structs.replace(
         pod.metadata,

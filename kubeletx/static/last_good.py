@@ -1,10 +1,9 @@
-"""`LastGoodManifests`: keeps the last valid text of each manifest, so that a broken manifest keeps its pod
-over a restart.
+"""`LastGoodManifests`: stores the last valid text of each manifest.
 
-All texts are in one journal file, one line for each. A later line of a manifest replaces its earlier ones,
-and an incomplete last line is ignored. Only the lines' positions are in memory. A journal of which most is
-outdated is rewritten when it is opened. If the journal is lost, a broken manifest has no pod until it is
-valid again.
+After a restart of the agent, a manifest that has become invalid thus keeps its pods. All texts are in one journal
+file, one line for each. A later line of a manifest replaces its earlier ones, and an incomplete last line is ignored.
+Only the positions of the lines are kept in memory. If more than half of the journal is outdated, it is rewritten when
+it is opened. If the journal is lost, an invalid manifest has no pods until it is valid again.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ JOURNAL: Final = "journal"
 
 
 class _Head(msgspec.Struct, frozen=True, kw_only=True):
-    """Header of a stored text. `size`: size of the manifest in bytes; -1: the manifest is gone."""
+    """Fields of a journal line without the text. `size`: size of the manifest in bytes; -1: it was removed."""
 
     origin: str
     mtime_ns: int
@@ -48,9 +47,9 @@ _line = msgspec.json.Decoder(_Line)
 
 
 class LastGoodManifests:
-    """Journal with the last valid text of each manifest, in `directory`, which is made if missing.
+    """Journal with the last valid text of each manifest. `origin`: path of a manifest.
 
-    It is opened at the first use.
+    The journal is in `directory`, which is made if missing. It is opened at the first use.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -61,9 +60,9 @@ class LastGoodManifests:
         self._has_failed = False
 
     def save(self, origin: str, data: bytes, mtime_ns: int) -> None:
-        """Store the valid text of a manifest.
+        """Store the valid text `data` of a manifest, unless one of the same time and size is stored already.
 
-        If the disk is full, the error is logged once and otherwise ignored.
+        `mtime_ns`: modification time of the file. A disk error is not raised; it is logged once.
         """
         self._open()
         key = printable(origin)
@@ -73,7 +72,7 @@ class LastGoodManifests:
             self._append(_Line(origin=key, mtime_ns=mtime_ns, size=len(data), text=text))
 
     def find(self, origin: str) -> bytes | None:
-        """Return the last valid text of a manifest; None if there is none or the journal is damaged."""
+        """Return the last valid text of a manifest; None if none is stored or the journal is damaged."""
         self._open()
         place = self._places.get(printable(origin))
         if place is None:
@@ -81,23 +80,24 @@ class LastGoodManifests:
         try:
             return _line.decode(os.pread(self._file, place.length, place.offset)).text.encode()
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-            # a damaged journal costs the stored text, not the source
+            # a damaged journal loses the stored text, but must not stop the pod source
             return None
 
     def origins(self) -> list[str]:
-        """Return the names of the manifests with a stored text, sorted."""
+        """Return the paths of the manifests that have a stored text, sorted."""
         self._open()
         return sorted(self._places)
 
     def forget(self, origin: str) -> None:
-        """Drop the stored text of a manifest that no longer exists."""
+        """Delete the stored text of a manifest that no longer exists."""
         self._open()
         if printable(origin) in self._places:
             self._append(_Line(origin=printable(origin), mtime_ns=0, size=-1))
 
     def keep_only(self, origins: Iterable[str]) -> None:
-        """Drop the stored texts of all manifests except these; the others were removed while the agent was
-        not running.
+        """Delete the stored texts of all manifests except `origins`.
+
+        Called at the start: the other manifests were removed while the agent was not running.
         """
         self._open()
         kept = {printable(origin) for origin in origins}
@@ -105,7 +105,7 @@ class LastGoodManifests:
             self._append(_Line(origin=key, mtime_ns=0, size=-1))
 
     def close(self) -> None:
-        """Close the journal; idempotent. The next use opens it again."""
+        """Close the journal, if it is open. The next use opens it again."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

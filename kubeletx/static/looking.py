@@ -1,6 +1,4 @@
-"""Reads one manifest file: detects whether it changed, decodes it, and passes its pods to
-`ManifestOwnership`.
-"""
+"""`Looking`: reads manifest files that have changed, and passes their pods or errors to `ManifestOwnership`."""
 
 from __future__ import annotations
 
@@ -29,20 +27,24 @@ _LARGE_BYTES: Final = 256 * 1024
 
 
 class LookOutcome(enum.Enum):
-    """Result of examining one manifest file."""
+    """Result of `Looking.look` for one manifest file."""
 
     SETTLED = "settled"
-    """Its pods are passed on, it is refused, or it has not changed: nothing more to do."""
+    """Nothing more to do: the file has not changed, its pods were passed on, or its error was reported."""
     GONE = "gone"
-    """No file has this name, or it is a directory."""
+    """There is no file at this path, or it is a directory."""
     POSTPONED = "postponed"
-    """One of its pods still belongs to a file that was removed: examine the file again after that removal
-    took effect.
+    """One of its pods still belongs to another file, whose removal has not taken effect yet.
+
+    Call `look` again when it has.
     """
 
 
 class Looking:
-    """Reads manifest files, each content once, and passes their pods or errors to `ManifestOwnership`."""
+    """Reads manifest files, and passes their pods or errors to `ManifestOwnership`.
+
+    A file whose signature (`FileSignature`) has not changed is not read again.
+    """
 
     def __init__(
         self,
@@ -53,9 +55,9 @@ class Looking:
         remembered: LastGoodManifests | None,
         on_unknown: OnUnknown,
     ) -> None:
-        """`remembered`: last valid texts of the manifests; None: they are not kept.
+        """`remembered`: stores the last valid texts of the manifests; None: they are not stored.
 
-        `on_unknown`: called with each pod that has unknown fields, once for each content.
+        `on_unknown`: called with each pod that has unknown fields, each time a changed file is read.
         """
         self._on_unknown = on_unknown
         self._claims = claims
@@ -65,9 +67,9 @@ class Looking:
         self._signatures: dict[str, FileSignature] = {}
 
     async def look(self, path: str, leaving: Container[str]) -> LookOutcome:
-        """Read the file if it changed since the last call.
+        """Read the file if it has changed since the last call, and pass on its pods or its error.
 
-        `leaving`: removed files whose pods are kept until the removal takes effect.
+        `leaving`: paths of removed files whose removal has not taken effect yet; they still own their pods.
         """
         try:
             status = os.stat(path)
@@ -107,15 +109,16 @@ class Looking:
         return LookOutcome.SETTLED
 
     def drop(self, path: str) -> None:
-        """Drop a file that is gone: its pods, its error and its stored text."""
+        """Handle the removal of a file: remove its pods, its error and its stored text."""
         self._signatures.pop(path, None)
         self._claims.drop(path)
         if self._remembered is not None:
             self._remembered.forget(path)
 
     async def keep_remembered(self, root: str, problem: str) -> list[str]:
-        """Deliver the pods of the stored texts of all manifests at or below `root`, which cannot be read;
-        returns their paths.
+        """Deliver the pods of the stored texts of all manifests at or below path `root`, which cannot be read.
+
+        `problem`: reported as the error of these manifests. Returns their paths.
         """
         known = self._remembered.origins() if self._remembered is not None else []
         paths = [path for path in known if path == root or path.startswith(f"{root}/")]
@@ -124,12 +127,12 @@ class Looking:
         return paths
 
     def begin(self, paths: Iterable[str]) -> None:
-        """Drop the stored texts of all files except `paths`, those that exist at the start."""
+        """Delete the stored texts of all files except `paths`, the files that exist at the start."""
         if self._remembered is not None:
             self._remembered.keep_only(paths)
 
     def close(self) -> None:
-        """Close the journal of stored texts."""
+        """Close the journal in which the last valid texts of manifests are stored."""
         if self._remembered is not None:
             self._remembered.close()
 
@@ -141,9 +144,9 @@ class Looking:
         return LookOutcome.SETTLED
 
     async def _refuse(self, path: str, error: InvalidPod) -> None:
-        """Report the error.
+        """Report the error of a manifest; its pods are kept.
 
-        A file without pods that was valid before the agent started gets those of its stored text.
+        If the manifest has no pods, as after a restart of the agent, the pods of its stored text are delivered first.
         """
         if self._remembered is not None and not self._claims.has_pods(path):
             data = self._remembered.find(path)

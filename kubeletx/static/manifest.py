@@ -1,7 +1,7 @@
-"""Converts the bytes of a manifest to static pods that are ready to run, or to one error.
+"""`ManifestReader`: converts the bytes of a manifest to static pods that are ready to run, or to one error.
 
-The steps: parse, complete with defaults, validate, refuse what needs an API server, give identity. A manifest
-with one invalid pod is refused as a whole: otherwise that pod would look as if it had been removed.
+The steps: parse, set defaults, validate, refuse references to API objects, set UID and name (see `identity`). A
+manifest with one invalid pod is refused as a whole: otherwise that pod would look as if it had been removed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .identity import give_identity, static_name, static_uid
 class InvalidManifest(InvalidPod):
     """Raised for a manifest with one or more problems.
 
-    The message is the first of `problems`, with the number of the others.
+    The message is that of the first problem, with the number of further ones. `problems`: all of them.
     """
 
     def __init__(self, problems: tuple[InvalidPod, ...]) -> None:
@@ -37,10 +37,7 @@ class InvalidManifest(InvalidPod):
 
 
 class Manifest(NamedTuple):
-    """Content of a manifest.
-
-    `unknown`: pods that have unknown fields, each with the paths of these fields.
-    """
+    """The pods of a manifest, ready to run. `unknown`: pods that have unknown fields, with these fields' paths."""
 
     pods: tuple[Pod, ...]
     unknown: tuple[tuple[Pod, tuple[str, ...]], ...] = ()
@@ -51,20 +48,24 @@ OnUnknown = Callable[[Pod, tuple[str, ...]], None]
 
 
 def ignore_unknown(pod: Pod, fields: tuple[str, ...]) -> None:
-    """An `OnUnknown` that does nothing."""
+    """Do nothing; an `OnUnknown` for callers that ignore unknown fields."""
 
 
 class ManifestReader(msgspec.Struct, frozen=True, kw_only=True):
-    """Reader of manifests for one node. `workload_types`: the types that a pod may have here; None: any."""
+    """Reads manifests of static pods for one node.
+
+    `workload_types`: the workload types that a pod may have on this node, such as container; None: any.
+    """
 
     node_name: str
     workload_types: Collection[str] | None = None
 
     def read(self, data: bytes, *, origin: str, source: str, seen_at: datetime) -> Manifest:
-        """Return the pods of a manifest, in its order; empty only if the manifest is an empty list.
+        """Convert `data` to pods, in the order of the manifest. Raises InvalidPod if one of them is invalid.
 
-        Raises InvalidPod. `origin`: path or URL of the manifest. `source`: name of the pod source. `seen_at`:
-        the present time, used as creation time; for a known pod the pod manager keeps the earlier one.
+        The result has no pods only if the manifest is an empty list. `origin`: path or URL of the manifest. `source`:
+        name of the pod source. `seen_at`: present time, used as the creation time of new pods; a pod that the pod
+        manager knows already keeps its creation time.
         """
         written = load_manifest(data, origin)
         pods = tuple(set_defaults(one.pod) for one in written)

@@ -1,9 +1,9 @@
 """`ManifestOwnership`: decides which manifest owns which pod, and reports changes to the sink.
 
-Each manifest (`origin`) owns its pods. If several define one pod name, the first origin in sorted order owns
-the pod and the others are refused; when the owner is removed, the next one takes over. A manifest that
-becomes invalid keeps its pods, and the error is shown at them. A change touches only the pods of the changed
-manifest, so its cost does not grow with the number of manifests.
+A manifest is identified by its path or URL (`origin`) and owns its pods. If several manifests define a pod of the same
+name, the first origin in sorted order owns the pod and the others get an error. When the owner is removed, the next one
+owns the name and its pod is run. A manifest that becomes invalid keeps its pods, which then show the error. A change
+concerns only the pods of the changed manifest, so its cost does not grow with the number of manifests.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ log = structlog.get_logger(__name__)
 
 
 class ManifestOwnership:
-    """Keeps the pods of one source by manifest, and reports every change to the sink at once."""
+    """Table of the pods of one source by manifest; reports every change to the sink (the pod manager) at once.
+
+    `origin`: path or URL of a manifest.
+    """
 
     def __init__(self, sink: PodSink, source: str) -> None:
         self._sink = sink
@@ -36,15 +39,15 @@ class ManifestOwnership:
         """Messages with which the sink refused pods, by namespace/name."""
 
     def __contains__(self, origin: str) -> bool:
-        """Return True if the manifest is known, whether valid or invalid."""
+        """Return True if the manifest at path or URL `origin` is known, valid or invalid."""
         return origin in self._pods or origin in self._errors
 
     def origins(self) -> set[str]:
-        """Return the origins of all known manifests, valid or invalid."""
+        """Return the paths or URLs of all known manifests, valid or invalid."""
         return self._pods.keys() | self._errors.keys()
 
     def owner(self, ref: str) -> str | None:
-        """Return the manifest that owns the pod of this name (namespace/name); None if no manifest has it."""
+        """Return the path or URL of the manifest that owns the pod `ref` (namespace/name); None if none defines it."""
         origins = self._origins.get(ref)
         return origins[0] if origins else None
 
@@ -53,7 +56,7 @@ class ManifestOwnership:
         return bool(self._pods.get(origin))
 
     def set_pods(self, origin: str, pods: tuple[Pod, ...]) -> None:
-        """Set the pods of a valid manifest, which replace its earlier ones; no two have the same name."""
+        """Replace the pods of a manifest, and withdraw its error; no two of `pods` have the same name."""
         self._errors.pop(origin, None)
         self._replace(origin, pods)
 
@@ -63,8 +66,9 @@ class ManifestOwnership:
         self._report(origin)
 
     def drop(self, origin: str) -> None:
-        """Drop the manifest with its error and remove its pods; other manifests that define a pod of the same
-        name take over.
+        """Forget the manifest and its error, and remove its pods.
+
+        If another manifest defines a pod of the same name, that pod is run instead.
         """
         self._errors.pop(origin, None)
         self._replace(origin, ())
@@ -109,7 +113,7 @@ class ManifestOwnership:
         return next(pod for pod in self._pods[origin] if pod.ref == ref)
 
     def _report(self, origin: str) -> None:
-        """Report the manifest's error to the sink, or its end, if that changed since the last report."""
+        """Report the manifest's error to the sink if it is new; if the error has ended, report that."""
         pods = self._pods.get(origin, ())
         uids: tuple[PodUid, ...] = ()
         error = self._errors.get(origin)
@@ -117,15 +121,15 @@ class ManifestOwnership:
             uids = tuple(pod.uid for pod in pods if self._origins[pod.ref][0] == origin)
         else:
             error = next(filter(None, (self._refusal(origin, pod) for pod in pods)), None)
-        told = self._reported.get(origin)
+        reported = self._reported.get(origin)
         shown = printable(origin)
         if error is None:
-            if told is not None:
+            if reported is not None:
                 del self._reported[origin]
                 log.info("Manifest is valid again" if pods else "Invalid manifest is gone", manifest=shown)
                 self._sink.valid(self._source, shown)
             return
-        if told == (str(error), uids):
+        if reported == (str(error), uids):
             return
         self._reported[origin] = (str(error), uids)
         for uid in uids or (None,):

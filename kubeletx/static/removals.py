@@ -1,4 +1,8 @@
-"""Delays the effect of removed manifest files until it is certain that not the whole directory was removed."""
+"""`Removals`: delays the effect of removed manifest files.
+
+If the whole directory is deleted, its files are removed first. The delay gives time to detect this, so that the pods
+are kept.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ LONGEST_SECONDS: Final = 2.0
 
 
 class Removals:
-    """Collects removed files until their removals take effect, all together."""
+    """Collects removed files until their removals take effect, all at the same time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -24,7 +28,7 @@ class Removals:
         return path in self._paths
 
     def add(self, path: str) -> None:
-        """Add a removed file, which postpones the effect of all pending removals."""
+        """Add a removed file. This delays the effect of all pending removals again, up to `LONGEST_SECONDS`."""
         if path in self._paths:
             return
         self._last_at = self._clock.monotonic()
@@ -33,22 +37,25 @@ class Removals:
         self._paths[path] = None
 
     def discard(self, path: str) -> None:
-        """Drop a file that exists again, so that its removal takes no effect."""
+        """Cancel the removal of a file that exists again."""
         self._paths.pop(path, None)
 
     def clear(self) -> None:
-        """Drop all pending removals, which then never take effect."""
+        """Cancel all pending removals."""
         self._paths.clear()
 
     def seconds_left(self) -> float | None:
-        """Return the seconds until the removals take effect, 0.0 from then on; None if there are none."""
+        """Return the seconds until the pending removals take effect; 0.0 if they may take effect now.
+
+        Returns None if there are no pending removals.
+        """
         if not self._paths:
             return None
         believed_at = min(self._last_at + QUIET_SECONDS, self._first_at + LONGEST_SECONDS)
         return max(0.0, believed_at - self._clock.monotonic())
 
     def take(self) -> list[str]:
-        """Remove and return the files whose removal takes effect now, sorted; empty if it is too early."""
+        """Return the files whose removal takes effect now, sorted, and forget them; empty if it is too early."""
         if self.seconds_left() != 0.0:
             return []
         paths = sorted(self._paths)

@@ -1,9 +1,9 @@
 """Rules of the Kubernetes API about which fields of an existing pod may change.
 
-These may: labels, annotations, images, a shorter or first activeDeadlineSeconds, additional tolerations, and
-a negative grace period (to 1). Annotations that choose the runtime may change until the pod is bound. Of a
-virtual machine these may change too: power state, CPU and memory, and network interfaces except eth0. Any
-other change needs a new pod. Source: kubernetes, pkg/apis/core/validation, ValidatePodUpdate.
+These may change: labels, annotations and images. Tolerations may be added. activeDeadlineSeconds may be set or
+shortened. A negative grace period may become 1. Annotations that choose the runtime may change until the pod is
+assigned to a runtime. For a virtual machine, the power state, CPU and memory, and network interfaces except eth0 may
+change too. Any other change needs a new pod. Source: kubernetes, pkg/apis/core/validation, ValidatePodUpdate.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ _SIZES = ("cpu", "memory")
 _NOTHING: tuple[Any, ...] = (None, {}, [], ())
 """Values that mean "not set". A missing field equals an empty one, except for selectors."""
 _SELECTORS = frozenset({"labelSelector", "namespaceSelector", "selector"})
-"""Fields for which empty and unset differ: an empty value selects everything, an unset one nothing or the
-pod's own namespace.
+"""Fields for which an empty value and an unset one differ.
+
+An empty selector selects everything; an unset one selects nothing or the pod's own namespace.
 """
 FIRST_NIC = "eth0"
-"""Name of the interface that is in the pod network."""
+"""Name of the machine's network interface in the pod network."""
 
 C = TypeVar("C", bound=Container | VirtualMachine)
 
 
 def forbidden_changes(old: Pod, new: Pod) -> list[str]:
-    """Return the paths of the fields that changed but may not, sorted.
+    """Return the paths of the fields that differ although they may not change, such as ``spec.hostNetwork``, sorted.
 
-    Both pods must have their defaults set.
+    Both pods must be completed with the API's defaults.
     """
     aligned = _with_allowed_changes(old.spec, new.spec)
     found = sorted(_differences("spec", msgspec.to_builtins(aligned), msgspec.to_builtins(new.spec)))
@@ -43,17 +44,16 @@ def forbidden_changes(old: Pod, new: Pod) -> list[str]:
 
 
 def changed_runtime(old: Pod, new: Pod) -> list[str]:
-    """Return the changed annotations that choose the runtime; they have no effect once the pod is bound
-    (DECISIONS 4, 5).
+    """Return the paths of the changed annotations that choose the runtime.
+
+    Such a change has no effect when the pod is already assigned to a runtime (DECISIONS 4, 5).
     """
     before, after = old.metadata.annotations, new.metadata.annotations
     return [f"metadata.annotations[{key}]" for key in CHOOSING if before.get(key) != after.get(key)]
 
 
 def _with_allowed_changes(old: PodSpec, new: PodSpec) -> PodSpec:
-    """Return the old spec with every allowed change applied; it equals the new spec if all changes are
-    allowed.
-    """
+    """Return the old spec with every allowed change applied; if it equals the new spec, all changes are allowed."""
     changes: dict[str, Any] = {
         "containers": _images(old.containers, new.containers),
         "init_containers": _images(old.init_containers, new.init_containers),
@@ -74,9 +74,9 @@ def _with_allowed_changes(old: PodSpec, new: PodSpec) -> PodSpec:
 
 
 def _machine(old: VirtualMachine, new: VirtualMachine) -> VirtualMachine:
-    """Return the old machine with the new power state and those new sizes that a running machine can take.
+    """Return the old machine with the new power state, and with the new CPU and memory where they may change.
 
-    CPU or memory may change only if it is set both before and after.
+    CPU or memory may change only if the old and the new machine both set it.
     """
     limits, requests = (
         {**before, **{name: after[name] for name in _SIZES if name in before and name in after}}
@@ -90,8 +90,9 @@ def _machine(old: VirtualMachine, new: VirtualMachine) -> VirtualMachine:
 
 
 def _nics(old: tuple[Nic, ...], new: tuple[Nic, ...]) -> tuple[Nic, ...]:
-    """Return the new interfaces if the change is allowed, else the old ones: eth0 stays, and an interface
-    that stays does not change.
+    """Return the new interfaces if the change is allowed, else the old ones.
+
+    Interfaces other than eth0 may be added and removed; an existing interface may not change.
     """
     after = {nic.name: nic for nic in new}
     kept = all(after.get(nic.name, nic) == nic for nic in old)
@@ -100,7 +101,7 @@ def _nics(old: tuple[Nic, ...], new: tuple[Nic, ...]) -> tuple[Nic, ...]:
 
 
 def _fixed_nics(old: tuple[Nic, ...], new: tuple[Nic, ...]) -> list[str]:
-    """Return the paths of the interfaces that were removed or changed but may not."""
+    """Return the paths of the interfaces that were removed or changed although they may not be."""
     after = {nic.name: nic for nic in new}
     gone = [f"spec.nics[{FIRST_NIC}]" for nic in old if nic.name == FIRST_NIC and nic.name not in after]
     return gone + [f"spec.nics[{nic.name}]" for nic in old if after.get(nic.name, nic) != nic]
@@ -116,9 +117,9 @@ def _images(old: tuple[C, ...], new: tuple[C, ...]) -> tuple[C, ...]:
 
 
 def _policy(before: C, after: C) -> str | None:
-    """Return the pull policy after the update.
+    """Return the new pull policy if the image changes, else the old one.
 
-    An unset policy depends on the tag, so it may change along with the image.
+    The default of an unset policy depends on the image's tag, so the policy may change with the image.
     """
     return after.image_pull_policy if before.image != after.image else before.image_pull_policy
 

@@ -1,9 +1,11 @@
 """Static pods from a manifest URL, requested every `check_seconds`.
 
-If there is no answer, or its status is not 200, the pods stay, with one warning for the whole outage. A body
-equal to the last one is not parsed again. The source is synced once an answer was valid; until then pods of
-an earlier agent process stay too. An empty body never removes a pod. On a node without pods from this URL it
-counts as valid, as in a kubelet. An empty list removes all pods. Source: kubelet, pkg/kubelet/config/http.go.
+If a request fails or its status is not 200, the pods are kept, and one warning is logged until a request succeeds. A
+body equal to the last one is not parsed again. The source is synced after the first valid answer; until then pods that
+an earlier agent process started are kept too. An empty body never removes a pod; on a node without pods from this URL
+it counts as a valid answer, as in a kubelet. An empty list removes all pods.
+
+Source: kubelet, pkg/kubelet/config/http.go.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ TIMEOUT_SECONDS: Final = 10.0
 class UrlSource:
     """Pod source of ``--manifest-url``: requests the manifest regularly and delivers its pods.
 
-    `run` is its only task.
+    The agent runs `run` as a task.
     """
 
     def __init__(  # noqa: PLR0913 - all by keyword
@@ -49,10 +51,11 @@ class UrlSource:
         has_earlier_pods: Callable[[], bool] = lambda: False,
         on_unknown: OnUnknown = ignore_unknown,
     ) -> None:
-        """`headers`: sent with every request, several values of a name in order.
+        """`headers`: headers of every request; several values of a name are sent in order.
 
-        `has_earlier_pods`: returns True while pods of this URL that an earlier process started are not
-        confirmed yet. Raises InvalidConfig for an invalid URL.
+        `sink`: gets the pods (the pod manager). `has_earlier_pods`: returns True while the node runs pods of this URL
+        that an earlier agent process started and that this process has not delivered yet. `on_unknown`: called with
+        each pod that has unknown fields. Raises InvalidConfig for an invalid URL.
         """
         self._url = url
         self._origin = shown_url(url)
@@ -122,7 +125,7 @@ class UrlSource:
             raise Unavailable(str(err) or type(err).__name__) from err
 
     async def _take(self, data: bytes) -> bool:
-        """Deliver the pods of an answer. Returns False, and reports the error, if it is no valid manifest."""
+        """Deliver the pods of manifest `data` and return True; if it is invalid, report the error and return False."""
         now = self._clock.now()
         try:
             pods, unknown = await asyncio.to_thread(
@@ -148,9 +151,9 @@ class UrlSource:
 
 
 def shown_url(url: str) -> str:
-    """Return the URL without user name and password.
+    """Return the URL without user name and password, for messages.
 
-    Raises InvalidConfig if its scheme is not http or https.
+    Raises InvalidConfig if it is not an http or https URL with a host.
     """
     try:
         parts = urlsplit(url)

@@ -1,7 +1,7 @@
-"""`PathWatch`: reports which entries of the manifest path change, and when the path itself changes.
+"""`PathWatch`: reports which files at the manifest path change, and when the path itself changes.
 
-If the path is a directory, that directory is watched; if it is a file, or missing, its parent. If neither can
-be watched (no parent, no inotify), only the regular list finds changes; this is logged once.
+If the path is a directory, that directory is watched. If it is a file, or missing, its parent directory is watched. If
+that is impossible (no parent, no inotify), only the regular list of `FileSource` finds changes.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ from kubeletx.node.inotify import GONE, IN_CREATE, IN_MOVE_SELF, LOST, Inotify, 
 log = structlog.get_logger(__name__)
 
 _SWAPPED: Final = "..data"
-"""Name of the link that atomic writers such as the kubelet's replace, which changes all files of the
-directory at once.
-"""
+"""Name of the symbolic link in a mounted config map; replacing it changes all files of the directory at once."""
 
 
 class PathWatch:
-    """Watches the manifest path with inotify and calls back from the event loop.
+    """Watches the manifest path with inotify, and calls the callbacks from the event loop.
 
-    Call `arm` after each call of `on_path`.
+    Call `arm` before each list of the files; nothing is watched before the first call.
     """
 
     def __init__(
@@ -36,10 +34,10 @@ class PathWatch:
         on_gone: Callable[[str], None],
         on_path: Callable[[], None],
     ) -> None:
-        """`on_changed`: called with a file, and True if it was only created; `on_gone`: called with a removed
-        file.
+        """`on_changed`: called with the path of a file, and True if the file was only created, perhaps not written yet.
 
-        `on_path`: called when everything must be listed again.
+        `on_gone`: called with the path of a removed file. `on_path`: called when all files must be listed again, such
+        as after the directory was replaced.
         """
         self._path = path
         self._on_changed, self._on_gone, self._on_path = on_changed, on_gone, on_path
@@ -49,15 +47,15 @@ class PathWatch:
         self._warned = False
 
     def arm(self) -> None:
-        """Watch the directory, or its parent if it is no directory.
+        """Watch the path if it is a directory, else its parent directory. A failure is logged once.
 
-        Call it before each list, so that no change is missed.
+        Call it before each list of the files, so that no change is missed.
         """
         try:
             if self._inotify is None:
                 self._inotify = Inotify(self._on_events)
             if os.path.isdir(self._path):
-                # The same directory gives the same number again, another one in its place a new one.
+                # inotify returns the same watch number for the same directory, and a new one if it was replaced.
                 watch = self._inotify.watch_directory(self._path)
                 self._drop(self._directory, self._parent, but=watch)
                 self._directory, self._parent = watch, None
@@ -95,7 +93,7 @@ class PathWatch:
     def _in_directory(self, event: InotifyEvent) -> None:
         if event.mask & LOST:
             if event.mask & IN_MOVE_SELF and self._inotify is not None:
-                self._inotify.unwatch(event.watch)  # it would go on telling of the moved directory
+                self._inotify.unwatch(event.watch)  # it would report changes in the moved directory
             self._directory = None
             self._on_path()
         elif event.name == _SWAPPED:

@@ -1,8 +1,8 @@
-"""Opens the database file: sets its pragmas, and checks that it is sound and of a known version.
+"""Opens the database file: sets its pragmas, and checks that it is not corrupt and has a known schema version.
 
-The schema version is SQLite's ``user_version``; 0 is a file that was just made. New tables need no new version: they are
-created when the file is opened. Version 1 is the first, so there is no migration yet. Everything here runs on the store's
-own thread.
+The schema version is SQLite's ``user_version``; it is 0 in a new file. New tables need no new version: they are
+created when the file is opened. Version 1 is the first, so there is no migration yet. All functions run on the thread
+of the store.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from kubeletx.api import InvalidConfig, Unavailable
 from .errors import is_corrupt
 
 SCHEMA_VERSION = 1
-"""The version that this code reads and writes."""
+"""The schema version that this code reads and writes."""
 
 
 class NotSound(Exception):
-    """The file is not a usable database; the message says why."""
+    """Raised if the file is not a usable database; the message says why."""
 
 
 def connect(path: Path, tables: Sequence[MetaData]) -> Connection:
-    """Open the database file, make it if needed, and make the tables that it lacks.
+    """Open the database file and create the tables that it lacks; create the file if it is missing.
 
-    Raises NotSound for a corrupt or unreadable file, InvalidConfig for a file of a newer version, and
-    SQLite's own errors otherwise.
+    Raises NotSound for a file that is corrupt or no database, InvalidConfig for a file of a newer schema version, and
+    SQLite's own errors otherwise, such as for a full disk.
     """
     if path.exists() and not path.is_file():
         raise NotSound("it is not a regular file")
@@ -53,11 +53,10 @@ def connect(path: Path, tables: Sequence[MetaData]) -> Connection:
 
 
 def _make_private(path: Path) -> None:
-    """Restrict the database files to this user, since they contain environment variables of pods.
+    """Restrict the database files to this user (mode 0600), since they contain environment variables of pods.
 
-    SQLite gives new side files the same mode. A failure is ignored here: SQLite reports it when it opens the
-    file. Call this only while the file is not open in this process: closing a second descriptor would drop
-    SQLite's locks.
+    SQLite gives new journal files the same mode. A failure is ignored: SQLite reports it when it opens the file. Call
+    this only while the file is not open in this process: closing a second descriptor would release SQLite's locks.
     """
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -91,7 +90,7 @@ def _prepare(connection: Connection, path: Path, tables: Sequence[MetaData]) -> 
 
 
 def _check_columns(driver: Any, metadata: MetaData) -> None:
-    """Raise NotSound if a table lacks a column, so that another program or a later change must have made it."""
+    """Raise NotSound if a table lacks a column that this code needs; another program must have made that table."""
     for table in metadata.tables.values():
         have = {row[1] for row in driver.execute(f"PRAGMA table_info('{table.name}')")}
         for column in table.columns:
@@ -100,7 +99,10 @@ def _check_columns(driver: Any, metadata: MetaData) -> None:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename an unusable file and its journal to ``<name>.corrupt-<time>``; returns the new path."""
+    """Rename an unusable database file and its journal files to ``<name>.corrupt-<time>``; returns the new path.
+
+    Raises Unavailable if the file cannot be renamed.
+    """
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     target = path.with_name(f"{path.name}.corrupt-{stamp}")
     number = 1
@@ -122,7 +124,7 @@ def set_aside(path: Path) -> Path:
 
 
 def synchronise(connection: Connection, durable: bool) -> None:
-    """Set whether later commits wait until the disk has the data. Call it outside a transaction."""
+    """Set whether later commits wait until the data are on disk. Call it outside a transaction."""
     _driver(connection).execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
 
 
@@ -136,7 +138,7 @@ def _new_engine(path: Path) -> Engine:
 
     engine = create_engine("sqlite://", creator=dial, poolclass=StaticPool)
 
-    # The driver's own transaction handling is off, so that savepoints and PRAGMAs do what they say.
+    # The driver's own transaction handling is off: it would interfere with savepoints and PRAGMAs.
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN")

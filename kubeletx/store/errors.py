@@ -1,4 +1,4 @@
-"""Classifies SQLite's errors by what the caller can do."""
+"""Classifies SQLite's errors, and converts them to `KubeletxError` with a remedy."""
 
 from __future__ import annotations
 
@@ -38,17 +38,20 @@ def code_of(error: BaseException) -> int | None:
 
 
 def is_corrupt(error: BaseException) -> bool:
-    """Return True if the file's content is damaged."""
+    """Return True if the error means that the content of the database file is damaged."""
     return code_of(error) in _CORRUPT
 
 
 def is_of_the_file(error: BaseException) -> bool:
-    """Return True if the whole file is unusable now, not only this statement. SQLite rolls the transaction back."""
+    """Return True if the error concerns the whole database file, such as a full disk, and not only this statement.
+
+    After such an error SQLite may have rolled back the whole transaction.
+    """
     return code_of(error) in _FIXES
 
 
 def translate(error: BaseException, path: Path) -> KubeletxError:
-    """Convert SQLite's error to Unavailable with the file's path and a remedy; to Internal if the error is unknown."""
+    """Convert SQLite's error to Unavailable with the path of the file and a remedy; an unknown error to Internal."""
     row = _FIXES.get(code_of(error) or -1)
     if row is None:
         return Internal(f"state database {path}: {error}")

@@ -1,7 +1,8 @@
-"""Small files that must survive a crash: replaced as a whole and on disk before the call returns.
+"""Writes and removes small files so that the change survives a crash.
 
-They hold operators' requests and data that must outlive the database. All functions block and raise OSError. An
-interrupted write leaves ``.<name>.new`` beside the file, which the next write replaces.
+A file is replaced as a whole, and is on disk when the function returns. Such files contain requests of operators and
+other data that must survive the loss of the database. All functions block and raise OSError. An interrupted write
+leaves a file ``.<name>.new`` in the same directory, which the next write replaces.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from pathlib import Path
 
 
 def write_file(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace the file at `path`.
+    """Create or replace the file at `path` with this content and mode.
 
-    Readers see the old or the new content, never a mixture; after the return it is on disk. A missing
-    directory is made, accessible to this user only.
+    Readers see the old or the new content, never a mixture. When the function returns, the content is on disk. A
+    missing parent directory is made, accessible to this user only.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.new")
@@ -35,7 +36,7 @@ def write_file(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 
 def remove_file(path: Path) -> bool:
-    """Remove the file so that it stays removed after a crash. Returns False if it did not exist."""
+    """Remove the file so that it stays removed after a crash, and return True; return False if it did not exist."""
     try:
         path.unlink()
     except FileNotFoundError:

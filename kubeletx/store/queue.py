@@ -1,6 +1,7 @@
-"""Queue of the store's thread: durable writes, reads, and the bounded backlog of history.
+"""`WorkQueue`: the queue of work for the thread of the store.
 
-All methods are thread-safe. The thread sleeps without a timeout while the queue is empty.
+It contains durable writes and reads, whose callers wait, and history: writes that may be delayed, such as events, and
+of which only a limited number is kept. All methods are thread-safe.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ Work = Callable[[Connection], Any]
 
 @dataclass(slots=True, eq=False)
 class QueuedWork:
-    """Write or read that a caller waits for. `future` and `loop`: the caller's, for the result."""
+    """A write or read for which a caller waits.
+
+    `work`: function that is called with the connection. `future`: the caller waits for it; it gets the result or the
+    error. `loop`: the caller's event loop.
+    """
 
     work: Work
     future: asyncio.Future[Any]
@@ -32,9 +37,9 @@ class QueuedWork:
 
 @dataclass(slots=True)
 class Batch:
-    """Work that the store's thread takes at once; writes and history are committed in one transaction.
+    """Work that the thread of the store does together; its writes and history are committed in one transaction.
 
-    `jobs`: writes and reads with a waiting caller. `later`: history. `closing`: this is the last batch.
+    `jobs`: writes and reads for which a caller waits. `later`: writes of history. `closing`: this is the last batch.
     """
 
     jobs: list[QueuedWork]
@@ -43,10 +48,12 @@ class Batch:
 
 
 class WorkQueue:
-    """Work that waits for the database, taken in batches by the store's one thread.
+    """Queue of reads and writes of the database; the thread of the store takes them in batches.
 
-    `later_seconds`: how long history may wait for other writes. `later_limit`: history entries kept while the
-    file cannot be written; beyond it the oldest are dropped.
+    History means writes for which no caller waits, such as of events.
+    `later_seconds`: longest time for which history waits to be committed together with other writes. `later_limit`:
+    most history entries that are kept while the file cannot be written; the oldest are dropped. `batch_limit`: most
+    history entries in one batch.
     """
 
     def __init__(self, *, later_seconds: float, later_limit: int, batch_limit: int = 500) -> None:
@@ -61,7 +68,7 @@ class WorkQueue:
         self.dropped = 0
 
     def put(self, job: QueuedWork) -> bool:
-        """Queue a write or read. Returns False, and queues nothing, once `close` was called."""
+        """Queue a write or read and return True; return False, and queue nothing, after `close`."""
         with self._ready:
             if self._closing:
                 return False
@@ -70,7 +77,7 @@ class WorkQueue:
             return True
 
     def put_later(self, work: Work) -> None:
-        """Queue a history entry; drops the oldest entry if `later_limit` are queued."""
+        """Queue a write of history; drop the oldest one if `later_limit` are queued already."""
         with self._ready:
             if len(self._later) >= self._later_limit:
                 self._later.popleft()
@@ -81,13 +88,16 @@ class WorkQueue:
                 self._ready.notify()
 
     def close(self) -> None:
-        """Refuse new writes and reads. What is queued is still taken."""
+        """Refuse new writes and reads. Work that is queued already is still taken."""
         with self._ready:
             self._closing = True
             self._ready.notify()
 
     def take(self) -> Batch:
-        """Block until there is work or the queue is closed, then take it."""
+        """Block until there is work to do or the queue is closed, then remove the work from the queue and return it.
+
+        If only history is queued, block until its delay has passed.
+        """
         with self._ready:
             while not self._jobs and not self._closing:
                 wait = None if self._flush_at is None else self._flush_at - time.monotonic()
@@ -102,9 +112,9 @@ class WorkQueue:
             return Batch(jobs, later, closing=self._closing and not self._later)
 
     def put_back(self, later: list[Work], after_seconds: float) -> None:
-        """Queue history again after a failed write, before newer entries. Once the queue is closed, drop it.
+        """Queue history again after a failed write, before newer entries; drop it if the queue is closed.
 
-        It is tried again with the next batch of writes, at the latest after `after_seconds`.
+        It is written with the next batch, at the latest after `after_seconds`.
         """
         with self._ready:
             if self._closing:

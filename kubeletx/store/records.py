@@ -1,13 +1,13 @@
-"""`StoreRecords`: records in the node's own database; see `kubeletx.api.Records`.
+"""`StoreRecords`: versioned JSON records in the node's own database; implements `kubeletx.api.Records`.
 
-One table for all kinds. It is made at its first use, so that an agent without records has none, and made again if it is
-missing or lacks a column: the foreign table is renamed and kept. Damage in it fails the reads and writes of records
-alone. An invalid row counts as missing: it is left out of lists with a warning and a new record of its name replaces
-it.
+One table contains the records of all kinds. It is created at its first use. If it lacks a column, it is renamed and
+kept, and a new table is created. Damage in the table makes only reads and writes of records fail. An invalid row
+counts as missing: lists leave it out with a warning, and a new record of its name replaces it.
 
-Versions are random: one that was read from a lost database matches no record of the next one. All writes run on the
-store's one thread, so a read and a write within one piece of work are atomic. Watches work within this process: each
-write notifies the watches of its kind of the name, which they read again; so the order of notices does not matter.
+Versions are random, so that a version that was read from a lost database matches no record of the next one. All
+writes run on the store's one thread, so a read and a write within one function passed to it are atomic. Watches work
+within this process: each write notifies the watches of the record's kind of its name, and the watches read the record
+again. The order of the notifications therefore does not matter.
 """
 
 from __future__ import annotations
@@ -69,25 +69,28 @@ RECORDS = Table(
 )
 _VERSION_BYTES = 12
 _VARIABLES = 500
-"""Maximum of names in one query; SQLite takes 999 or more."""
+"""Maximum number of names in one query; SQLite accepts 999 or more."""
 
 
 class StoreRecords:
-    """Records of every kind in the node's database. Its method `of` is a `RecordKinds`."""
+    """Gives access to the records of every kind in the node's database. Its method `of` is a `RecordKinds`."""
 
     def __init__(self, store: Store) -> None:
-        """`store`: the database; its other tables are not touched."""
+        """`store`: the state database; only its table of records is used."""
         self._store = store
         self._kinds: dict[str, _KindRecords] = {}
 
     def of(self, kind: str) -> Records:
-        """Return the records of one kind. Raises InvalidConfig if the kind is not a DNS subdomain."""
+        """Return the object that reads and writes the records of one kind.
+
+        Raises InvalidConfig if the kind is not a DNS subdomain.
+        """
         check_record_name(kind, "kind of records")
         return self._kinds.setdefault(kind, _KindRecords(self._store, kind))
 
 
 class _Notices:
-    """Names of changed records that one watch has to read again."""
+    """Names of the changed records that one watch must read again."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -105,7 +108,7 @@ class _Notices:
 
 
 class _KindRecords:
-    """Records of one kind. Implements `kubeletx.api.Records`."""
+    """Reads, writes and watches the records of one kind. Implements `kubeletx.api.Records`."""
 
     def __init__(self, store: Store, kind: str) -> None:
         self._store = store
@@ -120,7 +123,7 @@ class _KindRecords:
         def work(connection: Connection) -> None:
             if self._find(connection, name) is not None:
                 raise AlreadyExists(f"{self._words(name)} already exists")
-            connection.execute(delete(RECORDS).where(*self._is(name)))  # a row that makes no sense
+            connection.execute(delete(RECORDS).where(*self._is(name)))  # an invalid row, if there is one
             connection.execute(
                 insert(RECORDS).values(kind=self._kind, name=name, version=version, json=encoded)
             )
@@ -230,14 +233,17 @@ class _KindRecords:
             raise translate(error, self._store.path) from error
 
     async def _write(self, name: str, work: Callable[[Connection], T]) -> T:
-        """Do a write and notify the watches of `name`; both happen even if the caller is cancelled."""
+        """Run the write `work`, then notify the watches that record `name` changed.
+
+        Both happen even if the caller is cancelled.
+        """
         task = asyncio.create_task(self._probe_and_write(name, work), name=f"write {self._words(name)}")
         self._writes.add(task)
 
         def end(done: asyncio.Future[T]) -> None:
             self._writes.discard(done)
             if not done.cancelled():
-                done.exception()  # asyncio logs exceptions that no code has looked at
+                done.exception()  # otherwise asyncio logs the exception if the caller was cancelled
             for notices in self._watches:
                 notices.add(name)
 
@@ -248,9 +254,10 @@ class _KindRecords:
             raise translate(error, self._store.path) from error
 
     async def _probe_and_write(self, name: str, work: Callable[[Connection], T]) -> T:
-        """Read the pages that the write will change, so that damage in them fails before the write begins.
+        """Read the database pages that the write will change, then write.
 
-        SQLite rolls back the whole transaction that meets damage, with the writes of other callers in it.
+        A damaged page makes the read fail, which affects only this caller. Without the read, the write itself would
+        fail, and SQLite would roll back the whole transaction, with the writes of other callers.
         """
 
         def probe(connection: Connection) -> None:
@@ -279,14 +286,14 @@ def _record(name: str, version: str, encoded: str) -> Record:
 
 
 def _of_row(row: RowMapping) -> Record:
-    """Convert a database row to a Record. Raises ValueError or TypeError for an invalid row."""
+    """Convert a database row to a Record. Raises ValueError or TypeError if the row is invalid."""
     if not all(isinstance(row[column], str) for column in ("name", "version", "json")):
         raise TypeError(f"columns of record {row['name']!r} are no texts")
     return _record(row["name"], row["version"], row["json"])
 
 
 def _with_table(connection: Connection, work: Callable[[Connection], T]) -> T:
-    """Run `work`; if it fails because the table is missing or lacks a column, make the table and run `work` again."""
+    """Run `work`; if it fails since the table is missing or lacks a column, create the table and run `work` again."""
     try:
         return work(connection)
     except OperationalError as error:

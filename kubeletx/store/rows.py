@@ -1,4 +1,7 @@
-"""Reads and replaces rows. Invalid rows of an altered database are left out, so that the agent can still start."""
+"""Helpers to read and replace rows of the state database.
+
+Rows that another program has made invalid are left out, so that the agent can still start.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def moment_of(text: str) -> datetime:
-    """Parse a time stored as text. Raises ValueError if it is invalid or has no zone."""
+    """Parse a time stored as ISO 8601 text. Raises ValueError if the text is invalid or has no time zone."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone")
@@ -26,18 +29,18 @@ def moment_of(text: str) -> datetime:
 
 
 def checked(value: S) -> S:
-    """Return the value if every field has its declared type, since SQLite stores any type in any column.
+    """Return the value if every field has its declared type; otherwise raise ValueError.
 
-    Raises ValueError otherwise.
+    The check is needed since SQLite stores any type in any column.
     """
     kind = type(value)
     return msgspec.convert(msgspec.to_builtins(value, builtin_types=(datetime, bytes)), kind)
 
 
 def read_rows(connection: Connection, query: Select[Any], convert: Callable[[RowMapping], T]) -> list[T]:
-    """Convert the rows that `query` finds, in order.
+    """Run `query` and convert each row with `convert`; returns the results in order.
 
-    Rows for which `convert` raises are left out, with one warning for all of them.
+    Rows for which `convert` raises, for example ValueError, are left out, with one warning for all of them.
     """
     found: list[T] = []
     bad = 0
@@ -56,9 +59,9 @@ def read_rows(connection: Connection, query: Select[Any], convert: Callable[[Row
 def upsert(table: Table) -> Insert:
     """Build a statement that inserts a row, or replaces the row with the same primary key.
 
-    Every column needs a value in each row. Build the statement once and keep it: with the values in it,
-    SQLAlchemy checks every type again to find the compiled text, and takes ten times as long (0.35 ms instead
-    of 0.035 ms).
+    Execute it with a value for every column. Build the statement once and reuse it: if the values are part of the
+    statement, SQLAlchemy checks every type again to find the compiled text, and takes ten times as long (0.35 ms
+    instead of 0.035 ms).
     """
     statement = insert(table)
     values = {

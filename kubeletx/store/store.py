@@ -3,12 +3,12 @@
     loop ── write, read, write_later ──▶ WorkQueue ──▶ thread "store" ── one transaction ──▶ SQLite (WAL)
          ◀──────────── results after the commit ────────────┘
 
-The thread takes everything that waits and commits it at once, so a hundred concurrent writes cost a few
-disk synchronisations. Each piece of work runs in a savepoint: only a failed one is undone. History
-(`write_later`) is committed with the next durable write or after about a second.
+The thread commits all waiting writes in one transaction, so a hundred concurrent writes cost a few disk
+synchronisations. Each write runs in a savepoint, so that a failed write undoes only itself. History (`write_later`) is
+committed with the next durable write or after about a second.
 
-When the disk is full or the file cannot be used, durable writes and reads raise Unavailable, history waits in
-memory (bounded), and every new write tries the file again: recovery needs no operator.
+While the disk is full or the file cannot be used, durable writes and reads raise Unavailable, and a limited amount of
+history waits in memory. Every new write tries the file again, so recovery needs no operator.
 """
 
 from __future__ import annotations
@@ -37,17 +37,18 @@ _RETRY_SECONDS = 5.0
 
 
 class Store:
-    """The state database, used through one daemon thread, which never delays the exit of the process.
+    """The state database. All reads and writes run on one daemon thread, which does not delay the process's exit.
 
-    The file is not opened before `begin`.
+    The constructor does not open the file; `begin` does.
     """
 
     def __init__(
         self, path: Path, *, expected: bool = False, later_seconds: float = 1.0, later_limit: int = 10_000
     ) -> None:
-        """`expected`: the agent has run here before, so a missing file is reported by `lost`.
+        """`expected`: the agent has run with this root directory before, so a missing file is reported by `lost`.
 
-        `later_seconds`, `later_limit`: see `WorkQueue`.
+        `later_seconds`: longest delay of the writes of `write_later`. `later_limit`: most of these writes that are kept
+        in memory while the file cannot be written.
         """
         self.path = path
         self._tables: tuple[MetaData, ...] = ()
@@ -70,16 +71,16 @@ class Store:
         later_seconds: float = 1.0,
         later_limit: int = 10_000,
     ) -> Self:
-        """Make the store and call `begin`. Parameters: see the constructor."""
+        """Make a store with the parameters of the constructor, call `begin`, and return the store."""
         store = cls(path, expected=expected, later_seconds=later_seconds, later_limit=later_limit)
         await store.begin(tables)
         return store
 
     async def begin(self, tables: Iterable[MetaData]) -> None:
-        """Start the thread and open the database, or make it, with these tables.
+        """Start the thread, open the database, and create the tables that it lacks; a missing file is created.
 
-        Raises InvalidConfig for a file of a newer version. A corrupt file is renamed and a new one made; see
-        `lost`. A file that is unusable now, such as on a full disk, is no error: each write tries it again.
+        Raises InvalidConfig for a file of a newer schema version. A corrupt file is renamed and a new one created; see
+        `lost`. If the file cannot be used now, such as on a full disk, a warning is logged and later writes try again.
         """
         self._tables = tuple(tables)
         self._thread.start()
@@ -93,44 +94,44 @@ class Store:
 
     @property
     def lost(self) -> str | None:
-        """One line about data that were lost when the file was opened; None if none were."""
+        """Message if the database was lost: the file was missing or unusable when it was opened; None otherwise."""
         return self._lost
 
     @property
     def dropped(self) -> int:
-        """Number of history entries that were dropped because they could not be written."""
+        """Number of writes of `write_later` that were dropped because the file could not be written."""
         return self._queue.dropped
 
     @property
     def problem(self) -> Exception | None:
-        """Error of the last batch of writes; None if it was written."""
+        """Error of the last attempt to open or write the file; None once a commit has succeeded."""
         return self._problem
 
     async def write(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` in a transaction, and return its result once the changes are on disk.
+        """Run `work` in a transaction on the store's thread, and return its result when the changes are on disk.
 
-        An exception of `work` undoes only its own changes, and is raised here. Raises Unavailable if the file
-        cannot be written. A cancelled caller does not undo the write.
+        If `work` raises an exception, only its own changes are undone, and the exception is raised here. Raises
+        Unavailable if the file cannot be written. A write is completed even if the caller is cancelled.
         """
         return await self._submit(work, is_read=False)
 
     async def read(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` after all writes queued before it, and return its result.
+        """Run `work` on the store's thread, after all writes queued before it, and return its result.
 
-        Changes that `work` makes may be lost.
+        `work` must only read: changes that it makes may be lost. Raises Unavailable if the file cannot be used.
         """
         return await self._submit(work, is_read=True)
 
     def write_later(self, work: Callable[[Connection], Any]) -> None:
-        """Queue a write of history and return at once.
+        """Queue a write for which the caller does not wait, such as of an event, and return at once.
 
-        It is done within about a second, or when the disk can be written. If too much history waits, the
-        oldest is dropped.
+        The write is made within about a second, or as soon as the file can be written. If too many such writes wait,
+        the oldest are dropped.
         """
         self._queue.put_later(work)
 
     async def close(self, timeout_seconds: float = 5.0) -> None:
-        """Do all queued writes and close the file. Gives up after `timeout_seconds`, as on a disk that hangs."""
+        """Make all queued writes and close the file. Gives up after `timeout_seconds`, such as when the disk hangs."""
         if self._thread.ident is None:
             return
         self._queue.close()
@@ -236,9 +237,9 @@ class Store:
 
 
 def _run_one(connection: Connection, work: Work) -> tuple[Any, Exception | None]:
-    """Run one write in a savepoint. Returns its result and None, or None and the error that undid it.
+    """Run one write in a savepoint; returns (result, None), or (None, error) if it failed and was undone.
 
-    Errors of the file itself are raised, since they concern the whole batch.
+    An error that concerns the whole database file is raised, since it concerns all writes of the batch.
     """
     connection.exec_driver_sql("SAVEPOINT work")
     try:

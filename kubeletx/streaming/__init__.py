@@ -1,7 +1,6 @@
-"""Public: streams of exec, attach and port-forward: SPDY/3.1, WebSocket, and a byte proxy.
+"""Public: the streaming protocols of exec, attach and port-forward: SPDY/3.1, WebSocket, and a byte proxy.
 
-The WebSocket parts (`websocket`) need aiohttp and are imported from their own module, so that a daemon without streams
-does not load it.
+Import the WebSocket functions from the module `websocket`: it needs aiohttp, which this package does not import.
 """
 
 from .remote_client import SpdySession, open_port_forward, open_session

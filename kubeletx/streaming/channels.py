@@ -1,8 +1,9 @@
-"""The WebSocket subprotocols of remote commands, without I/O.
+"""Messages of the WebSocket subprotocols of remote commands (exec and attach). No I/O.
 
-Every message begins with the channel: one byte, or one digit in the base64 variants (text messages). v4 and
-later end with a Status on the error channel, older ones with words. Only v5 can half-close: channel 255, then
-the channel that ends. Source: Kubernetes remotecommand and wsstream.
+Each message begins with the number of its channel (`kubeletx.api.Channel`): one byte, or one digit in the base64
+variants, whose messages are text. In v4 and later the server reports the result of the command as a Status object on
+the error channel; in older versions as plain text. Only v5 can half-close a channel: a message on channel 255 has the
+number of the channel that ends. Source: Kubernetes remotecommand and wsstream.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ CLOSE_CHANNEL = 255
 
 
 class WsProtocol(enum.Enum):
-    """WebSocket subprotocols of remote commands, the one that a server prefers first."""
+    """WebSocket subprotocols of remote commands (exec and attach), in a server's order of preference."""
 
     V5 = "v5.channel.k8s.io"
     V4 = "v4.channel.k8s.io"
@@ -34,7 +35,7 @@ class WsProtocol(enum.Enum):
 
     @property
     def has_status(self) -> bool:
-        """True if the error channel carries a Status; else it carries a plain message."""
+        """True if the result of the command is sent as a Status object on the error channel; else as plain text."""
         return self not in (WsProtocol.V1, WsProtocol.V1_BASE64)
 
     @property
@@ -44,25 +45,25 @@ class WsProtocol(enum.Enum):
 
 
 PROTOCOLS: tuple[str, ...] = tuple(protocol.value for protocol in WsProtocol)
-"""Protocols a server offers, best first."""
+"""Names of the subprotocols that a server offers, in order of preference."""
 
 
 class TerminalSize(msgspec.Struct, frozen=True, kw_only=True):
-    """Size of a terminal in character cells, as the message on the resize channel has it."""
+    """Size of a terminal in character cells: the JSON data of a message on the resize channel."""
 
     width: int = msgspec.field(name="Width", default=0)
     height: int = msgspec.field(name="Height", default=0)
 
 
 def encode_message(protocol: WsProtocol, channel: int, data: bytes) -> bytes | str:
-    """Encode one message. The result is bytes for a binary message, str for a text message."""
+    """Encode `data` as one message on the channel. The result is bytes for a binary message, str for a text message."""
     if protocol.is_base64:
         return f"{channel}{base64.b64encode(data).decode()}"
     return bytes((channel,)) + data
 
 
 def decode_message(protocol: WsProtocol, message: bytes | str) -> tuple[int, bytes]:
-    """Decode a message to (channel, data). Raises KubeletxError if it has no channel or is not base64."""
+    """Decode a message to (channel, data). Raises KubeletxError if it is empty or malformed."""
     if not message:
         raise KubeletxError("empty message: the channel is missing")
     if not protocol.is_base64:
@@ -76,12 +77,12 @@ def decode_message(protocol: WsProtocol, message: bytes | str) -> tuple[int, byt
 
 
 def encode_resize(width: int, height: int) -> bytes:
-    """Encode the data of a message on the resize channel."""
+    """Encode a terminal size, in character cells, as the data of a message on the resize channel."""
     return msgspec.json.encode(TerminalSize(width=width, height=height))
 
 
 def decode_resize(data: bytes) -> TerminalSize | None:
-    """Decode the data of a message on the resize channel; None if it is invalid."""
+    """Decode the data of a message on the resize channel to a terminal size; None if it is invalid."""
     try:
         size = msgspec.json.decode(data, type=TerminalSize)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,8 +1,8 @@
-"""Closes streams without data for too long.
+"""`Idle`: closes streams that have transferred no data for a given time.
 
-Code that moves bytes calls `Idle.touch`, which delays the end of the guarded work. Where this side implements the
-protocol only data counts (`watch`), not the pings that keep proxies awake; in pass-through all bytes count, since they
-are not parsed. Source: KubeletConfiguration, streamingConnectionIdleTimeout.
+Code that copies bytes calls `Idle.touch`, which restarts the time. If this process implements the protocol itself, only
+data restarts the time (`Idle.watch`), not pings. If it only copies bytes between two connections, all bytes do, since
+they are not parsed. Source: KubeletConfiguration, streamingConnectionIdleTimeout.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kubeletx.api import Channel, Session
 
 
 class Idle:
-    """Timer that restarts with each `touch` and ends work without data. `seconds`: the limit; None: no limit."""
+    """Idle time-out: cancels work if `touch` is not called for `seconds`. `seconds` None: no limit."""
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
@@ -23,16 +23,16 @@ class Idle:
         self._at = self._loop.time()
 
     def touch(self) -> None:
-        """Restart the time: data moved now."""
+        """Restart the idle time. Call it whenever data are transferred."""
         self._at = self._loop.time()
 
     @property
     def left_seconds(self) -> float | None:
-        """Seconds until the limit; 0 once it is reached; None without a limit."""
+        """Seconds until the idle time-out; 0 once it has expired; None if there is no limit."""
         return None if self._seconds is None else max(0.0, self._at + self._seconds - self._loop.time())
 
     async def guard(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run the work. Cancel it and return, without an error, once no data moved for `seconds`."""
+        """Run `work` until it ends. Cancel it and return normally if `touch` was not called for `seconds`."""
         task = asyncio.create_task(work, name="stream")
         try:
             while not task.done() and self.left_seconds != 0:
@@ -44,12 +44,12 @@ class Idle:
             task.result()
 
     def watch(self, session: Session) -> Session:
-        """Return a session that passes everything on to `session` and calls `touch` for its data."""
+        """Return a session that forwards all calls to `session`, and calls `touch` for its data in both directions."""
         return _Watched(session, self)
 
 
 class _Watched:
-    """Session that calls `Idle.touch` for all data of another session."""
+    """Session that forwards all calls to another one, and calls `Idle.touch` for its data."""
 
     def __init__(self, session: Session, idle: Idle) -> None:
         self._session = session

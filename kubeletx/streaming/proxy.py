@@ -1,9 +1,9 @@
-"""A byte proxy between two connections, with back-pressure and half-close.
+"""`Relay`: copies bytes between two connections in both directions, with back-pressure and half-close.
 
-What one end receives is written to the other at once, without a task or a buffer between them: an end whose own
-connection takes no more stops the other from reading. An end of file is passed on as a half-close, or as the end of the
-connection where TLS knows no half-close, and the other direction goes on. A connection that breaks ends both, the other one
-once it was sent all that came: its reader may be slow.
+Data received on one connection are written to the other at once, without a task or buffer in between. If a connection
+cannot send more for now, reading from the other one pauses. When one side sends end of file, the other connection is
+half-closed and the other direction continues; with TLS, which has no half-close, the other connection is closed. When
+one connection breaks, the other one is closed after all pending data are sent to it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from .idle import Idle
 from .unsent import wait_sent
 
 LEAVE_SECONDS: Final = 10.0
-"""Time for one side to take pending bytes after the other side ended; then its connection is closed."""
+"""Seconds that a side has to read its pending bytes after `Relay.close`; then its connection is aborted."""
 
 
 class Copied(NamedTuple):
-    """Bytes that a relay copied: `right` from the left to the right end, `left` from the right to the left."""
+    """Numbers of bytes that a `Relay` has copied. `right`: from left to right. `left`: from right to left."""
 
     right: int
     left: int
 
 
 class Relay:
-    """Copies bytes between two connections. `left` and `right` are the protocols for their transports.
+    """Copies bytes between two connections, called left and right, in both directions.
 
-    Give each end its transport, then await `run`.
+    Its attributes `left` and `right` are asyncio protocols. Connect each of them to a transport, then await `run`.
     """
 
     def __init__(
@@ -38,9 +38,10 @@ class Relay:
         idle_seconds: float | None = None,
         on_left_lost: Callable[[Exception | None], None] | None = None,
     ) -> None:
-        """`idle_seconds`: both connections are closed after this long without data; None: never.
+        """`idle_seconds`: both connections are closed after this time without data; None: never.
 
-        `on_left_lost`: called when the left connection ends, with the error or None, as `connection_lost` is.
+        `on_left_lost`: called when the left connection is lost; its argument is that of
+        `asyncio.Protocol.connection_lost`.
         """
         self._idle = Idle(idle_seconds)
         self._changed = asyncio.Event()
@@ -49,7 +50,7 @@ class Relay:
         self.left.peer, self.right.peer = self.right, self.left
 
     async def run(self) -> Copied:
-        """Copy bytes until both connections have ended. Closes them also if it is cancelled."""
+        """Copy bytes until both connections have ended, and return how many. Closes both also if cancelled."""
         try:
             await self._idle.guard(self._serve())
         finally:
@@ -57,10 +58,7 @@ class Relay:
         return Copied(self.left.count, self.right.count)
 
     def close(self) -> None:
-        """Close both connections.
-
-        An end gets the data that are not sent yet if it reads them within `LEAVE_SECONDS`.
-        """
+        """Close both connections. Pending data are still sent to a side that reads them within `LEAVE_SECONDS`."""
         for end in (self.left, self.right):
             if end.transport is not None and not end.is_lost:
                 _close(end.transport)
@@ -77,10 +75,10 @@ class Relay:
 
 
 class End(asyncio.Protocol):
-    """One end of a `Relay`: the asyncio protocol of one of its two connections.
+    """asyncio protocol of one of the two connections of a `Relay`. `peer`: the `End` of the other connection.
 
-    `count`: bytes received here. `is_finished`: no more bytes will be sent to it. `is_lost`: its connection
-    has ended.
+    `count`: number of bytes received on this connection. `is_finished`: no more bytes will be written to it.
+    `is_lost`: this connection has ended.
     """
 
     peer: End
@@ -97,19 +95,23 @@ class End(asyncio.Protocol):
         self._has_ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport, to write to it later."""
+        """Store the transport of this connection."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Write the data to the other end."""
+        """Write the received data to the other connection."""
         self._idle.touch()
         self.count += len(data)
         if self.peer.transport is not None and not self.peer.transport.is_closing():
             self.peer.transport.write(data)
 
     def eof_received(self) -> bool:
-        """Half-close the other end. Returns True to keep this end open for sending, which TLS cannot, else False."""
+        """Half-close the other connection.
+
+        Returns True (keep this connection open for sending) unless this connection uses TLS, or the other side
+        has sent end of file too.
+        """
         self._has_ended = True
         assert self.transport is not None
         there = self.peer.transport
@@ -122,17 +124,17 @@ class End(asyncio.Protocol):
         return not is_tls and not self.peer._has_ended
 
     def pause_writing(self) -> None:
-        """Stop reading from the other end, since too many bytes wait to be sent to this one."""
+        """Stop reading from the other connection, since too many bytes wait to be sent on this one."""
         if self.peer.transport is not None:
             self.peer.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Continue to read from the other end."""
+        """Continue to read from the other connection."""
         if self.peer.transport is not None:
             self.peer.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Record the end of this connection. The other one is closed once all its data are sent."""
+        """Record the end of this connection. The other connection is closed once its pending data are sent."""
         self.is_lost = True
         self._finish_peer()
         if self._on_lost is not None:
@@ -146,5 +148,5 @@ class End(asyncio.Protocol):
 def _close(transport: asyncio.Transport) -> None:
     if (
         not transport.is_closing()
-    ):  # closed twice, asyncio's TLS forgets the connection, and cannot abort it any more
+    ):  # after a second close, asyncio's TLS transport has no connection any more, and cannot abort it
         transport.close()

@@ -1,7 +1,8 @@
-"""A `Session` over a runtime's streaming URL: SPDY/3.1 with v4.channel.k8s.io, or portforward.k8s.io.
+"""Client of a runtime's streaming server over SPDY/3.1, for exec, attach and port-forward.
 
-`open_session` and `open_port_forward` return once the streams are open; the caller sets the deadline. The
-session owns one task that reads the connection, and ends it in `close` or when the far end is gone.
+`open_session` uses subprotocol v4.channel.k8s.io, `open_port_forward` uses portforward.k8s.io. Both return a `Session`
+once the streams are open; the caller sets the deadline. The session has one task that reads the connection. The task
+ends in `close`, or when the server disconnects.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ _request_ids = itertools.count()
 
 
 async def open_session(url: str, request: StreamRequest, *, tls: ssl.SSLContext | None = None) -> Session:
-    """Connect to an exec or attach URL, and open the streams that `request` names.
+    """Connect to an exec or attach URL of a streaming server, and open the streams that `request` selects.
 
-    `tls`: for https URLs; None: the certificate is checked against the system's CAs. The caller sets the
-    deadline.
+    `tls`: for https URLs; None: the server's certificate is checked against the system's CAs. The caller sets
+    the deadline.
     """
     connection = await _connect(url, REMOTE_COMMAND_V4, tls)
     try:
@@ -50,12 +51,18 @@ async def open_session(url: str, request: StreamRequest, *, tls: ssl.SSLContext 
 
 
 async def open_port_forward(url: str, port: int, *, tls: ssl.SSLContext | None = None) -> Session:
-    """Connect to a port-forward URL, and open one connection to `port`. Parameters: as `open_session`."""
+    """Connect to a port-forward URL of a streaming server, and open one connection to `port` of the pod.
+
+    `tls`: as for `open_session`.
+    """
     return await forward_over(await _connect(url, PORT_FORWARD, tls), port)
 
 
 async def forward_over(connection: SpdyConnection, port: int) -> Session:
-    """Open one connection to `port` over a SPDY connection, which is used for nothing else and closed with it."""
+    """Open one connection to `port` of the pod over an open SPDY connection with subprotocol portforward.k8s.io.
+
+    The returned session owns the SPDY connection, and closes it.
+    """
     try:
         headers = (("port", str(port)), ("requestid", str(next(_request_ids))))
         error = await connection.open_stream((("streamtype", "error"), *headers), fin=True)
@@ -75,7 +82,7 @@ async def _connect(url: str, protocol: str, tls: ssl.SSLContext | None) -> SpdyC
 
 
 class SpdySession:
-    """Client's end of a remote command or of one forwarded connection, over SPDY. Implements `Session`."""
+    """Client's side of an exec, an attach or one forwarded connection over SPDY. Implements `Session`."""
 
     def __init__(
         self,
@@ -85,14 +92,17 @@ class SpdySession:
         *,
         forwards: bool = False,
     ) -> None:
-        """`error`: the stream on which the far end reports its result. `forwards`: an empty report means success."""
+        """`error`: the stream on which the server reports the result. `streams`: the data streams, by channel.
+
+        `forwards`: True for a forwarded connection, where an empty result means success.
+        """
         self._connection, self._error, self._streams = connection, error, streams
         self._forwards = forwards
         self._reader = asyncio.create_task(self._run(), name="spdy-session")
         self._exit: asyncio.Task[int] | None = None
 
     async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
-        """Yield data of stdout and stderr, with the channel, until both have ended."""
+        """Yield output as pairs of STDOUT or STDERR and bytes, until both streams have ended."""
         channels = [c for c in (Channel.STDOUT, Channel.STDERR) if c in self._streams]
         if len(channels) == 1:
             while data := await self._streams[channels[0]].read():
@@ -112,13 +122,13 @@ class SpdySession:
                 task.cancel()
 
     async def write(self, data: bytes) -> None:
-        """Send data to the command's stdin. Raises Unavailable if the session has none."""
+        """Send data to stdin, or to the forwarded port. Raises Unavailable if the session was opened without stdin."""
         await self._stdin().write(data)
 
     async def close_stdin(self) -> None:
-        """Send the end of stdin; output continues.
+        """Close stdin; output continues.
 
-        Does nothing without stdin, or after the far end has disconnected.
+        Does nothing if the session was opened without stdin, or the server has disconnected.
         """
         stream = self._streams.get(Channel.STDIN)
         if stream is not None:
@@ -128,16 +138,16 @@ class SpdySession:
                 pass
 
     async def resize(self, width: int, height: int) -> None:
-        """Send the terminal's new size; does nothing if the session has no terminal."""
+        """Send the terminal's new size, in character cells; does nothing if the session has no terminal."""
         stream = self._streams.get(Channel.RESIZE)
         if stream is not None:
             await stream.write(msgspec.json.encode({"Width": width, "Height": height}) + b"\n")
 
     async def wait(self) -> int:
-        """Return the exit code, once the far end has reported it. Raises Internal with the far end's message.
+        """Wait for the server's report, and return the exit code; 0 for a forwarded connection without an error.
 
-        Raises Unavailable if the far end disconnected without a report. 0 for a forwarded connection without
-        an error.
+        Raises Internal if the server reports another error, with its message. Raises Unavailable if the server
+        disconnected without a report.
         """
         report = await self._error.read_all()
         if self._forwards:
@@ -149,7 +159,7 @@ class SpdySession:
         return exit_code_of(report)
 
     async def close(self) -> None:
-        """Close the connection and end the reading task."""
+        """Close the SPDY connection, and end the task that reads it."""
         self._reader.cancel()
         try:
             await asyncio.wait([self._reader])

@@ -1,12 +1,13 @@
-"""The server's side of exec and attach for the kubelet's API and the admin socket.
+"""Serves exec and attach requests of the kubelet's API and of the agent's admin socket. Needs aiohttp.
 
-    runtime gives a URL      bytes go through to it as they are, whatever the client speaks (DECISIONS 17)
-    it gives a session       this is the server: SPDY/3.1, or WebSocket
-    client offers only v5    this is the server too, since runtimes do not speak it
+    runtime returns a URL               bytes are copied to and from that URL unchanged (DECISIONS 17)
+    runtime returns a session           this module serves it to the client over SPDY/3.1 or WebSocket
+    URL, but the client offers only v5  this module connects to the URL itself and serves the client:
+                                        streaming servers of runtimes do not support v5
 
-`offer_of` checks the client's protocols first, so that a request that cannot be served runs no command. An error of
-`open_` is raised before the upgrade and becomes the answer to it: API servers pass its text on. Needs aiohttp.
-Source: kubelet, pkg/kubelet/server/server.go.
+`offer_of` checks the client's protocols first, so that no command is run for a request that cannot be served. If the
+runtime fails to start the command, the error is raised before the upgrade and becomes the HTTP answer, whose text API
+servers forward. Source: kubelet, pkg/kubelet/server/server.go.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from .tunnel import TUNNEL_PROTOCOLS
 from .upgrade import PROTOCOL_HEADER
 
 OPEN_TIMEOUT_SECONDS = 30.0
-"""Time to connect to a runtime's streaming URL and open its streams."""
+"""Time limit for connecting to a runtime's streaming URL and opening its streams."""
 
 Open = Callable[[], Awaitable[Session | StreamUrl]]
 
 
 class QueryNames(msgspec.Struct, frozen=True):
-    """Names of the query parameters that select streams, and the values of such a parameter that mean yes."""
+    """Names of the query parameters that select stdin, stdout and stderr. `true`: values that select the stream."""
 
     stdin: str
     stdout: str
@@ -44,14 +45,13 @@ class QueryNames(msgspec.Struct, frozen=True):
 
 
 KUBELET_NAMES = QueryNames(stdin="input", stdout="output", stderr="error", true=("1",))
-"""The kubelet's query parameters. Source: core/v1, ExecStdinParam and its neighbours."""
+"""Query parameters of the kubelet's API. Source: core/v1, ExecStdinParam, ExecStdoutParam, ExecStderrParam."""
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """Protocol of one client: SPDY or WebSocket, and the subprotocol that was picked for it.
+    """Protocol that was chosen for one client. `is_spdy`: SPDY if True, WebSocket if False.
 
-    `protocol`: the one that this server prefers of those that the client offered; empty: a WebSocket without
-    any.
+    `protocol`: the chosen subprotocol; empty for a WebSocket client that offers no subprotocol.
     """
 
     is_spdy: bool
@@ -59,7 +59,10 @@ class Offer(msgspec.Struct, frozen=True):
 
     @property
     def can_pass(self) -> bool:
-        """True if a runtime's streaming server may get the client's bytes unchanged; no runtime speaks v5."""
+        """True if the client's bytes may be copied to a runtime's streaming server unchanged.
+
+        False only for WebSocket v5, which runtimes do not support.
+        """
         return self.protocol != WsProtocol.V5.value
 
     @property
@@ -69,7 +72,10 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 def stream_request(request: web.Request, names: QueryNames = KUBELET_NAMES) -> StreamRequest:
-    """Read from the query: the command (repeated), the wanted streams, and tty. With a terminal there is no stderr."""
+    """Read the command, the selected streams and `tty` from the query of an exec or attach request.
+
+    With a terminal, stderr is never selected. `names`: names of the query parameters.
+    """
     query = request.query
 
     def has(name: str) -> bool:
@@ -86,17 +92,18 @@ def stream_request(request: web.Request, names: QueryNames = KUBELET_NAMES) -> S
 
 
 def check_streams(wanted: StreamRequest) -> StreamRequest:
-    """Return `wanted`. Raises HTTPBadRequest if it asks for none of stdin, stdout and stderr."""
+    """Return `wanted` unchanged. Raises HTTPBadRequest if it selects none of stdin, stdout and stderr."""
     if not (wanted.stdin or wanted.stdout or wanted.stderr):
         raise web.HTTPBadRequest(text="you must specify at least 1 of stdin, stdout, stderr")
     return wanted
 
 
 def offer_of(request: web.Request, spdy_protocols: tuple[str, ...], subprotocols: tuple[str, ...]) -> Offer:
-    """Choose the protocol for a client's upgrade request, before any command runs.
+    """Choose the protocol for a client's upgrade request. Call it before the command is started.
 
-    Raises HTTPBadRequest if the request is no upgrade, and HTTPForbidden if client and server have no
-    protocol in common. `spdy_protocols`, `subprotocols`: those that the server has, best first.
+    `spdy_protocols`, `subprotocols`: SPDY and WebSocket subprotocols that the server supports, in order of
+    preference. Raises HTTPBadRequest if the request is no valid upgrade to one of the two, and HTTPForbidden if
+    client and server have no subprotocol in common.
     """
     upgrade = request.headers.get("Upgrade", "").lower()
     if "upgrade" not in request.headers.get("Connection", "").lower():
@@ -127,9 +134,10 @@ def offer_of(request: web.Request, spdy_protocols: tuple[str, ...], subprotocols
 async def serve_command(
     request: web.Request, offer: Offer, wanted: StreamRequest, open_: Open, *, idle_seconds: float
 ) -> web.StreamResponse:
-    """Serve one exec or attach until it ends. `open_`: starts it at the runtime.
+    """Serve one exec or attach request until it ends, and return the response for aiohttp.
 
-    `idle_seconds`: a stream without data for this long is closed.
+    `offer`: from `offer_of`. `wanted`: the selected streams. `open_`: starts the exec or attach in the runtime,
+    and returns its session or URL. `idle_seconds`: the connection is closed after this time without data.
     """
     found = await open_()
     if isinstance(found, StreamUrl):
@@ -158,12 +166,15 @@ async def serve_command(
 
 
 async def open_url(found: Session | StreamUrl, wanted: StreamRequest) -> Session:
-    """Return `found` if it is a session; else connect to the runtime's streaming URL. Raises TimedOut."""
+    """Return a session: `found` itself, or, if it is a URL, a new connection to that streaming server.
+
+    Raises TimedOut if the streams are not open within `OPEN_TIMEOUT_SECONDS`.
+    """
     return await open_in_time(open_session(found.url, wanted)) if isinstance(found, StreamUrl) else found
 
 
 async def open_in_time(opening: Awaitable[Session]) -> Session:
-    """Return the session. Raises TimedOut if the runtime's server takes longer than OPEN_TIMEOUT_SECONDS."""
+    """Await `opening` and return its session. Raises TimedOut after `OPEN_TIMEOUT_SECONDS`."""
     try:
         async with asyncio.timeout(OPEN_TIMEOUT_SECONDS):
             return await opening

@@ -1,12 +1,11 @@
-"""Remote commands and port-forward over SPDY/3.1, server side.
+"""Server side of exec, attach and port-forward over SPDY/3.1.
 
-The caller has read the HTTP request and checked who asks; here the upgrade is answered (`accept_upgrade`) and
-the streams are served: `serve_remote_command` connects one session, `serve_port_forward` any number of
-connections, each with an error and a data stream. Both return when the client is gone or all is done, and
-close what they were given.
+The caller reads the HTTP request, authorizes it, and sends the answer of `accept_upgrade`. Then `serve_remote_command`
+serves one exec or attach, or `serve_port_forward` any number of forwarded connections, each with an error and a data
+stream. Both return when the client has disconnected or the work is done, and close the connection.
 
-Subprotocols of remote commands: v1 and v2 report the end in words, v3 adds the resize stream, v4 reports a
-Status. Clients that offer v5 take v4.
+Subprotocols of exec and attach: v1 and v2 report the result as text, v3 adds the resize stream, v4 reports the result
+as a Status object. This server does not offer v5 over SPDY; clients that offer v5 also offer v4, which is then used.
 """
 
 from __future__ import annotations
@@ -29,9 +28,12 @@ log = structlog.get_logger(__name__)
 REMOTE_COMMAND_PROTOCOLS = ("v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io")
 PORT_FORWARD_PROTOCOLS = ("portforward.k8s.io",)
 CREATION_SECONDS = 30.0
-"""Time for a client to open the streams it requested."""
+"""Time limit for a client to open the streams that it has requested."""
 MAX_ARRIVED = 16
-"""Maximum of a remote command's streams that are not processed yet; further ones are refused."""
+"""Maximum number of streams that a client of exec or attach has opened and that are not processed yet.
+
+Further streams are refused.
+"""
 MAX_FORWARDS = 1000
 MAX_HALF_PAIRS = 100
 
@@ -44,14 +46,18 @@ ConnectPort = Callable[[int], Awaitable[Session]]
 def pick_protocol(offered: Iterable[str], spoken: tuple[str, ...]) -> str | None:
     """Return the first protocol of `spoken` that the client offers; None if it offers none of them.
 
-    `offered`: the values of all X-Stream-Protocol-Version lines, each possibly a comma-separated list.
+    `spoken`: protocols that the server supports, in order of preference. `offered`: the values of the client's
+    header lines, such as X-Stream-Protocol-Version; each may be a comma-separated list.
     """
     words = {word.strip() for line in offered for word in line.split(",")}
     return next((protocol for protocol in spoken if protocol in words), None)
 
 
 def accept_upgrade(protocol: str) -> bytes:
-    """Return the HTTP answer after which the connection is SPDY/3.1. `protocol`: the picked subprotocol."""
+    """Return the HTTP answer (101 Switching Protocols) that upgrades the connection to SPDY/3.1.
+
+    `protocol`: the subprotocol that `pick_protocol` has returned.
+    """
     return (
         "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
         f"{PROTOCOL_HEADER}: {protocol}\r\n\r\n"
@@ -67,7 +73,9 @@ async def serve_remote_command(
 ) -> None:
     """Serve one exec or attach: wait for the client's streams, open the session with `connect`, and copy data.
 
-    Returns when the session has ended or the client has disconnected, and closes the connection.
+    `reader`, `writer`: the connection after the upgrade. `request`: the streams that the client has requested.
+    `protocol`: the subprotocol. Returns when the session has ended or the client has disconnected, and closes the
+    session and the connection.
     """
     arrived: asyncio.Queue[SpdyStream] = asyncio.Queue(MAX_ARRIVED)
 
@@ -91,10 +99,11 @@ async def serve_remote_command(
 
 
 async def serve_port_forward(reader: ByteReader, writer: ByteWriter, connect: ConnectPort) -> None:
-    """Forward connections until the client disconnects: each is a pair of streams with the same requestID.
+    """Serve port-forward until the client disconnects, and close the connection.
 
-    `connect`: opens a session to a port. Streams beyond `MAX_FORWARDS` forwarded connections, or beyond
-    `MAX_HALF_PAIRS` that wait for their second stream, are refused.
+    Each forwarded connection is a pair of an error and a data stream with the same header requestID. `connect`:
+    opens a session to a port. New streams are refused while there are `MAX_FORWARDS` forwarded connections, or
+    `MAX_HALF_PAIRS` streams that wait for the other stream of their pair.
     """
     pairs: dict[str, dict[str, SpdyStream]] = {}
     forwards: set[asyncio.Task[None]] = set()
@@ -168,7 +177,7 @@ async def _streams_of(
 
 
 async def _next(arrived: asyncio.Queue[SpdyStream], running: asyncio.Task[None]) -> SpdyStream | None:
-    """Wait for the next stream that the client opens; None if its connection has ended."""
+    """Wait for the next stream that the client opens, and return it; None if the client's connection has ended."""
     getting = asyncio.create_task(arrived.get(), name="spdy-next-stream")
     try:
         await asyncio.wait([getting, running], return_when=asyncio.FIRST_COMPLETED)
@@ -254,7 +263,7 @@ async def _resize(session: Session, stream: SpdyStream) -> None:
 
 
 async def _forward(error: SpdyStream, data: SpdyStream, connect: ConnectPort) -> None:
-    error.discard()  # it goes the other way
+    error.discard()  # only this side sends on the error stream
     try:
         session = await connect(_port(data.header("port")))
     except KubeletxError as failure:

@@ -1,7 +1,7 @@
-"""The ``Status`` object that ends a remote command, on the error channel of v4 and later.
+"""The ``Status`` object that reports the result of exec and attach, on the error channel of protocol v4 and later.
 
-Success, or Failure with reason NonZeroExitCode and the exit code as a cause. Anything else is an error of the
-runtime. Source: Kubernetes apimachinery, metav1.Status; remotecommand v4.
+Status Success means exit code 0. Failure with reason NonZeroExitCode has the exit code as a cause. Failure with another
+reason means that the command could not be run. Source: Kubernetes apimachinery, metav1.Status; remotecommand v4.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ EXIT_CODE = "ExitCode"
 
 
 _EMPTY_METADATA = {"metadata": dict[str, str]()}
-"""Metadata that kubelets write; `Status` does not keep it."""
+"""Empty metadata, which the kubelet writes too; the class `Status` has no such field."""
 
 
 def encode_exit(exit_code: int) -> bytes:
-    """Encode the Status of a command that ended with this exit code."""
+    """Encode the Status object of a command that has ended with this exit code, as JSON."""
     if exit_code == 0:
         return _encode(Status(status=SUCCESS))
     return _encode(
@@ -34,7 +34,7 @@ def encode_exit(exit_code: int) -> bytes:
 
 
 def encode_error(error: Exception) -> bytes:
-    """Encode the Status of a command that could not run to its end."""
+    """Encode the Status object of a command that could not be run to its end, as JSON, with the error's message."""
     return _encode(Status(status=FAILURE, message=str(error), reason="InternalError", code=500))
 
 
@@ -43,7 +43,10 @@ def _encode(status: Status) -> bytes:
 
 
 def refusal_of(body: bytes) -> str:
-    """Return the message of an HTTP answer that refused an upgrade: that of its Status, or else its text."""
+    """Return the error message in the body of an HTTP answer that refused an upgrade.
+
+    It is the message of the Status object in the body; if the body is no Status, its text.
+    """
     text = body.decode(errors="replace").strip()
     try:
         return msgspec.json.decode(body, type=Status).message or text
@@ -52,7 +55,10 @@ def refusal_of(body: bytes) -> str:
 
 
 def exit_code_of(data: bytes) -> int:
-    """Return the exit code in a Status. Raises Internal with its message if the command could not be run."""
+    """Return the exit code in an encoded Status object; 0 for Success.
+
+    Raises Internal with the Status's message if the command could not be run, or if `data` is no Status.
+    """
     try:
         status = msgspec.json.decode(data, type=Status)
     except (msgspec.DecodeError, UnicodeDecodeError):

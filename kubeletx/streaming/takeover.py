@@ -1,7 +1,7 @@
-"""Takes a connection over from aiohttp: for SPDY/3.1, which its parser cannot read, and for raw pass-through.
+"""Takes a client's connection over from aiohttp, for protocols that aiohttp cannot read: SPDY/3.1, and copied bytes.
 
-A handler calls `take_over`, serves the client through the returned streams, and returns the `TakenOver` response, which
-writes nothing::
+An aiohttp handler calls `take_over`, serves the client through the returned reader and writer, and returns the response
+`TakenOver`, which sends nothing::
 
     async def handle(request):
         pipe = take_over(request)
@@ -9,8 +9,8 @@ writes nothing::
         await serve_remote_command(pipe.reader, pipe.writer, ...)
         return TakenOver()
 
-Clients of an upgrade send nothing before they have read the answer, so no byte is lost between the two parsers. At its
-end the connection is returned to aiohttp, which then drops it.
+No byte is lost when the parser changes, since clients of an HTTP upgrade send nothing before they have read the answer.
+When the connection is lost, aiohttp's own protocol object is notified, so that aiohttp forgets the connection.
 """
 
 from __future__ import annotations
@@ -29,32 +29,41 @@ from .proxy import Copied, Relay
 
 BUFFER_BYTES = 1 << 16
 HOP_HEADERS = frozenset({"content-length", "transfer-encoding", "host", "expect", "authorization", "cookie"})
-"""Headers that are not forwarded: those of this connection only, and the client's credentials."""
+"""Request headers that `pass_through` does not forward: those of one connection only, and the client's credentials.
+
+``Host`` is written separately.
+"""
 
 
 class Pipe(NamedTuple):
-    """Reader and writer of a connection that was taken over from aiohttp."""
+    """Reader and writer of a client's connection that was taken over from aiohttp."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
 
 class TakenOver(web.StreamResponse):
-    """Response that a handler returns after `take_over`: it writes nothing, and the connection is not used again."""
+    """Response that an aiohttp handler returns after `take_over` or `pass_through`.
+
+    It sends nothing, and aiohttp does not use the connection for further requests.
+    """
 
     def __init__(self) -> None:
         super().__init__(status=101)
         self.force_close()
 
     async def prepare(self, request: web.BaseRequest) -> None:
-        """Do nothing: the handler has sent everything."""
+        """Do nothing, since the handler has sent the HTTP answer itself."""
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Do nothing: the handler has ended the connection."""
+        """Do nothing, since the handler has sent all data itself."""
 
 
 class _Protocol(asyncio.StreamReaderProtocol):
-    """Protocol of a taken-over connection. It also reports the connection's loss to aiohttp's protocol."""
+    """asyncio protocol of a connection that was taken over from aiohttp.
+
+    It passes `connection_lost` to the protocol object of aiohttp, `replaced`.
+    """
 
     def __init__(self, reader: asyncio.StreamReader, replaced: asyncio.BaseProtocol) -> None:
         super().__init__(reader)
@@ -67,7 +76,10 @@ class _Protocol(asyncio.StreamReaderProtocol):
 
 
 def take_over(request: web.BaseRequest) -> Pipe:
-    """Take the client's connection over from aiohttp. Raises Unavailable if the client has disconnected."""
+    """Take the connection of the request's client over from aiohttp, and return its reader and writer.
+
+    Raises Unavailable if the client has disconnected.
+    """
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=BUFFER_BYTES, loop=loop)
     protocol = _Protocol(reader, request.protocol)
@@ -83,11 +95,13 @@ async def pass_through(
     seconds: float = 10.0,
     idle_seconds: float | None = None,
 ) -> Copied:
-    """Forward an upgrade request to a streaming URL, then copy bytes both ways, whatever the URL's server answers.
+    """Forward a client's upgrade request to a streaming URL, and copy bytes both ways until both sides have closed.
 
-    The request keeps its method and headers, including the client's Host but not its credentials; path and
-    query are the URL's. `seconds`: deadline of connecting. `idle_seconds`: see `Relay`. If the URL's server
-    cannot be reached, raises Unavailable, and the handler can still answer the client.
+    The client gets the answer of the URL's server unchanged, also if it is an error. The forwarded request has
+    the client's method and headers (with Host, without credentials), and the URL's path and query. `tls`: for
+    https URLs; None: the certificate is checked against the system's CAs. `seconds`: time limit for connecting.
+    `idle_seconds`: see `Relay`. Returns the numbers of copied bytes. Raises Unavailable if the URL's server
+    cannot be reached; the handler can then still answer the client.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -1,7 +1,7 @@
 """SPDY/3.1 inside a WebSocket: kubectl's protocol for port-forward, ``SPDY/3.1+portforward.k8s.io``.
 
-Each binary message carries any number of bytes of the SPDY connection; message borders have no meaning. `Tunnel` has
-the methods of a stream's reader and writer that `SpdyConnection` uses. Source: KEP-4006; apiserver,
+The binary messages of the WebSocket contain the bytes of the SPDY connection; message boundaries have no meaning.
+`Tunnel` implements `ByteReader` and `ByteWriter`, which `SpdyConnection` uses. Source: KEP-4006; apiserver,
 pkg/util/proxy/streamtunnel.go; client-go, tools/portforward/tunneling_connection.go.
 """
 
@@ -20,18 +20,21 @@ from .websocket import AnyWebSocket, make_response
 
 TUNNEL_PREFIX: Final = "SPDY/3.1+"
 TUNNEL_PROTOCOLS: Final = tuple(TUNNEL_PREFIX + protocol for protocol in PORT_FORWARD_PROTOCOLS)
-"""WebSocket subprotocols."""
+"""WebSocket subprotocols of the tunnel: ``SPDY/3.1+portforward.k8s.io``."""
 MAX_WAITING_BYTES: Final = 1 << 17
-"""Bytes written and not sent yet, above which `drain` waits."""
+"""`Tunnel.drain` waits while more than this number of written bytes are unsent."""
 
 
 def tunnel_response() -> web.WebSocketResponse:
-    """Make a response that offers the client only the tunnel protocols. Call its `prepare`."""
+    """Make a WebSocket response that offers only the tunnel subprotocols. Await its `prepare`, then make a `Tunnel`."""
     return make_response(TUNNEL_PROTOCOLS)
 
 
 class Tunnel:
-    """Stream of bytes inside a WebSocket, for a server or a client. Use it as an async context manager."""
+    """Byte stream inside a WebSocket, as reader and writer of a `SpdyConnection`, for a server or a client.
+
+    Use it as an async context manager, which runs the task that sends. At its end the WebSocket is closed.
+    """
 
     def __init__(self, ws: AnyWebSocket) -> None:
         self._ws = ws
@@ -56,7 +59,7 @@ class Tunnel:
         await self._ws.close()
 
     async def read(self, n: int = -1) -> bytes:
-        """Return the data of the next message, whatever its length; empty once the client has disconnected."""
+        """Return the data of the next message; empty once the other side has disconnected. `n` is ignored."""
         while True:
             message = await self._ws.receive()
             if message.type is not aiohttp.WSMsgType.BINARY:  # text is no part of the protocol
@@ -65,7 +68,7 @@ class Tunnel:
                 return bytes(message.data)
 
     def write(self, data: bytes) -> None:
-        """Queue data to send; ignored after `close`."""
+        """Queue data to send, without waiting. Data written after `close` are dropped."""
         if not self._is_closing:
             self._waiting += data
             if len(self._waiting) > MAX_WAITING_BYTES:
@@ -77,16 +80,16 @@ class Tunnel:
         await self._room.wait()
 
     def is_closing(self) -> bool:
-        """True if nothing more can be written."""
+        """Return True if no more data can be written."""
         return self._is_closing or self._ws.closed
 
     def close(self) -> None:
-        """Refuse further data. What was written is still sent, then the WebSocket is closed."""
+        """Refuse further data. Queued data are still sent, then the WebSocket is closed. Does not wait."""
         self._is_closing = True
         self._news.set()
 
     async def wait_closed(self) -> None:
-        """Wait until all data and the close message are sent, or cannot be."""
+        """Wait until all queued data and the close message are sent, or the connection is lost."""
         if self._sender is not None:
             await asyncio.wait([self._sender])
 

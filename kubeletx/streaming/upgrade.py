@@ -1,8 +1,8 @@
-"""The HTTP/1.1 upgrade to SPDY/3.1, client side.
+"""Client side of the HTTP/1.1 upgrade to SPDY/3.1.
 
-A streaming server answers 101 and names the subprotocol it picked, or an error whose body says why.
-Errors are read up to 4 KiB and become those of `kubeletx.api`: 404 NotFound, 401 and 403 PermissionDenied, 429 and 5xx
-Unavailable, everything else Internal.
+The streaming server answers 101 with the subprotocol that it has chosen, or an error whose body has the reason. Of an
+error's body at most 4 KiB are read. Errors become those of `kubeletx.api`: 404 NotFound, 401 and 403 PermissionDenied,
+429 and 5xx Unavailable, all others Internal.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ async def connect_spdy(
     headers: Mapping[str, str] | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str]:
-    """Connect to an http or https URL and upgrade to SPDY/3.1; returns reader, writer and the subprotocol picked.
+    """Connect to an http or https URL and upgrade to SPDY/3.1; return reader, writer and the chosen subprotocol.
 
-    The subprotocol is empty if the server named none. `tls` None: the certificate is checked against the
-    system's CAs. The caller sets the deadline.
+    `protocols`: subprotocols that the client offers. `headers`: more request headers. `tls`: for https URLs;
+    None: the certificate is checked against the system's CAs. The returned subprotocol is empty if the server
+    named none. The caller sets the deadline. Raises Unavailable if the server cannot be reached; for its errors
+    see the module.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:

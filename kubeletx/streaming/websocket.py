@@ -1,9 +1,9 @@
-"""Remote commands over WebSocket: `serve_remote_command` for a server, `connect_session` for a client.
+"""Exec, attach and port-forward over WebSocket: server (`serve_remote_command`) and client (`connect_session`).
 
-The server side speaks all five subprotocols to kubectl, Python clients and our own command line. The client
-side speaks v5, over any aiohttp session (the command line's goes through the admin socket). A forwarded
-connection is served the same way by our own admin socket, with stdin and stdout as its two directions;
-`serve_port_forward` is the older Kubernetes form with two channels for each port.
+The server supports all five subprotocols (`channels.WsProtocol`), for kubectl, Python clients and kubeletx's own
+command line. The client uses v5, over any aiohttp session. The admin socket serves a forwarded connection with
+`serve_remote_command` too: stdin is the data to the pod, and stdout the data from it. `serve_port_forward` serves the
+older port-forward protocol of Kubernetes, with two channels for each port.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ CHUNK_BYTES = 1 << 15
 MAX_MESSAGE_BYTES = 4 << 20
 PING_SECONDS = 30.0
 CLOSE_SECONDS = 60.0
-"""Time for a client to read pending data and to answer the close message."""
+"""Time limit for a client to read pending data and to answer the close message."""
 
 AnyWebSocket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
 
 
 def websocket_response() -> web.WebSocketResponse:
-    """Make a response that offers every subprotocol of remote commands.
+    """Make a WebSocket response that offers all subprotocols of exec and attach.
 
-    Call its `prepare`, then `serve_remote_command`.
+    Await its `prepare`, then `serve_remote_command`.
     """
     return make_response(PROTOCOLS)
 
 
 def make_response(protocols: Sequence[str]) -> web.WebSocketResponse:
-    """Make a response that offers these subprotocols, with this module's limits of message size and closing time."""
+    """Make a WebSocket response that offers `protocols`, with `MAX_MESSAGE_BYTES` and `CLOSE_SECONDS` as limits."""
     return web.WebSocketResponse(
         protocols=protocols, max_msg_size=MAX_MESSAGE_BYTES, timeout=CLOSE_SECONDS, compress=False
     )
@@ -57,9 +57,10 @@ def make_response(protocols: Sequence[str]) -> web.WebSocketResponse:
 
 @contextlib.asynccontextmanager
 async def kept_awake(ws: AnyWebSocket) -> AsyncIterator[None]:
-    """Context manager that sends pings to the client, so that proxies do not close an idle connection.
+    """Context manager that sends a ping every `PING_SECONDS`, so that proxies do not close an idle connection.
 
-    No pong is required: it can be read only after the data before it, and a command may read slowly.
+    A missing pong is no error: it can be read only after the data before it, and a command may read its stdin
+    slowly.
     """
     pinging = asyncio.create_task(_ping(ws), name="websocket-ping")
     try:
@@ -74,8 +75,9 @@ async def serve_remote_command(
 ) -> None:
     """Copy data between a prepared WebSocket and a session, until the session ends or the client disconnects.
 
-    `protocol`: the subprotocol; None: that of `ws`; empty counts as channel.k8s.io. Both are closed
-    afterwards. A failure of the session is sent to the client on the error channel.
+    Then the WebSocket and the session are closed. The result of the session, or its error, is sent to the client
+    on the error channel. `protocol`: the subprotocol; None or empty: the one that `ws` has negotiated, or
+    channel.k8s.io if there is none.
     """
     picked = WsProtocol(protocol or ws.ws_protocol or WsProtocol.V1.value)
     try:
@@ -103,7 +105,10 @@ async def serve_remote_command(
 
 
 async def send_error(ws: web.WebSocketResponse, error: KubeletxError, protocol: str | None = None) -> None:
-    """Send the error to the client on the error channel, and close; for failures after the upgrade."""
+    """Send `error` to the client on the error channel, and close `ws`. Use it for failures after the upgrade.
+
+    `protocol`: as for `serve_remote_command`.
+    """
     picked = WsProtocol(protocol or ws.ws_protocol or WsProtocol.V1.value)
     await _send_message(ws, picked, Channel.ERROR, _report(picked, error))
     await ws.close()
@@ -115,11 +120,13 @@ async def serve_port_forward(
     connect: Callable[[int], Awaitable[Session]],
     protocol: str | None = None,
 ) -> None:
-    """Forward ports in the older form of Kubernetes: channel 2i carries data of the i-th port, 2i+1 its error.
+    """Serve the older port-forward protocol of Kubernetes: for the i-th port, channel 2i has data and 2i+1 errors.
 
-    The server first sends each port number on both of its channels, in two bytes, low one first. A port that
-    fails reports it on its error channel; the others continue. Ends when all ports have ended, or the client
-    disconnects.
+    `connect`: opens a session to a port. The server first sends each port number on both channels of the port, as
+    two bytes in little-endian order. An error of one port is sent on its error channel; the other ports continue.
+    Returns when all ports have ended, or the client disconnects; all sessions and `ws` are then closed.
+    `protocol`: the subprotocol; None or empty: the one that `ws` has negotiated, or v4.channel.k8s.io if there is
+    none.
     """
     picked = WsProtocol(protocol or ws.ws_protocol or WsProtocol.V4.value)
     sessions: dict[int, Session] = {}
@@ -159,9 +166,10 @@ async def connect_session(
     *,
     headers: Mapping[str, str] | None = None,
 ) -> WebSocketSession:
-    """Start a remote command over WebSocket v5 and return its session. `params`: query, such as command, stdin, tty.
+    """Connect to an exec, attach or port-forward URL over WebSocket v5, and return the session.
 
-    Raises NotFound, PermissionDenied, Unavailable or Internal when the server refuses the upgrade.
+    `params`: query parameters, such as command, stdin and tty. `headers`: more request headers. Raises NotFound,
+    PermissionDenied, Unavailable or Internal if the server refuses the upgrade.
     """
     try:
         ws = await client.ws_connect(
@@ -179,7 +187,7 @@ async def connect_session(
 
 
 class WebSocketSession:
-    """Client's end of a remote command over WebSocket v5. Implements `Session`."""
+    """Client's side of an exec, an attach or a forwarded connection over WebSocket v5. Implements `Session`."""
 
     def __init__(self, ws: aiohttp.ClientWebSocketResponse) -> None:
         """`ws`: a connected WebSocket with subprotocol v5."""
@@ -188,7 +196,7 @@ class WebSocketSession:
         self._ended = asyncio.Event()
 
     async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
-        """Yield data of stdout and stderr, with the channel, until the server has closed the connection."""
+        """Yield output as pairs of STDOUT or STDERR and bytes, until the server has closed the connection."""
         try:
             async for channel, data in _messages(self._ws, WsProtocol.V5):
                 if channel == Channel.ERROR:
@@ -199,12 +207,12 @@ class WebSocketSession:
             self._ended.set()
 
     async def write(self, data: bytes) -> None:
-        """Send data to the command's stdin."""
+        """Send data to stdin of the command, or to the forwarded port. Raises Unavailable if the connection is lost."""
         for start in range(0, len(data), CHUNK_BYTES):
             await _send_message(self._ws, WsProtocol.V5, Channel.STDIN, data[start : start + CHUNK_BYTES])
 
     async def close_stdin(self) -> None:
-        """Send the end of stdin; output continues. Does nothing if the connection is closed."""
+        """Close stdin of the command; output continues. Does nothing if the connection is closed."""
         if not self._ws.closed:
             await _send_message(self._ws, WsProtocol.V5, CLOSE_CHANNEL, bytes((Channel.STDIN,)))
 
@@ -213,9 +221,10 @@ class WebSocketSession:
         await _send_message(self._ws, WsProtocol.V5, Channel.RESIZE, encode_resize(width, height))
 
     async def wait(self) -> int:
-        """Return the exit code, once `output` has ended. Raises Internal with the server's message.
+        """Wait until `output` has ended, and return the exit code.
 
-        Raises Unavailable if the connection ended without a report.
+        Raises Internal, with the server's message, if the command could not be run. Raises Unavailable if the
+        connection ended before the server reported a result.
         """
         await self._ended.wait()
         if self._report is None:
@@ -223,7 +232,7 @@ class WebSocketSession:
         return exit_code_of(self._report)
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the WebSocket connection. Output that was not read yet is lost."""
         await self._ws.close()
         self._ended.set()
 
@@ -268,7 +277,10 @@ async def _send(ws: web.WebSocketResponse, session: Session, protocol: WsProtoco
 
 
 async def _feed(ws: web.WebSocketResponse, protocol: WsProtocol, sessions: Mapping[int, Session]) -> None:
-    """Pass the client's messages to the session of their channel, until the client disconnects."""
+    """Pass the client's messages to the session of their channel, until the client disconnects.
+
+    `sessions`: data channel to the session of its port.
+    """
     try:
         async for channel, data in _messages(ws, protocol):
             if channel in sessions:

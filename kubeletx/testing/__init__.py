@@ -1,7 +1,6 @@
-"""Public: fakes, a clock that tests control, and the contract suites, for tests of the host and of plugins.
+"""Public: fakes, a clock that tests control, and contract suites, for tests of the agent and of plugins.
 
-`kubeletx.testing.contract` (needs pytest) has the suites that plugin authors run on their own runtimes and
-other plugins.
+`kubeletx.testing.contract` (needs pytest) has the test suites that plugin authors run on their own plugins.
 """
 
 from .clock import FakeClock

@@ -1,9 +1,9 @@
 """A clock that moves only when a test moves it.
 
-`FakeClock` implements `kubeletx.api.Clock`. `advance` moves wall clock and monotonic time and wakes the
-sleepers that are due. `run_for` does the same step by step, and in between lets woken tasks run and sleep
-again. `jump` moves the wall clock alone, as an administrator or NTP would. With ``auto_advance=True`` time
-moves to the next sleeper as soon as the event loop is idle, so that waiting code finishes at once.
+`FakeClock` implements `kubeletx.api.Clock`. `advance` moves wall clock and monotonic time and wakes the sleeping
+tasks that are due. `run_for` does this in steps, from one due time to the next, and lets woken tasks run and sleep
+again between them. `jump` moves only the wall clock, as an administrator or NTP would. With ``auto_advance=True``, time
+moves to the next due time as soon as the event loop is idle, so that waiting code finishes at once.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _IDLE_SECONDS = 0.001
 
 
 class FakeClock:
-    """A `Clock` that a test controls. Belongs to one event loop."""
+    """A `Clock` that a test controls. Use it in one event loop only."""
 
     def __init__(self, *, start: datetime = START, auto_advance: bool = False) -> None:
         """`start`: wall-clock time with a time zone.
 
-        `auto_advance`: move to the next sleeper whenever the event loop is idle.
+        `auto_advance`: whenever the event loop is idle, move time to the moment at which the next sleep ends.
         """
         self._wall = start
         self._monotonic = 1000.0
@@ -84,16 +84,16 @@ class FakeClock:
 
     @property
     def next_wake_seconds(self) -> float | None:
-        """Seconds until the first sleeper is due; None if there are no sleepers."""
+        """Seconds until the first sleeping task or scheduled call is due; None if there is none."""
         self._drop_finished()
         return self._sleepers[0][0] - self._monotonic if self._sleepers else None
 
     def jump(self, seconds: float) -> None:
-        """Move only the wall clock, forwards or backwards; no sleeper wakes."""
+        """Move only the wall clock, forwards or backwards; no sleeping task wakes."""
         self._wall += timedelta(seconds=seconds)
 
     def advance(self, seconds: float) -> None:
-        """Move both times by `seconds`. Sleepers that are then due run in the next turn of the event loop."""
+        """Move wall clock and monotonic time by `seconds`. Tasks that are then due run in the loop's next iteration."""
         if seconds < 0:
             raise ValueError("time does not go backwards; use jump for the wall clock")
         self._monotonic += seconds
@@ -104,7 +104,7 @@ class FakeClock:
                 future.set_result(None)
 
     async def run_for(self, seconds: float) -> None:
-        """Move time by `seconds`, from one sleeper to the next; woken tasks run before time moves on."""
+        """Move time by `seconds`, in steps from one due time to the next; woken tasks run before each further step."""
         end = self._monotonic + seconds
         await self.settle()
         while (wait := self.next_wake_seconds) is not None and self._monotonic + wait <= end:

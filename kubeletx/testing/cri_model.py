@@ -1,8 +1,8 @@
 """State and answers of a fake CRI server: sandboxes, containers and images in memory, without processes.
 
-It answers as containerd 1.6 does, with its peculiarities: that a name is taken shows only in the error's
-message, starting a container twice is refused, and stopping an unknown container is NOT_FOUND while removing
-it succeeds.
+It answers as containerd 1.6 does. For instance, the error for a name that is taken has the status UNKNOWN, and only its
+message tells why. Starting a container twice is refused. Stopping an unknown container returns NOT_FOUND, but removing
+an unknown container succeeds.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Refusal(Exception):
 
 
 class CriModel:
-    """State of a fake CRI server, and its answers.
+    """State of a fake CRI server, and its answers to calls.
 
     Tests may read and change `sandboxes`, `containers` and `images` directly. `unimplemented`: names of
     methods to answer with UNIMPLEMENTED.
@@ -114,9 +114,9 @@ class CriModel:
         return answer(request)
 
     def answer_task(self, method: str, request: Any) -> Message:
-        """Return the response of containerd's tasks service, which knows the containers that were started.
+        """Return the response to a call of containerd's tasks service. Raises Refusal for an error.
 
-        Raises Refusal for an error.
+        The service knows only containers that were started.
         """
         task_id = request.container_id
         status = self.containers.get(task_id)
@@ -157,11 +157,11 @@ class CriModel:
             self.paused.remove(status.id)
 
     def now_ns(self) -> int:
-        """Return a wall-clock time in nanoseconds; each call returns one that is a millisecond later."""
+        """Return a made-up wall-clock time in nanoseconds, one millisecond later than that of the previous call."""
         return next(self._time_ns)
 
     def exit(self, container_id: str, code: int = 0, reason: str = "") -> None:
-        """End the process of a container, with this exit code."""
+        """End the process of a container. `code`: its exit code. `reason` empty: Completed or Error, by the code."""
         status = self.containers[container_id]
         self.paused.discard(container_id)
         status.state = pb.CONTAINER_EXITED
@@ -170,7 +170,7 @@ class CriModel:
         status.reason = reason or ("Completed" if code == 0 else "Error")
 
     def add_image(self, name: str, *, size: int = 1000) -> pb.Image:
-        """Add an image to the store, as a pull would; returns it."""
+        """Add an image to the store, as a pull would; returns it. `size`: in bytes."""
         image = pb.Image(id=f"sha256:{next(self._numbers):064x}", repo_tags=[name], size=size)
         self.images[image.id] = image
         return image
@@ -319,7 +319,7 @@ class CriModel:
         return pb.ReopenContainerLogResponse()
 
     def _exec_sync(self, request: pb.ExecSyncRequest) -> pb.ExecSyncResponse:
-        """Answer with the command's own words as its output."""
+        """Answer with the command line itself as the output of the command."""
         if self._known(request).state != pb.CONTAINER_RUNNING:
             raise Refusal(Code.UNKNOWN, "failed to exec in container: container is in CONTAINER_EXITED state")
         return pb.ExecSyncResponse(stdout=" ".join(request.cmd).encode())

@@ -1,12 +1,12 @@
-"""`FakeCriServer`: a scripted CRI v1 server in this process, reached over a real socket.
+"""`FakeCriServer`: a fake CRI v1 server in the test process, with a real socket.
 
     async with FakeCriServer(tmp_path) as server:
         server.refuse("RunPodSandbox", grpc.StatusCode.UNKNOWN, "no network")
         held = server.hold("StopContainer")     # hangs until held.set()
         runtime = CriRuntime(endpoint(server.url), None, host)
 
-Its state is a `CriModel`. With a `uuid` it also acts as a containerd: it serves introspection, the event
-stream and the tasks service. Every request is kept in `calls`.
+Its state is a `CriModel`. With a `uuid` it also acts as containerd: it serves containerd's introspection,
+events and tasks services. Every request is kept in `calls`.
 """
 
 from __future__ import annotations
@@ -44,12 +44,13 @@ class CriCall(NamedTuple):
 
 
 class FakeCriServer:
-    """A CRI server as an async context manager; `stop` and `start` simulate its restart."""
+    """A fake CRI server, as an async context manager. `stop` and then `start` simulate a restart of the server."""
 
     def __init__(self, directory: Path, *, uuid: str = "") -> None:
-        """`directory`: place of the socket.
+        """`directory`: directory of the socket.
 
-        `uuid`: identity as a containerd; empty: it is another CRI server, without containerd's services.
+        `uuid`: UUID that the server reports as containerd; empty: it acts as another CRI server, without
+        containerd's own services.
         """
         self.path = directory / f"cri-{next(_sockets)}.sock"
         self.model = CriModel()
@@ -95,13 +96,17 @@ class FakeCriServer:
     def refuse(
         self, method: str, code: grpc.StatusCode, details: str = "", *, times: int | None = None
     ) -> None:
-        """Answer the next `times` calls of `method` with this error; None: all calls from now on."""
+        """Answer the next `times` calls of `method` with an error. `times` None: all calls from now on.
+
+        `code`, `details`: gRPC status and message of the error.
+        """
         self._refusals[method].append((times, Refusal(code, details)))
 
     def hold(self, method: str, *, after_effect: bool = False) -> asyncio.Event:
         """Make calls of `method` wait until the returned event is set.
 
-        `after_effect`: False: they wait before they take effect; True: after it, as with a lost answer.
+        They wait before they take effect. `after_effect` True: they take effect, and then wait before they
+        answer, as with a lost answer.
         """
         gate = asyncio.Event()
         (self._late_gates if after_effect else self._gates)[method] = gate
@@ -112,11 +117,11 @@ class FakeCriServer:
         return sum(call.method == method for call in self.calls)
 
     def last(self, method: str) -> Any:
-        """Return the newest request of `method`."""
+        """Return the latest request of `method`."""
         return next(call.request for call in reversed(self.calls) if call.method == method)
 
     async def wait_call(self, method: str) -> None:
-        """Wait until a call of `method` has arrived."""
+        """Wait until the server has received a call of `method`."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.count(method) > 0)
 
@@ -137,7 +142,7 @@ class FakeCriServer:
                 queue.put_nowait(envelope)
 
     async def wait_subscribed(self, method: str) -> None:
-        """Wait until `method` (GetContainerEvents, or Subscribe of containerd) has a subscriber."""
+        """Wait until a client reads the stream of `method`: GetContainerEvents, or containerd's Subscribe."""
         async with self._changed:
             await self._changed.wait_for(lambda: bool(self._queues[method]))
 

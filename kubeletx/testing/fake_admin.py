@@ -1,8 +1,8 @@
 """`FakeAdminBackend`: a fake of the agent for tests of the admin server and its clients.
 
-It keeps pods, runtimes, images and events as plain values that a test sets directly, answers as the real
-agent would, and records every call that changes something in `calls`. Watches yield the changes that `put`,
-`drop` and `record` make.
+It keeps pods, runtimes, images and events as plain values that a test sets directly. It answers as the real
+agent would, and adds calls that change something to `calls`. Watches yield the changes that `put`, `drop` and
+`record` make.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ STARTED_AT = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
 
 class FakeAdminBackend:
-    """Implements every protocol of `kubeletx.server.backend` in memory; pass `parts` to a server."""
+    """Implements the protocols of `kubeletx.server.backend` in memory. Pass `parts` to the server under test."""
 
     def __init__(self) -> None:
         self.pods: dict[tuple[str, str], Pod] = {}
@@ -68,6 +68,7 @@ class FakeAdminBackend:
         self.usage_view = UsageView(node_name="node-1", node=MeasuredUsage())
         self.health_view = HealthView(parts=(PartHealth(name="syncloop", ok=True),))
         self.metrics_view = MetricsView(node_name="node-1")
+        self.python = ""
         self.plugin_views: tuple[PluginView, ...] = ()
         self.plugin_reload = PluginReload()
         self.panels: dict[str, PanelContent] = {}
@@ -81,7 +82,7 @@ class FakeAdminBackend:
 
     @property
     def parts(self) -> AdminBackend:
-        """This fake as an `AdminBackend`, in which it serves every subject."""
+        """An `AdminBackend` that consists of this fake and its `machines`."""
         return AdminBackend(
             about=self, pods=self, machines=self.machines, node=self, runtimes=self, images=self
         )
@@ -117,21 +118,26 @@ class FakeAdminBackend:
     # --- the agent ---
 
     async def version(self) -> VersionView:
-        """Return a fixed version."""
+        """Return a fixed version, process id and start time of the agent, and the attribute `python`."""
         return VersionView(
-            version="0.1.0", pid=4711, started_at=STARTED_AT, node_name="node-1", agent_id="a1"
+            version="0.1.0",
+            pid=4711,
+            started_at=STARTED_AT,
+            node_name="node-1",
+            agent_id="a1",
+            python=self.python,
         )
 
     async def health(self) -> HealthView:
-        """Return `health_view`."""
+        """Return the attribute `health_view`, which a test may set."""
         return self.health_view
 
     async def metrics(self) -> MetricsView:
-        """Return `metrics_view`."""
+        """Return the attribute `metrics_view`, which a test may set."""
         return self.metrics_view
 
     async def plugins(self) -> Sequence[PluginView]:
-        """Return `plugin_views`."""
+        """Return the attribute `plugin_views`, which a test may set."""
         return self.plugin_views
 
     async def reload_plugins(self) -> PluginReload:
@@ -140,19 +146,19 @@ class FakeAdminBackend:
         return self.plugin_reload
 
     async def list_panels(self) -> Sequence[PanelView]:
-        """Return a view of each entry of `panels`."""
+        """Return a view of each panel in `panels`, in state ready."""
         return [
             PanelView(name=name, title=name.title(), plugin="fake", state="ready") for name in self.panels
         ]
 
     async def show_panel(self, name: str) -> PanelContent:
-        """Return the content from `panels`. Raises NotFound."""
+        """Return the content of the panel from `panels`. Raises NotFound."""
         if name not in self.panels:
             raise NotFound(f"no plugin registers panel {name!r}")
         return self.panels[name]
 
     async def config_view(self) -> Sequence[ConfigValue]:
-        """Return `config_values`."""
+        """Return the attribute `config_values`, which a test may set."""
         return self.config_values
 
     # --- pods ---
@@ -174,9 +180,10 @@ class FakeAdminBackend:
             self._watchers.discard(queue)
 
     async def apply_pod(self, pod: Pod, *, dry_run: bool = False) -> ApplyResult:
-        """Store the pod unless it is a dry run.
+        """Store the pod, unless `dry_run` is set or the pod's spec is unchanged.
 
-        Raises Conflict if restartPolicy changes, the only field that may not change here.
+        Returns the pod, and whether it was created, configured or unchanged. Raises Conflict if restartPolicy
+        changes; this fake allows changes of all other fields.
         """
         self.calls.append(("apply", pod.name))
         pod = _in_default_namespace(pod)
@@ -190,7 +197,7 @@ class FakeAdminBackend:
         return ApplyResult(action="created" if old is None else "configured", pod=pod)
 
     async def replace_pod(self, pod: Pod, force: bool, *, dry_run: bool = False) -> ApplyResult:
-        """Replace an existing pod, unless it is a dry run. Raises NotFound."""
+        """Replace an existing pod, unless `dry_run` is set. Raises NotFound if it does not exist."""
         self.calls.append(("replace", pod.name, force))
         pod = _in_default_namespace(pod)
         if (pod.namespace, pod.name) not in self.pods:
@@ -204,9 +211,9 @@ class FakeAdminBackend:
         return self.histories.get(self._find(target).ref, ())
 
     async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
-        """Delete the pod at once. If `delete_takes_effect` is False, only set its deletion time.
+        """Delete the pod at once; returns the pod.
 
-        Returns the pod.
+        If the test has set `delete_takes_effect` to False, the pod only gets a deletion time.
         """
         self.calls.append(("delete", target.ref, options.grace_seconds, options.force))
         pod = self._find(target)
@@ -224,7 +231,7 @@ class FakeAdminBackend:
         return pod
 
     async def open_logs(self, target: PodTarget, options: LogOptions) -> AsyncIterator[bytes]:
-        """Return the container's log from `logs`, piece by piece. Raises NotFound."""
+        """Return an iterator over the pieces of the container's log in `logs`. Raises NotFound."""
         self.calls.append(("logs", target.ref, options))
         pod = self._find(target)
         container = options.container or pod.spec.containers[0].name
@@ -233,19 +240,19 @@ class FakeAdminBackend:
         return _each(self.logs[container])
 
     async def exec(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
-        """Remove and return the first of `sessions`."""
+        """Remove and return the first item of `sessions`. Raises NotFound for an unknown pod."""
         self.calls.append(("exec", target.ref, container, request))
         self._find(target)
         return self.sessions.pop(0)
 
     async def attach(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
-        """Remove and return the first of `sessions`."""
+        """Remove and return the first item of `sessions`. Raises NotFound for an unknown pod."""
         self.calls.append(("attach", target.ref, container, request))
         self._find(target)
         return self.sessions.pop(0)
 
     async def port_forward(self, target: PodTarget, port: int) -> Session | StreamUrl:
-        """Remove and return the first of `sessions`."""
+        """Remove and return the first item of `sessions`. Raises NotFound for an unknown pod."""
         self.calls.append(("port-forward", target.ref, port))
         self._find(target)
         return self.sessions.pop(0)
@@ -253,15 +260,15 @@ class FakeAdminBackend:
     # --- node, events, usage ---
 
     async def get_node(self) -> Node:
-        """Return `node`."""
+        """Return the attribute `node`, which a test may set."""
         return self.node
 
     async def watch_node(self) -> AsyncIterator[Node]:
-        """Yield `node` once."""
+        """Yield the attribute `node` once, then end."""
         yield self.node
 
     async def list_events(self) -> Sequence[Event]:
-        """Return `events`."""
+        """Return the attribute `events`, to which `record` adds."""
         return self.events
 
     async def watch_events(self) -> AsyncIterator[Event]:
@@ -275,21 +282,21 @@ class FakeAdminBackend:
             self._event_watchers.discard(queue)
 
     async def usage(self) -> UsageView:
-        """Return `usage_view`."""
+        """Return the attribute `usage_view`, which a test may set."""
         return self.usage_view
 
     # --- runtimes ---
 
     async def list_runtimes(self) -> Sequence[RuntimeView]:
-        """Return `runtimes`, in their order."""
+        """Return the views in `runtimes`, in the order in which they were added."""
         return list(self.runtimes.values())
 
     async def watch_runtimes(self) -> AsyncIterator[Sequence[RuntimeView]]:
-        """Yield `runtimes` once."""
+        """Yield the views in `runtimes` once, then end."""
         yield list(self.runtimes.values())
 
     async def describe_runtime(self, name: str) -> RuntimeDetail:
-        """Return the entry of `details`; if there is none, a detail with only the runtime's view."""
+        """Return the runtime's entry in `details`; if there is none, a detail with only the runtime's view."""
         return self.details.get(name) or RuntimeDetail(runtime=self._runtime(name))
 
     def _runtime(self, name: str) -> RuntimeView:
@@ -298,7 +305,10 @@ class FakeAdminBackend:
         return self.runtimes[name]
 
     async def add_runtime(self, text: str, image_endpoint: str | None = None) -> RuntimeView:
-        """Add a runtime, not ready yet, from a text ``type:name:url``. Raises AlreadyExists."""
+        """Add a runtime in status NotReady; returns its view. Raises AlreadyExists.
+
+        `text`: ``WORKLOAD-TYPE:NAME:URL``.
+        """
         self.calls.append(("add", text, image_endpoint))
         workload_type, name, url = text.split(":", 2)
         if name in self.runtimes:
@@ -311,9 +321,9 @@ class FakeAdminBackend:
     async def remove_runtime(
         self, name: str, *, drain: bool, force: bool, timeout_seconds: float
     ) -> AsyncIterator[Progress]:
-        """Remove a runtime and yield the steps.
+        """Remove a runtime and yield the steps of the removal.
 
-        Raises Conflict while it has pods, unless `drain` or `force` is set.
+        Raises Conflict if the runtime has pods, unless `drain` or `force` is set.
         """
         self.calls.append(("remove", name, drain, force, timeout_seconds))
         runtime = self._runtime(name)
@@ -339,19 +349,19 @@ class FakeAdminBackend:
     # --- images ---
 
     async def list_images(self) -> ImageListing:
-        """Return `images` and `missing`."""
+        """Return a listing of the attributes `images` and `missing`, which a test may set."""
         return ImageListing(items=self.images, missing=self.missing)
 
     async def watch_images(self) -> AsyncIterator[ImageListing]:
-        """Yield `images` and `missing`, then each of `image_listings`."""
+        """Yield `images` and `missing` as one listing, then each item of `image_listings`."""
         yield await self.list_images()
         for listing in self.image_listings:
             yield listing
 
     async def pull_image(self, image: str, runtime: str | None) -> AsyncIterator[PullUpdate]:
-        """Yield two updates and the final one, with the reference.
+        """Yield three updates of a pull; the last one has the image's reference.
 
-        Raises NotFound if the name begins with "missing".
+        Raises NotFound if the image's name begins with "missing".
         """
         self.calls.append(("pull", image, runtime))
         name = runtime or next(iter(self.runtimes), "default")
@@ -362,9 +372,9 @@ class FakeAdminBackend:
         yield PullUpdate(runtime=name, done_bytes=1024, total_bytes=1024, ref=f"sha256:{image}")
 
     async def remove_image(self, image: str, runtime: str | None) -> Sequence[str]:
-        """Return the stores that have the image, as if it were removed there; `images` stays unchanged.
+        """Return the names of the stores that have the image, without removing it from `images`.
 
-        Raises NotFound.
+        Raises NotFound if there are none.
         """
         self.calls.append(("rmi", image, runtime))
         stores = [item.store for item in self.images if image in (item.id, *item.tags)]
@@ -373,8 +383,9 @@ class FakeAdminBackend:
         return stores
 
     async def prune_images(self, runtime: str | None, all_unused: bool) -> PruneResult:
-        """Return the images that would be removed: unused ones, and without `all_unused` only those that the
-        agent pulled.
+        """Return the unused images, without removing them from `images`.
+
+        `all_unused` False: only those that the agent pulled.
         """
         self.calls.append(("prune", runtime, all_unused))
         removed = tuple(i for i in self.images if not i.used_by and (all_unused or i.pulled_by_us))

@@ -1,8 +1,8 @@
 """State behind a `FakeRuntime`: sandboxes, units, images and subscribers to events.
 
-It simulates the runtime's daemon and outlives the runtime object. A test that restarts the agent makes a new
-`FakeRuntime` over the same `FakeBackend`, which still has everything. A test also acts on the backend
-directly: `exit_unit`, `vanish_unit`, `write_log`. Nothing here waits; every change is one synchronous step.
+It simulates the runtime's daemon, which keeps running when the agent restarts. To simulate such a restart, a test makes
+a new `FakeRuntime` over the same `FakeBackend`. Tests also act on the backend directly: `exit_unit`, `vanish_unit`,
+`write_log`. Nothing here waits; every change is one synchronous step.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from kubeletx.api import (
 )
 
 EVENT_BUFFER = 100_000
-"""Maximum of events kept for a subscriber that does not read.
+"""Maximum number of events that are queued for a subscriber that does not read.
 
-Further ones are dropped, and one RESYNC event replaces them.
+Further events are dropped, and one RESYNC event replaces them.
 """
 
 
@@ -57,9 +57,10 @@ Further ones are dropped, and one RESYNC event replaces them.
 class Behaviour:
     """Behaviour of a unit after its start.
 
-    `runs_seconds`: it exits with `exit_code` after this time on the clock; None: it runs until it is stopped.
-    `ignores_stop`: only a kill ends it. `stop_seconds`: time to exit after the stop signal; `stop_exit_code`:
-    its exit code then. `stdout`, `stderr`: lines that it prints at the start.
+    `runs_seconds`: the unit exits with `exit_code` after this time on the clock; None: it runs until it is
+    stopped. `ignores_stop`: it ignores the stop signal and exits only when it is killed. `stop_seconds`: time
+    from the stop signal to its exit; `stop_exit_code`: exit code in that case. `stdout`, `stderr`: lines that
+    it prints at its start. `cpu_nano_cores`, `memory_bytes`: usage that it reports.
     """
 
     runs_seconds: float | None = None
@@ -78,7 +79,10 @@ RUNS_FOREVER = Behaviour()
 
 @dataclass(slots=True, eq=False)
 class FakeSandbox:
-    """State of one sandbox. `spec`: None if the backend does not keep specs."""
+    """State of one sandbox in a `FakeBackend`. `spec`: None if the backend does not keep specs.
+
+    `units`: ids of the sandbox's units by name and attempt.
+    """
 
     summary: SandboxSummary
     spec: SandboxSpec | None
@@ -90,7 +94,7 @@ class FakeSandbox:
 
 @dataclass(slots=True, eq=False)
 class FakeUnit:
-    """State of one unit. `spec`: None if the backend does not keep specs."""
+    """State of one unit in a `FakeBackend`. `spec`: None if the backend does not keep specs."""
 
     summary: UnitSummary
     spec: UnitSpec | None
@@ -115,7 +119,7 @@ class FakeUnit:
 
 
 class FakeBackend:
-    """State of a simulated runtime daemon, for one or more `FakeRuntime` objects one after another."""
+    """State of a simulated runtime daemon. Several `FakeRuntime` objects may use it, one after another."""
 
     def __init__(
         self,
@@ -125,10 +129,10 @@ class FakeBackend:
         registry: Mapping[str, int] | None = None,
         keep_specs: bool = True,
     ) -> None:
-        """`behave`: returns the behaviour of a unit from its spec.
+        """`behave`: returns the behaviour of a unit from its spec; the default units run until they are stopped.
 
-        `registry`: images that can be pulled, with their sizes; None: every image, with 1 MiB. `keep_specs`:
-        False saves memory in benchmarks.
+        `registry`: names of the images that can be pulled, with their sizes in bytes; None: every image, with a
+        size of 1 MiB. `keep_specs` False: do not keep specs, to save memory in benchmarks.
         """
         self.clock = clock
         self.behave = behave
@@ -148,7 +152,7 @@ class FakeBackend:
     # --- what a test does to the daemon ---
 
     def find_unit(self, name: str, *, pod: str = "") -> UnitId:
-        """Return the id of the newest unit called `name`. `pod`: name of its pod; empty: any.
+        """Return the id of the newest unit called `name`. `pod`: name of its pod; empty: any pod.
 
         Raises NotFound.
         """
@@ -159,9 +163,9 @@ class FakeBackend:
         raise NotFound(f"no unit {name!r} in pod {pod or '(any)'!r}")
 
     def exit_unit(self, unit_id: UnitId, exit_code: int = 0, *, reason: str = "") -> None:
-        """End the unit's process; does nothing if it does not run.
+        """End the unit, as if its process had exited; does nothing if the unit does not run.
 
-        `reason` empty: Completed or Error, by the exit code.
+        `reason`: such as OOMKilled; empty: Completed or Error, by the exit code.
         """
         unit = self.unit(unit_id)
         if not unit.summary.state.is_alive:
@@ -184,13 +188,13 @@ class FakeBackend:
             sandbox.units.pop((unit.summary.name, unit.summary.attempt), None)
 
     def fail_sandbox(self, sandbox_id: SandboxId) -> None:
-        """End the sandbox, which is then not ready, and kill the units in it."""
+        """Kill the units in the sandbox, and set the sandbox's state to NOT_READY."""
         for unit_id in list(self.sandbox(sandbox_id).units.values()):
             self.exit_unit(unit_id, 137)
         self.set_sandbox_state(sandbox_id, SandboxState.NOT_READY)
 
     def write_log(self, unit_id: UnitId, data: bytes, *, stream: str = "stdout") -> None:
-        """Print lines from the unit: to its log for `log_stream`, and to its CRI log file if it has one."""
+        """Add output of the unit to its log for `FakeRuntime.log_stream`, and to its CRI log file if it has one."""
         unit = self.unit(unit_id)
         unit.log += data
         if not unit.log_path:
@@ -202,7 +206,7 @@ class FakeBackend:
                 file.write(f"{cri_time(self.clock.now())} {stream} F ".encode() + line + b"\n")
 
     def add_image(self, name: str, *, size_bytes: int = 1 << 20, user: int | None = None) -> ImageStatus:
-        """Put an image into the store; returns it. `user`: the user id that the image names."""
+        """Put an image into the store; returns its status. `user`: user id in the image's configuration; None: none."""
         image_id = "sha256:" + hashlib.sha256(name.encode()).hexdigest()
         status = ImageStatus(id=image_id, ref=image_id, tags=(name,), size_bytes=size_bytes, user=user)
         self.images[image_id] = status
@@ -239,8 +243,9 @@ class FakeBackend:
             raise NotFound(f"no unit {unit_id}") from None
 
     def find_sandboxes(self, match: Mapping[str, str]) -> list[SandboxSummary]:
-        """Return the sandboxes whose labels contain every pair of `match`; fast if `match` contains the pod's
-        UID.
+        """Return the sandboxes whose labels contain every pair of `match`.
+
+        The pod's UID in `match` makes the search fast.
         """
         if names.POD_UID in match:
             ids = [SandboxId(key) for key in self._by_pod.get(match[names.POD_UID], ())]
@@ -250,8 +255,9 @@ class FakeBackend:
         return matching((one.summary for one in found), match)
 
     def find_units(self, match: Mapping[str, str]) -> list[UnitSummary]:
-        """Return the units whose labels contain every pair of `match`; fast if `match` contains the pod's
-        UID.
+        """Return the units whose labels contain every pair of `match`.
+
+        The pod's UID in `match` makes the search fast.
         """
         if names.POD_UID in match:
             ids = [UnitId(key) for key in self._by_pod.get(match[names.POD_UID], ())]
@@ -261,7 +267,7 @@ class FakeBackend:
         return matching((one.summary for one in found), match)
 
     def find_image(self, image: ImageSpec) -> ImageStatus | None:
-        """Return the image with this store reference, id, tag or digest; None if there is none."""
+        """Return the image that matches `image` by its reference, id, tag or digest; None if there is none."""
         for status in self.images.values():
             names = (status.id, status.ref, *status.tags, *status.digests)
             if image.ref in names or image.requested in names:
@@ -269,7 +275,7 @@ class FakeBackend:
         return None
 
     def add_sandbox(self, spec: SandboxSpec) -> SandboxId:
-        """Create a ready sandbox, or find the one with the same UID and attempt; returns its id."""
+        """Create a ready sandbox, unless one with the same pod UID and attempt exists; returns the sandbox's id."""
         key = (spec.uid, spec.attempt)
         if key in self._keys:
             return self._keys[key]
@@ -301,7 +307,7 @@ class FakeBackend:
         return sandbox_id
 
     def add_unit(self, sandbox_id: SandboxId, spec: UnitSpec) -> UnitId:
-        """Create a unit, or find the one with the same sandbox, name and attempt; returns its id."""
+        """Create a unit, unless one with the same sandbox, name and attempt exists; returns the unit's id."""
         sandbox = self.sandbox(sandbox_id)
         key = (spec.name, spec.attempt)
         if key in sandbox.units:
@@ -338,7 +344,7 @@ class FakeBackend:
         return unit_id
 
     def nic_status(self, nic: Nic, ips: tuple[str, ...] = ()) -> NicStatus:
-        """Return the interface's status, as `list_nics` shows it, with a generated MAC."""
+        """Return the status of a network interface, with a generated MAC. `ips`: used if `nic` has no address."""
         return NicStatus(
             name=nic.name,
             mac=f"52:54:00:00:00:{next(self._macs) % 256:02x}",
@@ -354,7 +360,7 @@ class FakeBackend:
         return {"eth0": self.nic_status(first, ips), **{n: self.nic_status(nic) for n, nic in wanted.items()}}
 
     def start_unit(self, unit_id: UnitId) -> None:
-        """Start a created unit, or a machine that is off; from then on it follows its `Behaviour`."""
+        """Start a created unit, or a machine that is off. From now on the unit follows its `Behaviour`."""
         unit = self.unit(unit_id)
         unit.started_at_ns = self.now_ns()
         unit.exit_code, unit.reason, unit.finished_at_ns = None, "", 0
@@ -371,14 +377,17 @@ class FakeBackend:
             )
 
     def drop_unit(self, unit_id: UnitId) -> None:
-        """Remove a unit and emit an event; does nothing if there is no such unit."""
+        """Remove a unit and emit a DELETED event; does nothing if there is no such unit."""
         if unit_id in self.units:
             summary = self.units[unit_id].summary
             self.vanish_unit(unit_id)
             self.emit(EventKind.DELETED, summary.uid, summary.sandbox_id, unit_id)
 
     def drop_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Remove a sandbox and its units, with events; does nothing if there is no such sandbox."""
+        """Remove a sandbox and its units, and emit a DELETED event for each.
+
+        Does nothing if there is no such sandbox.
+        """
         sandbox = self.sandboxes.get(sandbox_id)
         if sandbox is None:
             return
@@ -390,14 +399,14 @@ class FakeBackend:
         self.emit(EventKind.DELETED, sandbox.summary.uid, sandbox_id)
 
     def set_state(self, unit_id: UnitId, state: UnitState, kind: EventKind = EventKind.CHANGED) -> None:
-        """Change a unit's state and emit an event of this kind."""
+        """Change a unit's state and emit an event of kind `kind`."""
         unit = self.unit(unit_id)
         unit.since_ns = self.now_ns()
         unit.summary = msgspec.structs.replace(unit.summary, state=state)
         self.emit(kind, unit.summary.uid, unit.summary.sandbox_id, unit_id)
 
     def set_sandbox_state(self, sandbox_id: SandboxId, state: SandboxState) -> None:
-        """Change a sandbox's state and emit an event; does nothing if it has that state."""
+        """Change a sandbox's state and emit STARTED or STOPPED; does nothing if it already has that state."""
         sandbox = self.sandbox(sandbox_id)
         old = sandbox.summary
         if old.state is state:
@@ -408,7 +417,7 @@ class FakeBackend:
         )
 
     def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
-        """Return the status of one sandbox; it has its address only while it is ready."""
+        """Return the status of one sandbox. The status has an IP address only while the sandbox is ready."""
         sandbox = self.sandbox(sandbox_id)
         ready = sandbox.summary.state is SandboxState.READY
         return SandboxStatus(
@@ -443,7 +452,7 @@ class FakeBackend:
         sandbox_id: SandboxId | None = None,
         unit_id: UnitId | None = None,
     ) -> None:
-        """Send an event to every subscriber."""
+        """Send an event to every subscriber. `uid`: UID of the pod."""
         if self._subscribers:
             event = RuntimeEvent(
                 kind=kind, uid=uid, sandbox_id=sandbox_id, unit_id=unit_id, at_ns=self.now_ns()
@@ -482,22 +491,20 @@ class FakeBackend:
 
 
 class Subscription:
-    """The queue of events of one subscriber, of limited length; a RESYNC event replaces those that are
-    dropped. Iterate over it.
+    """Queue of events for one subscriber, who iterates over it.
+
+    It has at most `EVENT_BUFFER` events. Further events are dropped, and one RESYNC event replaces them.
     """
 
     def __init__(self, registry: list[Subscription]) -> None:
-        """`registry`: list of the backend's subscriptions, from which this one is removed at its end."""
+        """`registry`: the backend's list of subscriptions, from which `end` removes this one."""
         self._registry = registry
         self._events: deque[RuntimeEvent] = deque()
         self._wake = asyncio.Event()
         self._ended = False
 
     def put(self, event: RuntimeEvent) -> None:
-        """Queue one event.
-
-        If the queue is full it is dropped, and a RESYNC event is the last in the queue.
-        """
+        """Queue one event. If the queue is full, the event is dropped, and the queue ends with a RESYNC event."""
         if len(self._events) < EVENT_BUFFER:
             self._events.append(event)
         elif self._events[-1].kind is not EventKind.RESYNC:
@@ -505,7 +512,7 @@ class Subscription:
         self._wake.set()
 
     def end(self) -> None:
-        """End the stream: the subscriber still gets what is queued."""
+        """End the stream. The subscriber still gets the events that are queued."""
         self._ended = True
         self._wake.set()
         if self in self._registry:
@@ -523,12 +530,12 @@ class Subscription:
         return self._events.popleft()
 
     async def aclose(self) -> None:
-        """End the subscription."""
+        """End the stream, as `end` does."""
         self.end()
 
 
 def granted(resources: Resources | None) -> dict[str, int]:
-    """Return those resources that are whole numbers, by field name, as `UnitStatus.resources` shows them."""
+    """Return the integer fields of `resources` by name, as in `UnitStatus.resources`; empty for None."""
     if resources is None:
         return {}
     fields = {name: getattr(resources, name) for name in resources.__struct_fields__}

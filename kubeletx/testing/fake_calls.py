@@ -1,4 +1,4 @@
-"""Base of the fake runtime: every call is recorded, follows a script of faults, and takes its latency."""
+"""Base class of the fake runtime, which records calls, and simulates faults and latency."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ JOURNAL_LIMIT = 100_000
 
 
 class RecordedCall(NamedTuple):
-    """One received call. `key`: what it was about, such as a unit's id.
+    """One call that a fake runtime received. `key`: what the call was about, such as a unit's id.
 
-    `at`: monotonic time on the fake's clock.
+    `at`: monotonic time of the call on the fake's clock.
     """
 
     method: str
@@ -28,12 +28,15 @@ class RecordedCall(NamedTuple):
 
 
 class FakeCalls:
-    """Base class of `FakeRuntime`: counts and records calls to one backend, and lets them fail as scripted."""
+    """Base class of `FakeRuntime`. It counts and records the runtime's calls, and lets them fail as scripted.
+
+    `journal`: the recorded calls, oldest first. `counts`: number of calls by method.
+    """
 
     def __init__(
         self, name: str, *, clock: Clock, backend: FakeBackend, latency: Mapping[str, float] | None
     ) -> None:
-        """`latency`: method name → seconds on the clock that each call takes; None: no latency."""
+        """`latency`: seconds on the clock that each call takes, by method name; None: no latency."""
         self.name = name
         self.clock = clock
         self.backend = backend
@@ -53,7 +56,10 @@ class FakeCalls:
         after_effect: bool = False,
         key: str = "",
     ) -> Script:
-        """Add a fault for the next calls of `call` ("*": calls of any method) and return it; see `Script`."""
+        """Add a fault for the next calls of the method `call` ("*": any method) and return it.
+
+        The arguments are the fields of `Script`.
+        """
         return self.scripts.add(
             Script(
                 call=call,

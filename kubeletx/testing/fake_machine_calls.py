@@ -13,7 +13,7 @@ from .fake_calls import FakeCalls
 
 
 class FakeMachineCalls(FakeCalls):
-    """Part of `FakeRuntime` that implements the capabilities of machines.
+    """Base class of `FakeRuntime` that implements the capabilities of machines.
 
     These are `SupportsMachine`, `SupportsSnapshots`, `SupportsNics`, `SupportsScreenshot` and
     `SupportsDefinition`.
@@ -41,7 +41,7 @@ class FakeMachineCalls(FakeCalls):
         await self._move("suspend", unit_id, {UnitState.RUNNING, UnitState.PAUSED}, UnitState.SUSPENDED)
 
     async def reboot(self, unit_id: UnitId, delay_seconds: float) -> None:
-        """Count a restart of the guest inside the same unit, without a delay."""
+        """Increase the unit's restart count by one, at once; `delay_seconds` has no effect."""
         await self._call("reboot", unit_id, lambda: self._reboot(unit_id))
 
     def _reboot(self, unit_id: UnitId) -> None:
@@ -49,11 +49,14 @@ class FakeMachineCalls(FakeCalls):
         self.backend.set_state(unit_id, UnitState.RUNNING)
 
     async def power_off(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """End the machine at once, with exit code 0; `start_unit` starts it again."""
+        """End the machine at once, with exit code 0; `start_unit` can start it again. `grace_seconds` has no effect."""
         await self._call("power_off", unit_id, lambda: self.backend.exit_unit(unit_id, 0))
 
     async def create_snapshot(self, unit_id: UnitId, name: str, memory: bool) -> SnapshotStatus:
-        """Store the unit's state under this name. Raises AlreadyExists."""
+        """Add a snapshot of the unit and make it the current one; returns its status. Raises AlreadyExists.
+
+        `memory`: the snapshot includes the memory, so restoring it restores the unit's state, such as paused.
+        """
         return await self._call(
             "create_snapshot", unit_id, lambda: self._create_snapshot(unit_id, name, memory)
         )
@@ -84,9 +87,10 @@ class FakeMachineCalls(FakeCalls):
         return [replace(one, is_current=one.name == current) for one in unit.snapshots.values()]
 
     async def restore_snapshot(self, unit_id: UnitId, name: str) -> None:
-        """Make the snapshot the current one.
+        """Make the snapshot `name` the unit's current one. Raises NotFound.
 
-        With memory, the unit also gets the state (running, paused) that it had then. Raises NotFound.
+        If the snapshot includes memory, the unit also gets the state (such as running or paused) that it had when
+        the snapshot was made.
         """
         await self._call("restore_snapshot", unit_id, lambda: self._restore_snapshot(unit_id, name))
 
@@ -100,7 +104,7 @@ class FakeMachineCalls(FakeCalls):
             self.backend.set_state(unit_id, unit.snapshot_states[name])
 
     async def delete_snapshot(self, unit_id: UnitId, name: str) -> None:
-        """Delete the snapshot; succeeds if there is none."""
+        """Delete the snapshot; succeeds if it does not exist."""
         await self._call("delete_snapshot", unit_id, lambda: self._delete_snapshot(unit_id, name))
 
     def _delete_snapshot(self, unit_id: UnitId, name: str) -> None:
@@ -110,25 +114,25 @@ class FakeMachineCalls(FakeCalls):
             unit.current_snapshot = gone.parent if gone.parent in unit.snapshots else ""
 
     async def attach_nic(self, unit_id: UnitId, nic: Nic) -> None:
-        """Add the interface to the unit; does nothing if it has one of this name."""
+        """Add a network interface to the unit; does nothing if the unit has one of this name."""
         await self._call("attach_nic", nic.name, lambda: self._attach_nic(unit_id, nic))
 
     def _attach_nic(self, unit_id: UnitId, nic: Nic) -> None:
         self._alive(unit_id).nics.setdefault(nic.name, self.backend.nic_status(nic))
 
     async def detach_nic(self, unit_id: UnitId, name: str) -> None:
-        """Remove the interface from the unit at once; succeeds if there is none."""
+        """Remove the network interface from the unit, at once; succeeds if it does not exist."""
         await self._call("detach_nic", name, lambda: self._detach_nic(unit_id, name))
 
     def _detach_nic(self, unit_id: UnitId, name: str) -> None:
         self.backend.unit(unit_id).nics.pop(name, None)
 
     async def list_nics(self, unit_id: UnitId) -> Sequence[NicStatus]:
-        """Return the interfaces of the unit, first ``eth0``, which is in the pod network."""
+        """Return the unit's network interfaces. The first is ``eth0``, the one in the pod network."""
         return await self._call("list_nics", unit_id, lambda: list(self.backend.unit(unit_id).nics.values()))
 
     async def screenshot(self, unit_id: UnitId) -> bytes:
-        """Return a PNG of one black pixel."""
+        """Return a PNG of one black pixel. Raises Conflict if the unit does not run."""
         return await self._call("screenshot", unit_id, lambda: self._screenshot(unit_id))
 
     def _screenshot(self, unit_id: UnitId) -> bytes:
@@ -144,7 +148,7 @@ class FakeMachineCalls(FakeCalls):
 
 
 def one_pixel_png() -> bytes:
-    """Return the smallest PNG that viewers open."""
+    """Return a small valid PNG: one black pixel."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")

@@ -1,4 +1,4 @@
-"""`FakeMachines`: the machine part of `FakeAdminBackend`, in memory."""
+"""`FakeMachines`: implements the agent's operations on virtual machines in memory, for `FakeAdminBackend`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _POWER = {
 
 
 class FakeMachines:
-    """Implements `kubeletx.server.machine.verbs.MachineVerbs`.
+    """Implements `kubeletx.server.machine.verbs.MachineVerbs` in memory.
 
-    A test puts views of machines into `machines`, by the pod's namespace and name.
+    A test puts the views of its machines into `machines`; the keys are namespace and name of the pod.
     """
 
     def __init__(self, calls: list[tuple[Any, ...]]) -> None:
@@ -36,7 +36,7 @@ class FakeMachines:
         self.calls = calls
 
     async def find_machine(self, target: PodTarget) -> MachineView:
-        """Return the machine from `machines`. Raises Unsupported for a pod that is no machine."""
+        """Return the machine's view from `machines`. Raises Unsupported if the pod has none."""
         found = self.machines.get((target.namespace, target.name))
         if found is None:
             raise Unsupported(
@@ -45,8 +45,9 @@ class FakeMachines:
         return found
 
     async def machine_power(self, target: PodTarget, verb: str, timeout_seconds: float) -> MachineView:
-        """Set the machine's power state as `verb` (such as start, stop or pause) demands, at once; returns
-        its view.
+        """Set the machine's power state at once; returns the machine's view.
+
+        `verb`: pause, suspend, stop, start or resume. `timeout_seconds` is only recorded.
         """
         found = await self.find_machine(target)
         self.calls.append(("machine_power", target.ref, verb, timeout_seconds))
@@ -65,28 +66,25 @@ class FakeMachines:
         return await self.find_machine(target)
 
     async def resize_machine(self, target: PodTarget, size: MachineSize) -> MachineView:
-        """Set the requested size in the machine's limits, as if it were not granted yet; returns its view."""
+        """Change only the machine's limits, as if the runtime had not resized it yet; returns the machine's view."""
         found = await self.find_machine(target)
         self.calls.append(("resize_machine", target.ref, size))
         asked = {k: v for k, v in (("cpu", size.cpu), ("memory", size.memory)) if v is not None}
         return self._put(target, replace(found, limits={**found.limits, **asked}))
 
     async def list_snapshots(self, target: PodTarget) -> Sequence[SnapshotView]:
-        """Return the values of `snapshots`."""
+        """Return the snapshots in `snapshots`. Raises Unsupported as `find_machine` does."""
         await self.find_machine(target)
         return list(self.snapshots.values())
 
     async def create_snapshot(self, target: PodTarget, name: str, memory: bool) -> SnapshotView:
-        """Add a snapshot to `snapshots` unless it has this name; returns its view."""
+        """Add a snapshot to `snapshots`, unless one of this name exists; returns the snapshot's view."""
         await self.find_machine(target)
         self.calls.append(("create_snapshot", target.ref, name, memory))
         return self.snapshots.setdefault(name, SnapshotView(name=name, with_memory=memory))
 
     async def restore_snapshot(self, target: PodTarget, name: str) -> MachineView:
-        """Record the call for an existing snapshot and return the machine.
-
-        Raises NotFound if there is none.
-        """
+        """Record the call and return the machine, unchanged. Raises NotFound if the snapshot does not exist."""
         found = await self.find_machine(target)
         if name not in self.snapshots:
             raise NotFound(f"machine {target.ref} has no snapshot {name!r}")
@@ -94,36 +92,36 @@ class FakeMachines:
         return found
 
     async def delete_snapshot(self, target: PodTarget, name: str) -> MachineView:
-        """Remove the snapshot from `snapshots`. Raises NotFound."""
+        """Remove the snapshot from `snapshots`; returns the machine's view. Raises NotFound."""
         self.calls.append(("delete_snapshot", target.ref, name))
         if self.snapshots.pop(name, None) is None:
             raise NotFound(f"machine {target.ref} has no snapshot {name!r}")
         return await self.find_machine(target)
 
     async def list_nics(self, target: PodTarget) -> Sequence[NicView]:
-        """Return the values of `nics`."""
+        """Return the network interfaces in `nics`. Raises Unsupported as `find_machine` does."""
         await self.find_machine(target)
         return list(self.nics.values())
 
     async def attach_nic(self, target: PodTarget, wanted: NicRequest) -> Sequence[NicView]:
-        """Add the interface to `nics`; returns all."""
+        """Add a network interface to `nics`; returns all interfaces."""
         self.calls.append(("attach_nic", target.ref, wanted))
         self.nics[wanted.name] = NicView(name=wanted.name, state="attached", network=wanted.subnet_name or "")
         return await self.list_nics(target)
 
     async def detach_nic(self, target: PodTarget, name: str) -> Sequence[NicView]:
-        """Remove the interface from `nics`; returns the others."""
+        """Remove the network interface from `nics`; returns the remaining interfaces."""
         self.calls.append(("detach_nic", target.ref, name))
         self.nics.pop(name, None)
         return await self.list_nics(target)
 
     async def machine_screenshot(self, target: PodTarget) -> bytes:
-        """Return a PNG of one black pixel."""
+        """Return a PNG of one black pixel. Raises Unsupported as `find_machine` does."""
         await self.find_machine(target)
         return one_pixel_png()
 
     async def machine_definition(self, target: PodTarget) -> str:
-        """Return a line of XML with the machine's name."""
+        """Return a line of XML with the machine's name. Raises Unsupported as `find_machine` does."""
         return f"<domain><name>{(await self.find_machine(target)).machine}</name></domain>\n"
 
     def _put(self, target: PodTarget, view: MachineView) -> MachineView:

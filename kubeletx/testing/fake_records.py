@@ -52,7 +52,10 @@ class FakeRecords:
         return RecordPage(records=page, next_token=page[-1].name if len(names) > limit else "")
 
     async def replace(self, name: str, value: Mapping[str, Any], *, expected_version: str) -> Record:
-        """Store another value. Raises Conflict if the record has another version, and NotFound."""
+        """Replace the value if the record has the expected version; returns the record as it is now.
+
+        An equal value changes nothing. Raises NotFound, or Conflict if the record has another version.
+        """
         text = record_json(name, value)
         before = await self._expect(name, expected_version)
         if msgspec.json.decode(text) == before.value:
@@ -60,13 +63,13 @@ class FakeRecords:
         return self._put(name, text)
 
     async def delete(self, name: str, *, expected_version: str) -> None:
-        """Delete the record. Raises Conflict if it has another version, and NotFound."""
+        """Delete the record. Raises NotFound, or Conflict if the record has another version."""
         await self._expect(name, expected_version)
         del self.records[name]
         self._tell(RecordGone(name))
 
     async def watch(self) -> AsyncGenerator[RecordEvent, None]:
-        """Yield the present records, a `RecordsSynced`, then the changes."""
+        """Yield a `RecordPut` for each existing record, then `RecordsSynced`, then changes, without end."""
         queue: asyncio.Queue[RecordEvent] = asyncio.Queue()
         self._watches.add(queue)
         try:

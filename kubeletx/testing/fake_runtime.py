@@ -1,18 +1,18 @@
 """`FakeRuntime`: a complete runtime in memory, for tests and benchmarks.
 
-It implements the whole contract (the contract suite runs on it), and on request simulates the faults of real
+It implements the whole runtime contract and passes its test suite. Tests can make it simulate the faults of real
 runtimes::
 
     runtime = FakeRuntime(clock=clock)
     runtime.script("create_sandbox", error=Unavailable("no answer"), times=2)     # fails twice, then works
     stuck = runtime.script("stop_unit", hang=True)                                # hangs until stuck.release()
-    runtime.script("create_unit", error=TimedOut("late"), after_effect=True)      # happens, yet reports failure
+    runtime.script("create_unit", error=TimedOut("late"), after_effect=True)      # takes effect, but raises
     runtime.backend.exit_unit(runtime.backend.find_unit("web"), 1)                # a process dies
     runtime.backend.kill()                                                        # the daemon dies
 
 `journal` and `counts` show which calls it received. To simulate a restart of the agent, make a new
-FakeRuntime over the same `backend`. Without scripts and latency a call costs a few microseconds, so that
-5,000 pods are cheap.
+FakeRuntime with the same `backend`. Without scripts and latency a call takes a few microseconds, so tests and
+benchmarks may have 5,000 pods.
 """
 
 from __future__ import annotations
@@ -75,9 +75,7 @@ S = TypeVar("S", SandboxSummary, UnitSummary)
 KILLED = 137
 
 ExecHandler = Callable[[UnitId, Sequence[str], FakeSession], Awaitable[int]]
-"""Simulated command in a unit: called with the unit's id, the command's words and the session; returns the
-exit code.
-"""
+"""Function that simulates a command in a unit: (unit's id, words of the command, session) → exit code."""
 
 
 class FakeRuntime(FakeMachineCalls):
@@ -95,11 +93,12 @@ class FakeRuntime(FakeMachineCalls):
         exec_handler: ExecHandler | None = None,
         shuffle: random.Random | None = None,
     ) -> None:
-        """`without`: protocols of capabilities that it must not have.
+        """`backend` None: a new one. `clock` None: the backend's, or for a new backend a self-advancing `FakeClock`.
 
-        Log capabilities follow `traits.log_mode`. `latency`: method name → seconds on the clock.
-        `exec_handler`: runs commands; None: `run_fake_command`. `shuffle`: source of randomness that shuffles
-        lists, since no order of a list may decide anything; None: lists keep their order.
+        `without`: protocols of capabilities that the runtime is not to have. It has the log capabilities that
+        belong to `traits.log_mode`. `latency`: seconds on the clock that calls take, by method name.
+        `exec_handler`: simulates commands; None: `run_fake_command`. `shuffle`: source of randomness that
+        shuffles lists of sandboxes and units, to show code that depends on their order; None: no shuffling.
         """
         ticking = clock or (backend.clock if backend else FakeClock(auto_advance=True))
         super().__init__(name, clock=ticking, backend=backend or FakeBackend(clock=ticking), latency=latency)
@@ -119,7 +118,7 @@ class FakeRuntime(FakeMachineCalls):
     # --- connection ---
 
     async def open(self) -> None:
-        """Set `is_open`. Raises Unavailable while the backend is killed."""
+        """Set `is_open`. Raises Unavailable if the backend was killed and not revived."""
         await self._call("open", "", lambda: None)
         self.is_open = True
 
@@ -132,7 +131,7 @@ class FakeRuntime(FakeMachineCalls):
         return self.declared
 
     def capability(self, protocol: type[T]) -> T | None:
-        """Return this object if it has the capability; None if the capability was excluded."""
+        """Return this object if it has the capability `protocol`; None if that capability was excluded."""
         return self if protocol in self.capabilities and isinstance(self, protocol) else None
 
     async def version(self) -> RuntimeVersion:
@@ -142,7 +141,7 @@ class FakeRuntime(FakeMachineCalls):
         )
 
     async def health(self) -> RuntimeHealth:
-        """Return a health with the values of `runtime_ready` and `network_ready`."""
+        """Return the values of the attributes `runtime_ready` and `network_ready`, which a test may set."""
         return await self._call("health", "", self._health)
 
     def _health(self) -> RuntimeHealth:
@@ -158,13 +157,11 @@ class FakeRuntime(FakeMachineCalls):
     # --- sandboxes ---
 
     async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
-        """Create a ready sandbox, or find the existing one with the same UID and attempt; returns its id."""
+        """Create a ready sandbox, unless one with the same pod UID and attempt exists; returns the sandbox's id."""
         return await self._call("create_sandbox", spec.uid, lambda: self.backend.add_sandbox(spec))
 
     async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Kill the units in the sandbox, which then is not ready and has no address; succeeds if there is
-        none.
-        """
+        """Kill the units in the sandbox and set its state to NOT_READY; succeeds if the sandbox does not exist."""
         await self._call("stop_sandbox", sandbox_id, lambda: self._stop_sandbox(sandbox_id))
 
     def _stop_sandbox(self, sandbox_id: SandboxId) -> None:
@@ -172,7 +169,7 @@ class FakeRuntime(FakeMachineCalls):
             self.backend.fail_sandbox(sandbox_id)
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Remove the sandbox and its units; succeeds if there is none."""
+        """Remove the sandbox and its units; succeeds if the sandbox does not exist."""
         await self._call("remove_sandbox", sandbox_id, lambda: self.backend.drop_sandbox(sandbox_id))
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
@@ -188,9 +185,10 @@ class FakeRuntime(FakeMachineCalls):
     # --- units ---
 
     async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
-        """Create the unit, or find the existing one; returns its id.
+        """Create the unit, unless one with the same sandbox, name and attempt exists; returns the unit's id.
 
-        Raises NotFound if its image is not in the store.
+        Raises NotFound if the sandbox does not exist or the image is not in the store, and Conflict if the
+        sandbox is not ready.
         """
         return await self._call("create_unit", spec.name, lambda: self._create_unit(sandbox_id, spec))
 
@@ -204,9 +202,9 @@ class FakeRuntime(FakeMachineCalls):
         return self.backend.add_unit(sandbox_id, spec)
 
     async def start_unit(self, unit_id: UnitId) -> None:
-        """Start a created unit, or a machine that is off; does nothing if it runs.
+        """Start a created unit, or a machine that is off; does nothing if the unit runs.
 
-        Raises Conflict for any other unit that has exited.
+        Raises Conflict for a unit that is not a machine and has exited.
         """
         await self._call("start_unit", unit_id, lambda: self._start_unit(unit_id))
 
@@ -219,8 +217,9 @@ class FakeRuntime(FakeMachineCalls):
         self.backend.start_unit(unit_id)
 
     async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """Send the stop signal, wait at most `grace_seconds` on the clock, then kill; succeeds if the unit
-        does not run.
+        """Send the stop signal, wait at most `grace_seconds` on the clock, then kill the unit.
+
+        The unit's `Behaviour` decides how it reacts. Succeeds if the unit does not run or does not exist.
         """
         script = await self._enter("stop_unit", unit_id)
         unit = self.backend.units.get(unit_id)
@@ -240,7 +239,7 @@ class FakeRuntime(FakeMachineCalls):
             )
 
     async def remove_unit(self, unit_id: UnitId) -> None:
-        """Remove the unit, whatever its state; succeeds if there is none."""
+        """Remove the unit in any state; succeeds if the unit does not exist."""
         await self._call("remove_unit", unit_id, lambda: self.backend.drop_unit(unit_id))
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
@@ -254,7 +253,7 @@ class FakeRuntime(FakeMachineCalls):
     # --- images ---
 
     async def store_info(self) -> StoreInfo:
-        """Return the store's id, and one file system whose usage is the size of the pulled images."""
+        """Return the store's id, and one file system whose used bytes are the total size of the images."""
         return await self._call("store_info", "", self._store_info)
 
     def _store_info(self) -> StoreInfo:
@@ -277,9 +276,9 @@ class FakeRuntime(FakeMachineCalls):
         sandbox: SandboxSpec | None,
         progress: Callable[[PullProgress], None] | None = None,
     ) -> str:
-        """Put the image into the store; returns its reference.
+        """Put the image into the store; returns the image's reference.
 
-        Raises NotFound if the backend's `registry` lacks it.
+        Raises NotFound if the backend has a `registry` without this image.
         """
         return await self._call("pull_image", image.requested, lambda: self._pull(image, progress))
 
@@ -294,7 +293,7 @@ class FakeRuntime(FakeMachineCalls):
         return status.ref
 
     async def remove_image(self, image: ImageSpec) -> None:
-        """Remove the image with all its tags; succeeds if there is none."""
+        """Remove the image with all its tags; succeeds if the image does not exist."""
         await self._call("remove_image", image.requested, lambda: self._remove_image(image))
 
     def _remove_image(self, image: ImageSpec) -> None:
@@ -312,7 +311,10 @@ class FakeRuntime(FakeMachineCalls):
         return self.backend.subscribe()
 
     async def list_unit_stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
-        """Return the usage of running units, with the figures of their behaviours."""
+        """Return the usage of the running units that match, as their `Behaviour` says.
+
+        `match`: labels and values that a unit must have.
+        """
         return await self._call("list_unit_stats", "", lambda: self._stats(match))
 
     def _stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
@@ -333,7 +335,7 @@ class FakeRuntime(FakeMachineCalls):
         ]
 
     async def reopen_log(self, unit_id: UnitId) -> None:
-        """Create a missing log file; every write opens it by name anyway."""
+        """Create the unit's log file if it is missing. Nothing else is needed, since every write opens it by name."""
         await self._call("reopen_log", unit_id, lambda: self._reopen(unit_id))
 
     def _reopen(self, unit_id: UnitId) -> None:
@@ -342,7 +344,7 @@ class FakeRuntime(FakeMachineCalls):
             Path(unit.log_path).touch()
 
     async def log_stream(self, unit_id: UnitId) -> AsyncIterator[tuple[str, bytes]]:
-        """Yield what the unit printed since the last call, all as stdout, then end."""
+        """Yield the unit's output since the last call, all of it as stdout, then end."""
         unit = self.backend.unit(unit_id)
         data = bytes(unit.log)
         unit.log.clear()
@@ -352,7 +354,10 @@ class FakeRuntime(FakeMachineCalls):
     # --- streams ---
 
     async def exec_sync(self, unit_id: UnitId, command: Sequence[str], timeout_seconds: float) -> ExecResult:
-        """Run the exec handler to its end and return its output and exit code. Raises TimedOut."""
+        """Run `exec_handler` to its end and return its output and exit code.
+
+        Raises Conflict if the unit does not run, and TimedOut after `timeout_seconds` (0: no limit).
+        """
         await self._enter("exec_sync", unit_id)
         self._alive(unit_id)
         session = FakeSession()
@@ -369,7 +374,10 @@ class FakeRuntime(FakeMachineCalls):
         return ExecResult(stdout=output[Channel.STDOUT], stderr=output[Channel.STDERR], exit_code=exit_code)
 
     async def exec(self, unit_id: UnitId, request: StreamRequest) -> Session:
-        """Start the exec handler and return the session with its live streams."""
+        """Start `exec_handler` in a task and return the session with its streams.
+
+        Raises Conflict if the unit does not run.
+        """
         await self._enter("exec", unit_id)
         self._alive(unit_id)
         session = FakeSession()
@@ -390,7 +398,10 @@ class FakeRuntime(FakeMachineCalls):
         return FakeSession(echo=True)
 
     async def port_forward(self, sandbox_id: SandboxId, port: int) -> Session:
-        """Return a session that echoes its input, as a server in the pod could."""
+        """Return a session that echoes its input, as an echo server in the pod would.
+
+        Raises Conflict if the sandbox is not ready.
+        """
         await self._enter("port_forward", sandbox_id)
         if self.backend.sandbox(sandbox_id).summary.state is not SandboxState.READY:
             raise Conflict(f"sandbox {sandbox_id} is not ready")
@@ -399,7 +410,7 @@ class FakeRuntime(FakeMachineCalls):
     # --- resize, standby, checkpoint ---
 
     async def update_resources(self, unit_id: UnitId, resources: Resources) -> None:
-        """Set the unit's resources, which are granted at once."""
+        """Set the unit's resources; `unit_status` shows the new values at once."""
         await self._call(
             "update_resources", unit_id, lambda: setattr(self._alive(unit_id), "resources", resources)
         )
@@ -440,10 +451,10 @@ class FakeRuntime(FakeMachineCalls):
 
 
 async def run_fake_command(_unit_id: UnitId, command: Sequence[str], session: FakeSession) -> int:
-    """Run one of the built-in commands and return its exit code; 127 for any other command.
+    """Simulate a command in a unit and return its exit code; 127 for an unknown command.
 
-    They are ``true``, ``false``, ``echo``, ``cat``, ``sleep``, ``sh -c "exit N"`` and ``sh -c "echo TEXT
-    >&2"``.
+    Known are ``true``, ``false``, ``echo``, ``cat``, ``sleep``, ``sh -c "exit N"`` and
+    ``sh -c "echo TEXT >&2"``.
     """
     match list(command):
         case ["true"]:

@@ -1,7 +1,7 @@
 """Scripted faults for fakes: delays, errors and hangs of single calls.
 
-A `Script` decides what happens to the next calls of one method, to simulate a runtime that is slow, fails, or
-never answers. A test adds it before the code under test runs.
+A test adds a `Script` before the code under test runs. The script affects the next calls of one method, to simulate a
+runtime that is slow, fails, or never answers.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ ANY = "*"
 class Script:
     """A fault in calls of the method `call`.
 
-    `times`: number of calls that it affects; None: all until `stop`. `delay_seconds`: wait this long on the
-    injected clock. `hang`: then wait until `release`. `error`: then raise it. `after_effect`: all this
-    happens after the call took effect, as with a lost answer. `key`: only calls about this id; empty: about
-    any. `hits`: number of calls so far.
+    `times`: number of calls that it affects; None: all until `stop` is called. An affected call first waits
+    `delay_seconds` on the injected clock; if `hang` is set, it then waits until `release` is called; then it
+    raises `error` if that is set. `after_effect`: this happens after the call took effect, as with a lost
+    answer; otherwise before. `key`: affect only calls about this id; empty: any. `hits`: number of calls
+    affected so far.
     """
 
     call: str
@@ -36,7 +37,7 @@ class Script:
     _released: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
     def release(self) -> None:
-        """Let hanging calls continue; later calls do not hang."""
+        """Let hanging calls continue. Later calls do not hang, either."""
         self._released.set()
 
     def stop(self) -> None:
@@ -45,7 +46,7 @@ class Script:
         self.release()
 
     def matches(self, call: str, key: str) -> bool:
-        """Return True if the script affects this call and has not been used up."""
+        """Return True if the script affects calls of `call` about `key`, and `times` is not used up."""
         return (
             (self.times is None or self.hits < self.times)
             and self.call in (call, ANY)
@@ -53,7 +54,7 @@ class Script:
         )
 
     async def play(self, clock: Clock) -> None:
-        """Delay, hang and raise as scripted."""
+        """Wait and raise as scripted. `clock`: measures the delay."""
         if self.delay_seconds:
             await clock.sleep(self.delay_seconds)
         if self.hang:
@@ -63,7 +64,7 @@ class Script:
 
 
 class Scripts:
-    """The scripts of one fake, oldest first; of those that match a call, the first is used."""
+    """The scripts of one fake. A call uses the oldest script that matches it."""
 
     def __init__(self, clock: Clock) -> None:
         """`clock`: measures the delays of the scripts."""
@@ -82,7 +83,7 @@ class Scripts:
         self._scripts.clear()
 
     def pick(self, call: str, key: str) -> Script | None:
-        """Return the script for this call and count the use; None if no script matches."""
+        """Return the oldest script that affects this call, and increase its `hits`; None if there is no such script."""
         for script in self._scripts:
             if script.matches(call, key):
                 script.hits += 1
@@ -90,8 +91,9 @@ class Scripts:
         return None
 
     async def play(self, script: Script | None, *, after_effect: bool) -> None:
-        """Play `script` if its `after_effect` equals the one given, so that each call plays it either before
-        or after its effect.
+        """Play `script` if its attribute `after_effect` equals the argument. `script` None: do nothing.
+
+        A fake calls this twice in each call: with False before the call takes effect, with True afterwards.
         """
         if script is not None and script.after_effect is after_effect:
             await script.play(self._clock)

@@ -1,5 +1,4 @@
-"""`FakeHost` and `FakePluginHost`: stand-ins for the objects with which the agent serves plugins, for plugin
-tests.
+"""`FakeHost` and `FakePluginHost`: fakes of the objects through which plugins use the agent, for tests of plugins.
 
 Events are kept in `sink.recorded`, blocking calls run in a thread, and the test provides the state directory
 (pytest's ``tmp_path``).
@@ -58,7 +57,7 @@ class FakeEventSink:
 
 
 class FakeHost:
-    """Implements `kubeletx.api.Host` for one runtime under test."""
+    """Implements `kubeletx.api.Host`, the agent as a runtime plugin sees it, for one runtime under test."""
 
     def __init__(
         self,
@@ -69,7 +68,7 @@ class FakeHost:
         agent_id: str = "agent-under-test",
         node_name: str = "node-1",
     ) -> None:
-        """`state_directory`: must exist. `clock`: None: a new `FakeClock`."""
+        """`state_directory`: must exist. `clock` None: a new `FakeClock`. `pod_network` None: there is none."""
         self.agent_id = agent_id
         self.node_name = node_name
         self.state_directory = state_directory
@@ -88,7 +87,7 @@ class FakeHost:
 
 
 class FakePluginHost:
-    """Implements `kubeletx.api.PluginHost` for one registration under test."""
+    """Implements `kubeletx.api.PluginHost`, the agent as other plugins see it, for one plugin object under test."""
 
     def __init__(
         self,
@@ -100,9 +99,9 @@ class FakePluginHost:
         cluster: ClusterObjects | None = None,
         node_name: str = "node-1",
     ) -> None:
-        """`state_directory`: must exist. `clock`: None: a new `FakeClock`.
+        """`state_directory`: must exist. `clock` None: a new `FakeClock`.
 
-        `records`: None: new `FakeRecords`.
+        `records` None: new `FakeRecords`. `cluster` None: the node has no cluster.
         """
         self.name = name
         self.node_name = node_name
@@ -125,5 +124,5 @@ class FakePluginHost:
 def endpoint(
     url: str, *, name: str = "under-test", workload_type: str = "container", kind: str = ""
 ) -> Endpoint:
-    """Return an `Endpoint` such as the host passes to a plugin's factory."""
+    """Return an `Endpoint` as the agent passes it to the factory of a runtime plugin."""
     return Endpoint(name=RuntimeName(name), workload_type=workload_type, url=url, kind=kind)

@@ -1,4 +1,4 @@
-"""An HTTPS client session for tests, all of whose connections are closed before the event loop ends."""
+"""An HTTPS client session for tests, which closes all its connections before the event loop ends."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from aiohttp.connector import AddrInfoType
 
 @asynccontextmanager
 async def https_session(tls: ssl.SSLContext, **options: Any) -> AsyncIterator[aiohttp.ClientSession]:
-    """Yield an aiohttp session with the TLS settings of `tls`; `options`: further arguments of
-    aiohttp.ClientSession.
+    """Context manager that yields an aiohttp session with the TLS settings of `tls`.
 
-    At the end of the block all its connections are closed. aiohttp itself would close TLS connections in the
-    background, after the test's event loop has ended.
+    `options`: further arguments of aiohttp.ClientSession. At the end of the block, the session closes its
+    connections and waits until they are closed. aiohttp itself would close TLS connections in the background,
+    after the test's event loop has ended.
     """
     sockets: list[socket.socket] = []
 

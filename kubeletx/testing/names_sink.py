@@ -8,15 +8,16 @@ from kubeletx.kube.types.core import ObjectMeta, Pod
 
 
 class NamesSink:
-    """Implements `kube.client.ReflectorSink` and keeps the names of the present pods; an undecodable pod
-    fails the test.
+    """Implements `kubeletx.kube.client.ReflectorSink`, and keeps the names of the existing pods in `names`.
+
+    A pod that cannot be decoded fails the test.
     """
 
     def __init__(self) -> None:
         self.names: set[str] = set()
 
     def replace(self, items: Sequence[Pod], unreadable: Sequence[ObjectMeta]) -> None:
-        """Replace all names by those of `items`."""
+        """Replace all names by the names of `items`."""
         assert not unreadable
         self.names = {one.name for one in items}
 
@@ -29,5 +30,5 @@ class NamesSink:
         self.names.discard(item.name)
 
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:
-        """Fail the test: the object cannot be decoded."""
+        """Fail the test, since a pod cannot be decoded."""
         raise AssertionError(problem)

@@ -1,4 +1,4 @@
-"""`FakePodSink`: receives and keeps the pods of a pod source under test."""
+"""`FakePodSink`: receives the pods of a pod source under test and keeps them for the test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from kubeletx.kube.manifests.load import load_manifest
 
 
 class FakePodSink:
-    """A `PodSourceSink` that decodes each manifest as the agent does and keeps it by ``namespace/name``."""
+    """Implements `kubeletx.api.PodSourceSink`. It decodes manifests as the agent does and keeps them in `pods`.
+
+    `pods`: the manifests by ``namespace/name``. `is_synced`: True once the source has called `synced`.
+    """
 
     def __init__(self) -> None:
         self.pods: dict[str, dict[str, Any]] = {}
@@ -22,8 +25,9 @@ class FakePodSink:
         self.is_synced = False
 
     def set(self, pod: Mapping[str, Any]) -> PodOutcome:
-        """Keep the pod, or refuse it if it is invalid or named in `refuses`; the outcome tells which, with
-        the reason.
+        """Keep the pod's manifest in `pods`, and return the outcome ACCEPTED.
+
+        Returns REFUSED, with a message, if the manifest is invalid or the pod's name is in `refuses`.
         """
         manifest = json.loads(json.dumps(pod, default=dict))
         try:
@@ -40,9 +44,9 @@ class FakePodSink:
         return PodOutcome(answer=PodAnswer.ACCEPTED, uid=f"uid-of-{ref}")
 
     def remove(self, namespace: str, name: str, *, grace_seconds: int | None = None) -> bool:
-        """Remove the pod. Returns False if it was not there."""
+        """Remove the pod from `pods`. Returns False if it does not exist."""
         return self.pods.pop(f"{namespace}/{name}", None) is not None
 
     def synced(self) -> None:
-        """Set `is_synced`."""
+        """Set `is_synced`. A pod source calls this once it has passed all its current pods to `set`."""
         self.is_synced = True

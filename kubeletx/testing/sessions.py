@@ -1,7 +1,7 @@
-"""`FakeSession`: a `kubeletx.api.Session` in memory, whose other end is the test or a small program.
+"""`FakeSession`: a `kubeletx.api.Session` in memory. The test, or a simulated process, acts as the far end.
 
-The other end reads input with `read_stdin`, sends output with `send`, and ends with `finish`. With `echo` it
-behaves like a port-forward to an echo server, or like ``cat``: it sends back all input, until the half-close.
+The far end reads input with `read_stdin`, sends output with `send`, and ends with `finish`. With `echo` there is no far
+end: the session sends back all input until the half-close, like ``cat`` or a port-forward to an echo server.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from kubeletx.api import Channel
 
 
 class FakeSession:
-    """A duplex stream in memory.
+    """Implements `kubeletx.api.Session` in memory.
 
-    It implements `Session`; the other methods act as the far end, such as a process.
+    The methods `read_stdin`, `send` and `finish` are for the far end, such as a simulated process.
     """
 
     def __init__(self, *, echo: bool = False) -> None:
@@ -30,7 +30,7 @@ class FakeSession:
         self.task: asyncio.Task[None] | None = None
 
     async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
-        """Yield what the far end sends, until it has finished or the session is closed."""
+        """Yield the output that the far end sends, until the far end finishes or the session is closed."""
         while (item := await self._output.get()) is not None:
             yield item
         self._output.put_nowait(None)
@@ -56,11 +56,11 @@ class FakeSession:
         self.sizes.append((width, height))
 
     async def wait(self) -> int:
-        """Wait for the end and return the exit code given to `finish`; 137 if the session was closed before."""
+        """Wait until the far end finishes, and return its exit code; 137 if the session was closed before."""
         return await asyncio.shield(self._exit)
 
     async def close(self) -> None:
-        """Close the session: cancel the far end's task, and set the exit code 137 unless it has finished."""
+        """Close the session: cancel the far end's `task`, and set the exit code 137 unless the far end has finished."""
         self.closed = True
         if self.task is not None:
             self.task.cancel()

@@ -1,4 +1,4 @@
-"""Short ways to make valid specs in tests: `sandbox_spec` and `unit_spec`."""
+"""Functions that make valid specs for tests: `sandbox_spec` and `unit_spec`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kubeletx.api import ImageSpec, PodUid, Process, SandboxSpec, UnitSpec, name
 def sandbox_spec(name: str = "pod", *, uid: str = "", attempt: int = 0, **fields: Any) -> SandboxSpec:
     """Return the spec of a sandbox for the pod `name` in namespace ``default``.
 
-    `fields`: further fields of `SandboxSpec`.
+    `uid` empty: ``uid-NAME``. `fields`: further fields of `SandboxSpec`.
     """
     uid = uid or f"uid-{name}"
     fields.setdefault("namespace", "default")
@@ -26,9 +26,9 @@ def unit_spec(
     command: tuple[str, ...] = (),
     **fields: Any,
 ) -> UnitSpec:
-    """Return the spec of a unit that is a process.
+    """Return the spec of a unit that is a process (a container).
 
-    `fields`: further fields of `UnitSpec`; `detail` replaces the process.
+    `fields`: further fields of `UnitSpec`, such as `detail`, which replaces the process.
     """
     fields.setdefault("detail", Process(command=command))
     fields.setdefault("labels", {names.CONTAINER_NAME: name})

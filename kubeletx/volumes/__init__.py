@@ -1,6 +1,4 @@
-"""Volumes of pods on this node: prepared before the sandbox is created, mounted into each container, released
-at the pod's end.
-"""
+"""Volumes of pods: prepared on the node before the sandbox is created, mounted into containers, removed at the end."""
 
 from .cluster_objects import ObjectSet
 from .container_mounts import ContainerMounts

@@ -1,5 +1,6 @@
-"""Cluster objects that volumes and environment variables need: fetched first, then only looked up in an
-`ObjectSet`.
+"""`ObjectSet`: the cluster objects that a pod's volumes or a container's environment need.
+
+They are all fetched first (see `fetch`); volumes and environments are then built without further requests.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ T = TypeVar("T")
 
 
 class Unread(Unavailable):
-    """Placeholder in an `ObjectSet` for an object that could not be read, and the error that `read` raises
-    for it. Files written from the object earlier are kept.
+    """Placeholder in an `ObjectSet` for an object that could not be read; `read` raises it.
+
+    Files of a volume that were written from the object earlier are then kept.
     """
 
     def __init__(self, message: str) -> None:
@@ -26,10 +28,11 @@ class Unread(Unavailable):
 
 
 class ObjectSet(msgspec.Struct, frozen=True, kw_only=True):
-    """Objects of the pod's namespace, fetched before the volumes and the environment are built from them.
+    """Objects of the pod's namespace, by name, from which volumes or an environment are built.
 
-    A name without an entry does not exist in the cluster; `Unread` means that reading it failed. `claims`:
-    the bound volume, by claim name. The repr shows no content.
+    An object without an entry does not exist in the cluster; `Unread` means that reading it failed. `tokens`: service
+    account tokens, by audience and lifetime. `claims`: the volume that a PersistentVolumeClaim is bound to, by claim
+    name. The repr shows no content.
     """
 
     config_maps: Mapping[str, ObjectData | Unread] = {}
@@ -42,9 +45,9 @@ class ObjectSet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(found: Mapping[K, T | Unread], key: K) -> T | None:
-    """Return the object of this key; None if it does not exist in the cluster.
+    """Return the object with this key from a field of an `ObjectSet`; None if it does not exist in the cluster.
 
-    Raises `Unread` if reading it had failed.
+    Raises `Unread` if the object could not be fetched.
     """
     one = found.get(key)
     if isinstance(one, Unread):

@@ -1,7 +1,7 @@
-"""Translates the volume mounts of one container to `Mount`s, and makes their files and bind mounts.
+"""`build_mounts`: translates the volume mounts of one container to `Mount`s, and makes their files and bind mounts.
 
-The kernel resolves a subPath inside its volume. The result is bind-mounted into a directory that only the
-agent can change, so a container cannot redirect it later by replacing a link. All functions block.
+The kernel resolves a subPath inside its volume. The result is bind-mounted into a directory that only the agent can
+change, so that a container cannot redirect it later by replacing a link. All functions block.
 """
 
 from __future__ import annotations
@@ -41,10 +41,7 @@ _PROPAGATION: Final = {
 
 
 class MountRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs of `build_mounts` for one attempt (start number) of one container.
-
-    The fields are the arguments of `VolumePreparer.mounts_for`.
-    """
+    """Inputs of `build_mounts` for one run of a container; `VolumePreparer.mounts_for` describes the fields."""
 
     pod: Pod
     container: PodUnit
@@ -61,25 +58,24 @@ class MountRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContainerMounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Mounts and devices of one container, ready for the runtime's request."""
+    """Mounts and devices of one container, as they are passed to the runtime."""
 
     mounts: tuple[Mount, ...] = ()
     devices: tuple[Device, ...] = ()
-    """Block volumes of a container; those of a virtual machine are among `mounts`."""
+    """Block volumes of a container. Block volumes of a virtual machine are in `mounts` instead."""
 
 
 class MountError(InvalidPod):
-    """Raised for a volume mount that cannot be made; the container's waiting reason is
-    CreateContainerConfigError.
-    """
+    """Raised for a volume mount that cannot be made; the container waits with reason CreateContainerConfigError."""
 
     def __init__(self, *, field: str, problem: str, fix: str = "") -> None:
         super().__init__(field=field, problem=problem, fix=fix, reason="CreateContainerConfigError")
 
 
 def build_mounts(request: MountRequest) -> ContainerMounts:
-    """Return the container's mounts: its volumes in the manifest's order, then the hosts file and the
-    termination message file.
+    """Make and return the container's mounts: volumes in spec order, then hosts file and termination message file.
+
+    Raises `MountError` for a mount that the spec does not allow, and other KubeletxErrors or OSError.
     """
     container = request.container
     mounts = [_volume_mount(request, index, one) for index, one in enumerate(container.volume_mounts)]
@@ -114,7 +110,7 @@ def _volume_mount(request: MountRequest, index: int, wanted: VolumeMount) -> Mou
         source = prepare_sub_path(volume, sub_path, place, request.mounter, read_only=read_only, field=field)
     propagation = _propagation(request, wanted, field)
     if propagation is not MountPropagation.PRIVATE and volume.managed:
-        # Runtimes refuse it on a private mount, and not every node's root is shared.
+        # Runtimes refuse propagation on a private mount, and not every node's root mount is shared.
         ensure_shared(request.mounter, Path(source))
     return Mount(
         source=source,
@@ -232,9 +228,9 @@ def _termination_message(request: MountRequest, container: Container) -> list[Mo
 
 
 def _holds(path: Path, data: bytes) -> bool:
-    """Return True if the file contains exactly `data`.
+    """Return True if the file contains exactly `data`; False also if it is missing or cannot be read.
 
-    At most one byte more is read, since containers may write to the file.
+    At most one byte more is read, since containers may make the file large.
     """
     try:
         with hold_directory(path.parent, depth=1) as directory:
@@ -244,7 +240,7 @@ def _holds(path: Path, data: bytes) -> bool:
 
 
 def _write(path: Path, text: str, mode: int) -> None:
-    """Write the file in place, not by a rename: containers may have it mounted, and see only this inode."""
+    """Write the file in place, not by a rename: containers that have it mounted see only the existing inode."""
     make_private(path.parent)
     with hold_directory(path.parent, depth=1) as directory:
         found = directory.stat(path.name)

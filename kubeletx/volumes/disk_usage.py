@@ -1,8 +1,7 @@
-"""Measures the disk usage of a directory in bytes and inodes, as `du` counts them. Blocks the calling thread.
+"""Measures the disk usage of a directory in bytes and inodes, as ``du`` does. Blocks the calling thread.
 
-Mounts below the directory are not counted, and a file with several hard links counts once. Pods write while
-they are measured, so entries that vanish or cannot be read are left out. No link is followed, and the depth
-of the tree has no limit.
+Mounts below the directory are not counted, and a file with several hard links counts once. Pods may write meanwhile,
+so entries that vanish or cannot be read are left out. No link is followed, and the depth of the tree has no limit.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class DiskUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add_up(uses: Iterable[DiskUse]) -> DiskUse:
-    """Return the sum of the bytes and of the inodes."""
+    """Return the sum of several usages; zero if there are none."""
     return sum(uses, DiskUse())
 
 
@@ -57,10 +56,9 @@ class _Use:
         self._linked: set[int] = set()
 
     def add(self, directory: int, entry: os.DirEntry[str]) -> bool:
-        """Count one entry.
+        """Add one entry to the total; return True if it is a directory whose content must be counted too.
 
-        Returns True if it is a directory to descend into; False for entries on another file system, counted
-        before or unreadable.
+        An entry is not added if it is on another file system, was added before, or cannot be read.
         """
         one = _stat(entry)
         if one is None or one.st_dev != self._device or one.st_ino in self._linked:

@@ -1,12 +1,12 @@
-"""Reads environment files that a container wrote to an emptyDir (fileKeyRef, kubelet E3).
+"""Reads environment files that a container wrote to an emptyDir (fileKeyRef; E3 in docs/kubelet-parity.md).
 
     # a comment
     NAME='text, taken as it is, over
     several lines if need be'   # another comment
     EMPTY=
 
-Only text in single quotes is a value; nothing in it is expanded. Since a container wrote the file, it is read
-without following links out of its volume, and only up to a size limit. Source: KEP-3721.
+A value must be in single quotes; nothing in it is expanded. Since a container wrote the file, it is read without
+following links out of the volume, and only up to a size limit. Source: KEP-3721.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .files.safe_paths import open_beneath
 
 MAX_FILE_BYTES: Final = 64 * 1024
 MAX_FILES: Final = 32
-"""Maximum of files for the variables of one container; each blocks the event loop for a moment."""
+"""Maximum number of files that one container's variables may use; reading each blocks the event loop shortly."""
 
 _SKIPPED: Final = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\n|\Z)")
 _ASSIGNMENT: Final = re.compile(r"[ \t]*([^\s='#]+)=(?:'([^']*)')?[ \t]*(?:#[^\n]*)?(?:\n|\Z)")
@@ -32,7 +32,7 @@ _EMPTY: Final = re.compile(r"[ \t]*([^\s='#]+)=[ \t][^\n]*(?:\n|\Z)")
 
 
 def parse_env_file(text: str) -> dict[str, str]:
-    """Return name → value; if a name occurs twice, the last value is used.
+    """Return the variables of an environment file by name; if a name occurs twice, the last value is used.
 
     Raises ValueError with the number of an invalid line.
     """
@@ -52,16 +52,14 @@ def parse_env_file(text: str) -> dict[str, str]:
 
 
 class EnvFiles:
-    """Reader of the environment files of one container; reads each file once and at most `MAX_FILES`
-    different ones.
-    """
+    """Reads environment files for one container: each file once, and at most `MAX_FILES` different ones."""
 
     def __init__(self, root_dir: Path, uid: PodUid) -> None:
         self._root_dir, self._uid = root_dir, uid
         self._read: dict[tuple[str, str], dict[str, str] | None] = {}
 
     def read(self, volume: str, path: str) -> dict[str, str] | None:
-        """Return what `read_env_file` returns, from memory after the first call.
+        """Return the variables of a file, see `read_env_file`; later calls for the same file use the first result.
 
         Raises ValueError also if the container names more than `MAX_FILES` files.
         """
@@ -74,15 +72,15 @@ class EnvFiles:
 
 
 def read_env_file(root_dir: Path, uid: PodUid, volume: str, path: str) -> dict[str, str] | None:
-    """Return the variables of a file in an emptyDir of the pod; None if the file does not exist.
+    """Return the variables of the file `path` in the pod's emptyDir `volume`; None if the file does not exist.
 
-    Blocks for a short time. Raises ValueError for an invalid file and OSError for an unreadable one.
+    Blocks for a short time. Raises ValueError if the file is invalid, and OSError if it cannot be read.
     """
     directory = layout.volume_dir(root_dir, uid, layout.EMPTY_DIR, volume)
     try:
         with open_beneath(directory, path) as place:
             found = os.fstat(place)
-            # Looked at before it is opened: opening a device is enough to start a watchdog or to move a tape.
+            # The type is checked before the open: merely opening a device can start a watchdog or move a tape.
             if not stat.S_ISREG(found.st_mode):
                 raise ValueError("is not a regular file")
             if found.st_size > MAX_FILE_BYTES:

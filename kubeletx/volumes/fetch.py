@@ -1,6 +1,6 @@
-"""Fetches the cluster objects that volumes and environments need, before they are built from them.
+"""Fetches the cluster objects that a pod's volumes or a container's environment need, as an `ObjectSet`.
 
-An object that cannot be read becomes `Unread`: a volume written from it earlier then stays unchanged.
+For a volume, an object that cannot be read becomes `Unread`; files written from it earlier then stay unchanged.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ T = TypeVar("T")
 
 
 async def fetch_objects(pod: Pod, cluster: ClusterObjects) -> ObjectSet:
-    """Return every existing object that the pod's volumes name; an object that cannot be read is represented
-    by `Unread`.
+    """Fetch every object that the pod's volumes name; put `Unread` in place of an object that cannot be read.
+
+    Objects that do not exist are left out.
     """
     wishes = {
         TokenParameters(audience=audience, expiration_seconds=seconds or TOKEN_EXPIRATION_SECONDS)
@@ -46,7 +47,7 @@ async def fetch_objects(pod: Pod, cluster: ClusterObjects) -> ObjectSet:
 
 
 async def fetch_environment(pod: Pod, container: Container, cluster: ClusterObjects) -> ObjectSet:
-    """Return every existing object that the container's environment names.
+    """Fetch every config map and secret that the container's environment names; leave out those that do not exist.
 
     Raises Unavailable if one cannot be read.
     """

@@ -31,32 +31,32 @@ DIRECTORY_MODE: Final = 0o750
 
 
 def pods_dir(root_dir: Path) -> Path:
-    """Directory that contains one directory per pod."""
+    """Return the directory that contains one directory per pod."""
     return root_dir / "pods"
 
 
 def pod_dir(root_dir: Path, uid: PodUid) -> Path:
-    """Directory with all files of one pod."""
+    """Return the directory with all files of one pod except its logs."""
     return pods_dir(root_dir) / check_name(uid, "metadata.uid")
 
 
 def volumes_dir(root_dir: Path, uid: PodUid) -> Path:
-    """Directory of the pod's volumes; its entries are one directory for each kind."""
+    """Return the directory of the pod's volumes; it has one directory for each kind of volume."""
     return pod_dir(root_dir, uid) / "volumes"
 
 
 def volume_dir(root_dir: Path, uid: PodUid, kind: str, name: str) -> Path:
-    """Directory of one volume. `kind`: the directory's name for the kind, such as ``empty-dir``."""
+    """Return the directory of one volume. `kind`: a constant of this module for its kind, such as `EMPTY_DIR`."""
     return volumes_dir(root_dir, uid) / f"kubernetes.io~{kind}" / check_name(name, "spec.volumes[].name")
 
 
 def subpaths_dir(root_dir: Path, uid: PodUid) -> Path:
-    """Directory of the bind mounts that the pod's subPath mounts need."""
+    """Return the directory of the bind mounts for the pod's subPath mounts."""
     return pod_dir(root_dir, uid) / "volume-subpaths"
 
 
 def subpath_target(root_dir: Path, uid: PodUid, volume: str, container: str, index: int) -> Path:
-    """Path at which one volumeMount's subPath is bind-mounted.
+    """Return the path at which the subPath of one volumeMount is bind-mounted.
 
     `index`: position of the volumeMount in the container's list.
     """
@@ -65,24 +65,24 @@ def subpath_target(root_dir: Path, uid: PodUid, volume: str, container: str, ind
 
 
 def container_dir(root_dir: Path, uid: PodUid, container: str) -> Path:
-    """Directory of one container's files, such as termination messages."""
+    """Return the directory of one container's files, such as termination messages."""
     return pod_dir(root_dir, uid) / "containers" / check_name(container, "spec.containers[].name")
 
 
 def termination_message_path(root_dir: Path, uid: PodUid, container: str, attempt: int) -> Path:
-    """Path of the termination message file; each attempt (start number) of the container has its own."""
+    """Return the path of the termination message file. `attempt`: restart count; each run has a file of its own."""
     return container_dir(root_dir, uid, container) / f"{attempt:08d}"
 
 
 def hosts_path(root_dir: Path, uid: PodUid) -> Path:
-    """Path of the pod's /etc/hosts, which the agent writes."""
+    """Return the path of the pod's /etc/hosts file, which the agent writes."""
     return pod_dir(root_dir, uid) / "etc-hosts"
 
 
 def check_name(name: str, field: str) -> str:
     """Return `name` unchanged. Raises InvalidPod if it cannot be one component of a path.
 
-    `field`: its manifest field, for the error.
+    `field`: the manifest field that contains the name, for the error.
     """
     if not name or name in {".", ".."} or "/" in name or "\0" in name:
         raise InvalidPod(field=field, problem=f"{name!r} cannot be part of a path", fix="use a plain name")

@@ -1,7 +1,7 @@
-"""Mounts of this process, from ``/proc/self/mountinfo``. Source: proc(5).
+"""Reads the mounts of this process from ``/proc/self/mountinfo``. Source: proc(5).
 
-Names in it come from containers and manifests: bytes that need not be UTF-8 and may hold every character
-that Python treats as a line end. Lines end with a line feed; the kernel writes one in a name as ``\\012``.
+Paths in this file come from containers and manifests. They need not be UTF-8 and may contain characters that Python
+treats as line ends. Only a line feed ends a line; the kernel writes a line feed in a path as ``\\012``.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 class MountPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One mount. `root`: the mounted directory inside its file system.
+    """One mount. `target`: path of the mount point. `root`: path of the mounted directory inside its file system.
 
-    `shared`: mounts below it propagate to other mount namespaces. `options` belong to the mount,
-    `super_options` to the file system.
+    `source`: the device or another name of the file system. `options`: options of the mount. `super_options`: options
+    of the file system. `shared`: True if mounts below it propagate to other mount namespaces.
     """
 
     id: int
@@ -41,11 +41,10 @@ def parse_mountinfo(text: str) -> tuple[MountPoint, ...]:
 
 
 def read_mountinfo(below: Path | None = None) -> tuple[MountPoint, ...]:
-    """Return the present mounts of this process.
+    """Return the present mounts of this process, in mount order.
 
-    `below`: only the mounts on this path and below it are needed, though others may be returned too. A node
-    with a thousand pods has many thousands of mounts, and each pod needs only its few; most other lines are
-    not parsed.
+    `below`: if given, only mounts on this path and below it are needed; most others are then left out. This saves time:
+    a node with a thousand pods has many thousands of mounts, and each pod needs only a few of them.
     """
     text = MOUNTINFO.read_bytes().decode("utf-8", "surrogateescape")  # as text, a \r would become a line feed
     if below is not None:
@@ -70,8 +69,9 @@ def find_mount(mounts: Iterable[MountPoint], target: Path) -> MountPoint | None:
 
 
 def _parse_line(line: str) -> MountPoint | None:
-    """Return the mount of one line; None if the line is malformed, since some file systems write options
-    unescaped.
+    """Return the mount of one line; None if the line is malformed.
+
+    Some file systems write options without escaping them.
     """
     words = line.split(" ")
     try:

@@ -1,8 +1,6 @@
-"""Mounts and unmounts with mount(2) and umount2(2) through libc; types that need a helper program (nfs) use
-mount(8).
+"""Mounts and unmounts with mount(2) and umount2(2) through libc; nfs, which needs a helper program, with mount(8).
 
-The rest of this package uses the protocol `Mounter`, so that tests need no root. All calls block; run them on
-threads.
+The rest of this package uses the protocol `Mounter`, so that tests need no root. All calls block; run them on threads.
 """
 
 from __future__ import annotations
@@ -29,22 +27,22 @@ MS_SHARED: Final = 0x100000
 UMOUNT_NOFOLLOW: Final = 0x8
 
 MEMORY_MODE: Final = 0o1777
-"""Default mode of a tmpfs in the kernel; a kubelet keeps it too."""
+"""Mode of a new tmpfs: the kernel's default, which the kubelet uses too."""
 HELPER_SECONDS: Final = 110.0
 _SAID: Final = 500
 
 
 class Mounter(Protocol):
-    """Protocol of an object that changes and lists mounts: `LinuxMounter`, or a fake in tests."""
+    """Interface for changing and listing mounts; implemented by `LinuxMounter` and by fakes in tests."""
 
     def mount(self, source: str, target: Path, *, fstype: str = "", flags: int = 0, data: str = "") -> None:
         """Mount `source` on `target`, with the arguments of mount(2). Raises OSError."""
         ...
 
     def mount_by_helper(self, source: str, target: Path, *, fstype: str, options: Sequence[str] = ()) -> None:
-        """Mount a file system type that needs a helper program of the system (nfs).
+        """Mount `source` on `target` with mount(8), for file system types that need a helper program (nfs).
 
-        Raises Unavailable with the program's error.
+        Raises Unavailable with the program's error message.
         """
         ...
 
@@ -56,9 +54,9 @@ class Mounter(Protocol):
         ...
 
     def mounts(self, below: Path | None = None) -> tuple[MountPoint, ...]:
-        """Return the mounts, in mount order.
+        """Return the present mounts, in mount order.
 
-        `below`: only those on this path and below it are needed; others may be returned too. None: all.
+        `below`: only mounts on this path and below it are needed; others may be returned too. None: return all.
         """
         ...
 
@@ -106,10 +104,10 @@ class LinuxMounter:
 
 
 def mount_tmpfs(mounter: Mounter, target: Path, *, size_bytes: int = 0, group: int | None = None) -> None:
-    """Mount a tmpfs, kept out of swap if the kernel supports it (Linux 6.4). Raises OSError.
+    """Mount a tmpfs on `target`, without swap if the kernel supports that (Linux 6.4). Raises OSError.
 
-    `size_bytes` 0: the kernel's default limit, half of the memory. `group`: the group that may use it; None:
-    no group is set.
+    `size_bytes`: size limit; 0: the kernel's default, half of the memory. `group`: group id that may read and write;
+    None: no group is set.
     """
     options = [f"mode={group_mode(MEMORY_MODE, group):o}"]
     options += [f"size={size_bytes}"] if size_bytes > 0 else []
@@ -144,7 +142,7 @@ def ensure_shared(mounter: Mounter, directory: Path) -> None:
 def mount_error(what: str, err: OSError) -> KubeletxError:
     """Translate `err` to a KubeletxError with reason FailedMount.
 
-    `what`: the volume and the failed step, for the message.
+    `what`: text at the beginning of the message, such as the volume or the failed step.
     """
     text = f"{what}: {err.strerror}" + (f" ({err.filename})" if err.filename else "")
     if err.errno in {errno.EPERM, errno.EACCES}:

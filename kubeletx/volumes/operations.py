@@ -1,8 +1,7 @@
-"""Counts and times set-ups and tear-downs of volumes, for metrics: by plugin, operation and outcome, with the
-kubelet's names.
+"""Measures the durations of volume set-ups and tear-downs for metrics, with the kubelet's names.
 
-A set-up is timed on the thread that does it; the event loop's thread then adds it to the counts. The volumes
-of a pod are torn down together, so that operation has an empty plugin name.
+Labels are plugin, operation and outcome. A set-up is timed on the thread that does it; the event loop's thread then
+adds it to the totals. All volumes of a pod are torn down together, so that a tear-down has an empty plugin name.
 
 Source: kubernetes, pkg/volume/util/metrics.go, pkg/volume/*/ (plugin names).
 """
@@ -44,7 +43,11 @@ _BEHIND_CLAIMS = {
 
 
 class VolumeOperation(msgspec.Struct, frozen=True):
-    """One finished volume operation. `plugin`: empty for a tear-down. `seconds`: its duration."""
+    """One finished volume operation.
+
+    `plugin`: see `plugin_of`; empty for a tear-down. `operation`: `MOUNT` or `UNMOUNT`. `outcome`: `SUCCESS` or
+    `FAILURE`.
+    """
 
     plugin: str
     operation: str
@@ -53,7 +56,7 @@ class VolumeOperation(msgspec.Struct, frozen=True):
 
 
 class Operations(list[VolumeOperation]):
-    """List of the volume operations of one call, in the order in which they ended."""
+    """List of the volume operations of one call of `VolumePreparer`, in the order in which they ended."""
 
     @contextmanager
     def timed(self, plugin: str, operation: str) -> Iterator[None]:
@@ -82,7 +85,10 @@ class OperationCounts:
 
 
 def plugin_of(pod: Pod, volume: Volume, objects: ObjectSet | None) -> str:
-    """Return the kubelet's plugin name of the volume; empty for a claim whose volume is unknown."""
+    """Return the kubelet's plugin name for the volume, such as ``kubernetes.io/nfs``.
+
+    For a claim it is the plugin of the persistent volume; empty if that is unknown. `objects`: see `SetUp.objects`.
+    """
     kind = kind_of(volume)
     if kind == "flex_volume" and volume.flex_volume is not None:
         return f"flexvolume-{volume.flex_volume.driver}"

@@ -1,7 +1,7 @@
-"""Values of the pod's own fields and resources as text: fieldRef and resourceFieldRef.
+"""Values of fieldRef and resourceFieldRef as text, for environment variables and downward API volumes. Pure.
 
-Environment variables and the files of downward API volumes use them. Pure; values that are not in the Pod
-(its addresses, the node) are in `FieldContext`. Source: core/v1 ObjectFieldSelector, ResourceFieldSelector.
+Values that are not in the Pod object (addresses, data of the node) are in `FieldContext`. Source: core/v1
+ObjectFieldSelector, ResourceFieldSelector.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from kubeletx.kube.types.core import Container, ObjectFieldSelector, Pod, Resour
 
 
 class FieldContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Values of the pod's fields that are not in the Pod itself.
+    """Values for fieldRef and resourceFieldRef that are not in the Pod object.
 
-    `pod_ips`: empty until the sandbox has an address. `allocatable`: amounts of the node by resource name,
-    CPU in millicores, all others in whole units; they are used for a container without a limit.
+    `host_ips`: addresses of the node. `pod_ips`: addresses of the pod; empty until the sandbox has one. `allocatable`:
+    allocatable amounts of the node by resource name, CPU in millicores, all others in whole units; they are used as the
+    limit of a container without one.
     """
 
     node_name: str
@@ -60,9 +61,10 @@ def field_text(
     field: str,
     reason: str = CONTAINER_REASON,
 ) -> str:
-    """Return the value of a fieldRef; empty for a label or annotation that does not exist. Raises InvalidPod.
+    """Return the value of a fieldRef; empty for a label or annotation that does not exist.
 
-    `field`: path of the fieldRef in the manifest, for the error.
+    Raises InvalidPod for an unsupported fieldPath. `field`, `reason`: path of the fieldRef in the manifest, and reason,
+    for this error.
     """
     path = selector.field_path
     if subscript := _SUBSCRIPT.fullmatch(path):
@@ -88,11 +90,11 @@ def resource_text(
     containers: Mapping[str, Container],
     reason: str = CONTAINER_REASON,
 ) -> str:
-    """Return the value of a resourceFieldRef, divided by its divisor and rounded up. Raises InvalidPod.
+    """Return the value of a resourceFieldRef, divided by its divisor and rounded up.
 
-    `container`: the one whose environment has the reference; used if the selector names none. None for a
-    volume, whose selectors must name one. `containers`: the pod's containers by name. `field`: its path in
-    the manifest, for errors.
+    `container`: the container whose environment has the reference, used if the selector names no container; None for a
+    volume, whose selectors must name one. `containers`: the pod's containers by name. Raises InvalidPod if there is no
+    such container or resource. `field`, `reason`: path in the manifest, and reason, for this error.
     """
     owner = containers.get(selector.container_name) if selector.container_name else container
     kind, _, resource = selector.resource.partition(".")
@@ -116,7 +118,7 @@ def resource_text(
 
 
 def containers_by_name(pod: Pod) -> dict[str, Container]:
-    """Return every container of the pod by name; no two containers share one, whatever their type."""
+    """Return every container of the pod (init, regular and ephemeral) by name; names are unique in a pod."""
     return {one.name: one for one in all_containers(pod)}
 
 
@@ -128,7 +130,7 @@ def all_containers(pod: Pod) -> Iterator[Container]:
 
 
 def format_map(values: Mapping[str, str]) -> str:
-    """Return labels or annotations as lines ``key="value"``, sorted by key, without a newline at the end."""
+    """Format labels or annotations as lines ``key="value"``, sorted by key, without a newline at the end."""
     return "\n".join(f"{key}={quote(values[key])}" for key in sorted(values))
 
 

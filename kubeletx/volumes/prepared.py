@@ -1,4 +1,4 @@
-"""Types that volume kinds share: their input `SetUp`, their output `PreparedVolume`, and their error."""
+"""Types of the set-up functions of volume kinds: their input `SetUp`, their output `PreparedVolume`, their error."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .pod_fields import FieldContext
 class PreparedVolume(msgspec.Struct, frozen=True, kw_only=True):
     """One volume that is ready on the node.
 
-    `source`: absolute path; empty for an image volume, where `image` is its reference. `managed`: the
-    directory and its content are the agent's, which may relabel and remove them; False for a hostPath, a
-    local volume and an NFS export. `plugin`: the kubelet's name of the volume's kind, for metrics.
-    `optional`: files may be missing, since a cluster object they come from is optional.
+    `source`: absolute path on the node; empty for an image volume. `image`: image reference of an image volume,
+    otherwise empty. `managed`: True if the agent owns the directory and may relabel and remove it; False for a
+    hostPath, a local volume, an NFS export and an image. `plugin`: the kubelet's name of the volume's kind, for
+    metrics. `optional`: True if files may be missing because a cluster object is optional.
     """
 
     name: str
@@ -37,14 +37,17 @@ class PreparedVolume(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreparedVolumes(msgspec.Struct, frozen=True, kw_only=True):
-    """All prepared volumes of one pod, by the volume's name."""
+    """All prepared volumes of one pod, by volume name."""
 
     uid: PodUid
     volumes: dict[str, PreparedVolume] = {}
 
 
 class SetUp(msgspec.Struct, frozen=True, kw_only=True):
-    """Input of a volume kind's set-up function, for one volume."""
+    """Input of the set-up function of a volume kind (`SetUpVolume`): the volume, its pod, and what is needed for it.
+
+    `root_dir`: the agent's root directory. `fields`: values for downward API files.
+    """
 
     pod: Pod
     volume: Volume
@@ -64,14 +67,14 @@ class SetUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 SetUpVolume: TypeAlias = Callable[[SetUp], PreparedVolume]
-"""Set-up function of a volume kind. A call for an already prepared volume may change its content only.
+"""Set-up function of a volume kind: prepares one volume and returns it. It blocks and raises KubeletxError or OSError.
 
-It blocks; it raises KubeletxError or OSError.
+A call for a volume that is already prepared may only update the volume's content.
 """
 
 
 class VolumeError(InvalidPod):
-    """Raised for a volume that cannot be prepared until its manifest changes (event FailedMount)."""
+    """Raised for a volume that cannot be prepared unless the pod's manifest changes; its reason is FailedMount."""
 
     def __init__(self, *, field: str, problem: str, fix: str = "", obj: str = "") -> None:
         super().__init__(field=field, problem=problem, fix=fix, obj=obj, reason=Event.FAILED_MOUNT)

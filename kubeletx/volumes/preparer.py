@@ -1,10 +1,10 @@
-"""`VolumePreparer`: prepares the volumes of a pod on the node, and removes them.
+"""`VolumePreparer`: prepares the volumes of pods on the node, and removes them.
 
-File system calls run on threads that the caller provides (`Blocking`), one call at a time for each pod. A
-call that hangs, for instance on a dead NFS server, occupies only its thread: the pod's next try fails at once
-and other pods are not affected. Preparing a pod again changes nothing except content that changed. Releasing
-is idempotent and finds left-overs in the mount table, not in memory, so it also works for pods that an
-earlier process prepared.
+File system calls run on threads (`Blocking`), one call at a time for each pod. A call that hangs, for instance on a
+dead NFS server, occupies only its thread: once it is past its deadline, further calls for this pod fail at once, and
+other pods are not affected. Preparing a pod again only updates content that changed. Releasing is idempotent. It finds
+mounts in the kernel's mount table, not in memory, so that it also works for pods that an earlier agent process
+prepared.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 PREPARE_SECONDS: Final = 123.0
-"""Seconds after which preparing a pod's volumes fails and an event reports it (kubelet V1)."""
+"""Seconds after which preparing a pod's volumes fails with an event (docs/kubelet-parity.md, row V1)."""
 RELEASE_SECONDS: Final = 123.0
 
 
@@ -54,10 +54,10 @@ class VolumePreparer:
         mounter: Mounter | None = None,
         drivers: Mapping[str, SetUpVolume] | None = None,
     ) -> None:
-        """`fields`: the node's data for the downward API.
+        """`root_dir`: the agent's root directory. `blocking`: runs a function on a thread.
 
-        `drivers`: set-up functions of further volume kinds, by attribute of `Volume`, such as
-        ``flex_volume``. `mounter` None: mounts of this process.
+        `fields`: the node's data for the downward API. `mounter`: None: a `LinuxMounter`. `drivers`: set-up functions
+        of additional volume kinds, by attribute of `Volume`, such as ``flex_volume``.
         """
         self._root_dir = root_dir.resolve()  # the mount table knows no links
         self._blocking = blocking
@@ -78,9 +78,9 @@ class VolumePreparer:
     ) -> PreparedVolumes:
         """Prepare every volume of the pod; a repeated call updates changed content (labels, config maps).
 
-        `cluster`: the cluster of the pod's source; None: volumes that need cluster objects are refused.
-        Raises a KubeletxError with reason FailedMount: InvalidPod for a failure that only a changed pod can
-        end, Unavailable or TimedOut for one worth a retry.
+        `cluster`: access to the objects of the cluster that the pod comes from; None: volumes that need cluster objects
+        are refused. Raises a KubeletxError with reason FailedMount: InvalidPod if a retry is useless unless the pod
+        changes, Unavailable or TimedOut if a retry may succeed.
         """
         if not pod.spec.volumes:
             return PreparedVolumes(uid=pod.uid)
@@ -94,8 +94,9 @@ class VolumePreparer:
         return ready
 
     def prepared(self, uid: PodUid) -> PreparedVolumes | None:
-        """Return the pod's volumes as this process last prepared them; None if it did not or has released
-        them.
+        """Return the pod's volumes as this process last prepared them.
+
+        None if it has not prepared them, or has released them since.
         """
         return self._ready.get(uid)
 
@@ -111,12 +112,11 @@ class VolumePreparer:
         recursive_read_only: bool = False,
         deadline_seconds: float = PREPARE_SECONDS,
     ) -> ContainerMounts:
-        """Make and return the mounts of one attempt (start number) of a container: volumes, hosts file and
-        termination message file.
+        """Make and return the mounts of one run of a container: volumes, hosts file and termination message file.
 
-        `environment`: the container's variables, for subPathExpr. `hosts_text`: content of the managed
-        /etc/hosts; None: it is not mounted. `recursive_read_only`: whether the runtime supports it. Raises
-        the errors of `prepare`.
+        `attempt`: restart count of the run; each has its own termination message file. `environment`: the container's
+        variables, for subPathExpr. `hosts_text`: content of the managed /etc/hosts; None: it is not mounted.
+        `recursive_read_only`: True if the runtime supports recursive read-only mounts. Raises the errors of `prepare`.
         """
         request = MountRequest(
             pod=pod,
@@ -134,8 +134,8 @@ class VolumePreparer:
     async def release(self, uid: PodUid, *, deadline_seconds: float = RELEASE_SECONDS) -> None:
         """Unmount and remove all volumes of the pod; the directories of hostPath volumes stay as they are.
 
-        Succeeds if there are none. Raises Unavailable while one is still in use. The rest of the pod's
-        directory is kept for its termination messages, until `remove_directory`.
+        Succeeds if the pod has no volumes. Raises Unavailable while a volume is in use. The rest of the pod's
+        directory, which has the termination messages, is kept until `remove_directory`.
         """
         had_volumes = self._ready.pop(uid, None) is not None
         done = Operations()
@@ -147,7 +147,7 @@ class VolumePreparer:
                 self.operations.add(done)
 
     async def remove_directory(self, uid: PodUid, *, deadline_seconds: float = RELEASE_SECONDS) -> None:
-        """Remove the pod's whole directory, after `release`.
+        """Remove the pod's whole directory; call `release` before.
 
         Raises Unavailable while something is mounted in it.
         """
@@ -199,11 +199,11 @@ class VolumePreparer:
             ) from err
 
     async def _run(self, uid: PodUid, deadline_seconds: float, function: Callable[..., T], *args: Any) -> T:
-        """Run `function` on a thread, after earlier calls for this pod.
+        """Run `function` on a thread once earlier calls for this pod have ended, and return its result.
 
-        After the deadline the call goes on and blocks the pod's later calls. Several containers of a pod may
-        call at once, and a release may follow an abandoned preparation: each waits for its turn. If the call
-        before is already past its deadline, Unavailable is raised at once.
+        Raises TimedOut after the deadline; the thread still runs then, and until it ends, later calls for this pod
+        raise Unavailable at once. Calls wait for each other, since several containers of a pod may be created at the
+        same time and a release may follow an abandoned preparation.
         """
         running: asyncio.Future[T] | None = None
         try:

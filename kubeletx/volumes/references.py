@@ -1,4 +1,4 @@
-"""Names of the cluster objects that a pod refers to. Pure functions."""
+"""Finds the names of the cluster objects that a pod refers to. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ DEFAULT_SERVICE_ACCOUNT = "default"
 
 
 def object_user(pod: Pod) -> ObjectUser:
-    """Return the pod's identity with the name of every config map, secret and claim that it refers to
-    anywhere.
+    """Return the pod's identity, with the names of the cluster objects that it refers to.
+
+    These are the config maps and secrets of volumes and environments, its pull secrets, and the claims of its ephemeral
+    volumes.
     """
     spec = pod.spec
     containers = list(all_containers(pod))
@@ -41,30 +43,31 @@ def object_user(pod: Pod) -> ObjectUser:
 
 
 def config_maps_of_volumes(pod: Pod) -> list[str]:
-    """Names of the config maps that the pod's volumes use, without duplicates."""
+    """Return the names of the config maps that the pod's volumes use, without duplicates."""
     found = [volume.config_map.name for volume in pod.spec.volumes if volume.config_map is not None]
     found += [one.config_map.name for one in _projections(pod) if one.config_map is not None]
     return _unique(found)
 
 
 def secrets_of_volumes(pod: Pod) -> list[str]:
-    """Names of the secrets that the pod's volumes use, without duplicates."""
+    """Return the names of the secrets that the pod's volumes use, without duplicates."""
     found = [volume.secret.secret_name or "" for volume in pod.spec.volumes if volume.secret is not None]
     found += [one.secret.name for one in _projections(pod) if one.secret is not None]
     return _unique(found)
 
 
 def claims_of(pod: Pod) -> list[str]:
-    """Names of the volumes' claims without duplicates, including those that the cluster creates for ephemeral
-    volumes.
+    """Return the names of the PersistentVolumeClaims of the pod's volumes, without duplicates.
+
+    Claims that the cluster creates for ephemeral volumes are included.
     """
     return _unique(claim_of(pod, volume) for volume in pod.spec.volumes)
 
 
 def claim_of(pod: Pod, volume: Volume) -> str:
-    """Return the name of the volume's claim; empty for a kind without one.
+    """Return the name of the volume's PersistentVolumeClaim; empty for a kind of volume that has none.
 
-    An ephemeral volume's claim is named POD-VOLUME.
+    The claim of an ephemeral volume is named POD-VOLUME.
     """
     if volume.persistent_volume_claim is not None:
         return volume.persistent_volume_claim.claim_name
@@ -72,8 +75,9 @@ def claim_of(pod: Pod, volume: Volume) -> str:
 
 
 def tokens_of(pod: Pod) -> Iterator[tuple[str, int | None]]:
-    """Yield (audience, expiration in seconds) of every service account token that the volumes project; None:
-    no expiration is set.
+    """Yield audience and expiration in seconds of every service account token that the pod's volumes project.
+
+    The audience is empty, the expiration None, if the pod does not set it.
     """
     for one in _projections(pod):
         if (token := one.service_account_token) is not None:
@@ -81,7 +85,7 @@ def tokens_of(pod: Pod) -> Iterator[tuple[str, int | None]]:
 
 
 def config_maps_of(container: Container) -> list[str]:
-    """Names of the config maps that the container's environment uses, without duplicates."""
+    """Return the names of the config maps that the container's environment uses, without duplicates."""
     found = [one.config_map_ref.name for one in container.env_from if one.config_map_ref is not None]
     for variable in container.env:
         if variable.value_from is not None and variable.value_from.config_map_key_ref is not None:
@@ -90,7 +94,7 @@ def config_maps_of(container: Container) -> list[str]:
 
 
 def secrets_of(container: Container) -> list[str]:
-    """Names of the secrets that the container's environment uses, without duplicates."""
+    """Return the names of the secrets that the container's environment uses, without duplicates."""
     found = [one.secret_ref.name for one in container.env_from if one.secret_ref is not None]
     for variable in container.env:
         if variable.value_from is not None and variable.value_from.secret_key_ref is not None:

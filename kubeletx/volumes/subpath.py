@@ -1,7 +1,7 @@
-"""subPath: one file or directory of a volume, bind-mounted into the pod's directory (kubelet V8).
+"""subPath: bind-mounts one file or directory of a volume into the pod's directory (V8 in docs/kubelet-parity.md).
 
-`open_beneath` resolves the name, so links inside the volume work but none leads out of it. The bind mount is
-made from the open descriptor, so the object cannot be exchanged after the check.
+`open_beneath` resolves the path: links inside the volume work, but none leads out of it. The bind mount is made from
+the open descriptor, so that the file or directory cannot be exchanged after the check.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ REASON: Final = "CreateContainerConfigError"
 
 
 def check_sub_path(text: str, field: str) -> str:
-    """Return `text` if it is a relative path without '..'; an empty text is allowed. Raises InvalidPod."""
+    """Return `text` unchanged if it is empty or a relative path without '..'. Raises InvalidPod otherwise.
+
+    `field`: path in the manifest, for the error.
+    """
     if text.startswith("/"):
         problem = f"{text!r} is an absolute path"
     elif ".." in PurePosixPath(text).parts:
@@ -46,10 +49,12 @@ def prepare_sub_path(
     read_only: bool,
     field: str,
 ) -> str:
-    """Bind-mount the subPath at `place` and return the path to mount into the container.
+    """Bind-mount the subPath of the volume on `place` and return the path to mount into the container.
 
-    A missing directory is made in a writable volume. A path that is missing in an optional volume is an empty
-    directory, as in a kubelet. An agent that may not mount (without root) gets the resolved path itself.
+    A missing path is created as a directory of the volume, unless the volume is read-only. In an optional volume
+    (`PreparedVolume.optional`), an empty directory at `place` is used for a missing path, as in a kubelet. Without
+    root, nothing is mounted and the resolved path itself is returned. `read_only`: the container's mount is read-only.
+    `field`: the volumeMount in the manifest, for errors.
     """
     base = Path(volume.source)
     try:
@@ -83,9 +88,9 @@ def _is_missing(base: Path, sub_path: str) -> bool:
 
 
 def _empty_directory(place: Path, mounter: Mounter) -> str:
-    """Make an empty directory at `place`, as stand-in for a missing path; returns `place`.
+    """Make an empty directory at `place` for a path that is missing in the volume; return `place`.
 
-    The volume is not changed, so that the file can appear there before the container's next start.
+    The volume is not changed, so that the path can appear there before the container's next start.
     """
     if find_mount(mounter.mounts(place), place) is not None:
         mounter.unmount(place)

@@ -1,7 +1,7 @@
-"""Removes volumes: unmounts everything below the pod's directory, then removes the agent's own directories.
+"""Removes volumes: unmounts everything below a pod's directory, then removes the agent's own directories.
 
-The mounts are found in the mount table; no record of them is kept. A directory is removed only when nothing
-is mounted in it, so that a removal never reaches a hostPath, an NFS export or another pod. All calls block.
+The mounts are found in the kernel's mount table; the agent keeps no record of them. A directory is removed only if
+nothing is mounted in it, so that the removal never reaches a hostPath, an NFS export or another pod. All calls block.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .mounting import Mounter, mount_error
 
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod directory on disk whose pod is unknown to the agent.
+    """A pod directory on disk whose pod the agent does not know.
 
-    `mounts`: mount points left in it, in mount order.
+    `mounts`: paths of the mount points in it, in mount order.
     """
 
     uid: PodUid
@@ -56,7 +56,7 @@ def remove_pod_directory(root_dir: Path, uid: PodUid, mounter: Mounter) -> None:
 
 
 def find_orphans(root_dir: Path, known: frozenset[PodUid], mounter: Mounter) -> tuple[Orphan, ...]:
-    """Return the directories below ``pods/`` whose uid is not in `known`, sorted by uid."""
+    """Return the directories below ``pods/`` whose pod UID is not in `known`, sorted by UID."""
     pods = layout.pods_dir(root_dir)
     try:
         uids = sorted(PodUid(one.name) for one in pods.iterdir() if one.is_dir() and not one.is_symlink())

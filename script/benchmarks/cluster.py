@@ -31,7 +31,7 @@ from .model import Figure, Result, Sizes, now, over_floor
 from .pods import Run, fastest, floor_start, start_figures
 
 ONE_POD_MILLISECONDS = 60.0
-SHARE_OF_FLOOR = 0.85
+SHARE_OF_FLOOR = 0.9
 CPU_SECONDS_PER_MINUTE = 0.8
 REQUESTS_PER_MINUTE = 30.0
 RESIDENT_MB = 120.0

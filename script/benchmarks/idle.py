@@ -15,8 +15,9 @@ from .lab import BenchLab, is_open, wait_ready, wait_running
 from .model import Figure, Result, Sizes, median, now
 
 CPU_SECONDS_PER_MINUTE = 0.5
-RESIDENT_MIB = 100.0
-START_SECONDS = 1.5
+RESIDENT_MIB = 80.0
+RESIDENT_WITHOUT_PODS_MIB = 70.0
+START_SECONDS = 1.0
 HELP_SECONDS = 0.3
 SETTLE_SECONDS = 20.0
 BARE_PYTHON = "floor of starts: the same Python with nothing to do"
@@ -59,7 +60,13 @@ def idle(bench: BenchLab, sizes: Sizes) -> Result:
             Figure(
                 label=f"the same after a restart with {count} pods", value=round(after_restart, 1), unit="MiB"
             ),
-            Figure(label="resident memory without pods", value=round(before, 1), unit="MiB"),
+            Figure(
+                label="resident memory without pods",
+                value=round(before, 1),
+                unit="MiB",
+                goal=f"≤ {RESIDENT_WITHOUT_PODS_MIB:g}",
+                is_met=before <= RESIDENT_WITHOUT_PODS_MIB,
+            ),
             start_figure(f"start to serving, {count} pods running", starts, bare, START_SECONDS),
         ),
         notes=(f"{threads} threads", BARE_PYTHON),

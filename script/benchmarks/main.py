@@ -14,7 +14,7 @@ import msgspec
 
 from kubeletx.api.errors import InvalidConfig
 
-from . import cluster, idle, machines, outside, pods, rooms, scale, streams
+from . import cluster, idle, isolated, machines, outside, pods, rooms, scale, streams
 from .compare import Verdict, compare, read_report, summary, table
 from .lab import ROOT, BenchLab, bench_lab
 from .model import HEADINGS, QUICK, Report, Result, Sizes, machine, markdown, rows
@@ -51,7 +51,10 @@ STREAMS: dict[str, Callable[[BenchLab, Sizes], Result]] = {
     "stream-logs": streams.stream_logs,
     "stream-rates": streams.stream_rates,
 }
-IN_PROCESS: dict[str, Callable[[Sizes], Result]] = {"scale": scale.scale}
+IN_PROCESS: dict[str, Callable[[Sizes], Result]] = {
+    "scale": scale.scale,
+    "isolated-call": isolated.isolated_call,
+}
 
 
 def main() -> int:

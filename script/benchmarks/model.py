@@ -69,6 +69,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     listed_machines: int = 50
     image_mib: int = 512
     stream_mib: int = 256
+    isolated_calls: int = 2000
     kubelet: Path | None = None
     """Program of a stock kubelet that is measured beside the agent; None: there is none."""
 
@@ -82,6 +83,7 @@ QUICK = Sizes(
     scale_pods=(100, 1000),
     machine_runs=5,
     stream_mib=64,
+    isolated_calls=500,
 )
 TINY = Sizes(
     runs=1,
@@ -96,6 +98,7 @@ TINY = Sizes(
     listed_machines=2,
     image_mib=8,
     stream_mib=1,
+    isolated_calls=5,
 )
 
 

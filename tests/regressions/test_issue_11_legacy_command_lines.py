@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -182,7 +183,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[AgentConfig]:
     found: list[AgentConfig] = []
     module = ModuleType("kubeletx.agent.main")
 
-    async def run_agent(config: AgentConfig) -> int:
+    async def run_agent(config: AgentConfig, *, on_signals: Callable[[], None]) -> int:
         found.append(config)
         return 0
 

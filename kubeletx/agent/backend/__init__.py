@@ -1,1 +1,1 @@
-"""The agent's side of the servers: implements the protocols of `server.backend`, one file per subject."""
+"""Implements the requests of the agent's servers: the protocols of `server.backend`, one file per subject."""

@@ -1,15 +1,20 @@
-"""The agent itself for the admin socket: version, health, plugins, configuration, metrics."""
+"""Answers requests of the admin socket about the agent itself: version, health, plugins, configuration, metrics."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+import msgspec
 
 import kubeletx
 from kubeletx.api import NotFound
+from kubeletx.runtimes.endpoints.isolation_rule import default_isolation
 from kubeletx.server.views import (
     ConfigValue,
     HealthView,
@@ -29,12 +34,13 @@ from ..plugins import LoadedPlugin, RunningPlugins
 if TYPE_CHECKING:
     from kubeletx.apiserver.node.claim import Reporting
 
-    from ..plugins.rooms import PluginRooms
+    from ..plugins.services import PluginServices
 from .counted import Counted
+from .plugin_processes import processes_of
 
 
 class AgentBackend:
-    """Answers questions of the admin socket about the agent itself. Implements `AboutVerbs`."""
+    """Answers requests of the admin socket about the agent itself. Implements `AboutVerbs`."""
 
     def __init__(
         self,
@@ -46,12 +52,16 @@ class AgentBackend:
         plugins: RunningPlugins,
         counted: Counted,
         health: Callable[[], tuple[PartHealth, ...]],
-        plugin_rooms: PluginRooms | None = None,
+        plugin_services: PluginServices | None = None,
     ) -> None:
-        """`health`: returns the health of every part of the agent. `plugin_rooms` None: plugins register only runtimes."""
+        """`health`: returns the health of every component of the agent.
+
+        `plugin_services`: panels, health checks and other registrations of plugins; None if plugins register only
+        runtimes.
+        """
         self._config = config
         self._plugins = plugins
-        self._plugin_rooms = plugin_rooms
+        self._plugin_services = plugin_services
         self._counted = counted
         self._health = health
         self._node_name = node_name
@@ -62,36 +72,44 @@ class AgentBackend:
             node_name=node_name,
             agent_id=agent_id,
             root_dir=str(Path(config.root_dir).resolve()),
+            python=sys.executable,
         )
 
     async def version(self) -> VersionView:
-        """Version of this agent."""
+        """Return the version, process id, start time, node name, agent id and root directory of this agent."""
         return self._version
 
     async def health(self) -> HealthView:
-        """Health of each part of the agent; calls no runtime."""
+        """Return the health of each component of the agent, without calling a runtime."""
         return HealthView(parts=self._health())
 
     async def plugins(self) -> Sequence[PluginView]:
-        """Every plugin found at start or by a reload, with its state."""
-        return plugin_views(self._plugins.loaded, self._plugin_rooms)
+        """Return every plugin found at start or by a reload, with its state."""
+        configured = self._config.runtimes.plugin_isolation
+        return [
+            msgspec.structs.replace(one, processes=processes_of(self._counted.registry, one.kinds))
+            for one in plugin_views(self._plugins.loaded, self._plugin_services, configured)
+        ]
 
     async def list_panels(self) -> Sequence[PanelView]:
-        """Every panel that plugins registered, by name."""
-        return self._plugin_rooms.panels.list() if self._plugin_rooms is not None else ()
+        """Return every panel that plugins registered, sorted by name."""
+        return self._plugin_services.panels.list() if self._plugin_services is not None else ()
 
     async def show_panel(self, name: str) -> PanelContent:
-        """Call the plugin for the panel's present content. Raises NotFound for an unknown panel."""
-        if self._plugin_rooms is None:
+        """Call the plugin that registered the panel, and return the panel's content.
+
+        Raises NotFound for an unknown panel.
+        """
+        if self._plugin_services is None:
             raise NotFound(f"no plugin registers panel {name!r}; known: none")
-        return await self._plugin_rooms.panels.show(name)
+        return await self._plugin_services.panels.show(name)
 
     async def config_view(self) -> Sequence[ConfigValue]:
-        """Effective settings, each with its origin."""
+        """Return the effective settings, each with its origin: a file, a flag or the default."""
         return effective_values(self._config)
 
     async def metrics(self) -> MetricsView:
-        """Counters and gauges of the agent at this time."""
+        """Return the present values of the agent's counters and gauges."""
         from .metrics import (
             metrics_view,  # imported at the first scrape: an agent without scrapes stays smaller
         )
@@ -100,17 +118,24 @@ class AgentBackend:
 
 
 def node_name_health(reporting: Reporting) -> tuple[PartHealth, ...]:
-    """Health part ``node-name``: ok while this agent may report under the node's name; otherwise it has the reason."""
+    """Return health check ``node-name``: ok while this agent may report to the cluster as this node.
+
+    It fails, with the reason, while another agent uses the same node name.
+    """
     return (PartHealth(name="node-name", ok=not reporting.problem, message=reporting.problem),)
 
 
-def plugin_views(plugins: Iterable[LoadedPlugin], rooms: PluginRooms | None = None) -> Sequence[PluginView]:
-    """State of each plugin and its registrations.
+def plugin_views(
+    plugins: Iterable[LoadedPlugin],
+    services: PluginServices | None = None,
+    isolation: Mapping[str, str] = MappingProxyType({}),
+) -> Sequence[PluginView]:
+    """Return the state of each plugin and of its registrations.
 
-    `rooms`: knows the state of registrations other than runtimes; with None every registration is shown as
-    ready.
+    `services`: has the state of registrations other than runtimes; with None every registration is shown as ready.
+    `isolation`: ``kubeletx.pluginIsolation`` of the configuration.
     """
-    states = rooms.states() if rooms is not None else {}
+    states = services.states() if services is not None else {}
     return [
         _plugin_view(
             one,
@@ -123,20 +148,28 @@ def plugin_views(plugins: Iterable[LoadedPlugin], rooms: PluginRooms | None = No
                 )
                 for item in one.registrations
             ),
+            isolation,
         )
         for one in plugins
     ]
 
 
-def _plugin_view(plugin: LoadedPlugin, registrations: tuple[RegistrationView, ...]) -> PluginView:
-    """State of one plugin; a ready plugin is shown as degraded if one of its registrations is not ready."""
+def _plugin_view(
+    plugin: LoadedPlugin, registrations: tuple[RegistrationView, ...], isolation: Mapping[str, str]
+) -> PluginView:
+    """Return the state of one plugin; a ready plugin is shown as degraded if one of its registrations is not ready."""
+    default = default_isolation(plugin.distribution)
+    isolations = dict.fromkeys(isolation.get(kind, default) for kind in plugin.kinds)
     broken = [one for one in registrations if one.state != "ready"]
     return PluginView(
         name=plugin.name,
+        distribution=plugin.distribution,
         version=plugin.version,
+        made_for=plugin.made_for,
         state="degraded" if plugin.state == "ready" and broken else plugin.state,
         kinds=plugin.kinds,
         workload_types=plugin.workload_types,
         registrations=registrations,
         reason=plugin.reason or "; ".join(one.reason for one in broken),
+        isolation=",".join(isolations),
     )

@@ -1,4 +1,4 @@
-"""Checkpoints of containers: archives below ``<root-dir>/checkpoints``, readable for root alone.
+"""Checkpoints of containers: archives in ``<root-dir>/checkpoints``, a directory that only root can read.
 
 Source: kubelet, pkg/kubelet/kubelet.go CheckpointContainer.
 """
@@ -28,7 +28,7 @@ class CheckpointBackend:
         name = f"checkpoint-{target.name}_{target.namespace}-{container}-{moment}.tar"
         self._pods.find_container(
             target, container
-        )  # its name is part of the path only if there is such a one
+        )  # raises unless the container exists: only then its name is safe in a path
         self._directory.mkdir(mode=0o700, exist_ok=True)
         path = self._directory / name
         await self._pods.checkpoint(target, container, path, timeout_seconds or TIMEOUT_SECONDS)

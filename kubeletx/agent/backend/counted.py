@@ -1,4 +1,4 @@
-"""Counters of the agent that a scrape of the metrics reads."""
+"""`Counted`: the objects of the agent that count calls, errors and durations, for a scrape of the metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class SecretFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Sources of the metrics about certificates and registry credentials.
 
-    `client`, `server`: rotation of the client and of the serving certificate; None if it is not rotated.
+    `client`, `server`: rotation of the client certificate and of the serving certificate; None if that certificate
+    is not rotated.
     """
 
     providers: CredentialProviders
@@ -32,10 +33,10 @@ class SecretFigures(msgspec.Struct, frozen=True, kw_only=True):
     server: CertificateRotation | None = None
 
     def certificates(self) -> dict[str, float]:
-        """Seconds until each certificate expires (infinite without one) and its failed renewals, by the kubelet's
-        metric names.
+        """Return two metrics of each rotated certificate, by the kubelet's names of these metrics.
 
-        Names of these counters do not end in ``_total``.
+        They are the seconds until the certificate expires (infinite if there is none yet), and the number of failed
+        renewals. Unlike other counters, the failure counters have no suffix ``_total``.
         """
         found: dict[str, float] = {}
         for rotation, ttl, errors in (
@@ -54,9 +55,11 @@ class SecretFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """The objects whose counters a scrape reads. `cgroups` None: the agent makes no cgroups.
+    """The objects whose counters a scrape of the metrics reads.
 
-    `requests` None: no API server. `plugins` None: plugins register only runtimes.
+    `claims`: usage of persistent volume claims. `cgroups` None: the agent makes no cgroups. `requests`: counts
+    requests to the API server; None if the node is in no cluster. `plugins`: counts calls to plugins other than
+    runtimes; None if plugins register only runtimes.
     """
 
     registry: RuntimeRegistry

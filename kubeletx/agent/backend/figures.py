@@ -1,8 +1,8 @@
-"""`FigureBackend`: one reading of the node and of all pods, for the metrics of the kubelet's API.
+"""`FigureBackend`: measures the usage of the node and of all pods, for the metrics of the kubelet's API.
 
-Runtimes are called through the usage board, which caches their answers for a few seconds; the kernel's files are read
-on a thread. Concurrent callers share one reading. A pod for which the agent makes no cgroup (a virtual
-machine) has only the figures that its runtime measures.
+Runtimes are called through `UsageBoard`, which caches their answers for a few seconds. Files in /proc and cgroups are
+read on a thread. Concurrent callers share one measurement. A pod for which the agent makes no cgroup (a virtual
+machine) has only the measurements of its runtime.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from .kernel_figures import KernelPod, KernelUnit, Wanted, read_image_fs, read_k
 log = structlog.get_logger(__name__)
 
 FRESH_SECONDS = 1.0
-"""A reading younger than this is reused."""
+"""A measurement younger than this is reused."""
 IMAGE_FS_SECONDS = 60.0
 ASK_SECONDS = 2.0
 
 
 class FigureBackend:
-    """Reads the usage of the node and of all pods from the kernel and the runtimes. Implements `FiguresSource`."""
+    """Measures the usage of the node and of all pods, from the kernel and the runtimes. Implements `FiguresSource`."""
 
     def __init__(  # noqa: PLR0913 - all by keyword
         self,
@@ -136,9 +136,9 @@ class FigureBackend:
         return figures
 
     async def _mount_of_images(self) -> str | None:
-        """Mount point of the first file system that an image store reports; None if none is known.
+        """Return the mount point of the first file system that an image store reports; None if none is known.
 
-        It hardly changes, so the stores are called at most every `IMAGE_FS_SECONDS`.
+        The stores are called at most every `IMAGE_FS_SECONDS`; between calls the last result is returned.
         """
         now = self._clock.monotonic()
         if now - self._asked_at < IMAGE_FS_SECONDS:
@@ -195,9 +195,9 @@ class FigureBackend:
 
 
 def volume_figures(disks: DiskBoard, volumes: VolumeBoard, uid: PodUid) -> dict[str, VolumeFigures]:
-    """Latest measured usage of one pod's volumes, by volume name."""
+    """Return the last measured usage of each volume of one pod, by volume name."""
     disk = disks.figures.get(uid)
-    local = disk.told if disk is not None else {}
+    local = disk.reported if disk is not None else {}
     counted = disk.volumes if disk is not None else {}
     return {
         name: VolumeFigures(at=one.at, fs=one.fs, use=one.use, claim=one.claim, on_node_disk=name in counted)
@@ -206,7 +206,7 @@ def volume_figures(disks: DiskBoard, volumes: VolumeBoard, uid: PodUid) -> dict[
 
 
 def _running(worker: PodWorker) -> list[UnitSummary]:
-    """The newest unit of each name in the pod's last snapshot, if that unit is alive."""
+    """Return the running units (containers, or the virtual machine) of the pod: the newest of each name, if alive."""
     snapshot = worker.facts.snapshot
     newest: dict[str, UnitSummary] = {}
     for unit in snapshot.units if snapshot is not None else ():

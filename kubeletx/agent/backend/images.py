@@ -1,4 +1,7 @@
-"""Commands on images for the admin socket. A store that several runtimes share is listed once."""
+"""Image commands of the admin socket: list, watch, pull, remove, prune.
+
+An image store that several runtimes share is listed once.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ event.
 
 
 class ImageBackend:
-    """Lists, pulls and removes images of all stores. Implements `ImageVerbs`."""
+    """Carries out the image commands of the admin socket, in the image stores of all runtimes.
+
+    Implements `ImageVerbs`.
+    """
 
     def __init__(
         self,
@@ -49,7 +55,7 @@ class ImageBackend:
         self._records = records
 
     async def list_images(self) -> ImageListing:
-        """Images of all stores, and the names of runtimes that do not answer."""
+        """Return the images of all stores, and the names of the runtimes whose store did not answer."""
         found, missing = await self._listed(None)
         items = [self._view(store, image) for store, images in found for image in sorted(images, key=_order)]
         return ImageListing(items=tuple(items), missing=tuple(missing))
@@ -57,7 +63,8 @@ class ImageBackend:
     async def watch_images(self) -> AsyncIterator[ImageListing]:
         """Yield all images now, and again after each change.
 
-        A change by the agent is shown at once, any other at the next list (every `WATCH_SECONDS`).
+        A pull or removal by the agent is seen at once. A change by another client is seen at the next list of the
+        stores, which is made every `WATCH_SECONDS`.
         """
         news: Latest[None] = Latest()
         unsubscribe = self._records.subscribe(lambda: news.put("all", None))
@@ -81,14 +88,14 @@ class ImageBackend:
             news.put("all", None)
 
     async def node_images(self) -> tuple[ContainerImage, ...]:
-        """Images for the Node object; each image id appears once."""
+        """Return the images for `status.images` of the Node object; each image id appears once."""
         return await self._node_images.current()
 
     async def pull_image(self, image: str, runtime: str | None) -> AsyncIterator[PullUpdate]:
-        """Pull an image.
+        """Pull an image, even if the store has it already.
 
-        Yields an update at the begin, the progress if the runtime reports any, and an update at the end.
-        `runtime` None: the default runtime for containers.
+        Yields an update at the start, progress updates if the runtime reports progress, and an update at the end.
+        `runtime`: name of the runtime whose store gets the image; None: the default runtime for containers.
         """
         handle = one_of(self._registry, runtime)
         store = await self._stores.of(handle)
@@ -124,10 +131,10 @@ class ImageBackend:
             await asyncio.gather(task, return_exceptions=True)
 
     async def remove_image(self, image: str, runtime: str | None) -> Sequence[str]:
-        """Remove an image from the store of `runtime`; None: from every store that has it.
+        """Remove an image, and return the ids of the stores that had it. Raises NotFound if no store has it.
 
-        Returns the ids of these stores, and raises NotFound if there are none. `image`: a name, an id, or the
-        beginning of an id.
+        `image`: a name, an id, or the beginning of an id. `runtime`: remove it from the store of this runtime only;
+        None: from every store that has it.
         """
         found, _ = await self._listed(runtime)
         ids = meant(image, (one for _, images in found for one in images))
@@ -142,9 +149,10 @@ class ImageBackend:
         return removed
 
     async def prune_images(self, runtime: str | None, all_unused: bool) -> PruneResult:
-        """Remove unused images that this agent pulled; with `all_unused`, also images that other clients pulled.
+        """Remove images that this agent pulled, no container uses, and are not pinned.
 
-        `runtime` None: in all stores. A store that fails is skipped, and its runtimes are named in `missing`.
+        `all_unused`: remove unused images that other clients pulled, too. `runtime`: only in the store of this runtime;
+        None: in all stores. A store that fails is skipped, and its runtimes are named in `missing` of the result.
         """
         stores, missing = await self._chosen(runtime)
         views: list[ImageView] = []
@@ -170,7 +178,7 @@ class ImageBackend:
     async def _listed(
         self, runtime: str | None
     ) -> tuple[list[tuple[ImageStore, Sequence[ImageStatus]]], list[str]]:
-        """Each store with its images, and the names of the runtimes that did not answer."""
+        """List the images of each store; also return the names of the runtimes that did not answer."""
         stores, missing = await self._chosen(runtime)
         found = []
         answers = await asyncio.gather(*(_list(store) for store in stores))
@@ -198,7 +206,7 @@ class ImageBackend:
         )
 
     def _default_for(self, store: ImageStore) -> tuple[str, ...]:
-        """Workload types for which a runtime of this store is the default, in the order of the runtimes."""
+        """Return the workload types whose default runtime uses this store, in the order of the runtimes."""
         types = dict.fromkeys(handle.workload_type for handle in self._registry.handles())
         defaults = {one: self._registry.default_for(one) for one in types}
         return tuple(one for one, handle in defaults.items() if handle and handle.name in store.members)

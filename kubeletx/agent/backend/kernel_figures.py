@@ -1,4 +1,7 @@
-"""Kernel figures of the node, its pods and their containers: the part of `FigureBackend` that runs on a thread."""
+"""Reads usage of the node, its pods and their containers from /proc and cgroup files.
+
+These calls block; `FigureBackend` makes them on a thread.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from kubeletx.server.metrics.figures import GroupFigures, SystemFigures
 
 
 class KernelUnit(msgspec.Struct, frozen=True, kw_only=True):
-    """Kernel figures of one container."""
+    """Usage of one container, read from its cgroup. `path`: path of the cgroup; empty if it was not found."""
 
     path: str = ""
     usage: CgroupUsage = CgroupUsage()
@@ -33,7 +36,12 @@ class KernelUnit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelNode(msgspec.Struct, frozen=True, kw_only=True):
-    """Kernel figures of the node."""
+    """Usage of the node, read from the kernel.
+
+    `host`: usage of the whole machine. `groups`: usage of cgroups that are not a pod's: the root cgroup (empty path),
+    the cgroups that contain pods' cgroups, and systemd's top-level slices. `system`: usage of the agent (named
+    ``kubelet``) and of all pods together (``pods``). `root_device`: block device of the agent's root directory.
+    """
 
     host: HostUsage
     groups: tuple[GroupFigures, ...]
@@ -42,10 +50,10 @@ class KernelNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelPod(msgspec.Struct, frozen=True, kw_only=True):
-    """Kernel figures of one pod.
+    """Usage of one pod, read from its cgroups and its log directory.
 
-    `units`: by unit id. `logs`: bytes of log files by container name. `cgroup` None: the agent made no cgroup
-    for the pod.
+    `units`: containers by id. `interfaces` empty: unknown, or the pod uses the host's network. `logs`: bytes of log
+    files by container name. `cgroup` None and `cgroup_path` empty: the agent made no cgroup for the pod.
     """
 
     units: dict[str, KernelUnit] = {}
@@ -56,9 +64,9 @@ class KernelPod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Request to read the kernel figures of one pod.
+    """Names one pod whose usage `read_kernel` reads, and the places to read it from.
 
-    `cgroup`: the pod's cgroup, empty if the agent made none. `logs`: the pod's log directory.
+    `cgroup`: path of the pod's cgroup, empty if the agent made none. `logs`: the pod's log directory.
     """
 
     uid: str
@@ -66,15 +74,16 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     host_network: bool
     logs: Path
     units: dict[str, str]
-    """Unit id to container name."""
+    """Running containers: id → name."""
 
 
 def read_kernel(
     trees: CgroupTrees, root_dir: Path, shared: tuple[str, ...], wanted: list[Wanted]
 ) -> tuple[KernelNode, dict[str, KernelPod]]:
-    """Read the figures of the node, and of the wanted pods by UID.
+    """Read the usage of the node, and of each pod in `wanted`; returns the pods' usage by pod UID.
 
-    `shared`: paths of the cgroups that contain pods' cgroups; the first one contains all pods.
+    `root_dir`: the agent's root directory. `shared`: paths of the cgroups that contain pods' cgroups; the first one
+    contains all pods.
     """
     host = read_host(root_dir)
     groups = [GroupFigures(path="", usage=_root_usage(trees, host))]
@@ -89,7 +98,10 @@ def read_kernel(
 
 
 def _root_usage(trees: CgroupTrees, host: HostUsage) -> CgroupUsage:
-    """Usage of the whole machine, from /proc: in v2 the root cgroup has no memory figures and no limits."""
+    """Return the usage of the whole machine as that of the root cgroup.
+
+    CPU, memory and pressure are taken from /proc, since the root cgroup of cgroup v2 has no memory usage.
+    """
     return msgspec.structs.replace(
         read_cgroup(trees, ""),
         cpu_seconds=host.cpu_core_ns / 1e9,
@@ -103,13 +115,14 @@ def _root_usage(trees: CgroupTrees, host: HostUsage) -> CgroupUsage:
 
 
 def _slices(trees: CgroupTrees) -> list[str]:
-    """Names of the machine's top-level slices, as systemd creates them."""
+    """Return the names of systemd's top-level slices, such as ``system.slice``, sorted."""
     return sorted(name for name in children(trees, "") if name.endswith(".slice"))
 
 
 def _system(trees: CgroupTrees, shared: tuple[str, ...]) -> Iterator[SystemFigures]:
-    """Yield figures named ``kubelet`` for the agent, if it has a cgroup of its own, and ``pods`` for all pods
-    together.
+    """Yield the usage of the agent, named ``kubelet``, and of all pods together, named ``pods``.
+
+    The first is left out if the agent has no cgroup of its own, the second if `shared` is empty.
     """
     own = own_cgroup(trees)
     if own:
@@ -123,7 +136,10 @@ def _system_figures(trees: CgroupTrees, name: str, path: str) -> SystemFigures:
 
 
 def read_image_fs(mount: str) -> tuple[FsUsage | None, str]:
-    """Usage of the file system of the images, and its block device."""
+    """Return the usage of the file system that contains `mount`, and its block device, such as ``8:1``.
+
+    The usage is None, and the device empty, if the path cannot be read.
+    """
     return read_fs(Path(mount)), device_of(Path(mount))
 
 

@@ -1,4 +1,4 @@
-"""Metrics with labels, built from what the parts of the agent have counted."""
+"""Builds the labelled metrics of a scrape from the counters of the agent's components."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HTTP_LABELS = ("method", "path", "server_type", "long_running")
 
 
 def histogram_view(durations: Durations) -> HistogramView:
-    """Convert the counts of one histogram to the form that a scrape returns."""
+    """Convert `durations` to the `HistogramView` that a scrape returns."""
     return HistogramView(
         bounds=durations.bounds, counts=tuple(durations.counts), sum_seconds=durations.sum_seconds
     )
@@ -32,14 +32,17 @@ def histogram_view(durations: Durations) -> HistogramView:
 def histograms(
     name: str, labels: tuple[str, ...], durations: LabelledDurations
 ) -> Iterator[LabelledHistogram]:
-    """Yield all histograms of one metric. `labels`: names of the labels, in the order of the counted values."""
+    """Yield one histogram for each combination of label values of metric `name`.
+
+    `labels`: names of the labels, in the order of the label values in the keys of `durations`.
+    """
     for values, one in durations.items():
         named = dict(zip(labels, values, strict=True))
         yield LabelledHistogram(name=name, labels=named, histogram=histogram_view(one))
 
 
 def build_info(agent_version: str) -> CountView:
-    """Metric ``kubernetes_build_info``: its value is 1, its labels have the version."""
+    """Build metric ``kubernetes_build_info``: its value is 1, its labels have the version."""
     major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
     labels = {
         "major": major,
@@ -51,7 +54,7 @@ def build_info(agent_version: str) -> CountView:
 
 
 def pod_counts(counters: Counters) -> Iterator[CountView]:
-    """Counters of pods and containers since the agent's start."""
+    """Yield the counters of pods and containers since the agent's start, such as started and terminated containers."""
     rows: tuple[tuple[str, tuple[str, ...], Mapping[Any, int]], ...] = (
         ("kubelet_started_containers_total", ("container_type",), counters.started_containers),
         (
@@ -76,7 +79,7 @@ def pod_counts(counters: Counters) -> Iterator[CountView]:
 
 
 def pod_durations(counters: Counters) -> Iterator[LabelledHistogram]:
-    """Durations of pod workers, of sandbox starts and of pod starts."""
+    """Yield the histograms of the durations of pod workers, of sandbox starts and of pod starts."""
     yield from histograms("kubelet_pod_worker_duration_seconds", ("operation_type",), counters.pod_worker)
     yield from histograms(
         "kubelet_run_podsandbox_duration_seconds", ("runtime_handler",), counters.run_podsandbox
@@ -87,7 +90,7 @@ def pod_durations(counters: Counters) -> Iterator[LabelledHistogram]:
 
 
 def pod_gauges(manager: PodManager, *, in_cluster: bool) -> Iterator[CountView]:
-    """Number of active pods and of mirror pods now.
+    """Yield the present numbers of active pods (admitted and not ended) and of mirror pods.
 
     `in_cluster`: the node belongs to a cluster, so static pods have mirror pods.
     """
@@ -103,9 +106,9 @@ def pod_gauges(manager: PodManager, *, in_cluster: bool) -> Iterator[CountView]:
 
 
 def volume_gauges(manager: PodManager, volumes: VolumePreparer) -> Iterator[CountView]:
-    """Numbers of volumes per plugin: wanted by running pods, and set up on the node.
+    """Yield the numbers of volumes per volume plugin, both needed by running pods and set up on the node.
 
-    A claim is counted once its volume is known.
+    A persistent volume claim is counted once its volume is known.
     """
     states: Counter[tuple[str, str]] = Counter()
     for pod in manager.running():
@@ -121,7 +124,7 @@ def volume_gauges(manager: PodManager, volumes: VolumePreparer) -> Iterator[Coun
 
 
 def volume_operations(volumes: VolumePreparer) -> tuple[list[LabelledHistogram], list[CountView]]:
-    """Durations of set-ups and tear-downs of volumes, and how many of them failed."""
+    """Return the durations of set-ups and tear-downs of volumes, and the numbers of failed ones."""
     labels = ("volume_plugin", "operation_name", "status")
     durations = [
         LabelledHistogram(name=row.name, labels={**row.labels, "migrated": "false"}, histogram=row.histogram)
@@ -134,7 +137,7 @@ def volume_operations(volumes: VolumePreparer) -> tuple[list[LabelledHistogram],
 
 
 def http_metrics(counts: HttpCounts) -> tuple[list[LabelledHistogram], list[CountView]]:
-    """Durations and numbers of the requests that the kubelet's servers received."""
+    """Return the durations and the numbers of the requests to the kubelet's API and the read-only port."""
     durations = list(histograms("kubelet_http_requests_duration_seconds", HTTP_LABELS, counts.durations))
     return durations, [
         *_counts("kubelet_http_requests_total", HTTP_LABELS, counts.requests),
@@ -143,7 +146,7 @@ def http_metrics(counts: HttpCounts) -> tuple[list[LabelledHistogram], list[Coun
 
 
 def rest_metrics(counts: RequestCounts) -> tuple[list[LabelledHistogram], list[CountView]]:
-    """Durations, sizes and numbers of the agent's requests to API servers."""
+    """Return the durations and sizes, and the numbers, of the agent's requests to API servers."""
     by_name = {
         "rest_client_request_duration_seconds": counts.durations,
         "rest_client_rate_limiter_duration_seconds": counts.throttled,
@@ -155,7 +158,10 @@ def rest_metrics(counts: RequestCounts) -> tuple[list[LabelledHistogram], list[C
 
 
 def plugin_metrics(counts: CallbackCounts | None) -> tuple[list[LabelledHistogram], list[CountView]]:
-    """Durations and errors of calls to plugins, except calls to runtimes. `counts` None: there were none."""
+    """Return the durations and the errors of calls to plugins, except calls to runtimes.
+
+    `counts` None: plugins register only runtimes; the result is empty.
+    """
     if counts is None:
         return [], []
     labels = ("plugin", "registration", "callback")

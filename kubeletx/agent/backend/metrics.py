@@ -48,12 +48,15 @@ RESULTS = {
     ProbeOutcome.WARNING: "successful",
     ProbeOutcome.FAILURE: "failed",
 }
-"""Probe results as the kubelet labels them; everything else is ``unknown``."""
+"""Label of each probe result, as in the kubelet; any other result is labelled ``unknown``."""
 DURATIONS = ("pod_start", "pod_worker_start", "image_pull")
 
 
 def metrics_view(node_name: str, counted: Counted) -> MetricsView:
-    """Build the view: counters since the agent's start, and gauges from each pod's last snapshot."""
+    """Build the metrics of one scrape: counters since the agent's start, and gauges of the present state.
+
+    The numbers of running pods and containers come from the last state that the agent read from each runtime.
+    """
     manager, counters, secrets = counted.manager, counted.counters, counted.secrets
     states: Counter[str] = Counter()
     by_runtime: Counter[str] = Counter()
@@ -76,6 +79,14 @@ def metrics_view(node_name: str, counted: Counted) -> MetricsView:
             secrets.server.lives
         )
     labelled, counts = _with_labels(counted)
+    throttled = (
+        CountView(
+            name="kubeletx_runtime_events_throttled_total",
+            labels={"runtime": str(handle.name)},
+            value=handle.throttled_events,
+        )
+        for handle in handles
+    )
     return MetricsView(
         node_name=node_name,
         running_pods=running,
@@ -93,10 +104,11 @@ def metrics_view(node_name: str, counted: Counted) -> MetricsView:
             for method, count in sorted(handle.counts.items())
         ),
         runtimes_ready={handle.name: handle.state.ready for handle in handles},
+        abandoned_calls={handle.name: sum(handle.abandoned.values()) for handle in handles},
         pods_by_runtime=dict(by_runtime),
         counters={f"kubelet_{name}_total": getattr(counters, name) for name in COUNTERS}
         | secrets.certificates(),
-        counts=counts,
+        counts=(*counts, *throttled),
         durations=durations,
         labelled_durations=labelled,
         probes=tuple(_probes(manager, counted.probes)),
@@ -175,7 +187,7 @@ def _probe_durations(manager: PodManager, probes: UnitProbes) -> Iterator[ProbeD
 
 
 def _claims(manager: PodManager, volumes: VolumeBoard) -> Iterator[ClaimView]:
-    """Yield each claim once, whatever the number of pods that use it."""
+    """Yield the usage of each persistent volume claim once, whatever the number of pods that use it."""
     found = {}
     for uid, uses in volumes.figures.items():
         worker = manager.workers.get(uid)

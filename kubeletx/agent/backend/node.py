@@ -1,6 +1,6 @@
 """Node, events and usage for the admin socket.
 
-Recomputes the node's conditions when a runtime or a check changes.
+`NodeBackend` also recomputes the node's conditions when a runtime, a pressure or a plugin's health check changes.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _PRESSURE_REASONS = {
     "disk": (Reason.NO_DISK_PRESSURE, Reason.HAS_DISK_PRESSURE),
     "pids": (Reason.SUFFICIENT_PID, Reason.INSUFFICIENT_PID),
 }
-"""Field of `Pressure` → event reasons without and with the pressure."""
+"""Field of `Pressure` → event reason when the pressure ends, and when it begins."""
 
 
 class NodeBackend:
     """Keeps the node's conditions up to date, and shows node, events and usage.
 
-    Implements `NodeVerbs`, and listens to changes of the runtimes.
+    Implements `NodeVerbs`. The runtime registry calls it after each change of a runtime.
     """
 
     def __init__(
@@ -65,7 +65,10 @@ class NodeBackend:
         registry.subscribe(self)
 
     def pressure_changed(self, pressure: Pressure) -> None:
-        """Set the node's pressure and recompute the conditions, with an event for each change."""
+        """Set the node's memory, disk and PID pressure, and recompute the conditions.
+
+        An event is recorded for each of the three that has begun or ended since the last call.
+        """
         before, self._pressure = self._pressure, pressure
         self.runtime_changed("")
         for name, reasons in _PRESSURE_REASONS.items():
@@ -74,24 +77,25 @@ class NodeBackend:
                 self._record(reasons[has_pressure])
 
     def problems_changed(self, *problems: str) -> None:
-        """Replace the reasons, other than runtimes, pressure and checks, why the node is not Ready, and recompute
-        the conditions.
+        """Set the further reasons why the node is not Ready, such as a host shutdown, and recompute the conditions.
+
+        The reasons replace those of the last call; a call without reasons removes them.
         """
         self._problems = problems
         self.runtime_changed("")
 
     def checks_changed(self, checks: tuple[CheckFacts, ...]) -> None:
-        """Replace the results of the plugins' health checks, and recompute the conditions."""
+        """Set the last results of the plugins' health checks, and recompute the conditions."""
         self._checks = checks
         self.runtime_changed("")
 
     # --- the runtimes' listener ---
 
     def runtime_changed(self, name: str) -> None:
-        """Recompute the node's conditions after a change of any runtime.
+        """Recompute the node's conditions. `name`, the runtime that changed, is not used.
 
-        A change of readiness is recorded as event NodeReady or NodeNotReady, except that a node that is not
-        ready at the agent's start gets no event.
+        A change of readiness is recorded as event NodeReady or NodeNotReady. A node that is not ready at the agent's
+        start gets no event for that.
         """
         if self._update(self.reports()):
             for watcher in self._watchers:
@@ -119,12 +123,12 @@ class NodeBackend:
         sink.record(ref, type="Normal", reason=reason, message=f"Node {name} status is now: {reason}")
 
     def pod_changed(self, name: str, uid: str, event: object) -> None:
-        """Ignored: pods do not affect the node's conditions."""
+        """Do nothing: changes of pods do not affect the node's conditions."""
 
     # --- NodeVerbs ---
 
     async def get_node(self) -> Node:
-        """The Node object as it would be reported now."""
+        """Build the Node object as the agent would report it now."""
         reports = self.reports()
         self._update(reports)
         return self._reporter.build(reports, images=await self._images.node_images())
@@ -141,16 +145,19 @@ class NodeBackend:
             self._watchers.remove(changes)
 
     async def list_events(self) -> Sequence[Event]:
-        """The kept events, oldest first."""
+        """Return the events that the agent has stored, oldest first."""
         return self._events.list_events()
 
     async def watch_events(self) -> AsyncIterator[Event]:
-        """Yield events from now on."""
+        """Yield each event that is recorded from now on."""
         async for event in self._events.watch_events():
             yield event
 
     async def usage(self) -> views.UsageView:
-        """Usage now, with the names of the runtimes that did not answer."""
+        """Return the CPU, memory and disk usage of the node, its runtimes and pods.
+
+        Runtimes that did not answer are named in `missing`; their pods are left out.
+        """
         report = UsageReport(runtimes=await self._usage.read())
         by_pod = report.units_by_pod()
         pods = []
@@ -191,12 +198,12 @@ class NodeBackend:
         )
 
     def reports(self) -> list[RuntimeReport]:
-        """State, version and traits of every runtime, as the Node object is built from them."""
+        """Return the state, version and traits of every runtime, from which the Node object is built."""
         return runtime_reports(self._registry)
 
 
 def runtime_reports(registry: RuntimeRegistry) -> list[RuntimeReport]:
-    """State, version and traits of every runtime of the registry, as the Node object is built from them."""
+    """Return the state, version and traits of every runtime of the registry, from which the Node object is built."""
     return [
         RuntimeReport(
             facts=RuntimeFacts(name=h.name, workload_type=h.workload_type, state=h.state),

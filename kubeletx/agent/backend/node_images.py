@@ -1,4 +1,7 @@
-"""Images for the Node object: each store's last known list, so that a store that hangs does not delay the report."""
+"""Images for `status.images` of the Node object, from the last known list of each image store.
+
+A store that does not answer does not delay the node's status.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,15 @@ from kubeletx.runtimes.images.store import ImageStore
 from kubeletx.runtimes.images.stores import ImageStores
 
 WAIT_SECONDS = 0.3
-"""Longest wait for a list. A store that takes longer is shown with its last known images."""
+"""Longest wait for the lists of the stores. A store that takes longer is shown with its last known images."""
 LIST_SECONDS = 10.0
 
 
 class NodeImages:
-    """Cache of the images of all stores. At most one list call per store runs at a time."""
+    """Lists the images of all stores, and keeps the last list of each store.
+
+    At most one list call per store runs at a time.
+    """
 
     def __init__(self, stores: ImageStores) -> None:
         self._stores = stores
@@ -24,9 +30,10 @@ class NodeImages:
         self._asking: dict[StoreId, asyncio.Task[None]] = {}
 
     async def current(self) -> tuple[ContainerImage, ...]:
-        """List the images of every store, wait at most `WAIT_SECONDS` for it, and return what is known.
+        """List the images of every store, and return them; each image id appears once.
 
-        Each image id appears once.
+        Waits at most `WAIT_SECONDS`. A store that has not answered by then is shown with its last known images; its
+        call continues.
         """
         stores, _ = await self._stores.all()
         begun = [self._ask(store) for store in stores if store.id not in self._asking]
@@ -49,4 +56,4 @@ class NodeImages:
             async with asyncio.timeout(LIST_SECONDS):
                 self._known[store.id] = await store.list()
         except (KubeletxError, TimeoutError):
-            pass  # what it said last stays
+            pass  # the store's last list stays

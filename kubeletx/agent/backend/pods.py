@@ -1,4 +1,4 @@
-"""Pods for the admin socket: list, watch, apply, delete, logs and streams."""
+"""Pod commands of the admin socket: list, watch, apply, delete, logs and streams."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ from .watching import Latest
 T = TypeVar("T")
 
 TELL_SECONDS = 30.0
-"""Time for a runtime to report its own timeout of a checkpoint, added to the deadline."""
+"""Added to the deadline of a checkpoint call, so that the runtime can report that it timed out itself."""
 
 
 class PodBackend:
-    """Commands on pods. Implements `PodVerbs`."""
+    """Carries out the pod commands of the admin socket. Implements `PodVerbs`."""
 
     def __init__(
         self, manager: PodManager, services: PodExecutor, applied: AppliedSource, logs: PodLogs
@@ -62,13 +62,19 @@ class PodBackend:
         self._logs = logs
 
     async def list_pods(self) -> Sequence[Pod]:
-        """All pods, sorted by namespace and name."""
+        """Return all pods with their status, sorted by namespace and name.
+
+        A pod that waits for the end of an older pod of its name is listed too.
+        """
         pods = [self._shown(worker) for worker in self._manager.workers.values()]
         pods += [self._waiting(desired) for desired in self._manager.queued()]
         return sorted(pods, key=lambda p: (p.namespace, p.name, str(p.uid)))
 
     async def watch_pods(self) -> AsyncIterator[PodChange]:
-        """Yield ADDED for each existing pod, then each change; a slow reader gets only the newest state of each pod."""
+        """Yield ADDED for each existing pod, then ADDED, MODIFIED or DELETED for each change.
+
+        A slow reader gets only the newest state of each pod.
+        """
         changes: Latest[PodChange] = Latest()
         seen: set[str] = set()
 
@@ -90,7 +96,7 @@ class PodBackend:
             pods = await self.list_pods()
             seen.update(
                 str(pod.uid) for pod in pods
-            )  # all at once: they may change while the reader takes its time
+            )  # before the first yield: pods may change while the caller is slow
             for pod in pods:
                 yield PodChange(type="ADDED", object=pod)
             async for change in changes:
@@ -99,13 +105,19 @@ class PodBackend:
             stop()
 
     async def apply_pod(self, pod: Pod, *, dry_run: bool = False) -> ApplyResult:
-        """Create the pod, or change its mutable fields. `dry_run`: only report what would happen."""
+        """Create the pod, or change the mutable fields of an existing pod of its name.
+
+        Raises Conflict if the existing pod comes from another source. `dry_run`: only report what would happen.
+        """
         self._refuse_foreign(pod.namespace or "default", pod.name)
         action, made = await self._applied.apply(pod, dry_run=dry_run)
         return self._applied_result(action.value, made, dry_run)
 
     async def replace_pod(self, pod: Pod, force: bool, *, dry_run: bool = False) -> ApplyResult:
-        """Replace an existing pod; with `force` it is deleted and created again. Raises NotFound."""
+        """Replace an existing pod. Raises NotFound if there is none.
+
+        `force`: delete the pod and create it again. `dry_run`: only report what would happen.
+        """
         self._refuse_foreign(pod.namespace or "default", pod.name)
         action, made = await self._applied.replace(pod, force=force, dry_run=dry_run)
         return self._applied_result(action.value, made, dry_run)
@@ -116,9 +128,9 @@ class PodBackend:
         return ApplyResult(action=action, pod=self._found(made), warnings=self._applied.answers(made.ref))
 
     async def pod_history(self, target: PodTarget) -> Sequence[ActionView]:
-        """The last actions of the pod with their results.
+        """Return the last actions of the pod's worker with their results.
 
-        Raises NotFound, or Conflict for a pod that waits for another of its name.
+        Raises NotFound, or Conflict if the pod waits for the end of an older pod of its name.
         """
         entries = self.find_worker(target).history.entries
         return [
@@ -127,9 +139,11 @@ class PodBackend:
         ]
 
     async def delete_pod(self, target: PodTarget, options: DeleteOptions) -> Pod:
-        """Begin to delete every pod of this name, or only the one with the target's UID; returns the first of them.
+        """Begin to delete the pod; if the target has no UID, also pods of the same name that wait for its end.
 
-        Raises Conflict for a pod that its source would create again.
+        Returns the first of these pods as it is shown to users. Raises NotFound if there is no such pod. Raises
+        Conflict if a pod comes from another source than ``kubeletx apply``, since that source would create it again;
+        this is not checked with `force` and a grace period of 0.
         """
         grace, force = options.grace_seconds, options.force
         applied = self._applied.find(target.namespace, target.name)
@@ -138,7 +152,7 @@ class PodBackend:
         lives = self._lives(target)
         others = [life for life in lives if applied is None or life.uid != applied.uid]
         for life in others:
-            if not (life.is_going or self._manager.is_orphan(life.uid) or (force and grace == 0)):
+            if not (life.is_ending or self._manager.is_orphan(life.uid) or (force and grace == 0)):
                 raise Conflict(
                     f"pod {target.ref} comes from source {life.source!r} and would be created again; remove it there "
                     f"({life.traits.remedy})"
@@ -151,9 +165,9 @@ class PodBackend:
         return self._shown(worker) if worker is not None else self._waiting(lives[0])
 
     def _end_forgotten(self, target: PodTarget, grace: int | None, force: bool) -> Pod:
-        """Delete a pod of ``apply`` whose file was unreadable and is removed now.
+        """Delete a pod of ``kubeletx apply`` after its unreadable file was removed.
 
-        Returns the pod, or an empty one of its name if it does not run.
+        Returns the pod, or, if the agent does not run it, a Pod that has only the namespace and name.
         """
         worker = self._manager.find(target.namespace, target.name)
         if worker is None or worker.desired.source != APPLIED:
@@ -162,13 +176,17 @@ class PodBackend:
         return self._shown(worker)
 
     async def open_logs(self, target: PodTarget, options: LogOptions) -> AsyncIterator[bytes]:
-        """Check that the container has a log, and return an iterator over its lines."""
+        """Check that the container has a log, and return an iterator over the log's lines."""
         worker = self.find_worker(target)
         name = self._container(worker.desired.pod, options.container, only=True)
         return await self._logs.open(worker, name, options)
 
     async def exec(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
-        """Run a command in a running container. Returns the session, or the URL at which the runtime serves it."""
+        """Run the command of `request` in a running container, and return the stream of its input and output.
+
+        The stream is a session, or a URL at which the runtime serves it. Raises Unsupported if the runtime cannot run
+        commands, or for a terminal in a virtual machine. `container` empty: the pod's default container.
+        """
         worker, unit_id = self._running(target, container)
         if request.tty and worker.facts.own.has_own_kernel:
             raise Unsupported(
@@ -179,18 +197,20 @@ class PodBackend:
         return await handle.ask("exec", lambda: supports.exec(unit_id, request))
 
     async def attach(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
-        """Join the streams of a container's main process.
+        """Attach to the input and output of a container's main process, and return the stream.
 
-        Returns the session, or the URL at which the runtime serves it.
+        The stream is a session, or a URL at which the runtime serves it. Raises Unsupported if the runtime cannot
+        attach. `container` empty: the pod's default container.
         """
         worker, unit_id = self._running(target, container)
         handle, supports = self._capable(worker, SupportsAttach, "attach to its units")
         return await handle.ask("attach", lambda: supports.attach(unit_id, request))
 
     async def port_forward(self, target: PodTarget, port: int) -> Session | StreamUrl:
-        """Open one connection to a port of the pod.
+        """Open one connection to a port of the pod, and return its stream.
 
-        Returns the session, or the URL at which the runtime serves it.
+        The stream is a session, or a URL at which the runtime serves it. Raises Conflict if the pod does not run,
+        Unsupported if the runtime cannot forward ports.
         """
         worker = self.find_worker(target)
         snapshot = worker.facts.snapshot
@@ -206,7 +226,10 @@ class PodBackend:
         self._running(target, container)
 
     async def checkpoint(self, target: PodTarget, container: str, path: Path, timeout_seconds: float) -> None:
-        """Write the state of a running container to an archive; the container runs on. Raises Unsupported."""
+        """Write the state of a running container to an archive at `path`; the container continues to run.
+
+        Raises Unsupported if the runtime cannot do this.
+        """
         worker, unit_id = self._running(target, container)
         handle, supports = self._capable(worker, SupportsCheckpoint, "write checkpoints")
         await handle.ask(
@@ -237,14 +260,13 @@ class PodBackend:
         return self._shown(worker) if worker is not None else pod
 
     def _waiting(self, desired: DesiredPod) -> Pod:
-        """A pod that waits for the end of an older pod of its name, as shown to users."""
+        """Return, as shown to users, a pod that waits for the end of an older pod of its name."""
         return present(desired, None, None, self._services.now())
 
     def _lives(self, target: PodTarget) -> list[DesiredPod]:
-        """Pods of this name, or only the one with the target's UID: the pod with a worker, then the pods that wait
-        for its end.
+        """Return the pods of the target's name, or only the pod with the target's UID if it has one.
 
-        Raises NotFound if there are none.
+        The pod that has a worker comes first, then the pods that wait for its end. Raises NotFound if there are none.
         """
         worker = self._manager.find(target.namespace, target.name)
         found = [worker.desired] if worker is not None else []
@@ -255,9 +277,10 @@ class PodBackend:
         return lives
 
     def find_worker(self, target: PodTarget) -> PodWorker:
-        """The worker of the target's living pod.
+        """Return the worker of the target's pod.
 
-        Raises NotFound, or Conflict for a pod that waits for another of its name.
+        Raises NotFound, or Conflict if the pod has no worker yet since it waits for the end of an older pod of its
+        name.
         """
         life = self._lives(target)[0]
         worker = self._manager.workers.get(life.uid)
@@ -283,7 +306,10 @@ class PodBackend:
         return self._services.registry.get(worker.facts.runtime)
 
     def _capable(self, worker: PodWorker, protocol: type[T], what: str) -> tuple[RuntimeHandle, T]:
-        """The pod's runtime, and its implementation of `protocol`. Raises Unsupported."""
+        """Return the pod's runtime, and the runtime's implementation of `protocol`.
+
+        Raises Unsupported if it has none. `what`: completes the message "runtime NAME cannot ...".
+        """
         handle = self._handle_of(worker)
         found: T | None = handle.capability(protocol)
         if found is None:

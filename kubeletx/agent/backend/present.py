@@ -1,4 +1,4 @@
-"""`present`: adds to the pod of a source what a reader expects: its status, its runtime, its deletion."""
+"""`present`: adds the status, the runtime and the time of deletion to a pod, as kubectl would show them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from kubeletx.pods import DesiredPod, Now, PodFacts
 from kubeletx.server.views import ORPHANED
 
 PROBLEM = "kubeletx.io/manifest-problem"
-"""Annotation: the source's manifest is invalid now; the pod runs on as it was before."""
+"""Annotation of a pod whose manifest has become invalid; the pod continues to run with its last valid manifest."""
 
 
 def present(
     desired: DesiredPod, facts: PodFacts | None, status: PodStatus | None, now: Now, *, orphaned: bool = False
 ) -> Pod:
-    """Return the pod as kubectl would show it. `facts` None: the pod waits for an older pod of its name to end."""
+    """Return the pod as kubectl would show it: the desired pod with status, deletion timestamp and annotations.
+
+    `facts` None: the pod waits for the end of an older pod of its name. `status` None: shown as Pending. `orphaned`:
+    mark the pod with an annotation as claimed by no pod source.
+    """
     pod = desired.pod
     annotations = dict(pod.metadata.annotations)
     if facts is not None and facts.runtime is not None:

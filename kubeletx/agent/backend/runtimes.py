@@ -1,4 +1,4 @@
-"""Operations on runtimes for the admin socket: list, describe, add, remove with drain, cordon."""
+"""Runtime commands of the admin socket: list, describe, add, remove with drain, cordon."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from kubeletx.server.views import (
 
 from ..plugins.reload import RunningPlugins
 from .about import plugin_views
+from .plugin_processes import process_of
 from .watching import Latest
 
 T = TypeVar("T")
@@ -42,7 +43,10 @@ QUERY_SECONDS = 5.0
 
 
 class RuntimeBackend:
-    """Commands on runtimes. Implements `RuntimeVerbs`, and listens to changes of the runtimes for its watches."""
+    """Carries out the runtime commands of the admin socket. Implements `RuntimeVerbs`.
+
+    The runtime registry calls it after each change of a runtime, for `watch_runtimes`.
+    """
 
     def __init__(
         self,
@@ -59,23 +63,23 @@ class RuntimeBackend:
         self._kinds = kinds
         self._watchers: list[Latest[None]] = []
         self._changes: set[asyncio.Task[Any]] = set()
-        """Changes that continue when their client disconnects."""
+        """Tasks that add or remove runtimes; they continue when their client disconnects."""
         registry.subscribe(self)
 
     def runtime_changed(self, name: str) -> None:
-        """Send the new list of runtimes to every watch."""
+        """Send the new list of runtimes to every watch. `name`, the runtime that changed, is not used."""
         for watcher in self._watchers:
             watcher.put("all", None)
 
     def pod_changed(self, name: str, uid: str, event: object) -> None:
-        """Ignored: pods do not change the list of runtimes."""
+        """Do nothing: changes of pods do not affect the list of runtimes."""
 
     async def list_runtimes(self) -> Sequence[RuntimeView]:
-        """All runtimes, in configured order."""
+        """Return all runtimes, in configured order."""
         return [self._view(handle) for handle in self._registry.handles()]
 
     async def watch_runtimes(self) -> AsyncIterator[Sequence[RuntimeView]]:
-        """Yield the whole list now, and again after each change."""
+        """Yield the whole list of runtimes now, and again after each change."""
         changes: Latest[None] = Latest()
         self._watchers.append(changes)
         try:
@@ -86,7 +90,7 @@ class RuntimeBackend:
             self._watchers.remove(changes)
 
     async def describe_runtime(self, name: str) -> RuntimeDetail:
-        """Details of one runtime. Data that the runtime does not return within `QUERY_SECONDS` is left out."""
+        """Return the details of one runtime. Data that it does not return within `QUERY_SECONDS` is left out."""
         handle = self._registry.get(name)
         traits = handle.traits
         health = store = None
@@ -119,6 +123,8 @@ class RuntimeBackend:
             pods=tuple(
                 sorted(w.desired.ref for w in self._manager.workers.values() if w.facts.runtime == name)
             ),
+            isolation="process" if handle.name in self._registry.isolated() else "none",
+            process=process_of(self._registry, name),
             agent_calls={method: count.calls for method, count in sorted(handle.counts.items())},
         )
 
@@ -126,7 +132,8 @@ class RuntimeBackend:
         """Add a runtime to the node.
 
         Its endpoint is written to a drop-in file, so that later starts of the agent have it too. `text`: one
-        endpoint, in the syntax of ``--container-runtime-endpoint``.
+        endpoint, in the syntax of ``--container-runtime-endpoint``. `image_endpoint`: endpoint of the runtime's image
+        service, if that is a separate one.
         """
         images = [image_endpoint] if image_endpoint else []
         (endpoint,) = parse_endpoints([text], images, self._kinds, "runtime add", places=["the endpoint"])
@@ -136,10 +143,10 @@ class RuntimeBackend:
     async def remove_runtime(
         self, name: str, *, drain: bool, force: bool, timeout_seconds: float
     ) -> AsyncIterator[Progress]:
-        """Remove a runtime; yields the progress.
+        """Remove a runtime from the node; yields the progress.
 
-        `drain` first cordons it and ends its pods with their grace periods, for at most `timeout_seconds`;
-        `force` ends its pods at once (DECISIONS 11).
+        `drain`: first cordon the runtime, and end its pods with their grace periods. Raises TimedOut if they have not
+        ended after `timeout_seconds`; the runtime then stays cordoned. `force`: end its pods at once (DECISIONS 11).
         """
         self._registry.get(name)
         if drain:
@@ -153,46 +160,53 @@ class RuntimeBackend:
         yield Progress(message=f"runtime {name} removed", done=True)
 
     async def reload_plugins(self) -> PluginReload:
-        """Load new plugin distributions, then read the drop-in files of runtimes again, since they may name the new
-        kinds.
+        """Load newly installed plugins, make broken runtimes again, then read the drop-in files of runtimes again.
+
+        A runtime may need a kind that only a new plugin provides. Runtimes that are isolated since their
+        plugin blocked the agent are not isolated any more from the agent's next start on.
         """
         found = await self._plugins.reload()
+        await self._complete(self._registry.repair(), "repair runtimes")
         errors = await self._complete(self._registry.reload_dropins(), "reload drop-ins")
+        cleared = [
+            f"runtime {name}: its plugin blocked the agent once; from the next start on it is not isolated for that"
+            for name in self._registry.clear_stalls()
+        ]
         return PluginReload(
             plugins=tuple(plugin_views(found.plugins)),
-            notes=(*found.notes, *map(str, errors)),
+            notes=(*found.notes, *map(str, errors), *self._registry.broken.values(), *cleared),
         )
 
     async def cordon(self, name: str) -> RuntimeView:
-        """Cordon the runtime, also for later starts of the agent: it gets no new pods."""
+        """Cordon the runtime, so that it gets no new pods; it stays cordoned across restarts of the agent."""
         self._registry.cordon(name)
         return self._view(self._registry.get(name))
 
     async def uncordon(self, name: str) -> RuntimeView:
-        """Uncordon the runtime: it gets new pods again."""
+        """Uncordon the runtime, so that it gets new pods again."""
         self._registry.cordon(name, False)
         return self._view(self._registry.get(name))
 
     # --- private ------------------------------------------------------------------------------------
 
     async def _complete(self, change: Coroutine[Any, Any, T], name: str) -> T:
-        """Run a change to its end even if the client disconnects, so that no runtime is left half removed."""
+        """Run `change` to its end even if the caller is cancelled, so that no runtime is left half removed."""
         task = asyncio.create_task(change, name=name)
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
         return await asyncio.shield(task)
 
     async def _drain(self, name: str, timeout_seconds: float) -> AsyncIterator[Progress]:
-        """End the pods of the runtime; yields one line for each that has ended.
+        """End the pods of the runtime; yields one message for each pod that has ended.
 
-        Raises TimedOut after `timeout_seconds`.
+        Raises TimedOut if pods are left after `timeout_seconds`.
         """
         left = self._manager.end_on(name)
         deadline = asyncio.get_running_loop().time() + timeout_seconds
         try:
             while left:
                 ended = [uid for uid in left if not self._is_on(uid, name)]
-                for uid in ended:  # the reader may take its time: look at all of them again afterwards
+                for uid in ended:  # more pods may end while the caller is slow: the outer loop checks again
                     yield Progress(message=f"pod {left.pop(uid)} ended")
                 if not ended:
                     async with asyncio.timeout_at(deadline):
@@ -227,6 +241,7 @@ class RuntimeBackend:
             reason=state.reason,
             message=state.message,
             origin=handle.endpoint.origin,
+            abandoned_calls=dict(handle.abandoned),
         )
 
     def _image_service(self, handle: RuntimeHandle, *, is_default: bool) -> ImageServiceView | None:
@@ -246,9 +261,9 @@ class RuntimeBackend:
 
 
 def one_of(registry: RuntimeRegistry, name: str | None, workload_type: str = "container") -> RuntimeHandle:
-    """Return the named runtime, or with None the default of the workload type.
+    """Return the runtime named `name`; None: the default runtime of the workload type.
 
-    Raises NotFound, or Unavailable while it does not answer.
+    Raises NotFound if there is none, Unavailable while it does not answer.
     """
     handle = registry.get(name) if name is not None else registry.default_for(workload_type)
     if handle is None:

@@ -1,4 +1,4 @@
-"""Check that the state of a pod is current: its runtime has answered since the agent started."""
+"""`require_seen`: checks that the pod's runtime has reported the pod since the agent started."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kubeletx.pods import PodExecutor, PodWorker
 def require_seen(services: PodExecutor, worker: PodWorker) -> None:
     """Raise Unavailable if the pod's runtime does not answer, or has not listed the pod yet.
 
-    A pod without a runtime passes. Raises NotFound if its runtime was removed from the node.
+    Does nothing for a pod that is not assigned to a runtime. Raises NotFound if the runtime was removed from the node.
     """
     if worker.facts.runtime is None:
         return

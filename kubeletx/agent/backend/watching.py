@@ -1,6 +1,4 @@
-"""`Latest`: a bounded queue of changes for a watch, which keeps only the newest change of each key for a slow
-reader.
-"""
+"""`Latest`: queue of changes for a watch, which keeps only the newest change of each key while the reader is slow."""
 
 from __future__ import annotations
 
@@ -12,9 +10,10 @@ V = TypeVar("V")
 
 
 class Latest(Generic[V]):
-    """Queue of changes by key, for one reader.
+    """Queue of changes for one reader, which keeps one pending value per key.
 
-    Iteration does not end; it yields each key's newest value, in the order of the keys' first change.
+    Iterate it with ``async for``; the iteration does not end. It yields the newest value of each changed key, in the
+    order in which the keys were first put.
     """
 
     def __init__(self) -> None:
@@ -22,12 +21,12 @@ class Latest(Generic[V]):
         self._news = asyncio.Event()
 
     def put(self, key: Hashable, value: V) -> None:
-        """Set the pending value of the key."""
+        """Set the pending value of the key; replaces a value that the reader has not taken yet."""
         self._waiting[key] = value
         self._news.set()
 
     def find(self, key: Hashable) -> V | None:
-        """Pending value of the key; None if there is none."""
+        """Return the value of the key that the reader has not taken yet; None if there is none."""
         return self._waiting.get(key)
 
     async def __aiter__(self) -> AsyncIterator[V]:

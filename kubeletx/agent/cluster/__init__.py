@@ -1,1 +1,1 @@
-"""The node's membership in a cluster: identity, connection, and what runs on it."""
+"""The node's membership in a cluster: its identity, its connection to the API server, and the tasks that use it."""

@@ -1,5 +1,6 @@
-"""The node's identity in its cluster: from a kubeconfig, from rotated certificates, or requested with a bootstrap
-kubeconfig.
+"""The node's identity in its cluster.
+
+It comes from a kubeconfig or from rotated certificates, or is requested with a bootstrap kubeconfig.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ SERVER_PURPOSE = Purpose(name="server", signer=SERVING_SIGNER, usage="server aut
 
 
 class NodeAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """The node's access to its cluster.
+    """The node's access to its cluster, and the bootstraps that request the node's certificate.
 
-    `access`: usable once `bootstrap`, if set, has run. `rebootstrap`: requests a new certificate if the present
-    one has expired; None without a bootstrap kubeconfig.
+    `access`: server and credentials; if `bootstrap` is set, they are usable only after it has run. `bootstrap`:
+    requests the first certificate; None if the node has a usable kubeconfig. `rebootstrap`: requests a new certificate
+    after the present one has expired; None without a bootstrap kubeconfig.
     """
 
     access: ClusterAccess
@@ -40,14 +42,15 @@ class NodeAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cert_directory(config: AgentConfig) -> Path:
-    """Directory in which certificates are created and renewed."""
+    """Return the directory in which certificates are created and renewed."""
     return config.server.cert_dir or config.root_dir / "pki"
 
 
 def node_access(config: AgentConfig, kubeconfig: Path, node_name: str, clock: Clock) -> NodeAccess:
-    """Read the node's access from its kubeconfig; if that is missing or unusable, prepare a bootstrap.
+    """Read the node's access from its kubeconfig.
 
-    Raises InvalidConfig for unusable files.
+    If the kubeconfig is missing or unusable and a bootstrap kubeconfig is configured, prepare a bootstrap that writes
+    it. Raises InvalidConfig for unusable files.
     """
     settings = config.cluster
     files = CertificateFiles(cert_directory(config), CLIENT)
@@ -64,7 +67,7 @@ def node_access(config: AgentConfig, kubeconfig: Path, node_name: str, clock: Cl
 
 
 def is_usable(kubeconfig: Path, clock: Clock) -> bool:
-    """Return True if the kubeconfig exists, is readable, and its certificate, if any, has not expired."""
+    """Return True if the kubeconfig exists and is valid, and its client certificate, if it has one, has not expired."""
     if not kubeconfig.exists():
         return False
     try:
@@ -79,7 +82,7 @@ def is_usable(kubeconfig: Path, clock: Clock) -> bool:
 def client_rotation(
     config: AgentConfig, found: NodeAccess, client: KubeClient, node_name: str, clock: Clock
 ) -> CertificateRotation | None:
-    """Make the rotation of the client certificate; None if rotation is off or the node has no certificate."""
+    """Make the object that renews the client certificate; None if rotation is off or the node has no certificate."""
     if not config.cluster.rotate_certificates or found.access.certificate is None:
         return None
     return CertificateRotation(
@@ -95,7 +98,11 @@ def client_rotation(
 def server_rotation(
     config: AgentConfig, client: KubeClient, subject: Subject, clock: Clock
 ) -> CertificateRotation | None:
-    """Make the rotation of the serving certificate; None unless the cluster signs it."""
+    """Make the object that renews the serving certificate of the kubelet's API.
+
+    Returns None if a certificate file is configured, or if the configuration does not request the certificate from the
+    cluster. `subject`: the names and addresses of the certificate.
+    """
     if not config.cluster.server_tls_bootstrap or config.server.tls_cert_file is not None:
         return None
     return CertificateRotation(
@@ -108,10 +115,10 @@ def server_rotation(
 
 
 def _rotated(access: ClusterAccess, files: CertificateFiles, subject: Subject, clock: Clock) -> ClusterAccess:
-    """Return the access with the certificate that rotation stores, in place of the kubeconfig's own.
+    """Return `access` with the client certificate that rotation stores in `files`, instead of the kubeconfig's own.
 
-    The kubeconfig's own is stored first if there is no stored one, or that one is no longer good. A certificate
-    that is not valid yet is kept too: while a machine starts its clock may be behind.
+    If no good certificate is stored, the kubeconfig's own is stored first. A stored certificate that is not valid yet
+    counts as good, since the clock of a machine that just started may be behind.
     """
     held, pair = files.load(), _pair_of(access)
     if pair is not None and pair != held and (held is None or not _is_good(held, subject, pair, clock)):
@@ -124,7 +131,7 @@ def _is_good(held: KeyPair, subject: Subject, other: KeyPair, clock: Clock) -> b
         return False
     now = clock.now()
     if other.is_for(subject) and other.not_before > held.not_before and other.not_after > now:
-        return False  # an operator replaced it, perhaps with one of another cluster
+        return False  # an operator replaced the kubeconfig's certificate, perhaps with one of another cluster
     return held.not_after > now or held.not_after >= other.not_after
 
 

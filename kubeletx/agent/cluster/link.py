@@ -1,6 +1,6 @@
-"""The connection to the cluster and the cluster objects that pods refer to.
+"""The connection to the cluster, and caches of the cluster's objects that pods refer to.
 
-It is built before the parts of the agent that run pods, which read it.
+It is built before the components of the agent that run pods, since these read the objects.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ LABELS_SECONDS = 5.0
 
 
 class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
-    """The node's connection to its cluster: client, access, and caches of the objects that pods refer to."""
+    """The node's connection to its cluster: client, access, and caches of the objects that pods refer to.
+
+    `client_rotation` None: the client certificate is not rotated. `taint_client`: client whose identity may change the
+    node's taints; None if none is configured. `objects`: config maps, secrets and other objects that pods refer to.
+    """
 
     client: KubeClient
     found: NodeAccess
@@ -43,14 +47,16 @@ class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
     class_reflector: Reflector[RuntimeClass]
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections to the API server."""
         await self.client.close()
         if self.taint_client is not None:
             await self.taint_client.close()
 
     def connect(self, manager: PodManager, node: ApiNode, admission: NodeAdmission) -> None:
-        """From now on, report changes of API objects to the workers of pods, and pass the Node's labels and taints
-        to admission and its labels to volumes.
+        """Connect the watched API objects with their users.
+
+        From now on, a change of an object is reported to the workers of the pods that refer to it. The Node's labels
+        and taints are passed to admission, and the labels also to `objects`.
         """
 
         def object_changed(uid: PodUid) -> None:
@@ -69,15 +75,15 @@ class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
                 async with asyncio.timeout(LABELS_SECONDS):
                     await node.refresh()
 
-        self.objects.node_labels = admission.labels  # what pods that ran before are held against at first
+        self.objects.node_labels = admission.labels  # used until the Node is read, for pods that run already
         self.objects.subscribe(object_changed)
         node.subscribe(node_changed)
         admission.follow(look_at_node)
 
     async def wait_classes(self) -> None:
-        """Wait, at most `CLASSES_SECONDS`, until the cluster's RuntimeClasses are listed.
+        """Wait until the cluster's RuntimeClasses are listed, at most `CLASSES_SECONDS`.
 
-        After that a pod that names an unknown one waits.
+        A pod that names a RuntimeClass which is not known by then waits until the class is known.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLASSES_SECONDS):
@@ -87,7 +93,10 @@ class ClusterLink(msgspec.Struct, frozen=True, kw_only=True):
 def make_link(
     config: AgentConfig, kubeconfig: Path, node_name: str, classes: RuntimeClasses, clock: Clock
 ) -> ClusterLink:
-    """Connect to the cluster. Raises InvalidConfig for an unusable kubeconfig."""
+    """Make the clients and caches for the cluster of this kubeconfig; no connection is opened yet.
+
+    Raises InvalidConfig for an unusable kubeconfig. `classes`: is kept up to date with the cluster's RuntimeClasses.
+    """
     settings = config.cluster
     found = node_access(config, kubeconfig, node_name, clock)
     agent = f"kubeletx/{kubeletx.__version__}"

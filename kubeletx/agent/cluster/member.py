@@ -1,4 +1,4 @@
-"""The node as a member of a cluster: built if there is a kubeconfig."""
+"""`Cluster`: the tasks with which the node takes part in a cluster; built only if there is a kubeconfig."""
 
 from __future__ import annotations
 
@@ -44,9 +44,11 @@ from .link import ClusterLink
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that connects the node to its cluster: registration, lease, pods, statuses, mirror pods, events.
+    """The objects that connect the node to its cluster: registration, lease, pods, statuses, mirror pods, events.
 
-    It is built and connected; `run` runs its tasks. `health`: gets the failures of the task that watches pods.
+    `run` runs their tasks. `health`: counts the failures of the task that watches pods. `server_rotation`: renews the
+    serving certificate; None if the cluster does not sign it. `taints`: keeps the taints of workload types without a
+    ready runtime up to date; None if no kubeconfig for that is configured.
     """
 
     clock: Clock
@@ -66,7 +68,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     async def run(self) -> None:
         """Request the node's first certificate if it has none, then run the tasks until cancelled.
 
-        Static pods do not wait for this.
+        The request may wait for an approval in the cluster. Static pods start meanwhile.
         """
         if self.link.found.bootstrap is not None:
             await supervise("api-bootstrap", self.link.found.bootstrap.run, self.clock)
@@ -77,9 +79,9 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
                 group.create_task(supervise(task, run, self.clock, on_failure), name=task)
 
     def _tasks(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """Background tasks by name.
+        """Return the background tasks by name.
 
-        Those that report to the cluster run only while this agent may use the node's name.
+        Tasks that report to the cluster run only while no other agent uses the same node name.
         """
         perhaps = {
             "client-certificate": self.link.client_rotation,
@@ -105,32 +107,39 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     async def _follow_node(self) -> None:
-        """Watch the Node, after its registration: in an earlier list the Node is missing, which looks like a deletion."""
+        """Wait until the Node is registered, then watch it.
+
+        In a list made earlier the Node would be missing, which looks like its deletion.
+        """
         await self.node.registered.wait()
         await self.node_reflector.run()
 
     async def _renew_lease(self) -> None:
-        """Claim the node's name, then create the Lease after the Node, and renew it.
+        """Claim the node's name, wait until the Node is registered, then create its Lease and renew it.
 
-        Node and Lease are deleted together, hence the order. Tasks that report wait for the claim.
+        The Node owns the Lease, so that both are deleted together; hence the order. Tasks that report to the cluster
+        wait for the claim.
         """
         await self.lease.claim()
         await self.node.registered.wait()
         await self.lease.run()
 
     async def _follow_pods(self) -> None:
-        """Watch pods, once the Node exists: the node authorizer lets a node see its own pods only."""
+        """Watch the node's pods, after the Node is registered and the RuntimeClasses are listed.
+
+        The node authorizer refuses a watch of pods before the Node exists.
+        """
         await self.node.registered.wait()
         await self.link.wait_classes()
         await self.pod_reflector.run()
 
     async def _begin_held_pods(self) -> None:
-        """Start the pods that arrived while another agent had the node's name, then wait until cancelled."""
+        """Start the pods that were not started while another agent used the node's name, then wait until cancelled."""
         self.pods.begin_all()
         await asyncio.Event().wait()
 
     async def _mirror_pods(self) -> None:
-        """Create mirror pods, once the existing ones are known."""
+        """Wait until the existing mirror pods are listed, then create and update mirror pods of static pods."""
         await self.pod_reflector.synced.wait()
         await self.mirrors.run()
 
@@ -151,13 +160,14 @@ def make_cluster(  # noqa: PLR0913 - what the cluster takes from all other parts
     health: SourceHealth,
     clock: Clock,
 ) -> Cluster:
-    """Build everything that connects the node to its cluster, over an existing connection.
+    """Build the objects that connect the node to its cluster; they use the connection `link`.
 
-    `sources`: names of the sources whose pods are mirrored. `recorder`: gets the agent's events. `health`: gets
-    the failures of the task that watches pods.
+    `addresses`: the node's, for the serving certificate. `sources`: returns the names of the sources whose pods get
+    mirror pods. `recorder`: records the agent's events. `watch_node`, `watch_events`: yield the Node object and the
+    events that are sent to the cluster. `health`: counts the failures of the task that watches pods.
     """
     settings, client = config.cluster, link.client
-    heartbeats = client.lane(None)  # an agent with much to tell does not lose its node
+    heartbeats = client.lane(None)  # not throttled: an agent with many other requests still renews its lease
 
     def is_here(uid: PodUid) -> bool:
         return uid in manager.workers or any(one.uid == uid for one in manager.queued())
@@ -218,7 +228,7 @@ def make_cluster(  # noqa: PLR0913 - what the cluster takes from all other parts
             client.lane(TokenBucket(clock, settings.event_qps, settings.event_burst).take),
             watch_events,
             clock=clock,
-            busy_at=lambda: statuses.told_at,
+            busy_at=lambda: statuses.reported_at,
         ),
         pod_reflector=Reflector(
             client, PODS, Pod, pods, clock=clock, field_selector=f"spec.nodeName={node_name}"
@@ -230,7 +240,10 @@ def make_cluster(  # noqa: PLR0913 - what the cluster takes from all other parts
 
 
 def identity_of(agent_id: str, clock: Clock) -> Identity:
-    """Identity with which this agent claims the node's name; `since` is the present time."""
+    """Return the identity with which this agent claims the node's name in the Lease.
+
+    It consists of agent id, boot id, machine id, process id and the present time (`since`).
+    """
     machine = read_system_info(kubelet_version="", runtime=None)
     return Identity(
         agent=agent_id,
@@ -242,7 +255,10 @@ def identity_of(agent_id: str, clock: Clock) -> Identity:
 
 
 def registration_taints(config: AgentConfig) -> tuple[Taint, ...]:
-    """The taints that the node is registered with, except the taints of its workload types."""
+    """Return the taints that the node is registered with, except the taints of its workload types.
+
+    These are the configured ones, and the taint for a cloud controller if ``cloud-provider`` is external.
+    """
     taints = config.cluster.register_with_taints
     if config.node.cloud_provider != EXTERNAL:
         return taints
@@ -250,8 +266,9 @@ def registration_taints(config: AgentConfig) -> tuple[Taint, ...]:
 
 
 def static_pods(manager: PodManager) -> tuple[dict[Key, DesiredPod], set[Key]]:
-    """Return the static pods to mirror by namespace and name, and the names of the pods that no source has claimed
-    since the start.
+    """Return the static pods that get mirror pods, by namespace and name, and the keys of unclaimed ones.
+
+    A pod is unclaimed if no source has delivered it since the agent started.
     """
     here = {
         (one.pod.namespace, one.pod.name): one

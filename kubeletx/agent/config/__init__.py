@@ -1,1 +1,1 @@
-"""The agent's settings: one tree, read from defaults, file, drop-in directory and flags."""
+"""The agent's configuration (`AgentConfig`), read from defaults, file, drop-in directory and flags."""

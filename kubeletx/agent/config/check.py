@@ -1,4 +1,4 @@
-"""Checks of the whole configuration: relations between settings, and formats that the kinds of values do not check."""
+"""Checks of the whole configuration: relations between settings, and formats that `kinds` does not check."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([
 
 
 def check(config: AgentConfig) -> Iterator[InvalidConfig]:
-    """Yield an error for each broken rule, in the order of `_RULES`."""
+    """Yield an error for each invalid setting, in the order of `_RULES`."""
     for rule in _RULES:
         yield from rule(config)
 
@@ -115,7 +115,7 @@ def _node(config: AgentConfig) -> Iterator[InvalidConfig]:
 
 
 def is_label(key: str, value: str) -> bool:
-    """Return True if the label is valid in Kubernetes."""
+    """Return True if label `key` with this value is valid by the syntax rules of Kubernetes."""
     prefix, slash, name = key.rpartition("/")
     if slash and not _LABEL_PREFIX.fullmatch(prefix):
         return False
@@ -123,11 +123,10 @@ def is_label(key: str, value: str) -> bool:
 
 
 def _may_label(key: str) -> bool:
-    """Return True if NodeRestriction lets a node set the label; the registration of a node with any other label
-    fails.
+    """Return True if admission plugin NodeRestriction lets a node set this label on itself.
 
-    Source: kubelet, cmd/kubelet/app/options ValidateKubeletFlags; k8s.io/kubelet,
-    pkg/apis/well_known_labels.go.
+    The registration of a node with a label that it may not set fails. Source: kubelet, cmd/kubelet/app/options
+    ValidateKubeletFlags; k8s.io/kubelet, pkg/apis/well_known_labels.go.
     """
     domain = key.rpartition("/")[0]
     if key in _OWN_LABELS or not _is_below(domain, ("kubernetes.io", "k8s.io")):
@@ -191,7 +190,7 @@ def _cgroups(config: AgentConfig) -> Iterator[InvalidConfig]:
 
 
 def unenforced(config: AgentConfig) -> Iterator[UnusedSetting]:
-    """Yield the levels of enforceNodeAllocatable that have no effect."""
+    """Yield an `UnusedSetting` for each configured level of enforceNodeAllocatable that has no effect in kubeletx."""
     for level in config.cgroups.enforce_allocatable:
         if level in _LEVELS[2:]:
             yield UnusedSetting(
@@ -222,7 +221,7 @@ def _eviction(config: AgentConfig) -> Iterator[InvalidConfig]:
 
 
 def _shutdown(config: AgentConfig) -> Iterator[InvalidConfig]:
-    """Check the shutdown settings as the kubelet does."""
+    """Check the shutdown settings by the kubelet's rules; yield an error for each invalid one."""
     shutdown = config.shutdown
     for path, seconds in (
         ("shutdown.grace_seconds", shutdown.grace_seconds),

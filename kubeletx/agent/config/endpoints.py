@@ -1,4 +1,4 @@
-"""Parses endpoint texts of the configuration; without any, looks for the well-known CRI sockets."""
+"""Parses the runtime endpoints of the configuration; if it has none, looks for the well-known CRI sockets."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from kubeletx.api import Endpoint, InvalidConfig
 from kubeletx.runtimes.binding.selection import HANDLER_MARK
 from kubeletx.runtimes.endpoints.discover import describe, discover
 from kubeletx.runtimes.endpoints.grammar import is_name, parse_endpoints
+from kubeletx.runtimes.endpoints.isolation_rule import check_isolation
 from kubeletx.runtimes.endpoints.kinds import KindTable
 from kubeletx.runtimes.endpoints.problems import raise_all
 
@@ -21,10 +22,11 @@ log = structlog.get_logger(__name__)
 
 
 def read_endpoints(config: AgentConfig, kinds: KindTable) -> tuple[Endpoint, ...]:
-    """The endpoints of flags and configuration, in order; without any, and without drop-in files, the first CRI
-    socket found.
+    """Return the runtime endpoints of flags and configuration file, in order.
 
-    Raises InvalidConfig naming each wrong item.
+    Without any of them, returns no endpoint if there are drop-in files, else the first well-known CRI socket on which
+    a runtime listens. Raises InvalidConfig naming each wrong item, or if no such socket exists. `kinds`: the runtime
+    kinds that an endpoint may have.
     """
     images = tuple(one.text for one in config.runtimes.image_endpoints)
     image_places = tuple(one.place for one in config.runtimes.image_endpoints)
@@ -41,7 +43,8 @@ def read_endpoints(config: AgentConfig, kinds: KindTable) -> tuple[Endpoint, ...
 def check_classes(config: AgentConfig, endpoints: Sequence[Endpoint]) -> None:
     """Raise InvalidConfig naming each configured runtime class that refers to no runtime.
 
-    With files in ``runtimes.d`` runtimes come and go while the agent runs: then only the format of the name is checked.
+    If there are drop-in files in ``runtimes.d``, only the format of the runtime's name is checked: its runtime may be
+    added while the agent runs.
     """
     known = {str(endpoint.name) for endpoint in endpoints}
     may_come = any(config.runtimes_directory.glob("*.*"))
@@ -64,13 +67,21 @@ def check_classes(config: AgentConfig, endpoints: Sequence[Endpoint]) -> None:
 def check_plugins_part(
     config: AgentConfig, kinds: KindTable, others: Mapping[str, type[Any] | None] = MappingProxyType({})
 ) -> None:
-    """Check the endpoints and the plugins' own settings; both need the loaded plugins.
+    """Check the endpoints, the runtime classes and the plugins' own settings, which needs the loaded plugins.
 
-    Raises InvalidConfig naming each wrong item. `others`: see `KindTable.decode_settings`.
+    Raises InvalidConfig naming each wrong item. `kinds`: the runtime kinds of the plugins, with their settings.
+    `others`: settings types of the plugins' other registrations, by name.
     """
     if config.runtimes.endpoints:
         check_classes(config, _read_texts(config, kinds))
     kinds.decode_settings(config.runtimes.plugins, others=others)
+    check_plugin_isolation(config, kinds)
+
+
+def check_plugin_isolation(config: AgentConfig, kinds: KindTable) -> None:
+    """Raise InvalidConfig if ``kubeletx.pluginIsolation`` has an unknown runtime kind or value."""
+    origin = config.origins.get("runtimes.plugin_isolation", "")
+    check_isolation(config.runtimes.plugin_isolation, kinds, origin)
 
 
 def _read_texts(config: AgentConfig, kinds: KindTable) -> tuple[Endpoint, ...]:

@@ -1,8 +1,8 @@
-"""Kinds of configuration values: how each is read from the file, from a flag, and shown.
+"""Kinds of configuration values: each parses its values from the file and from a flag, and formats them for display.
 
-A kind's `from_file` gets the value that YAML or JSON decoded, `from_flag` the text after ``--flag=``. Both raise
-ValueError with a text that continues the sentence "'…' ". Types are strict, as the kubelet's are: a number written as a
-string is refused.
+`from_file` gets the value decoded from YAML or JSON, `from_flag` the text after ``--flag=``. Both return the value for
+the configuration tree (`AgentConfig`). Both raise ValueError with a message that continues a sentence about the
+value, such as "is not a whole number". Types are strict, as the kubelet's are: a number written as a string is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class SettingKind(Protocol):
 
     @property
     def word(self) -> str:
-        """Placeholder of the value in help, such as DURATION."""
+        """Placeholder for the value in the help text of a flag, such as DURATION."""
         ...
 
     def from_file(self, value: object) -> Any:
@@ -34,44 +34,44 @@ class SettingKind(Protocol):
         ...
 
     def show(self, value: Any) -> object:
-        """Convert a value of the configuration tree to the form that the file would have."""
+        """Convert a value of the configuration tree to the value that a configuration file would contain."""
         ...
 
 
 class String(msgspec.Struct, frozen=True):
-    """Kind of a string. `optional`: an empty one means None."""
+    """Kind of a string. `optional`: an empty string is parsed to None."""
 
     optional: bool = False
     word: str = "TEXT"
 
     def from_file(self, value: object) -> str | None:
-        """Accept strings only."""
+        """Return the string; None for an empty string if `optional`. Raises ValueError for another type."""
         if not isinstance(value, str):
             raise ValueError(f"is {type_word(value)}; a string is expected")
         return self.from_flag(value)
 
     def from_flag(self, text: str) -> str | None:
-        """Accept any text; an empty one means None if `optional`."""
+        """Return the text; None for an empty text if `optional`."""
         return None if self.optional and not text else text
 
     def show(self, value: Any) -> object:
-        """Return an empty string for None."""
+        """Return the text; an empty string for None."""
         return value or ""
 
 
 class PathKind(msgspec.Struct, frozen=True):
-    """Kind of a path, made absolute from the working directory; an empty one means None."""
+    """Kind of a path. A relative path is resolved from the working directory; an empty one is parsed to None."""
 
     word: str = "PATH"
 
     def from_file(self, value: object) -> Path | None:
-        """Accept strings only."""
+        """Convert a string to an absolute path; None for an empty string. Raises ValueError for another type."""
         if not isinstance(value, str):
             raise ValueError(f"is {type_word(value)}; a path is expected")
         return self.from_flag(value)
 
     def from_flag(self, text: str) -> Path | None:
-        """Make the path absolute, so that a change of directory does not change it."""
+        """Return the absolute path; None for an empty text."""
         return Path(text).absolute() if text else None
 
     def show(self, value: Any) -> object:
@@ -79,13 +79,13 @@ class PathKind(msgspec.Struct, frozen=True):
 
 
 class Boolean(msgspec.Struct, frozen=True):
-    """Kind of a setting that is true or false. `optional`: null is accepted in the file and means None."""
+    """Kind of a setting that is true or false. `optional`: null in the file is accepted and parsed to None."""
 
     optional: bool = False
     word: str = "true|false"
 
     def from_file(self, value: object) -> bool | None:
-        """Accept YAML booleans only."""
+        """Return the boolean; None for null if `optional`. Raises ValueError for any other value."""
         if value is None and self.optional:
             return None
         if not isinstance(value, bool):
@@ -93,7 +93,7 @@ class Boolean(msgspec.Struct, frozen=True):
         return value
 
     def from_flag(self, text: str) -> bool:
-        """Parse a boolean as Go's flag parser does."""
+        """Parse true, t, 1, false, f or 0 in upper or lower case. Raises ValueError for any other value."""
         if text.lower() in ("true", "t", "1"):
             return True
         if text.lower() in ("false", "f", "0"):
@@ -105,7 +105,7 @@ class Boolean(msgspec.Struct, frozen=True):
 
 
 class Integer(msgspec.Struct, frozen=True):
-    """Kind of a whole number within bounds. `optional`: null is accepted in the file and means None."""
+    """Kind of a whole number from `low` to `high`. `optional`: null in the file is accepted and parsed to None."""
 
     low: int = 0
     high: int = 2**31 - 1
@@ -113,7 +113,10 @@ class Integer(msgspec.Struct, frozen=True):
     word: str = "NUMBER"
 
     def from_file(self, value: object) -> int | None:
-        """Accept numbers only."""
+        """Return the whole number; None for null if `optional`.
+
+        Raises ValueError for another type, and for a number that is not between `low` and `high`.
+        """
         if value is None and self.optional:
             return None
         if isinstance(value, bool) or not isinstance(value, int):
@@ -123,7 +126,7 @@ class Integer(msgspec.Struct, frozen=True):
         return value
 
     def from_flag(self, text: str) -> int | None:
-        """Parse decimal digits."""
+        """Parse a decimal number. Raises ValueError if it is not between `low` and `high`."""
         try:
             number = int(text)
         except ValueError:
@@ -135,9 +138,10 @@ class Integer(msgspec.Struct, frozen=True):
 
 
 class Duration(msgspec.Struct, frozen=True):
-    """Kind of a Go duration within bounds; bounds and parsed value are in seconds.
+    """Kind of a duration in Go's syntax, such as 1m30s; parsed to seconds.
 
-    `zero_means`: used in place of 0, since the kubelet treats a duration of zero as "not set".
+    `low`, `high`: bounds in seconds. `zero_means`: seconds that are used instead of 0, since the kubelet treats a
+    duration of zero as "not set"; None: 0 is a normal value.
     """
 
     low: float = 0.0
@@ -146,13 +150,16 @@ class Duration(msgspec.Struct, frozen=True):
     word: str = "DURATION"
 
     def from_file(self, value: object) -> float:
-        """Accept strings only: a number has no unit."""
+        """Parse a string in Go's duration syntax; returns seconds.
+
+        Raises ValueError for another type, such as a number, which has no unit, and as `from_flag`.
+        """
         if not isinstance(value, str):
             raise ValueError(f"is {type_word(value)}; a duration such as 20s is expected")
         return self.from_flag(value)
 
     def from_flag(self, text: str) -> float:
-        """Parse Go's duration syntax."""
+        """Parse a duration in Go's syntax; returns seconds. Raises ValueError if it is out of bounds."""
         from kubeletx.kube.text.duration import format_duration, parse_duration
 
         seconds = parse_duration(text)
@@ -168,31 +175,31 @@ class Duration(msgspec.Struct, frozen=True):
         return seconds
 
     def is_unset(self, value: object) -> bool:
-        """Return True if the file's value is the zero that Go programs write for unset fields."""
+        """Return True if the file's value means "not set": a duration of zero, as Go programs write it."""
         from kubeletx.kube.text.duration import parse_duration
 
         return self.zero_means is not None and isinstance(value, str) and parse_duration(value) == 0
 
     def show(self, value: Any) -> object:
-        """Format as a Go duration."""
+        """Format the seconds as a duration in Go's syntax."""
         from kubeletx.kube.text.duration import format_duration
 
         return format_duration(value)
 
 
 class Size(msgspec.Struct, frozen=True):
-    """Kind of a quantity of bytes such as 10Mi, parsed to bytes."""
+    """Kind of a size in bytes, written as a Kubernetes quantity such as 10Mi; parsed to bytes."""
 
     word: str = "SIZE"
 
     def from_file(self, value: object) -> int:
-        """Accept strings only, as the kubelet's field does."""
+        """Parse a string as a positive quantity; returns bytes. Raises ValueError for another type, as a kubelet."""
         if not isinstance(value, str):
             raise ValueError(f"is {type_word(value)}; a size such as 10Mi is expected")
         return self.from_flag(value)
 
     def from_flag(self, text: str) -> int:
-        """Parse a positive quantity."""
+        """Parse a positive quantity; returns bytes. Raises ValueError for any other text."""
         from kubeletx.kube.text import quantity
 
         try:
@@ -210,7 +217,7 @@ class Size(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """Kind of a setting whose value is one of `words`. `optional`: an empty string is accepted and means None."""
+    """Kind of a setting whose value is one of `words`. `optional`: an empty string is accepted and parsed to None."""
 
     words: tuple[str, ...]
     optional: bool = False
@@ -221,13 +228,16 @@ class Choice(msgspec.Struct, frozen=True):
         return "|".join(self.words)
 
     def from_file(self, value: object) -> str | None:
-        """Accept strings only."""
+        """Return the string if it is an allowed value, as `from_flag`. Raises ValueError for another type."""
         if not isinstance(value, str):
             raise ValueError(f"is {type_word(value)}; one of {', '.join(self.words)} is expected")
         return self.from_flag(value)
 
     def from_flag(self, text: str) -> str | None:
-        """Accept one of the allowed values."""
+        """Return the text if it is an allowed value; None for an empty text if `optional`.
+
+        Raises ValueError for any other text.
+        """
         if not text and self.optional:
             return None
         if text not in self.words:
@@ -235,21 +245,24 @@ class Choice(msgspec.Struct, frozen=True):
         return text
 
     def show(self, value: Any) -> object:
-        """Return an empty string for None."""
+        """Return the text; an empty string for None."""
         return value or ""
 
 
 class Items(msgspec.Struct, frozen=True):
-    """Kind of a list of strings, joined by commas on the command line.
+    """Kind of a list of strings; on the command line they are joined by commas.
 
-    `paths`: the items are paths, made absolute.
+    `paths`: the items are paths; each is made absolute.
     """
 
     paths: bool = False
     word: str = "A,B,..."
 
     def from_file(self, value: object) -> tuple[Any, ...]:
-        """Accept a list of strings; a single string is parsed like a flag."""
+        """Return the strings of a list; split a single string as `from_flag` does.
+
+        Raises ValueError for any other value.
+        """
         if isinstance(value, str):
             return self.from_flag(value)
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
@@ -257,7 +270,7 @@ class Items(msgspec.Struct, frozen=True):
         return tuple(Path(item).absolute() if self.paths else item for item in value)
 
     def from_flag(self, text: str) -> tuple[Any, ...]:
-        """Split at commas; empty parts are dropped."""
+        """Split the text at commas, and return the items that are not empty."""
         return self.from_file([part.strip() for part in text.split(",") if part.strip()])
 
     def show(self, value: Any) -> object:
@@ -265,13 +278,16 @@ class Items(msgspec.Struct, frozen=True):
 
 
 class Pairs(msgspec.Struct, frozen=True):
-    """Kind of a map of strings, ``a=1,b=2`` on the command line. `separator`: put between key and value there."""
+    """Kind of a map from strings to strings; on the command line ``a=1,b=2``.
+
+    `separator`: text between key and value on the command line.
+    """
 
     separator: str = "="
     word: str = "K=V,..."
 
     def from_file(self, value: object) -> dict[str, str]:
-        """Accept a map of strings to strings."""
+        """Return the map from strings to strings; an empty one for null. Raises ValueError for any other value."""
         if value is None:
             return {}
         if not isinstance(value, dict):
@@ -282,7 +298,10 @@ class Pairs(msgspec.Struct, frozen=True):
         return dict(value)
 
     def from_flag(self, text: str) -> dict[str, str]:
-        """Split at commas, then at the first separator."""
+        """Split the text at commas, and each item into key and value at its first separator.
+
+        Raises ValueError for an item without a separator.
+        """
         pairs: dict[str, object] = {}
         for part in text.split(","):
             if not part.strip():
@@ -300,12 +319,16 @@ class Pairs(msgspec.Struct, frozen=True):
 
 
 class HeaderMap(msgspec.Struct, frozen=True):
-    """Kind of HTTP headers: a map of lists in the file, ``Name:value,...`` on the command line (repeatable)."""
+    """Kind of a set of HTTP headers.
+
+    In the file, it is a map from header names to lists of values. On the command line it is ``Name:value,...``, and the
+    flag may be repeated.
+    """
 
     word: str = "NAME:VALUE"
 
     def from_file(self, value: object) -> dict[str, tuple[str, ...]]:
-        """Accept a map from header names to lists of values."""
+        """Convert a map from header names to lists of strings. Raises ValueError for any other value."""
         if not isinstance(value, dict):
             raise ValueError(f"is {type_word(value)}; a map of lists is expected")
         headers: dict[str, tuple[str, ...]] = {}
@@ -316,7 +339,10 @@ class HeaderMap(msgspec.Struct, frozen=True):
         return headers
 
     def from_flag(self, text: str) -> dict[str, tuple[str, ...]]:
-        """Split at commas, then at the first colon."""
+        """Split the text at commas, and each item into name and value at its first colon.
+
+        Raises ValueError for an item without a colon or a name.
+        """
         headers: dict[str, tuple[str, ...]] = {}
         for part in text.split(","):
             name, found, value = part.partition(":")
@@ -326,7 +352,7 @@ class HeaderMap(msgspec.Struct, frozen=True):
         return headers
 
     def show(self, value: Any) -> object:
-        """Return the names, with each value hidden: headers often carry credentials."""
+        """Return the header names, with each value hidden: headers often contain credentials."""
         return {name: ["<hidden>"] * len(values) for name, values in value.items()}
 
 
@@ -334,14 +360,15 @@ EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 class Taints(msgspec.Struct, frozen=True):
-    """Kind of a list of taints: {key, value, effect} each in the file, ``key=value:effect,...`` on the command
-    line.
+    """Kind of a list of taints.
+
+    In the file, each is a map of key, value and effect. On the command line they are ``key=value:effect,...``.
     """
 
     word: str = "TAINTS"
 
     def from_file(self, value: object) -> tuple[Taint, ...]:
-        """Accept a list of maps."""
+        """Convert a list of maps of key, value and effect. Raises ValueError for any other value."""
         from kubeletx.kube.types.node import Taint
 
         if not isinstance(value, list | tuple):
@@ -378,12 +405,15 @@ def _checked(taint: Taint) -> Taint:
 
 
 class PriorityGraces(msgspec.Struct, frozen=True):
-    """Kind of grace periods by priority: a list of maps, only in the file."""
+    """Kind of a list of shutdown grace periods by pod priority. It can be set only in the file."""
 
     word: str = "LIST"
 
     def from_file(self, value: object) -> tuple[ShutdownGroup, ...]:
-        """Accept a list of {priority, shutdownGracePeriodSeconds}."""
+        """Convert a list of maps of priority and shutdownGracePeriodSeconds.
+
+        Raises ValueError for any other value, and if a priority occurs twice.
+        """
         from kubeletx.node.shutdown import ShutdownGroup
 
         if not isinstance(value, list | tuple):
@@ -406,12 +436,16 @@ class PriorityGraces(msgspec.Struct, frozen=True):
 
 
 class Tables(msgspec.Struct, frozen=True):
-    """Kind of plugins' settings: a map of maps, only in the file; each plugin checks its own."""
+    """Kind of the plugins' settings: a map from names to maps. It can be set only in the file.
+
+    The names are runtime kinds or names of other registrations. Each plugin's settings are checked later, against the
+    type that the plugin declares.
+    """
 
     word: str = "MAP"
 
     def from_file(self, value: object) -> dict[str, dict[str, Any]]:
-        """Accept a map from kind to a map of settings."""
+        """Return the map from names to maps of settings. Raises ValueError for any other value."""
         if not isinstance(value, dict):
             raise ValueError(f"is {type_word(value)}; a map is expected")
         for kind, settings in value.items():
@@ -427,6 +461,6 @@ class Tables(msgspec.Struct, frozen=True):
 
 
 def type_word(value: object) -> str:
-    """Name of a value's type in YAML."""
+    """Return a phrase for the value's YAML type, such as "a list", for error messages."""
     words = {type(None): "empty", bool: "a boolean", int: "a number", float: "a number", str: "a string"}
     return words.get(type(value), "a list" if isinstance(value, list) else "a map")

@@ -1,7 +1,4 @@
-"""Kinds of values of kubelet settings without effect in kubeletx (`agent.config.kubelet`).
-
-They refuse what a kubelet refuses.
-"""
+"""Kinds of values that only kubelet settings without effect in kubeletx have (see `agent.config.kubelet`)."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from .kinds import Boolean, type_word
 
 
 class Opaque(msgspec.Struct, frozen=True):
-    """Any value, unchecked: the agent does not use it."""
+    """Kind of a setting whose value is not checked, since the agent does not use it."""
 
     word: str = "VALUE"
 
@@ -28,12 +25,12 @@ class Opaque(msgspec.Struct, frozen=True):
 
 
 class Switches(msgspec.Struct, frozen=True):
-    """A map of names to true or false, such as feature gates; on the command line ``A=true,B=false``."""
+    """Kind of a map from names to true or false, such as feature gates; on the command line ``A=true,B=false``."""
 
     word: str = "NAME=true|false,..."
 
     def from_file(self, value: object) -> dict[str, bool]:
-        """Accept a map of booleans."""
+        """Return the map from names to booleans; an empty one for null. Raises ValueError for any other value."""
         if value is None:
             return {}
         if not isinstance(value, dict):
@@ -44,7 +41,10 @@ class Switches(msgspec.Struct, frozen=True):
         return dict(value)
 
     def from_flag(self, text: str) -> dict[str, bool]:
-        """Split at commas, then at the equals sign."""
+        """Split the text at commas, and each item into name and boolean at its first equals sign.
+
+        Raises ValueError for an item without an equals sign or a boolean.
+        """
         found = {}
         for part in text.split(","):
             if not part.strip():

@@ -1,13 +1,13 @@
-"""Settings of the kubelet that have no effect in kubeletx: one row per flag and its field.
+"""`KubeletOption`: a setting of the kubelet that has no effect in kubeletx.
 
-`settings.SETTINGS` holds those with an effect. With `kubelet_options` it covers every flag and every
-field of KubeletConfiguration of kubelet v1.36; a house test compares both with the kubelet's own list.
-`kubelet_legacy` covers flags that kubelets since v1.15 had and v1.36 no longer has. A flag and its field are one
-row, so that both are treated alike:
+- `settings.SETTINGS` has the kubelet's settings that have an effect.
+- `kubelet_options` has those without an effect. The two tables cover every flag and every KubeletConfiguration field of
+  kubelet v1.36; a test compares them with the kubelet's own list.
+- `kubelet_legacy` has flags of kubelets since v1.15 that v1.36 no longer has.
 
-- a value that asks for nothing kubeletx lacks (the kubelet's default, say) is accepted without a warning; any other
-value is accepted with one warning at start that names the consequence, or refused where a pod would be promised
-something that it does not get.
+A flag and the field of the same setting are one `KubeletOption`. A value that needs no missing feature, such as the
+kubelet's default, is accepted without a warning. Any other value is accepted with one warning at start that names
+the consequence. It is refused instead if pods would be promised something that they do not get.
 
 Source: kubelet v1.36, config/v1beta1/types.go and cmd/kubelet/app/options.
 """
@@ -22,11 +22,12 @@ from .kinds import SettingKind
 
 
 class KubeletOption(msgspec.Struct, frozen=True, kw_only=True):
-    """A setting of the kubelet without effect in kubeletx. `field` or `flag` is empty if the kubelet has only the
-    other.
+    """A setting of the kubelet that has no effect in kubeletx.
 
-    `silent`: values accepted without a warning; empty texts, lists and maps are always accepted so. `accepted`:
-    values of a refused option that are accepted with the warning.
+    `field`: field of KubeletConfiguration, empty if there is only the flag. `flag`: empty if there is only the field.
+    `silent`: values accepted without a warning; empty texts, lists and maps are always accepted without one.
+    `refused`: the agent does not start with any other value. `accepted`: values of a refused option that are
+    accepted with a warning.
     """
 
     field: str = ""
@@ -34,14 +35,14 @@ class KubeletOption(msgspec.Struct, frozen=True, kw_only=True):
     kind: SettingKind
     silent: tuple[object, ...] = ()
     words: str
-    """The consequence; for a refused option, what to do instead."""
+    """What happens without the setting, for the warning; for a refused option, what to do instead."""
     refused: bool = False
     accepted: tuple[str, ...] = ()
     fix: str = ""
-    """Advice for a refused value; empty if `words` has it."""
+    """What to do about a refused value; empty: `words` says it."""
 
     def is_silent(self, value: Any) -> bool:
-        """Return True if the value needs no missing feature, so that it causes no warning."""
+        """Return True if the value is accepted without a warning, since it needs no missing feature."""
         if value is None or (isinstance(value, str | list | dict | tuple) and not value):
             return True
         return any(type(value) is type(one) and value == one for one in self.silent)

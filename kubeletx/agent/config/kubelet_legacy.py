@@ -1,8 +1,7 @@
 """`LEGACY_OPTIONS`: flags of kubelets v1.15 to v1.35 that v1.36 no longer has.
 
-An old command line starts the agent, or is refused with the reason. Where such a flag had a field, v1.36 still has it,
-and the row is in `kubelet_options`; KubeletConfiguration v1beta1 never had fields for the kind of container
-runtime, the network plugin or the sandbox image. Flags with an effect, such as --register-schedulable, are in
+With an old command line the agent either starts, or refuses to start and gives the reason. A removed flag whose field
+v1.36 still has is in `kubelet_options`, not here. An old flag that has an effect, such as --register-schedulable, is in
 `settings`.
 
 Source: kubelet v1.15 to v1.35, cmd/kubelet/app/options; kubernetes CHANGELOG-1.15 to 1.35.

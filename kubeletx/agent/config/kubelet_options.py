@@ -1,4 +1,7 @@
-"""`KUBELET_OPTIONS`: the kubelet's settings without effect (see `kubelet`), in the order in which docs/cli.md shows them."""
+"""`KUBELET_OPTIONS`: the kubelet's settings that have no effect in kubeletx, in the order of docs/cli.md.
+
+See `KubeletOption` for the treatment of their values.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Values of the kubelet that both the command line and the agent use. It imports nothing, so that help is quick."""
+"""Names and paths of the kubelet that both the command line and the agent use.
+
+The module imports nothing large, so that ``--help`` is quick.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 KUBELET: Final = "kubelet"
-"""Name of the kubelet's program; kubeletx started under this name runs as the kubelet."""
+"""File name of the kubelet's program. If kubeletx is started under this name, it uses the kubelet's defaults."""
 KUBELET_ROOT: Final = Path("/var/lib/kubelet")
 EXTERNAL: Final = "external"
 """The only value of --cloud-provider that kubelets still accept."""

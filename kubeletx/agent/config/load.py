@@ -1,11 +1,11 @@
 """`load_config`: builds `AgentConfig` from defaults, file, drop-in directory and flags, in that order.
 
-The file is a KubeletConfiguration (kubelet.config.k8s.io/v1beta1) in YAML or JSON with one more section,
-``kubeletx:``. A drop-in directory holds ``*.conf`` files of the same form, also in subdirectories, read in
-order of name. Later values replace earlier ones; maps are merged key by key. All mistakes are raised together.
+The file is a KubeletConfiguration (kubelet.config.k8s.io/v1beta1) in YAML or JSON with an additional section
+``kubeletx:``. A drop-in directory contains ``*.conf`` files of the same format, also in subdirectories; they are read
+in order of name. Later values replace earlier ones; maps are merged key by key. All mistakes are raised together.
 
-Keys and flags are looked up in `settings`, then among the kubelet's settings without effect (`kubelet_options`); any
-other is refused. Endpoints are special: those of the flags come before those of the file (DECISIONS 2).
+Keys and flags are looked up in `settings`, then among the kubelet's settings that have no effect (`kubelet_options`);
+an unknown key is refused. Lists of endpoints are not replaced: those of flags come before those of files (DECISIONS 2).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MAX_BYTES: Final = 10 * 1024 * 1024
 
 
 class _Values:
-    """Values read so far, by path in the tree, each with its origin."""
+    """The values read so far, by path of the field in `AgentConfig`, their origins, and the mistakes found."""
 
     def __init__(self) -> None:
         self.found: dict[str, Any] = {}
@@ -52,34 +52,41 @@ class _Values:
         self.endpoints: dict[str, list[EndpointText]] = {path: [] for path in ENDPOINT_KEYS}
         self.legacy: dict[str, EndpointText] = {}
         self.options: dict[KubeletOption, tuple[Any, str]] = {}
-        """Options without effect, each with its value and file; an empty file: from a flag."""
+        """Settings without effect → value, and the file that contains it; the file is empty for a flag."""
         self.problems: list[InvalidConfig] = []
 
     def refuse(self, obj: str, field: str, problem: str, fix: str = "") -> None:
-        """Record one mistake. Reading continues, so that all mistakes are raised together."""
+        """Record one mistake; the caller continues to read, so that all mistakes are raised together.
+
+        `obj`: the file, empty for a flag. `field`: the key or flag.
+        """
         self.problems.append(InvalidConfig(obj=obj, field=field, problem=problem, fix=fix))
 
     def put(self, setting: Setting, value: Any, origin: str) -> None:
-        """Set a value; a later one replaces an earlier one, maps of files are merged."""
+        """Set the value of a setting. It replaces an earlier value; a map of a file is merged with an earlier map."""
         if setting.key in _MAPS and not origin.startswith("flag") and setting.path in self.found:
             value = {**self.found[setting.path], **value}
         self.found[setting.path] = value
         self.origins[setting.path] = origin
 
     def forget(self, setting: Setting) -> None:
-        """Return the setting to its default."""
+        """Remove the value that was read for a setting, so that its default is used."""
         self.found.pop(setting.path, None)
         self.origins.pop(setting.path, None)
 
     def put_option(self, option: KubeletOption, value: Any, *, file: str = "") -> None:
-        """Record an option without effect; a later value replaces an earlier one. `file` empty: from a flag."""
+        """Record the value of a setting without effect; it replaces an earlier value.
+
+        `file`: the file that contains it; empty for a flag.
+        """
         self.options.pop(option, None)
         self.options[option] = (value, file)
 
     def judge_options(self) -> tuple[UnusedSetting, ...]:
-        """Record a mistake for each refused option; returns the options that are accepted with a warning.
+        """Check the values of the kubelet settings that have no effect in kubeletx.
 
-        Called once every file and flag is read.
+        Records a mistake for each value that is refused, and returns the settings that are accepted with a warning.
+        Called once, after every file and flag is read.
         """
         accepted = []
         for option, (value, file) in self.options.items():
@@ -102,11 +109,12 @@ def load_config(
     config_dir: Path | None = None,
     flags: Mapping[str, Sequence[str]] | None = None,
 ) -> AgentConfig:
-    """Read the effective configuration.
+    """Read the effective configuration from defaults, `config_file`, the files in `config_dir`, and `flags`.
 
-    `flags`: flag name without dashes → the texts given, in order; flags not given are absent. `as_kubelet`: use a
-    kubelet's defaults for the root directory and the process. Raises InvalidConfig, or `InvalidConfigs` with every
-    mistake of every file and flag.
+    `flags`: the texts given for each flag, in order, by flag name without dashes; flags not given are absent.
+    `root_dir`: root directory given by flag; None: the default. `as_kubelet`: use the kubelet's defaults for the root
+    directory, the OOM score and the limit of open files. Raises InvalidConfig for one mistake, `InvalidConfigs` for
+    several.
     """
     values = _Values()
     for path in _files(config_file, config_dir, values):
@@ -136,9 +144,9 @@ def _files(config_file: Path | None, config_dir: Path | None, values: _Values) -
 
 
 def _drop_ins(directory: Path) -> Iterator[Path]:
-    """The ``*.conf`` files below the directory, sorted by name.
+    """Yield the ``*.conf`` files in the directory and its subdirectories, sorted by name.
 
-    Links to directories, and names that begin with ``..``, are left out: a mounted config map has both.
+    Links to directories, and directories whose names begin with ``..``, are left out: a mounted config map has both.
     """
     for path in sorted(directory.iterdir()):
         if path.is_dir():
@@ -162,7 +170,10 @@ def _read_file(path: Path, values: _Values) -> None:
 
 
 def _parse(path: Path, values: _Values) -> dict[str, Any] | None:
-    """Parse the file; None, with a recorded mistake, if it is unreadable. Duplicate YAML keys are refused."""
+    """Parse the file; if it is unreadable or invalid, record a mistake and return None.
+
+    A duplicate YAML key is a mistake.
+    """
     file = str(path)
     try:
         if path.stat().st_size > _MAX_BYTES:
@@ -198,9 +209,10 @@ _BRANCHES: Final = frozenset(
 
 
 def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Yield dotted keys with their values.
+    """Yield each value with its key, in which the names of nested maps are joined by dots.
 
-    A map is flattened only if a known key continues below it; any other map is a value.
+    A map is descended into only if the key of a known setting begins with the map's key and a dot; any other map is
+    yielded as a value.
     """
     for name, value in table.items():
         key = f"{prefix}{name}"
@@ -241,7 +253,11 @@ def _read_key(file: str, key: str, value: Any, values: _Values) -> None:
 
 
 def _lines(value: Any, read: tuple[str, ...]) -> tuple[str, ...]:
-    """Endpoint texts of a setting: `value` alone if it is a string (one form contains commas), else the list `read`."""
+    """Return the endpoint texts of a setting.
+
+    If `value`, as decoded from the file, is a string, it is one text: endpoints may contain commas, at which `read` was
+    split. Otherwise `read`, the list, is returned.
+    """
     return (value,) if isinstance(value, str) else read
 
 
@@ -275,7 +291,10 @@ def _read_flags(flags: Mapping[str, Sequence[str]], values: _Values) -> None:
 
 
 def _read_texts(name: str, kind: SettingKind, texts: Sequence[str], values: _Values) -> Any:
-    """Value of a repeatable flag; `_UNREADABLE`, with recorded mistakes, if no text can be parsed."""
+    """Parse the texts of a flag that may be repeated, and combine their values.
+
+    Records a mistake for each text that cannot be parsed; returns `_UNREADABLE` if none can be.
+    """
     merged: Any = _UNREADABLE
     for text in texts:
         try:
@@ -288,7 +307,7 @@ def _read_texts(name: str, kind: SettingKind, texts: Sequence[str], values: _Val
 
 
 def _join(before: Any, now: Any) -> Any:
-    """Combine the values of a repeated flag: maps and lists are extended, anything else is replaced."""
+    """Combine two values of a repeated flag: maps and lists are joined; otherwise the later value is returned."""
     if isinstance(before, dict) and isinstance(now, dict):
         return {**before, **now}
     if isinstance(before, tuple) and isinstance(now, tuple):
@@ -297,7 +316,7 @@ def _join(before: Any, now: Any) -> Any:
 
 
 def _build(values: _Values, root_dir: Path | None, base: AgentConfig) -> AgentConfig:
-    """Build the tree from the values that could be read."""
+    """Build the `AgentConfig` from the values that could be read, on top of the defaults in `base`."""
     for path, given in values.endpoints.items():
         texts = given
         legacy = values.legacy.get(path)
@@ -332,7 +351,10 @@ def _build(values: _Values, root_dir: Path | None, base: AgentConfig) -> AgentCo
 
 
 def _defaults_that_follow(values: _Values) -> dict[str, Any]:
-    """Defaults that depend on another setting, as in a kubelet (SetDefaults_KubeletConfiguration)."""
+    """Return the defaults that depend on other settings, by path, as in a kubelet.
+
+    Source: kubelet, SetDefaults_KubeletConfiguration.
+    """
     found: dict[str, Any] = {}
     if (values.found.get("images.max_parallel_pulls") or 1) > 1:
         found["images.serialize_pulls"] = False

@@ -1,4 +1,4 @@
-"""The ports that the agent opens by its configuration, and the features that its Node declares."""
+"""The ports on which the agent listens, and the features that its Node declares, by the configuration."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from .tree import AgentConfig
 
 EXTEND_WEBSOCKETS: Final = "ExtendWebSocketsToKubelet"
-"""Feature with which exec, attach and port-forward over WebSocket end at the node, not at the API server.
+"""Feature: the API server passes WebSocket streams of exec, attach and port-forward on to the node unchanged.
 
 Source: component-helpers, nodedeclaredfeatures/features/extendwebsocketstokubelet.
 """
@@ -16,14 +16,15 @@ ALWAYS_DECLARED: Final = (
     "InPlacePodLevelResourcesVerticalScaling",
     "RestartAllContainersOnContainerExits",
 )
-"""Features that API servers and schedulers allow only on nodes that declare them; sorted."""
+"""Features that the agent always declares, sorted; API servers and schedulers allow them only on nodes that do."""
 
 
 def kubelet_port(config: AgentConfig) -> int | None:
-    """Port of the kubelet's API; None if it is not served.
+    """Return the port of the kubelet's API; None if the API is not served.
 
-    Without a cluster it is served only if the port was set and authorization needs no webhook; a kubelet's
-    configuration file usually sets both port and Webhook, and must not fail for that.
+    With a kubeconfig it is served unless it is disabled. Without a kubeconfig it is served only if the port is set
+    explicitly and the authorization mode is AlwaysAllow; port and mode Webhook, which many kubelet configuration
+    files set, are then not an error.
     """
     if not config.server.enabled or not config.server.port:
         return None
@@ -32,14 +33,14 @@ def kubelet_port(config: AgentConfig) -> int | None:
 
 
 def declared_features(config: AgentConfig) -> tuple[str, ...]:
-    """Features for status.declaredFeatures, sorted."""
+    """Return the features for status.declaredFeatures of the Node, sorted."""
     if kubelet_port(config) is None or not config.server.debugging_handlers:
         return ALWAYS_DECLARED
     return tuple(sorted((*ALWAYS_DECLARED, EXTEND_WEBSOCKETS)))
 
 
 def listens(config: AgentConfig) -> tuple[tuple[str, int], ...]:
-    """(address, port) of all servers; port 0: the server is off."""
+    """Return (address, port) of the health server, the read-only server and the kubelet's API; port 0: it is off."""
     server = config.server
     return (
         (server.healthz_bind_address, server.healthz_port),

@@ -1,8 +1,10 @@
-"""`SETTINGS`: every setting once: its place in the tree, its key in the file, its flag, its kind, its help.
+"""`SETTINGS`: the table of all settings that have an effect.
 
-Flags, `kubeletx config view`, the checks of the configuration file and docs/cli.md all come from this table.
-Keys without a prefix are KubeletConfiguration's (kubelet.config.k8s.io/v1beta1) with its meaning; those that
-start with ``kubeletx.`` exist only here. An empty key: there is only the flag. An empty flag: there is only the key.
+Each setting has a path in `AgentConfig`, a key in the file, a flag, a kind of value, and a help text. The flags,
+`kubeletx config view`, the checks of the configuration file and docs/cli.md all come from this table. A key that
+begins with ``kubeletx.`` exists only in kubeletx; any other key is a field of KubeletConfiguration
+(kubelet.config.k8s.io/v1beta1) with the same meaning. A setting with an empty key has only the flag, one with an
+empty flag has only the key.
 """
 
 from __future__ import annotations
@@ -36,10 +38,10 @@ PERCENT: Final = Integer(low=0, high=100)
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One setting.
+    """A setting of the agent: where it is in the configuration, how it is set, and which values it has.
 
-    `path`: its place in `AgentConfig`. `key`: its key in the file, empty if it has none. `flag`: its flag
-    without dashes, empty if it has none.
+    `path`: its field in `AgentConfig`, such as ``node.max_pods``. `key`: its key in the configuration file, empty if it
+    has none. `flag`: its flag without dashes, empty if it has none. `kind`: parses and formats its values.
     """
 
     path: str
@@ -48,7 +50,7 @@ class Setting(msgspec.Struct, frozen=True):
     kind: SettingKind
     help: str
     short: str = ""
-    """One-letter flag."""
+    """One-letter form of the flag; empty if there is none."""
 
 
 ENDPOINTS: Final = "runtimes.endpoints"
@@ -57,9 +59,9 @@ ENDPOINT_KEYS: Final = {
     ENDPOINTS: ("kubeletx.containerRuntimeEndpoints", "containerRuntimeEndpoint"),
     IMAGE_ENDPOINTS: ("kubeletx.imageServiceEndpoints", "imageServiceEndpoint"),
 }
-"""Path in the tree → key of kubeletx's list of endpoints, and the kubelet's key of a single endpoint.
+"""Path in `AgentConfig` → kubeletx's key for a list of endpoints, and the kubelet's key for a single endpoint.
 
-Endpoints of a flag replace that single one.
+If the flag is given, the endpoint of the kubelet's key is ignored.
 """
 
 SETTINGS: Final[tuple[Setting, ...]] = (
@@ -77,9 +79,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("runtimes.classes", "kubeletx.runtimeClasses", "", Pairs(),
             "RuntimeClass name to NAME or NAME--HANDLER of a runtime."),
     Setting("runtimes.plugins", "kubeletx.plugins", "", Tables(), "Settings of plugins, by kind or registered name."),
+    Setting("runtimes.plugin_isolation", "kubeletx.pluginIsolation", "", Pairs(),
+            "Runtime kind to process (a process of its own) or none (in the agent's), for endpoints without isolation=."),
     Setting("runtimes.share_runtime", "kubeletx.shareRuntime", "share-runtime", Boolean(),
             "Start although a kubelet uses one of the CRI sockets; it removes pods it does not know."),
     # plugins
+    Setting("plugins.disabled", "kubeletx.disabledPlugins", "disable-plugin", Items(word="NAME"),
+            "Plugins that are not imported, by name of the plugin or of its distribution (repeatable)."),
     Setting("plugins.health_check_seconds", "kubeletx.pluginHealthCheckTimeout", "", Duration(zero_means=10.0),
             "Deadline of one health check of a plugin."),
     Setting("plugins.admission_check_seconds", "kubeletx.pluginAdmissionCheckTimeout", "", Duration(zero_means=5.0),
@@ -88,6 +94,10 @@ SETTINGS: Final[tuple[Setting, ...]] = (
             "How long a plugin's pod source may take to set all its pods before it counts as degraded."),
     Setting("plugins.panel_seconds", "kubeletx.pluginPanelTimeout", "", Duration(zero_means=10.0),
             "Deadline of one panel of a plugin."),
+    Setting("plugins.stall_seconds", "kubeletx.pluginStallTimeout", "", Duration(zero_means=30.0),
+            "How long the plugin of a runtime may block the agent before pluginStallAction is taken."),
+    Setting("plugins.stall_action", "kubeletx.pluginStallAction", "", Choice(("restart", "log")),
+            "restart: end the agent; its next start runs that plugin in a process of its own. log: only log and dump."),
     # sources
     Setting("sources.pod_manifest_path", "staticPodPath", "pod-manifest-path", PathKind(),
             "Directory of static pod manifests, or one file."),
@@ -303,6 +313,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("process.oom_score_adj", "oomScoreAdj", "oom-score-adj",
             Integer(low=-1000, high=1000, optional=True),
             "The agent's own oom_score_adj. Default: as it was started; -999 when it runs as the kubelet."),
+    Setting("process.stop_seconds", "kubeletx.stopTimeout", "", Duration(zero_means=30.0),
+            "How long after SIGTERM the agent may take to end; then it writes a dump and exits with code 4."),
     Setting("process.max_open_files", "maxOpenFiles", "max-open-files", Integer(optional=True),
             "The agent's own limit of open files. Default: as it was started; 1000000 when it runs as the kubelet."),
 )  # fmt: skip

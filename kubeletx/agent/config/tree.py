@@ -1,12 +1,11 @@
-"""The typed configuration of the agent: `AgentConfig`, read once, passed down as the part that is needed.
+"""`AgentConfig`: the typed configuration of the agent, which is read once at start.
 
-Fields that exist in the kubelet's configuration keep its name (in snake_case), meaning and default; kubeletx
-adds fields of its own. `settings.SETTINGS` has for each field the key of the configuration file and
-the flag that set it; `load.load_config` builds the tree from defaults, file, drop-in directory and
-flags, in that order.
+Fields that exist in the kubelet's configuration have its name (in snake_case), meaning and default unless they say
+otherwise; kubeletx adds fields of its own. `settings.SETTINGS` has the key in the configuration file and the flag of
+each field. `load.load_config` builds the configuration from defaults, file, drop-in directory and flags, in that order.
 
-Units are in the names: seconds are floats, sizes are bytes. None means "not set"; each field documents what
-follows from that.
+Units are in the names: seconds are floats, sizes are bytes. None means "not set"; each field documents the effect of
+None.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from kubeletx.runtimes.images.verification import NEVER_PRELOADED
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of the configuration sections."""
+    """Base class of the sections of `AgentConfig`."""
 
 
 class EndpointText(Section, frozen=True, kw_only=True):
-    """An endpoint list as the operator wrote it, not parsed yet.
+    """Text of one or more endpoints as the operator wrote it, not parsed yet.
 
-    `text`: one or more endpoints joined by ``;``. `origin`: file or flag, for error messages. `key`: field of
-    the file; empty for a flag.
+    `text`: the endpoints, joined by ``;``. `origin`: the file or flag that contains the text, for error messages.
+    `key`: the field in the file; empty for a flag.
     """
 
     text: str
@@ -38,152 +37,180 @@ class EndpointText(Section, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """File and field, for messages; empty for a flag."""
+        """File and field, for error messages; empty for a flag."""
         return f"{self.origin}: {self.key}" if self.key else ""
 
 
 class RuntimeSettings(Section, frozen=True, kw_only=True):
-    """Settings of runtimes and calls to them."""
+    """Settings of the runtimes and of the agent's calls to them."""
 
     endpoints: tuple[EndpointText, ...] = ()
-    """Endpoints: of flags first, then the file, then drop-ins by file name. The first of a type is its default.
+    """Endpoints in the order flags, configuration file, drop-ins by file name.
 
-    Empty: the well-known CRI sockets are looked for.
+    The first runtime of a workload type is the default of that type. Empty: the agent looks for the well-known CRI
+    sockets, unless there are drop-in files of runtimes.
     """
     image_endpoints: tuple[EndpointText, ...] = ()
-    """Image endpoints, in the same syntax. A runtime without one keeps its images itself."""
+    """Endpoints of separate image services, in the same syntax. A runtime without one serves its images itself."""
     request_timeout_seconds: float = 120.0
-    """Deadline of every call except pulls, logs, exec and attach (kubelet: 2m)."""
+    """Deadline of every call to a runtime except pulls, logs, exec and attach (kubelet: 2m)."""
     health_grace_seconds: float = 10.0
     """Time without an answer to health calls after which a runtime is not ready (kubelet: 30s, fixed)."""
     classes: dict[str, str] = {}
-    """RuntimeClass name → NAME or NAME--HANDLER: a runtime of this node and its handler."""
+    """RuntimeClass name → NAME or NAME--HANDLER: the name of a runtime of this node, and one of its handlers."""
     plugins: dict[str, dict[str, Any]] = {}
-    """Kind or registered name to the plugin's own settings, checked at start against what the plugin declares."""
+    """Runtime kind or registered name → the plugin's own settings; checked at start against the type it declares."""
+    plugin_isolation: dict[str, str] = {}
+    """Runtime kind → process or none, for endpoints of the kind that have no ``isolation=``."""
     share_runtime: bool = False
-    """Start even though a kubelet uses one of the CRI sockets."""
+    """Start even if a kubelet uses one of the same CRI sockets."""
 
 
 class PluginSettings(Section, frozen=True, kw_only=True):
-    """Deadlines of calls to plugins; `RuntimeSettings` has those of runtimes."""
+    """Settings of plugins. Deadlines for calls to runtimes are in `RuntimeSettings`.
 
+    `disabled`: names of plugins, or of their distributions, that are not imported. `pod_source_sync_seconds`: a pod
+    source that has not delivered all its pods within this time is reported as degraded. `stall_seconds`: time for which
+    the plugin of a runtime may block the agent. `stall_action`: what the agent does then: ``restart`` (it ends, and its
+    next start isolates the runtime) or ``log``.
+    """
+
+    disabled: tuple[str, ...] = ()
     health_check_seconds: float = 10.0
     admission_check_seconds: float = 5.0
     pod_source_sync_seconds: float = 60.0
     panel_seconds: float = 10.0
+    stall_seconds: float = 30.0
+    stall_action: str = "restart"
 
 
 class SourceSettings(Section, frozen=True, kw_only=True):
-    """Settings of static pod sources."""
+    """Settings of the sources of static pods: manifest files and a manifest URL."""
 
     pod_manifest_path: Path | None = None
-    """Directory or file of static pods; None: no file source."""
+    """Directory or file of static pod manifests; None: the agent reads no manifest files."""
     manifest_url: str | None = None
-    """URL of manifests; None: no URL source."""
+    """URL of static pod manifests; None: the agent reads no manifests from a URL."""
     manifest_url_headers: dict[str, tuple[str, ...]] = {}
-    """Extra request headers; values are never printed."""
+    """Additional headers of requests to `manifest_url`; their values are never printed."""
     file_check_seconds: float = 20.0
-    """Interval of re-listing, in addition to inotify (kubelet: 20s)."""
+    """Interval at which the manifests are listed again, in addition to inotify (kubelet: 20s)."""
     http_check_seconds: float = 20.0
-    """Interval of requests to the URL (kubelet: 20s)."""
+    """Interval of requests to `manifest_url` (kubelet: 20s)."""
 
 
 class ClusterSettings(Section, frozen=True, kw_only=True):
-    """Settings of the API server and the Node object there."""
+    """Settings of the connection to the API server, and of the Node object."""
 
     kubeconfig: Path | None = None
-    """Kubeconfig of the node; None without a cluster."""
+    """Kubeconfig of the node; None: the node is in no cluster."""
     bootstrap_kubeconfig: Path | None = None
-    """Identity that requests the node's first certificate while `kubeconfig` is missing or its certificate expired."""
+    """Kubeconfig that requests the node's certificate while `kubeconfig` is missing or its certificate has expired.
+
+    None: no certificate is requested.
+    """
     rotate_certificates: bool = False
     """Renew the client certificate after 70 to 90 % of its life."""
     server_tls_bootstrap: bool = False
-    """Request the certificate of the kubelet's API from the cluster too; it must be approved there."""
+    """Request the serving certificate of the kubelet's API from the cluster; each request must be approved there."""
     taint_kubeconfig: Path | None = None
-    """Kubeconfig of an identity that may change the node's taints, which a node may not; None: they stay as registered.
+    """Kubeconfig of an identity that may change the node's taints, which a node itself may not.
+
+    None: the taints are set only when the node is registered.
     """
     register_node: bool = True
     register_schedulable: bool = True
     """False: the node is registered as unschedulable until 'kubectl uncordon'."""
     register_with_taints: tuple[Taint, ...] = ()
-    """Taints set at registration only; a node may not change its taints later."""
+    """Taints set when the node is registered; a node may not change its taints later."""
     report_seconds: float = 300.0
-    """Interval of node status reports without a change (kubelet: 5m)."""
+    """Interval at which the node status is sent even if it has not changed (kubelet: 5m)."""
     lease_seconds: int = 40
     """Duration of the node's lease; it is renewed after a quarter of this."""
     qps: int = 50
-    """Requests per second, except heartbeats and events; 0: no limit."""
+    """Limit of requests per second to the API server, except heartbeats and events; 0: no limit."""
     burst: int = 100
     event_qps: int = 50
-    """Requests for events per second; 0: no limit."""
+    """Limit of requests per second that send events; 0: no limit."""
     event_burst: int = 100
 
 
 class NodeSettings(Section, frozen=True, kw_only=True):
-    """Settings of the node and its reports."""
+    """Settings of the node: name, addresses, labels, capacity, readiness and status."""
 
     hostname_override: str | None = None
     """The node's name; None: the host name in lower case."""
     node_ip: tuple[str, ...] = ()
-    """At most one address per family; empty: taken from the default route."""
+    """The node's addresses, at most one per IP family; empty: taken from the default route."""
     labels: dict[str, str] = {}
     max_pods: int = 110
     pods_per_core: int = 0
     """Limit of pods per CPU core; 0: no limit."""
     readiness_policy: str = "partial"
-    """partial: one ready runtime is enough. all: every uncordoned one. primary: the first listed."""
+    """Runtimes that must be ready for the node to be Ready.
+
+    partial: at least one. all: every runtime that is not cordoned. primary: the first listed.
+    """
     status_update_seconds: float = 10.0
-    """Interval of node status computations (kubelet: 10s)."""
+    """Interval at which the node status is computed (kubelet: 10s)."""
     system_reserved: dict[str, str] = {}
-    """Resource → quantity that pods may not use."""
+    """Resource → quantity that is reserved for the system and that pods may not use."""
     kube_reserved: dict[str, str] = {}
-    """Resource → quantity that pods may not use."""
+    """Resource → quantity that is reserved for the node's agents and that pods may not use."""
     provider_id: str | None = None
     cloud_provider: str | None = None
-    """external: a cloud controller sets the node's addresses and removes its taint."""
+    """external: a cloud controller sets the node's addresses and removes a taint. None: there is no such controller."""
     max_images: int = 50
     """Number of images in the node's status, largest first; -1 for all (kubelet: 50)."""
     fail_swap_on: bool = False
-    """Refuse to start with swap on. False by default, unlike the kubelet: pods get no swap, whatever the machine has.
+    """Refuse to start while the machine has swap.
+
+    False by default, unlike the kubelet: pods get no swap by default, even if the machine has it.
     """
 
 
 class PodSettings(Section, frozen=True, kw_only=True):
-    """Settings of pods."""
+    """Settings of pods: restarts, sysctls, seccomp, process limit and swap."""
 
     sync_seconds: float = 60.0
-    """Runtimes with events are also listed every one to five times this, as a safety net (kubelet: 1m)."""
+    """Base of the interval at which runtimes that send events are also listed (kubelet: 1m).
+
+    The interval is one to five times this value.
+    """
     max_restart_period_seconds: float = 300.0
-    """Cap of the crash-loop back-off, 1 to 300 (kubelet: 5m)."""
+    """Upper bound of the crash-loop back-off, 1 to 300 (kubelet: 5m)."""
     allowed_unsafe_sysctls: tuple[str, ...] = ()
     """Names of sysctls, or prefixes ending in ``*``."""
     seccomp_default: bool = False
-    """True: containers without a profile get the runtime's default one."""
+    """True: containers without a seccomp profile get the runtime's default profile."""
     pids_limit: int = -1
     """Maximum processes per pod; -1: no limit."""
     swap_behavior: str | None = None
-    """LimitedSwap: burstable pods get a share of the machine's swap, on cgroup v2. None, NoSwap: no pod gets swap."""
+    """LimitedSwap: burstable pods get a share of the machine's swap, on cgroup v2. NoSwap or None: no pod gets swap."""
 
 
 class NetworkSettings(Section, frozen=True, kw_only=True):
     """Settings of DNS, and of the pod network for runtimes that do not call CNI themselves."""
 
     cni_conf_dir: Path | None = None
-    """Directory of CNI configurations; None: plugins get no pod network from the host."""
+    """Directory of CNI configurations; None: the agent offers no pod network to runtime plugins."""
     cni_bin_dirs: tuple[Path, ...] = (Path("/opt/cni/bin"), Path("/usr/lib/cni"))
     """Directories searched for CNI programs, in order; the second is Debian's."""
     cluster_dns: tuple[str, ...] = ()
     cluster_domain: str = ""
     resolv_conf: Path | None = Path("/etc/resolv.conf")
-    """Resolver file of the host; None (an empty string in the file): pods get none of its name servers."""
+    """Resolver file on which pods' resolver files are based.
+
+    None (an empty string in the configuration file): pods get no name servers from the host.
+    """
 
 
 class ImageSettings(Section, frozen=True, kw_only=True):
-    """Settings of pulls and garbage collection of images, which are done per store."""
+    """Settings of image pulls and of image garbage collection; they apply to each image store separately."""
 
     serialize_pulls: bool = True
     max_parallel_pulls: int | None = None
-    """Limit of parallel pulls, if pulls are parallel; None: no limit."""
+    """Limit of parallel pulls if `serialize_pulls` is False; None: no limit."""
     pull_qps: int = 5
     """Pulls per second; 0: no limit."""
     pull_burst: int = 10
@@ -191,15 +218,15 @@ class ImageSettings(Section, frozen=True, kw_only=True):
     gc_low_percent: int = 80
     minimum_gc_age_seconds: float = 120.0
     maximum_gc_age_seconds: float = 0.0
-    """Age at which unused images are removed; 0: never for age alone."""
+    """Time without use after which an image is removed whatever the disk usage; 0: never."""
     verification_policy: str = NEVER_PRELOADED
-    """Policy that selects the images on the node for which a pod must prove its right of use."""
+    """Policy that selects the images already on the node for which a pod must have valid pull credentials."""
     verification_allowlist: tuple[str, ...] = ()
-    """Images that need no proof, with policy NeverVerifyAllowlistedImages only."""
+    """Images for which a pod needs no credentials; used only with policy NeverVerifyAllowlistedImages."""
     credential_provider_config: Path | None = None
-    """A CredentialProviderConfig, or a directory of them; None: no credential providers."""
+    """A CredentialProviderConfig file, or a directory of such files; None: no credential providers."""
     credential_provider_bin_dir: Path | None = None
-    """Directory of the providers' programs."""
+    """Directory of the credential providers' programs."""
 
 
 class LogSettings(Section, frozen=True, kw_only=True):
@@ -212,21 +239,21 @@ class LogSettings(Section, frozen=True, kw_only=True):
     format: str = "text"
     """Format of the agent's log: text or json."""
     verbosity: int = 0
-    """Log verbosity; 4 and more shows debug messages."""
+    """Verbosity of the agent's log; 4 and more shows debug messages."""
 
 
 class CgroupSettings(Section, frozen=True, kw_only=True):
-    """Settings of pods' cgroups."""
+    """Settings of the cgroups that the agent makes for pods."""
 
     per_qos: bool = True
     driver: str | None = None
-    """cgroupfs or systemd, as the runtimes use; None: cgroupfs."""
+    """cgroupfs or systemd, for runtimes that do not report their driver; None: cgroupfs."""
     root: str = ""
-    """Cgroup below which pods' cgroups are made; empty: the root of the tree."""
+    """Cgroup below which pods' cgroups are made; empty: the root cgroup."""
     cpu_cfs_quota: bool = True
     cpu_cfs_quota_period_seconds: float = 0.1
     single_process_oom_kill: bool | None = None
-    """Kill single processes on OOM; None means False on cgroup v2."""
+    """True: on OOM the kernel kills one process instead of the whole container; None means False on cgroup v2."""
     enforce_allocatable: tuple[str, ...] = ("pods",)
     """('pods',): all pods together are limited to what kubeReserved and systemReserved leave.
 
@@ -246,43 +273,43 @@ DEFAULT_EVICTION_HARD: dict[str, str] = {
 
 
 class EvictionSettings(Section, frozen=True, kw_only=True):
-    """Settings of eviction. Hard thresholds are subtracted from the node's allocatable resources."""
+    """Settings of evictions. Hard thresholds also reduce the node's allocatable resources."""
 
     hard: dict[str, str] = msgspec.field(default_factory=DEFAULT_EVICTION_HARD.copy)
-    """Signal → quantity or percentage.
+    """Hard thresholds: signal → quantity or percentage.
 
-    If any is set, the defaults of the other signals are dropped, unless `merge_defaults`.
+    If the setting is given, signals that it does not name have no hard threshold, unless `merge_defaults`.
     """
     merge_defaults: bool = False
     soft: dict[str, str] = {}
-    """Signal → quantity or percentage of thresholds that act after a grace period."""
+    """Soft thresholds, which act after a grace period: signal → quantity or percentage."""
     soft_grace_periods: dict[str, str] = {}
-    """Signal → duration; each soft threshold has one."""
+    """Grace periods of soft thresholds: signal → duration. Each soft threshold must have one."""
     minimum_reclaim: dict[str, str] = {}
-    """Signal → quantity or percentage above the threshold that must be available again before the pressure ends."""
+    """Signal → quantity or percentage. A pressure ends when this much more than the threshold is available."""
     pressure_transition_seconds: float = 300.0
-    """Time for which a pressure is reported after it was last seen (kubelet: 5m)."""
+    """Time for which a pressure is reported after it was last detected (kubelet: 5m)."""
     max_pod_grace_seconds: int = 0
-    """Upper bound of the grace period of soft evictions; at least 1 s is used."""
+    """Upper bound of the grace period of pods that a soft threshold evicts; at least 1 s is used."""
     local_limits: bool = True
-    """Evict pods that exceed their own disk limits."""
+    """Evict pods that exceed the sizeLimit of an emptyDir, or their limits of ephemeral storage."""
     volume_stats_seconds: float = 60.0
-    """Interval of disk measurements of pods (kubelet: 1m); pods with limits are measured every ten seconds."""
+    """Interval at which the disk usage of pods is measured (kubelet: 1m); every ten seconds for pods with limits."""
 
 
 class ShutdownSettings(Section, frozen=True, kw_only=True):
-    """Settings of host shutdowns, signalled by systemd-logind. Stopping only the agent ends no pod."""
+    """Settings of shutdowns of the host, which systemd-logind announces. A stop of the agent ends no pod."""
 
     grace_seconds: float = 0.0
-    """Total time for which a shutdown waits for pods; 0: shutdowns are not watched."""
+    """Total time for which a shutdown of the host waits for pods; 0: shutdowns are not detected."""
     critical_grace_seconds: float = 0.0
     """Part of `grace_seconds` that is reserved for critical pods, which end last."""
     by_priority: tuple[ShutdownGroup, ...] = ()
-    """Used instead of the two settings above: the time to end pods, by priority."""
+    """Grace periods by pod priority; used instead of `grace_seconds` and `critical_grace_seconds`."""
 
 
 class ServerSettings(Section, frozen=True, kw_only=True):
-    """Settings of the agent's servers other than the admin socket."""
+    """Settings of the agent's TCP servers: health, read-only port, and the kubelet's API."""
 
     healthz_bind_address: str = "127.0.0.1"
     healthz_port: int = 10248
@@ -294,34 +321,34 @@ class ServerSettings(Section, frozen=True, kw_only=True):
     enabled: bool = True
     """False: the kubelet's API is not served."""
     port: int = 10250
-    """Port of the kubelet's API; served with a kubeconfig, or if the port was set. 0: off."""
+    """Port of the kubelet's API; 0: off. Without a kubeconfig see `ports.kubelet_port`."""
     cert_dir: Path | None = None
     """Directory of certificates; None means ``pki`` below the root directory."""
     tls_cert_file: Path | None = None
-    """Serving certificate; None: a self-signed pair in `cert_dir`."""
+    """Serving certificate of the kubelet's API; None: a self-signed one, or one of the cluster, in `cert_dir`."""
     tls_key_file: Path | None = None
     tls_cipher_suites: tuple[str, ...] = ()
-    """IANA names of cipher suites for TLS 1.2; empty: OpenSSL's strong ones."""
+    """IANA names of cipher suites for TLS 1.2; empty: OpenSSL's default strong suites."""
     tls_min_version: str = "VersionTLS12"
     debugging_handlers: bool = True
     """False: the kubelet's API serves no logs, commands, port-forward and running pods."""
     system_log_handler: bool = True
-    """False: the node's own logs are not served."""
+    """False: the files in /var/log are not served on the kubelet's API."""
     system_log_query: bool = False
-    """True: the journal's logs of services can be queried."""
+    """True: the logs of systemd services can be queried over the kubelet's API."""
     debug_flags_handler: bool = True
     """False: the log verbosity cannot be changed over the kubelet's API."""
     stream_idle_seconds: float = 4 * 3600.0
-    """A forwarded stream without data for this long is closed (kubelet: 4h)."""
+    """An exec, attach or port-forward stream without data for this long is closed (kubelet: 4h)."""
 
 
 class AuthSettings(Section, frozen=True, kw_only=True):
-    """Settings of access to the kubelet's API."""
+    """Settings of authentication and authorization for the kubelet's API."""
 
     client_ca_file: Path | None = None
     """CA of client certificates; None: client certificates are refused."""
     webhook: bool = True
-    """True: tokens are reviewed by the API server."""
+    """True: the API server reviews bearer tokens (TokenReview)."""
     webhook_cache_seconds: float = 120.0
     anonymous: bool = False
     """True: a request without credentials is from user system:anonymous."""
@@ -332,33 +359,37 @@ class AuthSettings(Section, frozen=True, kw_only=True):
 
 
 class ProcessSettings(Section, frozen=True, kw_only=True):
-    """Settings of the agent's own process. None: the value with which the service manager started it."""
+    """Settings of the agent's own process. None: the value is left as the process was started with it.
+
+    `stop_seconds`: time after SIGTERM after which the agent ends even if something in it does not.
+    """
 
     oom_score_adj: int | None = None
     """OOM score, -1000 to 1000; child processes inherit it."""
     max_open_files: int | None = None
     """Limit of open files, if the kernel allows raising it."""
+    stop_seconds: float = 30.0
 
 
 class UnusedSetting(Section, frozen=True, kw_only=True):
-    """A kubelet setting without effect, since it asks for a feature that kubeletx does not have.
+    """A kubelet setting in the configuration that has no effect, since kubeletx lacks the feature.
 
-    `consequence`: what happens instead, for the log.
+    `origin`: the file or flag that sets it. `consequence`: what happens instead, for the log.
     """
 
     name: str
-    """The field, or the flag with its dashes."""
+    """Name of the field, or of the flag with its dashes."""
     origin: str
     value: object = None
     consequence: str = ""
 
 
 KUBELET_PROCESS = ProcessSettings(oom_score_adj=-999, max_open_files=1_000_000)
-"""Settings a kubelet applies to its own process; its systemd unit does not set them."""
+"""Settings that a kubelet applies to its own process by default."""
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole configuration of the agent."""
+    """The whole configuration of the agent; each field is a section of related settings."""
 
     root_dir: Path = Path("/var/lib/kubeletx")
     runtimes: RuntimeSettings = RuntimeSettings()
@@ -379,7 +410,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     origins: dict[str, str] = {}
     """Path of a field in this tree (``node.max_pods``) → origin of its value; absent: default."""
     unused: tuple[UnusedSetting, ...] = ()
-    """Settings without effect; each is logged once at start with its consequence."""
+    """Configured kubelet settings that have no effect; each is logged once at start with its consequence."""
 
     @property
     def socket_path(self) -> Path:
@@ -388,10 +419,10 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def runtimes_directory(self) -> Path:
-        """Directory of runtimes' drop-in files, which ``runtime add`` or an operator writes."""
+        """Directory of the runtimes' drop-in files, which ``kubeletx runtime add`` or an operator writes."""
         return self.root_dir / "runtimes.d"
 
     @property
     def applied_directory(self) -> Path:
-        """Directory with one file for each pod of ``kubeletx apply``."""
+        """Directory with one file for each pod that was created with ``kubeletx apply``."""
         return self.root_dir / "applied"

@@ -1,4 +1,4 @@
-"""The effective configuration for users: every setting, its value and its origin."""
+"""`effective_values`: lists every setting with its value and origin, for ``kubeletx config view``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .tree import AgentConfig
 
 
 def effective_values(config: AgentConfig) -> tuple[ConfigValue, ...]:
-    """Return one entry per setting, in the order of `SETTINGS`; settings without effect come last."""
+    """Return one entry per setting, in the order of `SETTINGS`, then the configured settings that have no effect."""
     rows = [
         ConfigValue(
             key="",

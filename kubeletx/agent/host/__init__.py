@@ -1,1 +1,1 @@
-"""The process and its machine: identity, locks, logging, threads, the service manager."""
+"""The agent's process and its machine: agent id, locks, logging, threads, the service manager."""

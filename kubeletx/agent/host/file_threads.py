@@ -1,7 +1,7 @@
 """Threads for blocking file work: volumes, directories, termination messages.
 
-A few calls run at once. A call that takes long (a dead file server) frees its slot for the next call and keeps its
-thread; when too many threads hang, new calls are refused.
+At most `TURNS` calls run at once. A call that takes longer than `LONG_SECONDS`, such as one to a dead file server, lets
+the next call start and keeps its thread. When `THREADS` threads are busy with such calls, new calls are refused.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ THREADS = 64
 
 
 class FileThreads:
-    """Bounded thread pool for blocking calls on files. Implements `api.Blocking`."""
+    """Thread pool of bounded size for blocking calls on files. Implements `api.Blocking`."""
 
     def __init__(self) -> None:
         self._pool = BoundedThreadPool("files", THREADS)
         self._turns = asyncio.Semaphore(TURNS)
 
     async def __call__(self, function: Callable[..., T], /, *args: Any) -> T:
-        """Run the function on a thread; returns its result. Raises Unavailable when all threads hang."""
+        """Run the function on a thread and return its result. Raises Unavailable if all threads are blocked."""
         await self._turns.acquire()
         release = _Once(self._turns.release)
         timer = asyncio.get_running_loop().call_later(LONG_SECONDS, release)
@@ -38,7 +38,7 @@ class FileThreads:
             release()
 
     def close(self) -> None:
-        """Let idle threads end."""
+        """Let idle threads end; does not wait for threads that are blocked."""
         self._pool.close()
 
 

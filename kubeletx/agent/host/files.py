@@ -1,4 +1,4 @@
-"""Directories that the operator configured and that this user must be able to write."""
+"""`make_directory`: makes a configured directory that the agent must be able to write."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from kubeletx.api import InvalidConfig
 
 
 def make_directory(path: Path, field: str, mode: int = 0o755) -> Path:
-    """Make the directory if it is missing. Raises InvalidConfig, naming `field`, if this user may not write there."""
+    """Make the directory and its missing parents, and return its path.
+
+    Raises InvalidConfig, naming the setting `field`, if the directory cannot be made or this user may not write to it.
+    """
     try:
         path.mkdir(mode=mode, parents=True, exist_ok=True)
         usable = os.access(path, os.R_OK | os.W_OK | os.X_OK)

@@ -1,8 +1,8 @@
-"""Detection of another agent on the machine (DECISIONS 12), before the first call to a runtime.
+"""Detects a kubelet that uses the same resources of the machine (DECISIONS 12), before the first call to a runtime.
 
-A stock kubelet removes pods that it does not know from the runtime it uses, and two agents on one root directory, log
-directory, cgroup root or port destroy each other's work. So the agent starts only when all of these are its own;
-``--share-runtime`` disables the check of the CRI sockets alone, with a warning.
+A kubelet removes pods that it does not know from its runtime. Two agents with the same root directory, log directory,
+cgroup root or port destroy each other's work. The agent therefore refuses to start if it would share any of these, or
+a CRI socket. ``--share-runtime`` turns the refusal for a shared CRI socket into a warning.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KUBELET_CGROUP_ROOT = ""
 
 
 class Kubelet(msgspec.Struct, frozen=True, kw_only=True):
-    """A running kubelet process, with the settings of its command line (defaults elsewhere)."""
+    """A running kubelet process, with the settings of its command line; its configuration file is not read."""
 
     pid: int
     root_dir: Path = KUBELET_ROOT
@@ -34,7 +34,11 @@ class Kubelet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ours(msgspec.Struct, frozen=True, kw_only=True):
-    """The resources of the machine that this agent is about to use. `cgroup_root`: None if it makes no cgroups."""
+    """The resources of the machine that this agent is about to use.
+
+    `cgroup_root` None: the agent makes no cgroups. `sockets`: endpoints of its runtimes. `ports`: (address, port) of
+    its servers; port 0: not used.
+    """
 
     root_dir: Path
     logs_dir: Path
@@ -44,7 +48,10 @@ class Ours(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Collision(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource that this agent shares with another. `shareable`: ``--share-runtime`` permits it."""
+    """A resource that this agent would share with a kubelet or another process.
+
+    `field`: the setting that names the resource. `shareable`: ``--share-runtime`` permits sharing it.
+    """
 
     field: str
     problem: str
@@ -53,7 +60,10 @@ class Collision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_kubelets(proc: Path = Path("/proc")) -> list[Kubelet]:
-    """Find the kubelets of this machine by their command lines, except this process and processes of pods."""
+    """Find the kubelet processes of this machine, except this process and processes in pods.
+
+    A kubelet is found by the program name in its command line.
+    """
     namespace = _pid_namespace(proc / "self")
     found = []
     for directory in sorted(proc.glob("[0-9]*")):
@@ -68,9 +78,10 @@ def find_kubelets(proc: Path = Path("/proc")) -> list[Kubelet]:
 
 
 def _is_of_a_pod(process: Path, namespace: str) -> bool:
-    """Return True if the process is in another PID namespace or below a cgroup of pods.
+    """Return True if the process belongs to a pod: it is in another PID namespace or in a pod's cgroup.
 
-    A pod can choose the name and flags of such a process, so it is not taken for a kubelet.
+    Such a process is not taken for a kubelet, since a pod can choose the name and flags of its processes. `namespace`:
+    this process's PID namespace.
     """
     if namespace and _pid_namespace(process) not in ("", namespace):
         return True
@@ -85,7 +96,7 @@ def _is_of_a_pod(process: Path, namespace: str) -> bool:
 
 
 def _pid_namespace(process: Path) -> str:
-    """Identity of the process's PID namespace; empty if the process is gone."""
+    """Return the identity of the process's PID namespace; empty if the process has ended."""
     try:
         return os.readlink(process / "ns/pid")
     except OSError:
@@ -121,7 +132,10 @@ def _flags(words: Sequence[str]) -> dict[str, str]:
 def collisions(
     ours: Ours, kubelets: Iterable[Kubelet], is_free: Callable[[str, int], bool]
 ) -> list[Collision]:
-    """Every resource that this agent would share with another one."""
+    """Return every resource that this agent would share with one of the kubelets, and every port that is in use.
+
+    `is_free`: returns True if no process listens on the address and port.
+    """
     found = []
     for kubelet in kubelets:
         found += _with_kubelet(ours, kubelet)
@@ -164,9 +178,9 @@ def _with_kubelet(ours: Ours, kubelet: Kubelet) -> list[Collision]:
 
 
 def check(found: Sequence[Collision], *, share_runtime: bool) -> list[str]:
-    """Raise one InvalidConfig that lists all collisions which `share_runtime` does not permit.
+    """Raise one InvalidConfig that lists all collisions, except those that `share_runtime` permits.
 
-    Returns the problems of the permitted ones, as warnings.
+    If all are permitted, returns their problems, which the caller logs as warnings.
     """
     refused = [c for c in found if not (c.shareable and share_runtime)]
     if refused:
@@ -182,7 +196,7 @@ def is_port_free(address: str, port: int) -> bool:
     """Return True if no process listens on the address and port."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as one:
-        # else connections in TIME_WAIT of an earlier agent count as listeners
+        # without it, connections in TIME_WAIT of an earlier agent count as listeners
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             one.bind((address, port))

@@ -1,4 +1,4 @@
-"""Identity of this agent: the agent id, written before the first sandbox, and the lock on the root directory."""
+"""Identity of this agent: the agent id, stored before the first sandbox is created, and the root directory's lock."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ LOCK_FILE = "lock"
 
 
 def ensure_agent_id(root_dir: Path) -> tuple[str, bool]:
-    """Return the agent id, and True if it was stored before (False: it is new).
+    """Return the agent id, and True if it was stored by an earlier start. If there is none, store a new id.
 
-    Raises InvalidConfig for a file without a valid id, and for a root directory with pods of another agent: an agent
-    with a new id would treat them as leftovers, and start the cluster's pods a second time beside them.
+    The id is the value of label ``kubeletx.io/agent-id`` of all sandboxes and containers that the agent creates. It is
+    in a file, not in the database, so that the agent recognises its pods after the loss of the database (DECISIONS 7).
 
-    The id is the value of label ``kubeletx.io/agent-id`` on all sandboxes and units of the agent. It is in a file, not
-    in the database, so that the agent still recognises its pods after the loss of the database (DECISIONS 7).
+    Raises InvalidConfig if the file has no valid id, or if there is no file but the root directory has pods of another
+    agent: an agent with a new id would treat them as leftovers, and start the cluster's pods a second time.
     """
     path = root_dir / ID_FILE
     try:
@@ -87,9 +87,10 @@ def _new_agent_id(path: Path) -> str:
 
 
 def lock_root(root_dir: Path) -> int:
-    """Lock the root directory for this process; returns the descriptor that holds the lock.
+    """Make the root directory if it is missing, and lock it for this process.
 
-    Raises InvalidConfig if another agent holds it or the directory cannot be made.
+    Returns the file descriptor of the lock; closing it releases the lock. Raises InvalidConfig if another agent holds
+    the lock or the directory cannot be used.
     """
     make_directory(root_dir, "--root-dir", 0o750)
     try:

@@ -1,6 +1,6 @@
-"""Log set-up: one line per event to standard error, as text or JSON.
+"""Sets up the agent's log: one line per event on standard error, as text or JSON.
 
-A line that cannot be written (full disk, reader gone) is lost; the agent works on.
+A line that cannot be written, for example to a closed pipe, is lost; the agent continues.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _QUIET = structlog.make_filtering_bound_logger(logging.INFO)
 
 
 def set_up_logging(format: str = "text", verbosity: int = 0) -> None:
-    """Configure structlog, and send records of the standard library's loggers (of dependencies) through it.
+    """Configure structlog, and pass warnings of the standard library's loggers, which dependencies use, to it.
 
     `format`: text or json. `verbosity`: 4 and more shows debug messages (the kubelet's --v).
     """
@@ -45,14 +45,14 @@ def set_up_logging(format: str = "text", verbosity: int = 0) -> None:
 
 
 def set_verbosity(verbosity: int) -> None:
-    """Show or hide debug messages (4 and more show them), also for existing loggers."""
+    """Change the log verbosity, also of existing loggers: 4 and more shows debug messages, less hides them."""
     _switch(structlog.get_config()["wrapper_class"], verbosity)
 
 
 def _switch(logger: Any, verbosity: int) -> Any:
-    """Give the logger class the methods of the wanted verbosity.
+    """Give the logger class `logger` the methods for this verbosity, and return the class.
 
-    Existing loggers follow, since they look up their methods at each call.
+    Existing loggers change too, since they look up their methods at each call.
     """
     source = _LOUD if verbosity >= DEBUG_VERBOSITY else _QUIET
     for name in ("debug", "adebug", "is_enabled_for", "get_effective_level"):
@@ -62,7 +62,7 @@ def _switch(logger: Any, verbosity: int) -> Any:
 
 
 class _Tolerant:
-    """A text file that ignores write errors."""
+    """A text file whose write errors are ignored."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file

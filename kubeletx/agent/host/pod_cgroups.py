@@ -1,4 +1,4 @@
-"""Checks of cgroups at start: the machine's version, and whether this user may make cgroups."""
+"""Checks of cgroups and swap at start: the cgroup version, and whether this user may make cgroups for pods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ log = structlog.get_logger(__name__)
 
 
 def check_cgroup_version(settings: CgroupSettings, version: int, events: EventSink, node: ObjectRef) -> None:
-    """Record an event for cgroup v1 (DECISIONS 28). Raises InvalidConfig for it if failCgroupV1 is true."""
+    """Record a warning event on `node` if the machine has cgroup v1 (DECISIONS 28); do nothing for v2.
+
+    Raises InvalidConfig instead if failCgroupV1 is true.
+    """
     if version != 1:
         return
     if settings.fail_cgroup_v1:
@@ -33,7 +36,11 @@ def check_cgroup_version(settings: CgroupSettings, version: int, events: EventSi
 
 
 def check_swap(config: AgentConfig, version: int, *, is_on: bool) -> None:
-    """Raise InvalidConfig for swap that the configuration refuses, or that pods cannot use as configured."""
+    """Raise InvalidConfig if the machine's swap contradicts the configuration.
+
+    This is so if swap is on and failSwapOn is true, or if pods are to use swap (LimitedSwap) on cgroup v1. `version`:
+    the cgroup version. `is_on`: the machine has swap.
+    """
     if config.node.fail_swap_on and is_on:
         raise InvalidConfig(
             field="failSwapOn",
@@ -49,7 +56,10 @@ def check_swap(config: AgentConfig, version: int, *, is_on: bool) -> None:
 
 
 def has_swap(swaps: Path = Path("/proc/swaps")) -> bool:
-    """Return True if the swap table has an entry. A kernel without swap has no such file."""
+    """Return True if the machine has swap: the swap table `swaps` has an entry.
+
+    A kernel without support for swap has no such file.
+    """
     try:
         return swaps.read_text().count("\n") > 1
     except FileNotFoundError:
@@ -57,17 +67,17 @@ def has_swap(swaps: Path = Path("/proc/swaps")) -> bool:
 
 
 def may_make_cgroups(settings: CgroupSettings, trees: CgroupTrees) -> bool:
-    """Return True if the agent makes cgroups for pods: the configuration wants it and this user has the right."""
+    """Return True if the agent makes cgroups for pods: cgroupsPerQOS is true and this user has the right."""
     return settings.per_qos and trees.find_closed(settings.root.strip("/")) is None
 
 
 def make_pod_cgroups(
     config: AgentConfig, context: NodeContext, files: Blocking, trees: CgroupTrees, driver: Callable[[], str]
 ) -> PodCgroupManager | None:
-    """Make the manager of pods' cgroups; None if pods get none, by configuration or for lack of rights.
+    """Make the manager of pods' cgroups; return None if pods get none, by configuration or for lack of rights.
 
-    `driver` is called when the first cgroup is made: the runtimes decide it. Raises InvalidConfig if cgroups are
-    configured explicitly and cannot be made.
+    `driver`: returns cgroupfs or systemd; it is called when the first cgroup is made, since the runtimes report the
+    driver. Raises InvalidConfig if cgroupsPerQOS is set explicitly and this user has no right to make cgroups.
     """
     settings = config.cgroups
     if not settings.per_qos:

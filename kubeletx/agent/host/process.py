@@ -15,7 +15,10 @@ OOM_SCORE = Path("/proc/self/oom_score_adj")
 
 
 def apply_process_settings(settings: ProcessSettings, oom_score: Path = OOM_SCORE) -> None:
-    """Apply the configured settings. A setting that this user may not change is a warning, as in a kubelet."""
+    """Set the OOM score and the limit of open files of this process; a setting that is None is not changed.
+
+    If this user has no right to change a setting, a warning is logged, as in a kubelet. `oom_score`: the file in /proc.
+    """
     if settings.oom_score_adj is not None:
         try:
             oom_score.write_text(f"{settings.oom_score_adj}\n")
@@ -26,8 +29,9 @@ def apply_process_settings(settings: ProcessSettings, oom_score: Path = OOM_SCOR
 
 
 def _raise_files(number: int) -> None:
-    """Set the soft and the hard limit of open files to `number`; without the right to, raise the soft limit as far
-    as possible.
+    """Set the soft and the hard limit of open files to `number`.
+
+    Without the right to do that, raise the soft limit as far as the hard limit permits, and log a warning.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:

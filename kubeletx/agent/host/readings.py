@@ -1,4 +1,4 @@
-"""`HostReadings`: what the agent reads from the machine at its start, as a value that tests can replace."""
+"""`HostReadings`: the state of the machine that the agent reads at its start; tests pass a value of their own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ APPARMOR = Path("/sys/module/apparmor")
 
 
 class HostReadings(msgspec.Struct, frozen=True, kw_only=True):
-    """State of the machine at the agent's start."""
+    """State of the machine at the agent's start.
+
+    `trees`: its cgroup file systems. `facts`: properties of its kernel, such as sizes of huge pages and swap.
+    """
 
     trees: CgroupTrees
     facts: HostFacts = HostFacts()
@@ -30,7 +33,7 @@ class HostReadings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_host() -> HostReadings:
-    """Read the present state of this machine."""
+    """Read the present state of this machine, such as its cgroup trees and running kubelets."""
     trees = CgroupTrees()
     return HostReadings(
         trees=trees,

@@ -2,7 +2,7 @@
 
     start ─► READY=1 ─► WATCHDOG=1, twice within the time that systemd gives ─► STOPPING=1
 
-The watchdog message comes from the event loop itself, so systemd restarts an agent whose loop hangs; pods run on.
+The watchdog message is sent from the event loop, so systemd restarts an agent whose loop hangs. Pods continue to run.
 Without ``NOTIFY_SOCKET`` in the environment nothing is sent. Source: sd_notify(3), sd_watchdog_enabled(3).
 """
 
@@ -23,10 +23,7 @@ _SHARE = 0.5
 
 
 class ServiceManager:
-    """Connection to the service manager, one per process.
-
-    Errors are ignored, and without a service manager nothing is sent.
-    """
+    """Sends the agent's state to systemd. Errors are ignored; without systemd nothing is sent."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         self._address = _address(environment.get("NOTIFY_SOCKET", ""))
@@ -61,14 +58,14 @@ class ServiceManager:
 
 
 def _address(text: str) -> str | None:
-    """Address of the notification socket; a leading ``@`` means an abstract socket. None for an empty text."""
+    """Convert NOTIFY_SOCKET to a socket address; a leading ``@`` means an abstract socket. None for an empty text."""
     if text.startswith("@"):
         return "\0" + text[1:]
     return text or None
 
 
 def _watchdog_seconds(environment: Mapping[str, str]) -> float | None:
-    """Interval of watchdog notifications; None if systemd expects none from this process."""
+    """Return systemd's time-out of watchdog notifications; None if it expects none from this process."""
     microseconds = environment.get("WATCHDOG_USEC", "")
     meant_for = environment.get("WATCHDOG_PID", "")
     number = whole_number(microseconds)

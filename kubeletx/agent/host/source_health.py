@@ -1,7 +1,7 @@
 """`SourceHealth`: reports pod sources whose task fails repeatedly, in ``/healthz`` and as an event.
 
-A source that failed once and works after its restart is not mentioned. Unreachable and invalid manifests are not
-failures of the source: it reports them itself and keeps its pods.
+A source that failed once and works after its restart is not reported. An unreachable or invalid manifest is not a
+failure of the source's task: the source reports it itself and keeps its pods.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kubeletx.server.views import PartHealth
 FORGET_SECONDS: Final = 120.0
 """Time without another failure after which a source counts as healthy again."""
 REPEATED: Final = 2
-"""Number of failures, each within FORGET_SECONDS of the last, that make a source unhealthy."""
+"""Number of failures that make a source unhealthy, each within FORGET_SECONDS of the one before."""
 
 
 class _Failing(msgspec.Struct):
@@ -27,7 +27,7 @@ class _Failing(msgspec.Struct):
 
 
 class SourceHealth:
-    """Counts the failures of each pod source's task, by the source's name. Used from the event loop."""
+    """Counts the failures of each pod source's task, and reports repeated ones. Call it from the event loop only."""
 
     def __init__(self, *, clock: Clock, events: EventSink, node: ObjectRef) -> None:
         self._clock = clock
@@ -36,7 +36,10 @@ class SourceHealth:
         self._failing: dict[str, _Failing] = {}
 
     def failed(self, name: str, error: Exception) -> None:
-        """Record that the source's task ended with this error; it restarts later."""
+        """Record that the task of source `name` ended with this error; the caller restarts the task.
+
+        A repeated failure is recorded as an event of the node.
+        """
         now, problem = self._clock.monotonic(), f"{type(error).__name__}: {error}"
         known = self._failing.get(name)
         count = known.count + 1 if known is not None and now - known.last_at < FORGET_SECONDS else 1
@@ -46,7 +49,7 @@ class SourceHealth:
             self._events.record(self._node, type="Warning", reason=Event.FAILED_SOURCE, message=message)
 
     def problems(self) -> tuple[str, ...]:
-        """One line for each source that fails repeatedly now, sorted by name."""
+        """Return one message for each pod source with several recent failures in a row, sorted by name."""
         now = self._clock.monotonic()
         return tuple(
             f"{name} failed {one.count} times: {one.problem}"
@@ -55,6 +58,6 @@ class SourceHealth:
         )
 
     def parts(self) -> tuple[PartHealth, ...]:
-        """Health parts for ``/healthz``."""
+        """Return the health check ``sources`` for ``/healthz``: it fails if a source fails repeatedly now."""
         failing = self.problems()
         return (PartHealth(name="sources", ok=not failing, message="; ".join(failing)),)

@@ -1,7 +1,6 @@
-"""`supervise`: runs a background task of the agent and restarts it after a failure, which thus does not end the agent.
+"""`supervise`: runs a background task of the agent and restarts it after a failure, so that it does not end the agent.
 
-Examples are pod sources, clean-up, drop-ins, image collection and log keeping. A task that returns is done; one that
-raises is started again after a delay.
+Examples are pod sources, clean-up, image garbage collection and log rotation.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ async def supervise(
     clock: Clock,
     on_failure: Callable[[Exception], None] | None = None,
 ) -> None:
-    """Call `run` until it returns without an error; after each error, wait `RESTART_SECONDS` and call it again.
+    """Call `run`; if it raises an error, wait `RESTART_SECONDS` and call it again. Return when `run` returns.
 
-    `name`: the task's name in the log. `on_failure`: called with each error.
+    `name`: the task's name in the log. `on_failure`: called with each error; None: errors are only logged.
     """
     while True:
         try:

@@ -1,8 +1,13 @@
-"""`EventLoopWatchdog`: logs a stall of the event loop with the task and the stack that caused it.
+"""`EventLoopWatchdog`: a thread that logs a stall of the event loop while it lasts, and reports a stall that is too long.
 
-A thread schedules a callback on the loop each second and takes the main thread's stack when the callback does not run
-within 100 ms. The cost is one wake-up of the thread and one of the loop a second. The task's name says which callback
-of which plugin blocks the loop (`agent.plugins.callbacks`).
+    each second   the thread schedules a callback on the event loop
+    0.1 s late    the thread records task and stack of the code that blocks
+    0.5 s late    it logs runtime, method, task and stack, and again after 1, 2, 4 … s
+    limit         it calls `on_limit` once for each stall (see `agent.host.stall_limit`)
+    the end       it logs how long the stall lasted
+
+Nothing here needs the event loop or a lock that the blocked thread may hold: lines are written by threads of their own.
+A process that was stopped by SIGSTOP does not count as a stall of that length.
 """
 
 from __future__ import annotations
@@ -12,22 +17,66 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
+import msgspec
 import structlog
+
+from kubeletx.runtimes.handles.plugin_call import PluginCall, find_plugin_call
 
 log = structlog.get_logger(__name__)
 
 ASK_SECONDS = 1.0
 STALL_SECONDS = 0.1
+LOG_SECONDS = 0.5
+"""Duration of a stall in seconds after which it is logged while it lasts; then after each doubling."""
+LIMIT_SECONDS = 30.0
 DEAD_SECONDS = 60.0
+WRITE_SECONDS = 1.0
+"""Longest wait in seconds for a log line to be written, since standard error may be blocked too."""
+_STEP_SECONDS = 0.5
+ADVICE = "add isolation=process to the runtime's URL, so that its plugin blocks only its own process"
+
+
+class LoopStall(msgspec.Struct, frozen=True, kw_only=True):
+    """A stall of the event loop: how long it has lasted, and the code that blocks.
+
+    `call`: the plugin's call that runs; None if none does. `task`: name of the task that runs; empty if none does.
+    """
+
+    seconds: float
+    call: PluginCall | None
+    task: str
+    stack: str
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of a log line about the stall."""
+        return {
+            "elapsed_seconds": round(self.seconds, 3),
+            "runtime": self.call.runtime if self.call is not None else None,
+            "method": self.call.method if self.call is not None else None,
+            "task": self.task,
+            "where": _where(self.stack),
+            "advice": ADVICE if self.call is not None else None,
+            "stack": self.stack,
+        }
 
 
 class EventLoopWatchdog:
-    """Detects stalls of the event loop. Made and used on the loop's thread."""
+    """Detects stalls of the event loop. Create and call it on the thread of the loop.
 
-    def __init__(self) -> None:
+    `on_limit`: called on the watchdog's thread when a stall has lasted `limit_seconds`.
+    """
+
+    def __init__(
+        self, *, limit_seconds: float = LIMIT_SECONDS, on_limit: Callable[[LoopStall], None] = lambda _: None
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._main = threading.get_ident()
+        self._limit_seconds = limit_seconds
+        self._on_limit = on_limit
         self._answered = threading.Event()
         self._closed = threading.Event()
         self._beat_at = time.monotonic()
@@ -39,12 +88,13 @@ class EventLoopWatchdog:
         self._thread.start()
 
     def close(self) -> None:
-        """Ask the thread to end; does not wait for it."""
+        """End the thread; does not wait for it."""
         self._closed.set()
+        self._answered.set()
 
     @property
     def is_alive(self) -> bool:
-        """Return True if the event loop has run within the last `DEAD_SECONDS`."""
+        """True if the event loop has run within the last `DEAD_SECONDS`."""
         return time.monotonic() - self._beat_at < DEAD_SECONDS
 
     def _beat(self) -> None:
@@ -54,37 +104,75 @@ class EventLoopWatchdog:
     def _watch(self) -> None:
         while not self._closed.wait(ASK_SECONDS):
             self._answered.clear()
-            asked = time.monotonic()
             try:
                 self._loop.call_soon_threadsafe(self._beat)
             except RuntimeError:
                 return  # the loop is closed
-            if self._answered.wait(STALL_SECONDS):
-                continue
-            task, stack = self._task(), self._stack()
-            self._answered.wait()
-            stalled = time.monotonic() - asked
-            self.worst_seconds = max(self.worst_seconds, stalled)
-            log.warning(
-                "Event loop stalled",
-                elapsed_seconds=round(stalled, 3),
-                task=task,
-                where=_where(stack),
-                stack=stack,
-            )
+            if not self._answered.wait(STALL_SECONDS):
+                self._follow(self._look(STALL_SECONDS))
 
-    def _task(self) -> str:
-        """Name of the task that the event loop runs now; empty if none runs."""
+    def _follow(self, stall: LoopStall) -> None:
+        """Log the stall while it lasts, report it at the limit, and log its end."""
+        seconds, next_line, is_over = stall.seconds, LOG_SECONDS, False
+        while not self._answered.is_set():
+            until = next_line if is_over else min(next_line, self._limit_seconds)
+            seconds += self._wait(min(max(until - seconds, 0.001), _STEP_SECONDS))
+            if self._answered.is_set():
+                break
+            if seconds >= next_line:
+                next_line *= 2
+                stall = self._look(seconds)
+                fields = stall.fields()
+                write_line(partial(log.warning, "Event loop blocked", **fields))
+            if not is_over and seconds >= self._limit_seconds:
+                is_over = True
+                stall = self._look(seconds)
+                self._report(stall)
+        if not self._closed.is_set():
+            self.worst_seconds = max(self.worst_seconds, seconds)
+            stall = msgspec.structs.replace(stall, seconds=seconds)
+            write_line(lambda: log.warning("Event loop stalled", **stall.fields()))
+
+    def _wait(self, step_seconds: float) -> float:
+        """Wait for an answer of the loop; return the time waited, at most twice `step_seconds`.
+
+        More time than that passes only while the whole process does not run.
+        """
+        began = time.monotonic()
+        self._answered.wait(step_seconds)
+        return min(time.monotonic() - began, 2 * step_seconds)
+
+    def _report(self, stall: LoopStall) -> None:
+        try:
+            self._on_limit(stall)
+        except Exception as error:  # noqa: BLE001 - the thread must continue to watch
+            text = str(error)
+            write_line(lambda: log.error("Failed to act on a stall of the event loop", err=text))
+
+    def _look(self, seconds: float) -> LoopStall:
+        """Return what the loop's thread does now. `seconds`: duration of the stall so far."""
         task = asyncio.current_task(self._loop)
-        return task.get_name() if task is not None else ""
-
-    def _stack(self) -> str:
         frame = sys._current_frames().get(self._main)
-        return "".join(traceback.format_stack(frame)[-8:]) if frame is not None else ""
+        return LoopStall(
+            seconds=seconds,
+            call=find_plugin_call(frame),
+            task=task.get_name() if task is not None else "",
+            stack="".join(traceback.format_stack(frame)[-8:]) if frame is not None else "",
+        )
+
+
+def write_line(write: Callable[[], object]) -> None:
+    """Call `write`, which writes a log line, on a thread of its own, and wait for it at most `WRITE_SECONDS`.
+
+    The blocked thread may hold the lock of standard error.
+    """
+    thread = threading.Thread(target=write, name="watchdog-line", daemon=True)
+    thread.start()
+    thread.join(WRITE_SECONDS)
 
 
 def _where(stack: str) -> str:
-    """Line of the innermost stack frame in a plugin or in kubeletx; empty if there is none."""
+    """Return the line of the innermost stack frame in a plugin or in kubeletx; empty if there is none."""
     for line in reversed(stack.split("\n")):
         for mark in ("kubeletx_", "kubeletx/"):
             if mark in line:

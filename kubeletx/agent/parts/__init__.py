@@ -1,1 +1,1 @@
-"""Factories of the agent's parts, one file for each."""
+"""Factories of the agent's components, one file for each; see `part` for the type `Part`."""

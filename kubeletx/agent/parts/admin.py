@@ -1,4 +1,4 @@
-"""Part: the agent's side of the servers, one object per subject."""
+"""Component of the agent: the objects that answer the requests of the servers, one per subject."""
 
 from __future__ import annotations
 
@@ -17,38 +17,39 @@ from ..backend.logs import PodLogs
 from ..backend.machine.verbs import MachineBackend
 from ..backend.pods import PodBackend
 from ..backend.runtimes import RuntimeBackend
-from .cluster import ClusterRoom
-from .images import ImagesRoom
-from .link import LinkRoom
-from .node import NodeRoom
+from .cluster import ClusterAssembly
+from .images import ImagesAssembly
+from .link import LinkAssembly
+from .node import NodeAssembly
 from .part import Part, PartContext
-from .plugin_rooms import PluginsRoom
-from .pods import PodsRoom
-from .runtimes import RuntimesRoom
-from .sources import SourcesRoom
-from .views import ViewsRoom
-from .volumes import VolumesRoom
+from .plugin_services import PluginsAssembly
+from .pods import PodsAssembly
+from .runtimes import RuntimesAssembly
+from .sources import SourcesAssembly
+from .views import ViewsAssembly
+from .volumes import VolumesAssembly
 
 
 class AdminNeeds(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of the agent that the admin server reads."""
+    """Components of the agent that `make_admin` and `make_servers` use: the results of earlier factories."""
 
-    node: NodeRoom
-    link: LinkRoom
-    runtimes: RuntimesRoom
-    volumes: VolumesRoom
-    images: ImagesRoom
-    pods: PodsRoom
-    sources: SourcesRoom
-    views: ViewsRoom
-    cluster: ClusterRoom
-    plugins: PluginsRoom
+    node: NodeAssembly
+    link: LinkAssembly
+    runtimes: RuntimesAssembly
+    volumes: VolumesAssembly
+    images: ImagesAssembly
+    pods: PodsAssembly
+    sources: SourcesAssembly
+    views: ViewsAssembly
+    cluster: ClusterAssembly
+    plugins: PluginsAssembly
 
 
-class AdminRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of `make_admin`: the objects that answer the servers' requests.
+class AdminAssembly(msgspec.Struct, frozen=True, kw_only=True):
+    """Component built by `make_admin`: the objects that answer the requests of the servers.
 
-    `pods` is also part of `backend`. `http`: counters of requests to the servers.
+    `backend`: all of them. `pods`: the one for pod requests, which `backend` contains too. `http`: counters of HTTP
+    requests to the servers.
     """
 
     part: Part
@@ -59,10 +60,10 @@ class AdminRoom(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_admin(
     ctx: PartContext, needs: AdminNeeds, health: Callable[[], tuple[PartHealth, ...]]
-) -> AdminRoom:
-    """Make the objects that answer the servers' requests.
+) -> AdminAssembly:
+    """Build the objects that answer the requests of the servers.
 
-    `health`: returns the health of every part of the agent.
+    `health`: returns the health of every component of the agent.
     """
     services, manager = needs.pods.services, needs.pods.manager
     registry, http = needs.runtimes.registry, HttpCounts()
@@ -77,7 +78,7 @@ def make_admin(
             plugins=needs.runtimes.plugins,
             counted=_counted(needs, http),
             health=health,
-            plugin_rooms=needs.plugins.rooms,
+            plugin_services=needs.plugins.services,
         ),
         pods=pods,
         machines=MachineBackend(services, pods.find_worker),
@@ -87,7 +88,7 @@ def make_admin(
         ),
         images=needs.views.images,
     )
-    return AdminRoom(part=Part(name="admin"), backend=backend, pods=pods, http=http)
+    return AdminAssembly(part=Part(name="admin"), backend=backend, pods=pods, http=http)
 
 
 def _counted(needs: AdminNeeds, http: HttpCounts) -> Counted:
@@ -107,5 +108,5 @@ def _counted(needs: AdminNeeds, http: HttpCounts) -> Counted:
         ),
         http=http,
         requests=link.client.counts if link is not None else None,
-        plugins=needs.plugins.rooms.counts if needs.plugins.rooms is not None else None,
+        plugins=needs.plugins.services.counts if needs.plugins.services is not None else None,
     )

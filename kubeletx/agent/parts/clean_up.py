@@ -1,8 +1,9 @@
-"""Clean-up after every source is synced: removes what pods of an earlier agent process left on the node.
+"""Clean-up: removes the leftovers of pods that an earlier agent process ran and that no longer exist.
 
-It removes records, directories and logs of unknown pods. A directory below the agent's root proves that a pod was the
-agent's: the log directory may be shared with a kubelet, whose logs must stay. Nothing is removed while a source is not
-synced, after the loss of the database (a pod may still be claimed), or where something is mounted.
+The leftovers are records, directories and logs of pods that have neither a worker nor a runtime. Logs are removed only
+for pods that have a directory below the agent's root directory, since the log directory may be shared with a kubelet.
+Nothing is removed before every pod source has delivered all its pods (is synced), after the loss of the database (a
+source may still deliver the pod), or where a volume is still mounted.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.volumes.preparer import VolumePreparer
 
 from .part import Part, PartContext, Task
-from .pods import PodsRoom
-from .runtimes import RuntimesRoom
-from .volumes import VolumesRoom
+from .pods import PodsAssembly
+from .runtimes import RuntimesAssembly
+from .volumes import VolumesAssembly
 
 log = structlog.get_logger(__name__)
 
 SETTLE_SECONDS = 5.0
-"""Delay after the last source is synced; queued pods have their workers by then."""
+"""Delay after all sources are synced; queued pods have their workers by then."""
 RETRY_SECONDS = 60.0
 """Interval of retries for what could not be removed, such as a mount in use."""
 
 
 class CleanUp:
-    """Removes what pods of an earlier agent process left; ends when everything is removed."""
+    """Task that removes the leftovers of pods that an earlier agent process ran; it ends when all are removed."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class CleanUp:
         clock: Clock,
         sources: Callable[[], frozenset[str]],
     ) -> None:
-        """`sources`: returns the names of the sources that must be synced first."""
+        """`sources`: returns the names of the pod sources that must have delivered all their pods first."""
         self._manager = manager
         self._registry = registry
         self._volumes = volumes
@@ -58,8 +59,9 @@ class CleanUp:
         self._problems: dict[PodUid, str] = {}
 
     async def run(self) -> None:
-        """Wait until every source is synced, then clean up; repeat that every `RETRY_SECONDS` until nothing is
-        left.
+        """Wait until every source is synced and every runtime has listed its pods, then remove the leftovers.
+
+        If something cannot be removed, try again every `RETRY_SECONDS`. Returns when nothing is left.
         """
         while not self._sources() <= self._manager.synced_sources:
             await self._manager.wait_synced()
@@ -70,7 +72,7 @@ class CleanUp:
             await self._clock.sleep(RETRY_SECONDS)
 
     async def _clean(self) -> bool:
-        """Remove all remains once; returns True if nothing is left."""
+        """Try once to remove the leftovers of every unknown pod; returns True if nothing is left."""
         orphans = await self._volumes.find_orphans(self._known())
         return all([await self._remove(orphan.uid) for orphan in orphans])
 
@@ -82,7 +84,10 @@ class CleanUp:
         return frozenset((*self._manager.workers, *queued, *self._registry.bindings()))
 
     async def _remove(self, uid: PodUid) -> bool:
-        """Remove the pod's remains; returns True if nothing is left, or if the pod is known again."""
+        """Remove the volumes, logs and directory of the pod; returns True if nothing is left to remove.
+
+        Stops, and returns True, if a pod with this UID is known again.
+        """
         steps: tuple[Callable[[], Awaitable[object]], ...] = (
             lambda: self._volumes.release(uid),
             lambda: self._blocking(self._directories.remove_logs, uid),
@@ -90,7 +95,7 @@ class CleanUp:
         )
         try:
             for step in steps:
-                if uid in self._known():  # static pods have the same UID in their next life
+                if uid in self._known():  # a static pod that is created again has the same UID
                     return True
                 await step()
         except (KubeletxError, OSError) as error:
@@ -106,20 +111,20 @@ class CleanUp:
         return True
 
 
-class CleanUpRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of `make_clean_up`: the part with its one task, which ends when everything is removed."""
+class CleanUpAssembly(msgspec.Struct, frozen=True, kw_only=True):
+    """Component built by `make_clean_up`: one task, which ends when everything is removed."""
 
     part: Part
 
 
 def make_clean_up(
     ctx: PartContext,
-    runtimes: RuntimesRoom,
-    volumes: VolumesRoom,
-    pods: PodsRoom,
+    runtimes: RuntimesAssembly,
+    volumes: VolumesAssembly,
+    pods: PodsAssembly,
     sources: Callable[[], frozenset[str]],
-) -> CleanUpRoom:
-    """Make the clean-up. `sources`: returns the names of all pod sources."""
+) -> CleanUpAssembly:
+    """Build the task that removes leftovers of earlier pods. `sources`: returns the names of all pod sources."""
     clean_up = CleanUp(
         manager=pods.manager,
         registry=runtimes.registry,
@@ -130,4 +135,4 @@ def make_clean_up(
         clock=ctx.clock,
         sources=sources,
     )
-    return CleanUpRoom(part=Part(name="clean-up", tasks=(Task(name="clean-up", run=clean_up.run),)))
+    return CleanUpAssembly(part=Part(name="clean-up", tasks=(Task(name="clean-up", run=clean_up.run),)))

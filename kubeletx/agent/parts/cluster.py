@@ -1,4 +1,4 @@
-"""Part: the node as a member of a cluster, if there is a kubeconfig."""
+"""Component of the agent: the tasks that connect the node to its cluster, if there is a kubeconfig."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import msgspec
 from kubeletx.pods.model.sources import API
 
 from ..backend.about import node_name_health
-from .link import LinkRoom
-from .node import NodeRoom
+from .link import LinkAssembly
+from .node import NodeAssembly
 from .part import Part, PartContext, Task
-from .pods import PodsRoom
-from .sources import SourcesRoom
-from .views import ViewsRoom
+from .pods import PodsAssembly
+from .sources import SourcesAssembly
+from .views import ViewsAssembly
 
 if TYPE_CHECKING:
     from ..cluster.member import Cluster
 
 
-class ClusterRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of `make_cluster_room`: the part, and the node's membership.
+class ClusterAssembly(msgspec.Struct, frozen=True, kw_only=True):
+    """Component built by `make_cluster`: the tasks and objects that connect the node to its cluster.
 
     `cluster` None: the node is in no cluster.
     """
@@ -32,21 +32,21 @@ class ClusterRoom(msgspec.Struct, frozen=True, kw_only=True):
     cluster: Cluster | None
 
 
-def make_cluster_room(
+def make_cluster(
     ctx: PartContext,
-    node: NodeRoom,
-    link: LinkRoom,
-    pods: PodsRoom,
-    sources: SourcesRoom,
-    views: ViewsRoom,
+    node: NodeAssembly,
+    link: LinkAssembly,
+    pods: PodsAssembly,
+    sources: SourcesAssembly,
+    views: ViewsAssembly,
     names: Callable[[], frozenset[str]],
-) -> ClusterRoom:
-    """Connect pods, the node and events to the API server, if there is a kubeconfig.
+) -> ClusterAssembly:
+    """Build the objects that synchronise pods, the node and events with the API server, if there is a kubeconfig.
 
-    `names`: returns the names of all pod sources.
+    `names`: returns the names of all pod sources; the pods of some of them get mirror pods.
     """
     if link.link is None:
-        return ClusterRoom(part=Part(name="cluster"), cluster=None)
+        return ClusterAssembly(part=Part(name="cluster"), cluster=None)
     from ..cluster.member import make_cluster  # an agent without a cluster does not load it
 
     cluster = make_cluster(
@@ -71,4 +71,4 @@ def make_cluster_room(
         status_listeners=(cluster.statuses.board_changed, cluster.mirrors.wake),
         health=(partial(node_name_health, cluster.lease.reporting),),
     )
-    return ClusterRoom(part=part, cluster=cluster)
+    return ClusterAssembly(part=part, cluster=cluster)

@@ -1,4 +1,4 @@
-"""Watches the drop-in directories: a runtime added as a file joins without a restart."""
+"""Watches the drop-in directories of runtimes: a runtime added as a file is used without a restart of the agent."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kubeletx.runtimes.registry import RuntimeRegistry
 log = structlog.get_logger(__name__)
 
 QUIET_SECONDS = 0.2
-"""Delay before the files are read after a change; files written within it are read together."""
+"""Delay between a change and the reading of the files; files written within the delay are read together."""
 
 
 class DropInWatch:
-    """Watches the drop-in directories in one task; the registry reads the files."""
+    """Watches the drop-in directories of runtimes, and makes the registry read the files after each change."""
 
     def __init__(self, registry: RuntimeRegistry, directories: Sequence[Path]) -> None:
         self._registry = registry
@@ -26,7 +26,7 @@ class DropInWatch:
         self._refused: dict[str, str] = {}
 
     async def run(self) -> None:
-        """Let the registry read the files now and after each change, until cancelled."""
+        """Make the registry read the files now and after each change, until cancelled."""
         changed = asyncio.Event()
         changed.set()
         watch = Inotify(lambda _events: changed.set())
@@ -43,7 +43,7 @@ class DropInWatch:
             watch.close()
 
     async def _reload(self) -> None:
-        """Read the files again; each problem is logged once."""
+        """Make the registry read the files again; log each problem that was not logged before."""
         refused = {error.obj or error.field: str(error) for error in await self._registry.reload_dropins()}
         for origin, text in refused.items():
             if self._refused.get(origin) != text:

@@ -1,4 +1,4 @@
-"""Eviction: ends pods when the node runs short of memory, disk or process ids."""
+"""Component of the agent: eviction, which ends pods when the node runs short of memory, disk or process ids."""
 
 from __future__ import annotations
 
@@ -13,32 +13,35 @@ from kubeletx.node.memory_events import MemoryEvents
 from kubeletx.node.readiness import Pressure
 from kubeletx.pods import EvictedNode, Evictor
 
-from .images import ImagesRoom
-from .node import NodeRoom
+from .images import ImagesAssembly
+from .node import NodeAssembly
 from .part import Part, PartContext, Task
-from .pods import PodsRoom
-from .runtimes import RuntimesRoom
+from .pods import PodsAssembly
+from .runtimes import RuntimesAssembly
 from .settings import eviction_policy
-from .views import ViewsRoom
-from .volumes import VolumesRoom
+from .views import ViewsAssembly
+from .volumes import VolumesAssembly
 
 
-class EvictionRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of `make_eviction`: the part with its one task."""
+class EvictionAssembly(msgspec.Struct, frozen=True, kw_only=True):
+    """Component built by `make_eviction`: the task that evicts pods."""
 
     part: Part
 
 
 def make_eviction(
     ctx: PartContext,
-    node: NodeRoom,
-    runtimes: RuntimesRoom,
-    images: ImagesRoom,
-    volumes: VolumesRoom,
-    pods: PodsRoom,
-    views: ViewsRoom,
-) -> EvictionRoom:
-    """Make the task that evicts pods. It passes each pressure to admission and to the node's conditions."""
+    node: NodeAssembly,
+    runtimes: RuntimesAssembly,
+    images: ImagesAssembly,
+    volumes: VolumesAssembly,
+    pods: PodsAssembly,
+    views: ViewsAssembly,
+) -> EvictionAssembly:
+    """Build the task that evicts pods under pressure.
+
+    It passes each change of the node's pressure to pod admission and to the node's conditions.
+    """
 
     def on_pressure(pressure: Pressure) -> None:
         pods.gate.pressure = pressure
@@ -65,15 +68,15 @@ def make_eviction(
         on_pressure=on_pressure,
         wait=stalls.wait,
     )
-    return EvictionRoom(
+    return EvictionAssembly(
         part=Part(name="eviction", tasks=(Task(name="eviction", run=evictor.run),), close=(stalls.close,))
     )
 
 
 def _pids_counter(cgroups: PodCgroupManager | None, trees: CgroupTrees) -> Callable[[Pod], int | None]:
-    """Return a function that counts a pod's processes by its cgroup.
+    """Return a function that counts the processes in a pod's cgroup.
 
-    It returns None for a pod without a cgroup of the agent, and if it finds no process.
+    The function returns None if the agent makes no cgroups, or if the cgroup has no process.
     """
 
     def count(pod: Pod) -> int | None:

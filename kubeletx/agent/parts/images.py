@@ -1,4 +1,4 @@
-"""Image stores of the runtimes, and credentials for registries."""
+"""Component of the agent: the runtimes' image stores, and credentials for registries."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from kubeletx.runtimes.images.records import ImageRecords
 from kubeletx.runtimes.images.stores import ImageStores
 
 from .part import Part, PartContext
-from .runtimes import RuntimesRoom
+from .runtimes import RuntimesAssembly
 from .settings import provider_plan, pull_settings
 
 
-class ImagesRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of `make_images`: the part, the image stores and what they use.
+class ImagesAssembly(msgspec.Struct, frozen=True, kw_only=True):
+    """Component built by `make_images`: the image stores of the runtimes.
 
-    `records`: the images that the agent pulled.
+    `records`: database records of the images that the agent pulled. `providers`: the configured credential providers.
     """
 
     part: Part
@@ -32,11 +32,11 @@ class ImagesRoom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_images(
-    ctx: PartContext, runtimes: RuntimesRoom, objects: Mapping[str, ClusterObjects]
-) -> ImagesRoom:
-    """Make the image stores and the configured credential providers.
+    ctx: PartContext, runtimes: RuntimesAssembly, objects: Mapping[str, ClusterObjects]
+) -> ImagesAssembly:
+    """Build the image stores and the configured credential providers.
 
-    `objects`: by pod source, access to the cluster's objects, for pull secrets.
+    `objects`: access to the cluster's objects by name of the pod source, for the service accounts of pods.
     """
     records = ImageRecords(ctx.store)
     providers = CredentialProviders(provider_plan(ctx.config), cluster=objects, clock=ctx.clock)
@@ -48,7 +48,7 @@ def make_images(
         credentials=ImageCredentials(node_credentials, providers),
         settings=pull_settings(ctx.config),
     )
-    return ImagesRoom(
+    return ImagesAssembly(
         part=Part(
             name="images", tables=(IMAGE_TABLES,), load=records.load, close=(providers.close, stores.close)
         ),

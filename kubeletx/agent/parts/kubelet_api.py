@@ -1,4 +1,4 @@
-"""Builds the server of the kubelet's API; imported only if that port is wanted."""
+"""Builds the server of the kubelet's API; imported only if the configuration enables it."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ from ..host.logging import set_verbosity
 
 
 def review_client(client: KubeClient, clock: Clock) -> KubeClient:
-    """Make a client apart from the node's own, so that reviews of other users' requests never delay the node's
-    requests.
+    """Make a second client for TokenReviews and SubjectAccessReviews, with the access of `client`.
+
+    A client of their own keeps the reviews from delaying the node's requests.
     """
     return KubeClient(
         client.access,
@@ -64,7 +65,9 @@ def kubelet_server(  # noqa: PLR0913 - what the server takes from all other part
 ) -> KubeletServer:
     """Build the server of the kubelet's API; it does not listen yet.
 
-    `websockets`: counts streams over WebSocket by subresource. Raises InvalidConfig for unusable certificates.
+    `figures`: measures usage for the metrics. `reviews`: client for token and access reviews; None without a cluster.
+    `node_name`, `addresses`: the node's, for a self-signed certificate. `websockets`: counts streams over WebSocket by
+    subresource. Raises InvalidConfig for unusable certificates.
     """
     server = config.server
     plan = TlsPlan(
@@ -103,7 +106,7 @@ def _authenticator(config: AgentConfig, reviews: KubeClient | None, clock: Clock
 def _authorizer(config: AgentConfig, reviews: KubeClient | None, node_name: str, clock: Clock) -> Authorizer:
     if config.auth.mode == "AlwaysAllow":
         return AlwaysAllow()
-    assert reviews is not None  # the check of the configuration wants a kubeconfig for Webhook
+    assert reviews is not None  # `config.check` requires a kubeconfig for Webhook
     return AccessReviews(
         reviews,
         node_name=node_name,

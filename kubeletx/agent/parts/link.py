@@ -1,4 +1,4 @@
-"""Part: the connection to the cluster's API server."""
+"""Component of the agent: the connection to the cluster's API server."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import msgspec
 from kubeletx.apiserver.objects.runtime_classes import RuntimeClasses
 from kubeletx.pods.model.sources import API
 
-from .node import NodeRoom
+from .node import NodeAssembly
 from .part import Part, PartContext
 
 if TYPE_CHECKING:
     from ..cluster.link import ClusterLink
 
 
-class LinkRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of `make_link_room`: the part, and the connection to the cluster.
+class LinkAssembly(msgspec.Struct, frozen=True, kw_only=True):
+    """Component built by `make_link_assembly`: the connection to the cluster's API server.
 
     `link` None: the node is in no cluster. `classes`: RuntimeClasses of the cluster and of the configuration.
     """
@@ -27,17 +27,17 @@ class LinkRoom(msgspec.Struct, frozen=True, kw_only=True):
     classes: RuntimeClasses
 
 
-def make_link_room(ctx: PartContext, node: NodeRoom) -> LinkRoom:
-    """Make the connection to the cluster, if a kubeconfig is configured.
+def make_link_assembly(ctx: PartContext, node: NodeAssembly) -> LinkAssembly:
+    """Build the clients and caches for the API server, if a kubeconfig is configured.
 
-    Raises InvalidConfig if that is unusable.
+    Raises InvalidConfig if the kubeconfig is unusable.
     """
     classes = RuntimeClasses(ctx.config.runtimes.classes)
     kubeconfig = ctx.config.cluster.kubeconfig
     if kubeconfig is None:
-        return LinkRoom(part=Part(name="link"), link=None, classes=classes)
+        return LinkAssembly(part=Part(name="link"), link=None, classes=classes)
     from ..cluster.link import make_link  # an agent without a cluster does not load the client
 
     link = make_link(ctx.config, kubeconfig, node.reporter.name, classes, ctx.clock)
     part = Part(name="link", close=(link.close,), objects={API: link.objects})
-    return LinkRoom(part=part, link=link, classes=classes)
+    return LinkAssembly(part=part, link=link, classes=classes)

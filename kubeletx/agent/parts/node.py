@@ -1,4 +1,4 @@
-"""The node itself: name, capacity, conditions, events."""
+"""Component of the agent: the node itself, with its name, capacity, conditions and events."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ from .settings import node_context, node_plan
 log = structlog.get_logger(__name__)
 
 
-class NodeRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of `make_node`: the part, and the node's reports and events.
+class NodeAssembly(msgspec.Struct, frozen=True, kw_only=True):
+    """Component built by `make_node`: the node's status and events.
 
-    `ref`: the node as the object of events.
+    `reporter`: computes the node's status. `events`: records events. `ref`: reference to the Node, for its events.
+    `context`: data of the node that the specs of sandboxes and containers need.
     """
 
     part: Part
@@ -39,10 +40,11 @@ class NodeRoom(msgspec.Struct, frozen=True, kw_only=True):
     context: NodeContext
 
 
-def make_node(ctx: PartContext, endpoints: Sequence[Endpoint]) -> NodeRoom:
-    """Read the node's capacity and addresses, and make its reports and events.
+def make_node(ctx: PartContext, endpoints: Sequence[Endpoint]) -> NodeAssembly:
+    """Read the node's capacity and addresses, and build its `NodeReporter` and `EventRecorder`.
 
-    Raises InvalidConfig when the agent would share `endpoints`, directories, cgroups or ports with a kubelet.
+    `endpoints`: the configured runtimes. Raises InvalidConfig if the agent would share a runtime, a directory, the
+    cgroup root or a port with a kubelet.
     """
     reporter = NodeReporter(node_plan(ctx.config), clock=ctx.clock)
     reporter.load()
@@ -59,7 +61,7 @@ def make_node(ctx: PartContext, endpoints: Sequence[Endpoint]) -> NodeRoom:
         check_cgroup_version(ctx.config.cgroups, version, events, ref)
         check_swap(ctx.config, version, is_on=ctx.host.has_swap)
 
-    return NodeRoom(
+    return NodeAssembly(
         part=Part(name="node", tables=(EVENT_TABLES, CONDITION_TABLES), load=load, close=(events.flush,)),
         reporter=reporter,
         events=events,

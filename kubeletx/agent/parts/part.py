@@ -1,10 +1,11 @@
-"""`Part`: one part of the agent as a value: its tables, tasks, servers and health checks.
+"""`Part`: one component of the agent as a value: its tables, tasks, servers and health checks.
 
     factory ─► typed result (registry, manager, …) with its Part ─► Composition
     Part    tables, load ─► tasks ─► servers ─► feeds        close
 
-Each factory in this folder builds one part from the configuration and the results of earlier factories. The
-composition opens the store with the tables of all parts, then loads and closes them (see `kubeletx.agent.composition`).
+Each factory in this folder builds one component from the configuration and the results of earlier factories.
+`Composition` (`kubeletx.agent.composition`) opens the state database with the tables of all components, loads them, and
+closes them at the end. `Assembly.run` runs their tasks and servers.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from ..plugins import Plugins
 Run = Callable[[], Awaitable[None]]
 Close = Callable[[], Awaitable[None] | None]
 HealthCheck = Callable[[], Sequence[PartHealth]]
-"""Returns the health of one part of the agent; quick, and calls nothing outside the process."""
+"""Returns the health of one component of the agent. It is quick and calls nothing outside the process."""
 StatusListener = Callable[[DesiredPod, PodFacts, PodStatus | None], None]
-"""Called after each change of a pod's status; status None: the pod is gone."""
+"""Called after each change of a pod's status; status None: the pod was removed."""
 
 
 class ListeningServer(Protocol):
@@ -48,8 +49,8 @@ class ListeningServer(Protocol):
 class Task(msgspec.Struct, frozen=True, kw_only=True):
     """A background task of the agent.
 
-    It is restarted after a failure; when `run` returns without an error, it is done. `on_failure`: called with
-    each error.
+    `run`: called at start, and again some time after it raised an error; when it returns, the task is done.
+    `on_failure`: called with each error; None: errors are only logged.
     """
 
     name: str
@@ -58,37 +59,40 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of the agent: what it adds to the agent's tables, tasks, servers and checks.
+    """One component of the agent: the tables, tasks, servers and health checks that it adds to the agent.
 
     Only `name` is required.
     """
 
     name: str
     tables: tuple[MetaData, ...] = ()
-    """The part's tables in the state database."""
+    """The component's tables in the state database."""
     load: Run | None = None
-    """Runs once the state database is open, in the order of the parts."""
+    """Called when the state database is open, in the order of the components."""
     tasks: tuple[Task, ...] = ()
-    """Tasks that start once pods are recovered, before any server listens."""
+    """Tasks that start after pods are recovered, before any server listens."""
     servers: tuple[ListeningServer, ...] = ()
-    """Servers that start once the tasks run, and stop first, in reverse order."""
+    """Servers that start after the tasks. At the end they stop first, in reverse order."""
     feeds: tuple[Task, ...] = ()
-    """Tasks that start once the servers listen: pod sources and reporters to a cluster."""
+    """Tasks that start after the servers listen: pod sources, and reports to a cluster."""
     close: tuple[Close, ...] = ()
-    """Functions to call at the end, in reverse order, after the parts added later are closed."""
+    """Functions to call at the end, in reverse order, after the components added later are closed."""
     health: tuple[HealthCheck, ...] = ()
-    """Health checks of the part, for ``/healthz``."""
+    """Health checks of the component, for ``/healthz``."""
     status_listeners: tuple[StatusListener, ...] = ()
     sources: tuple[str, ...] = ()
-    """Names of the pod sources that report `synced` to the manager."""
+    """Names of the component's pod sources; each reports to the pod manager when it has delivered all its pods."""
     objects: Mapping[str, ClusterObjects] = {}
-    """Access to the API objects that pods may name, by the name of the pods' source."""
+    """Access to the API objects that pods may refer to, by name of the pods' source."""
     extras: Mapping[str, ExtrasProvider] = {}
-    """Providers of mounts, variables and annotations for units, by names that no other part uses."""
+    """Providers of further mounts, environment variables and annotations for containers, by unique names."""
 
 
 class PartContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Values that every factory of a part needs."""
+    """Values that every factory in `parts/` needs.
+
+    `host`: state of the machine at the agent's start. `store`: the state database, which is not open yet.
+    """
 
     config: AgentConfig
     plugins: Plugins

@@ -1,4 +1,4 @@
-"""Pods: the manager, its services, logs and probes."""
+"""Component of the agent: the pod manager, the services of its workers, log rotation and probes."""
 
 from __future__ import annotations
 
@@ -35,19 +35,21 @@ from kubeletx.pods.model.sources import BUILT_IN, SourceTraits
 
 from ..backend.node import runtime_reports
 from ..host.pod_cgroups import make_pod_cgroups
-from .images import ImagesRoom
-from .link import LinkRoom
-from .node import NodeRoom
+from .images import ImagesAssembly
+from .link import LinkAssembly
+from .node import NodeAssembly
 from .part import Part, PartContext, Task
-from .runtimes import RuntimesRoom
+from .runtimes import RuntimesAssembly
 from .settings import admission_node, rotation_limits
-from .volumes import VolumesRoom
+from .volumes import VolumesAssembly
 
 
-class PodsRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of `make_pods`: the part, and the objects that run pods.
+class PodsAssembly(msgspec.Struct, frozen=True, kw_only=True):
+    """Component built by `make_pods`: the objects that run pods.
 
-    The agent runs `manager`. `cgroups` None: the agent makes no cgroups for pods.
+    `manager`: starts and ends pods; `Assembly.run` runs it. `services`: used by all pod workers. `gate`: the node's
+    pressure and shutdown, which admission checks. `watcher`: watches log files. `cgroups` None: the agent makes no
+    cgroups for pods.
     """
 
     part: Part
@@ -62,27 +64,27 @@ class PodsRoom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodNeeds(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs of `make_pods`.
+    """Inputs of `make_pods`: the results of earlier factories.
 
-    `objects`: API objects that pods may name, by the pods' source. `extras`: providers of mounts, variables and
-    annotations for units, by name.
+    `objects`: access to the API objects that pods may refer to, by name of the pods' source. `extras`: providers of
+    further mounts, environment variables and annotations for containers, by name.
     """
 
-    node: NodeRoom
-    link: LinkRoom
-    runtimes: RuntimesRoom
-    volumes: VolumesRoom
-    images: ImagesRoom
+    node: NodeAssembly
+    link: LinkAssembly
+    runtimes: RuntimesAssembly
+    volumes: VolumesAssembly
+    images: ImagesAssembly
     objects: Mapping[str, ClusterObjects]
     extras: Mapping[str, ExtrasProvider]
     review: Review | None = None
-    """Reviews new pods before they are bound; None: admission alone decides."""
+    """Reviews a new pod before it is assigned to a runtime; None: only the node's own admission decides."""
     more_sources: tuple[SourceTraits, ...] = ()
-    """Traits of sources that are not built in."""
+    """Traits of the pod sources of plugins."""
 
 
-def make_pods(ctx: PartContext, needs: PodNeeds) -> PodsRoom:
-    """Make the pod manager and everything that its workers use; no pod has a worker yet."""
+def make_pods(ctx: PartContext, needs: PodNeeds) -> PodsAssembly:
+    """Build the pod manager and everything that its workers use; no pod has a worker yet."""
     config, clock = ctx.config, ctx.clock
     node, volumes, registry = needs.node, needs.volumes, needs.runtimes.registry
     reporter, context, files = node.reporter, node.context, needs.volumes.files
@@ -134,7 +136,7 @@ def make_pods(ctx: PartContext, needs: PodNeeds) -> PodsRoom:
     manager = PodManager(services, has_lost_history=lambda: ctx.store.lost is not None)
     registry.subscribe(manager)
     needs.link.classes.subscribe(manager.classes_changed)
-    return PodsRoom(
+    return PodsAssembly(
         part=Part(
             name="pods",
             tables=(POD_TABLES,),

@@ -1,4 +1,4 @@
-"""The root directory: its lock, the agent id and the state database."""
+"""Component of the agent: the root directory with its lock, the agent id and the state database."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from .part import Part, PartContext
 DATABASE = "kubeletx.db"
 
 
-class RootRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of `make_root`, the first factory.
+class RootAssembly(msgspec.Struct, frozen=True, kw_only=True):
+    """Component built by `make_root`, the first factory: the locked root directory.
 
-    `ctx`: input of the other factories, whose store is not open yet.
+    `ctx`: input of all other factories; its store is not open yet.
     """
 
     part: Part
     ctx: PartContext
 
 
-def make_root(config: AgentConfig, plugins: Plugins, clock: Clock, host: HostReadings | None) -> RootRoom:
-    """Lock the root directory for this process, and read the agent id and the machine.
+def make_root(config: AgentConfig, plugins: Plugins, clock: Clock, host: HostReadings | None) -> RootAssembly:
+    """Lock the root directory for this process, and read the agent id and the state of the machine.
 
-    Raises InvalidConfig if another agent holds the lock or the directory is unusable. `host`: used instead of
-    reading this machine; None reads it.
+    Raises InvalidConfig if another agent holds the lock or the directory is unusable. `host`: state of the machine;
+    None reads it from this machine.
     """
     lock = lock_root(config.root_dir)
     try:
@@ -45,7 +45,7 @@ def make_root(config: AgentConfig, plugins: Plugins, clock: Clock, host: HostRea
         os.close(lock)
         raise
     store = Store(config.root_dir / DATABASE, expected=was_here)
-    return RootRoom(
+    return RootAssembly(
         part=Part(name="root", close=(partial(os.close, lock), store.close)),
         ctx=PartContext(
             config=config, plugins=plugins, clock=clock, host=host, agent_id=agent_id, store=store

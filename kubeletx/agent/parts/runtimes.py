@@ -1,4 +1,7 @@
-"""Part: the runtimes: endpoints of the configuration and of drop-in files, bindings of pods, and the pod network."""
+"""Component of the agent: its runtimes, the records that assign pods to them, and the pod network.
+
+The runtimes' endpoints come from the configuration and from drop-in files.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +16,26 @@ from kubeletx.runtimes.binding.bindings import Bindings
 from kubeletx.runtimes.binding.tombstones import Tombstones
 from kubeletx.runtimes.fleet import FleetConfig
 from kubeletx.runtimes.host.host import HostParts
+from kubeletx.runtimes.plugins.call_markers import CallMarkers
 from kubeletx.runtimes.registry import RuntimeRegistry
 
-from ..config.endpoints import check_classes, read_endpoints
+from ..config.endpoints import check_classes, check_plugin_isolation, read_endpoints
 from ..host.pod_cgroups import may_make_cgroups
 from ..plugins.reload import RunningPlugins
 from .drop_ins import DropInWatch
-from .link import LinkRoom
-from .node import NodeRoom
+from .link import LinkAssembly
+from .node import NodeAssembly
 from .part import Part, PartContext, Task
 from .settings import call_limits, pod_network_of
 
 log = structlog.get_logger(__name__)
 
 
-class RuntimesRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of `make_runtimes`: the part, and the runtimes.
+class RuntimesAssembly(msgspec.Struct, frozen=True, kw_only=True):
+    """Component built by `make_runtimes`: the runtimes of the node.
 
-    The agent runs `registry` as a task. `plugins` includes those found by a reload.
+    `registry`: all runtimes; `Assembly.run` runs it. `plugins`: the loaded plugins, including those that a reload
+    loads.
     """
 
     part: Part
@@ -39,16 +44,23 @@ class RuntimesRoom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_runtimes(ctx: PartContext) -> tuple[Endpoint, ...]:
-    """The endpoints of the configuration. Raises InvalidConfig for each that no plugin serves."""
+    """Read the runtime endpoints of the configuration, and check its runtime classes.
+
+    Raises InvalidConfig naming each wrong item, such as an endpoint that no plugin serves.
+    """
     endpoints = read_endpoints(ctx.config, ctx.plugins.kinds)
     check_classes(ctx.config, endpoints)
+    check_plugin_isolation(ctx.config, ctx.plugins.kinds)
     return endpoints
 
 
 def make_runtimes(
-    ctx: PartContext, node: NodeRoom, link: LinkRoom, endpoints: Sequence[Endpoint]
-) -> RuntimesRoom:
-    """Make the registry with a handle for each endpoint. An unusable drop-in file is logged and ignored."""
+    ctx: PartContext, node: NodeAssembly, link: LinkAssembly, endpoints: Sequence[Endpoint]
+) -> RuntimesAssembly:
+    """Build the registry of runtimes for these endpoints.
+
+    The runtimes are made when the state database is loaded. An unusable drop-in file is then logged and ignored.
+    """
     config, root = ctx.config, ctx.config.root_dir
     bindings, tombstones = Bindings(ctx.store), Tombstones(ctx.store)
     pod_network = pod_network_of(config, ctx.agent_id, ctx.clock)
@@ -59,6 +71,7 @@ def make_runtimes(
             endpoints=tuple(endpoints),
             settings=ctx.plugins.decode_settings(config.runtimes.plugins),
             class_map=link.classes,
+            isolation=config.runtimes.plugin_isolation,
             limits=call_limits(config),
             cgroup_driver=(config.cgroups.driver or "") if makes_cgroups else None,
         ),
@@ -74,7 +87,16 @@ def make_runtimes(
         tombstones=tombstones,
     )
 
-    running = RunningPlugins(ctx.plugins, on_settings=registry.put_settings)
+    running = RunningPlugins(
+        ctx.plugins,
+        on_settings=registry.put_settings,
+        sections=config.runtimes.plugins,
+        disabled=config.plugins.disabled,
+        markers=CallMarkers(root),
+    )
+    for name in config.runtimes.plugins:
+        if ctx.plugins.kinds.may_come(name) and name not in ctx.plugins.registrations.settings():
+            log.warning("Ignored settings of a plugin that is not loaded", plugin=name)
 
     async def load() -> None:
         await bindings.load()
@@ -88,4 +110,4 @@ def make_runtimes(
         tasks.append(Task(name="pod-network", run=pod_network.run))
         closes.append(pod_network.close)
     part = Part(name="runtimes", tables=(RUNTIME_TABLES,), load=load, tasks=tuple(tasks), close=tuple(closes))
-    return RuntimesRoom(part=part, registry=registry, plugins=running)
+    return RuntimesAssembly(part=part, registry=registry, plugins=running)

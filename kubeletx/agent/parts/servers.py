@@ -1,4 +1,4 @@
-"""Part: the admin socket, the health and read-only ports, and the kubelet's API."""
+"""Component of the agent: its servers: the admin socket, the health port, the read-only port, the kubelet's API."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from kubeletx.server.healthz import health_server
 from ..backend.checkpoints import CheckpointBackend
 from ..backend.figures import FigureBackend
 from ..config.ports import kubelet_port
-from .admin import AdminNeeds, AdminRoom
+from .admin import AdminAssembly, AdminNeeds
 from .part import Close, ListeningServer, Part, PartContext
 
 
-class ServersRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of `make_servers`: the part with its servers.
+class ServersAssembly(msgspec.Struct, frozen=True, kw_only=True):
+    """Component built by `make_servers`: the servers of the agent.
 
-    `figures`: the measurements that the kubelet's API serves.
+    `figures`: measures the usage that the kubelet's API serves as metrics.
     """
 
     part: Part
     figures: FigureBackend
 
 
-def make_servers(ctx: PartContext, needs: AdminNeeds, admin: AdminRoom) -> ServersRoom:
-    """Make the servers that the configuration names; none listens yet."""
+def make_servers(ctx: PartContext, needs: AdminNeeds, admin: AdminAssembly) -> ServersAssembly:
+    """Build the admin socket and the servers that the configuration enables; none listens yet."""
     settings, figures = ctx.config.server, _figures(ctx, needs)
     servers: list[ListeningServer] = [AdminServer(backend=admin.backend, socket_path=ctx.config.socket_path)]
     closes: list[Close] = []
@@ -61,7 +61,7 @@ def make_servers(ctx: PartContext, needs: AdminNeeds, admin: AdminRoom) -> Serve
                 clock=ctx.clock,
             )
         )
-    return ServersRoom(
+    return ServersAssembly(
         part=Part(name="servers", servers=tuple(servers), close=tuple(closes)), figures=figures
     )
 

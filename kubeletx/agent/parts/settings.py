@@ -1,4 +1,4 @@
-"""Converts the configuration to the settings of each part of the agent: one small function for each."""
+"""Converts `AgentConfig` to the settings objects of the agent's packages, one small function for each object."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..host.readings import HostReadings
 
 
 def call_limits(config: AgentConfig) -> Limits:
-    """Deadlines and intervals of all runtimes."""
+    """Return the deadlines and intervals of calls to runtimes, from the configuration."""
     sync = config.pods.sync_seconds
     return Limits(
         request_seconds=config.runtimes.request_timeout_seconds,
@@ -35,7 +35,7 @@ def call_limits(config: AgentConfig) -> Limits:
 
 
 def pull_settings(config: AgentConfig) -> PullSettings:
-    """Settings of image pulls."""
+    """Return the settings of image pulls, from the configuration."""
     images = config.images
     return PullSettings(
         serialize=images.serialize_pulls,
@@ -49,7 +49,10 @@ def pull_settings(config: AgentConfig) -> PullSettings:
 
 
 def provider_plan(config: AgentConfig) -> ProviderPlan:
-    """The credential providers, read from their files. Raises InvalidConfig naming each mistake."""
+    """Read the configured credential providers from their files; the plan is empty if none are configured.
+
+    Raises InvalidConfig naming each mistake.
+    """
     file, programs = config.images.credential_provider_config, config.images.credential_provider_bin_dir
     if file is None or programs is None:
         return ProviderPlan()
@@ -57,7 +60,7 @@ def provider_plan(config: AgentConfig) -> ProviderPlan:
 
 
 def collection_settings(config: AgentConfig) -> CollectionSettings:
-    """Settings of image garbage collection."""
+    """Return the settings of image garbage collection, from the configuration."""
     images = config.images
     return CollectionSettings(
         high_percent=images.gc_high_percent,
@@ -68,7 +71,7 @@ def collection_settings(config: AgentConfig) -> CollectionSettings:
 
 
 def rotation_limits(config: AgentConfig) -> RotationLimits:
-    """Limits of log rotation."""
+    """Return the limits of container log rotation, from the configuration."""
     logs = config.logs
     return RotationLimits(
         max_size_bytes=logs.max_size_bytes,
@@ -78,7 +81,7 @@ def rotation_limits(config: AgentConfig) -> RotationLimits:
 
 
 def eviction_policy(config: AgentConfig) -> EvictionPolicy:
-    """Policy of evictions."""
+    """Return the eviction thresholds, grace periods and limits, from the configuration."""
     eviction = config.eviction
     graces = {name: parse_duration(text) for name, text in eviction.soft_grace_periods.items()}
     return EvictionPolicy(
@@ -90,7 +93,11 @@ def eviction_policy(config: AgentConfig) -> EvictionPolicy:
 
 
 def pod_network_of(config: AgentConfig, agent_id: str, clock: Clock) -> CniPodNetwork | None:
-    """Pod network for runtimes that do not call CNI themselves; None without a configuration directory."""
+    """Make the pod network for runtimes that do not call CNI themselves.
+
+    Returns None if no directory of CNI configurations is configured. `agent_id`: prefix of the container ids that CNI
+    plugins get, so that they are unique among several agents.
+    """
     if config.network.cni_conf_dir is None:
         return None
     return CniPodNetwork(
@@ -103,7 +110,7 @@ def pod_network_of(config: AgentConfig, agent_id: str, clock: Clock) -> CniPodNe
 
 
 def node_plan(config: AgentConfig) -> NodePlan:
-    """Settings of the node's report: name, labels, capacity, reserved resources."""
+    """Return the settings of `NodeReporter`: name, addresses, labels, limits and reserved resources of the node."""
     node = config.node
     return NodePlan(
         root_dir=config.root_dir,
@@ -128,7 +135,11 @@ def node_plan(config: AgentConfig) -> NodePlan:
 def node_context(
     config: AgentConfig, agent_id: str, reporter: NodeReporter, host: HostReadings
 ) -> NodeContext:
-    """Data of the node that the specs of pods' sandboxes and units need."""
+    """Return the data of the node that the specs of sandboxes and containers need.
+
+    They come from the configuration, from `reporter` (name, addresses, resources) and from the machine's kernel
+    (`host`).
+    """
     facts = host.facts
     return NodeContext(
         agent_id=agent_id,
@@ -160,7 +171,7 @@ def node_context(
 def admission_node(
     config: AgentConfig, context: NodeContext, reporter: NodeReporter, host: HostReadings
 ) -> AdmissionNode:
-    """The node's data that admission compares with a pod."""
+    """Return the data of the node with which admission compares a pod, such as its labels and allocatable resources."""
     return AdmissionNode(
         name=reporter.name,
         allocatable=context.allocatable,

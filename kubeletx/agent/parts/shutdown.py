@@ -1,4 +1,4 @@
-"""Part: the watch for a shutdown of the host."""
+"""Component of the agent: ends pods in order when the host shuts down."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from kubeletx.node.logind import Logind
 from kubeletx.node.shutdown import groups_of
 from kubeletx.pods import HostShutdown
 
-from .cluster import ClusterRoom
-from .node import NodeRoom
+from .cluster import ClusterAssembly
+from .node import NodeAssembly
 from .part import Part, PartContext, Task
-from .pods import PodsRoom
-from .views import ViewsRoom
-from .volumes import VolumesRoom
+from .pods import PodsAssembly
+from .views import ViewsAssembly
+from .volumes import VolumesAssembly
 
 SHUTTING_DOWN = "node is shutting down"
 
 
-class ShutdownRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of `make_shutdown`: the part with its one task."""
+class ShutdownAssembly(msgspec.Struct, frozen=True, kw_only=True):
+    """Component built by `make_shutdown`: the task that watches for a shutdown of the host."""
 
     part: Part
 
 
 def make_shutdown(
     ctx: PartContext,
-    node: NodeRoom,
-    volumes: VolumesRoom,
-    pods: PodsRoom,
-    views: ViewsRoom,
-    cluster: ClusterRoom,
-) -> ShutdownRoom:
-    """Make the task that watches for a shutdown of the host.
+    node: NodeAssembly,
+    volumes: VolumesAssembly,
+    pods: PodsAssembly,
+    views: ViewsAssembly,
+    cluster: ClusterAssembly,
+) -> ShutdownAssembly:
+    """Build the task that watches for a shutdown of the host and then ends the pods.
 
-    A shutdown closes admission and makes the node not Ready.
+    A shutdown also closes pod admission and makes the node not Ready.
     """
     settings = ctx.config.shutdown
 
-    def on_change(is_going: bool) -> None:
-        pods.gate.is_shutting_down = is_going
-        views.node.problems_changed(*([SHUTTING_DOWN] if is_going else []))
+    def on_change(is_ending: bool) -> None:
+        pods.gate.is_shutting_down = is_ending
+        views.node.problems_changed(*([SHUTTING_DOWN] if is_ending else []))
 
-    def has_told() -> bool:
+    def has_reported() -> bool:
         return cluster.cluster is None or cluster.cluster.statuses.is_idle
 
     shutdown = HostShutdown(
@@ -53,8 +53,8 @@ def make_shutdown(
         events=node.events,
         node=node.ref,
         on_change=on_change,
-        has_told=has_told,
+        has_reported=has_reported,
     )
-    return ShutdownRoom(
+    return ShutdownAssembly(
         part=Part(name="host-shutdown", tasks=(Task(name="host-shutdown", run=shutdown.run),))
     )

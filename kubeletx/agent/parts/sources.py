@@ -1,4 +1,4 @@
-"""Pod sources on the node: manifest files, a manifest URL, `kubeletx apply`."""
+"""Component of the agent: pod sources other than the API server: manifest files, a manifest URL, `kubeletx apply`."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from kubeletx.static.manifest import ManifestReader, OnUnknown
 from kubeletx.static.url import UrlSource
 
 from ..host.source_health import SourceHealth
-from .node import NodeRoom
+from .node import NodeAssembly
 from .part import Part, PartContext, Run, Task
-from .pods import PodsRoom
+from .pods import PodsAssembly
 
 log = structlog.get_logger(__name__)
 
 
-class SourcesRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of `make_sources`: the part of the pod sources.
+class SourcesAssembly(msgspec.Struct, frozen=True, kw_only=True):
+    """Component built by `make_sources`: the pod sources other than the API server.
 
-    `applied`: the source that the admin server writes to. `health`: failures of all sources, including the
-    cluster's.
+    `applied`: the source of pods that the admin socket applies. `health`: counts the failures of all pod sources,
+    including the API server's.
     """
 
     part: Part
@@ -39,8 +39,8 @@ class SourcesRoom(msgspec.Struct, frozen=True, kw_only=True):
     health: SourceHealth
 
 
-def make_sources(ctx: PartContext, node: NodeRoom, pods: PodsRoom) -> SourcesRoom:
-    """Make the configured pod sources; the source of applied pods always exists."""
+def make_sources(ctx: PartContext, node: NodeAssembly, pods: PodsAssembly) -> SourcesAssembly:
+    """Build the configured pod sources; the source of pods of `kubeletx apply` always exists."""
     workload_types = WorkloadTypes(ctx.plugins.kinds)
     reader = ManifestReader(node_name=node.reporter.name, workload_types=workload_types)
     on_unknown = functools.partial(_warn, node.events)
@@ -65,11 +65,11 @@ def make_sources(ctx: PartContext, node: NodeRoom, pods: PodsRoom) -> SourcesRoo
     part = Part(
         name="sources", sources=tuple(runs), feeds=feeds, close=(applied.close,), health=(health.parts,)
     )
-    return SourcesRoom(part=part, applied=applied, health=health)
+    return SourcesAssembly(part=part, applied=applied, health=health)
 
 
 def _file_source(
-    ctx: PartContext, pods: PodsRoom, reader: ManifestReader, on_unknown: OnUnknown
+    ctx: PartContext, pods: PodsAssembly, reader: ManifestReader, on_unknown: OnUnknown
 ) -> FileSource | None:
     settings = ctx.config.sources
     if settings.pod_manifest_path is None:
@@ -86,7 +86,7 @@ def _file_source(
 
 
 def _url_source(
-    ctx: PartContext, pods: PodsRoom, reader: ManifestReader, on_unknown: OnUnknown
+    ctx: PartContext, pods: PodsAssembly, reader: ManifestReader, on_unknown: OnUnknown
 ) -> UrlSource | None:
     settings = ctx.config.sources
     if settings.manifest_url is None:
@@ -104,7 +104,7 @@ def _url_source(
 
 
 def _warn(events: EventSink, pod: Pod, fields: tuple[str, ...]) -> None:
-    """Log the unknown fields of a manifest, and record an event of its pod for each."""
+    """Log the unknown fields of the pod's manifest, and record a warning event on the pod for each."""
     log.warning("Ignored unknown fields of a manifest", pod=pod.ref, fields=fields)
     ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(pod.uid))
     for field in fields:

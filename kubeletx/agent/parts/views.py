@@ -1,4 +1,4 @@
-"""Usage, images and the node as servers, eviction and the cluster see them."""
+"""Component of the agent: measured usage, images and the node, for the servers, eviction and the cluster."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from kubeletx.runtimes.usage import UsageBoard
 
 from ..backend.images import ImageBackend
 from ..backend.node import NodeBackend
-from .images import ImagesRoom
-from .node import NodeRoom
+from .images import ImagesAssembly
+from .node import NodeAssembly
 from .part import Part, PartContext, Task
-from .pods import PodsRoom
-from .runtimes import RuntimesRoom
+from .pods import PodsAssembly
+from .runtimes import RuntimesAssembly
 from .settings import collection_settings
-from .volumes import VolumesRoom
+from .volumes import VolumesAssembly
 
 
-class ViewsRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of `make_views`: the part, and the measurements.
+class ViewsAssembly(msgspec.Struct, frozen=True, kw_only=True):
+    """Component built by `make_views`: measured usage, images and the node.
 
-    `usage`: of runtimes. `disks`, `volumes`: disk usage by pod and by volume.
+    `collector`: removes unused images. `images`, `node`: answer requests of the servers. `usage`: usage that runtimes
+    measured. `disks`: disk usage by pod. `volumes`: usage of volumes.
     """
 
     part: Part
@@ -36,13 +37,13 @@ class ViewsRoom(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_views(
     ctx: PartContext,
-    node: NodeRoom,
-    runtimes: RuntimesRoom,
-    images: ImagesRoom,
-    volumes: VolumesRoom,
-    pods: PodsRoom,
-) -> ViewsRoom:
-    """Make the measurements of the node, and the collector of unused images."""
+    node: NodeAssembly,
+    runtimes: RuntimesAssembly,
+    images: ImagesAssembly,
+    volumes: VolumesAssembly,
+    pods: PodsAssembly,
+) -> ViewsAssembly:
+    """Build the tasks that measure disk usage and collect unused images, and the objects that show node and images."""
     registry, manager, clock = runtimes.registry, pods.manager, ctx.clock
     period = ctx.config.eviction.volume_stats_seconds
     collector = ImageCollector(
@@ -82,7 +83,7 @@ def make_views(
         images=image_views,
     )
     runs = {"image-gc": collector.run, "disk-usage": disks.run, "volume-usage": volume_uses.run}
-    return ViewsRoom(
+    return ViewsAssembly(
         part=Part(
             name="views",
             tasks=tuple(Task(name=name, run=run) for name, run in runs.items()),

@@ -1,4 +1,4 @@
-"""Volumes of pods, and the threads that work on files."""
+"""Component of the agent: volumes of pods, and the threads for blocking file work."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from kubeletx.api import BoundedThreadPool
 from kubeletx.volumes.preparer import VolumePreparer
 
 from ..host.file_threads import FileThreads
-from .node import NodeRoom
+from .node import NodeAssembly
 from .part import Part, PartContext
 
 VOLUME_THREADS = 16
-"""Threads that measure volumes. Each file server that does not answer occupies one."""
+"""Number of threads that measure volumes. A file server that does not answer blocks one of them."""
 
 
-class VolumesRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of `make_volumes`: the part, and the preparer of volumes.
+class VolumesAssembly(msgspec.Struct, frozen=True, kw_only=True):
+    """Component built by `make_volumes`: the object that sets up pods' volumes, and two thread pools.
 
     `files`: threads for local file work. `measuring`: threads for calls that a dead file server may block.
     """
@@ -27,10 +27,10 @@ class VolumesRoom(msgspec.Struct, frozen=True, kw_only=True):
     preparer: VolumePreparer
 
 
-def make_volumes(ctx: PartContext, node: NodeRoom) -> VolumesRoom:
-    """Make the thread pools for files, and the preparer of volumes."""
+def make_volumes(ctx: PartContext, node: NodeAssembly) -> VolumesAssembly:
+    """Build the thread pools for file work, and the object that sets up and tears down pods' volumes."""
     files, measuring = FileThreads(), BoundedThreadPool("volume-usage", VOLUME_THREADS)
-    return VolumesRoom(
+    return VolumesAssembly(
         part=Part(name="volumes", close=(files.close, measuring.close)),
         files=files,
         measuring=measuring,

@@ -1,10 +1,11 @@
-"""Plugins: found and loaded (`loading`), their registrations (`registrations`), and `reload` of new ones.
+"""Plugins of the agent: `loading` finds and loads them, `reload` loads new ones while the agent runs.
 
-Every agent imports these three. The rest is imported only if a plugin registers something besides runtimes (see
-`rooms`), so that an agent without such plugins is not larger.
+`registrations` is the table of what plugins register other than runtimes, such as health checks. The other modules
+implement these registrations. They are imported only if there are any (see `services`), to save memory.
 """
 
-from .loading import LoadedPlugin, Plugins, load_plugins, log_plugins
+from .candidates import LoadedPlugin
+from .loading import Plugins, load_plugins, log_plugins
 from .reload import RunningPlugins
 
 __all__ = ["LoadedPlugin", "Plugins", "RunningPlugins", "load_plugins", "log_plugins"]

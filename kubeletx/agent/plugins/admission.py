@@ -1,4 +1,4 @@
-"""The admission checks of plugins, called one after the other before a pod is bound."""
+"""`AdmissionChecks`: calls the admission checks of plugins for a new pod, before it is assigned to a runtime."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .callbacks import Callbacks, line
 log = structlog.get_logger(__name__)
 
 MOST_LEFT: Final = 8
-"""Number of reviews still running after their deadline at which a check is no longer called."""
+"""While this many reviews of one check still run after their deadline, the check is not called again."""
 REASON: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}")
 
 
 class AdmissionChecks:
-    """Calls the plugins' admission checks in the order of their names.
+    """Calls the plugins' admission checks, one after the other, in the order of their names.
 
-    A check whose factory failed is None, and counts as failing.
+    An entry of `checks` has None instead of the check if the plugin's factory failed; such a check fails at each call.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class AdmissionChecks:
         return len(self._checks)
 
     async def review(self, pod: Pod) -> Rejection | Waiting | None:
-        """Call the checks until one does not allow the pod.
+        """Review the pod with each check in turn; return None if all of them allow it.
 
-        Returns its refusal, or Waiting if the check failed, so that the pod is reviewed again later; None if
-        every check allows the pod. A check that `fails_open` is skipped when it fails.
+        Returns a Rejection if a check refuses the pod. Returns Waiting if a check fails; the pod is then reviewed again
+        later. A check that was registered with `fails_open` is skipped when it fails.
         """
         for callbacks, check in self._checks:
             registration = callbacks.registration
@@ -88,6 +88,6 @@ def _reviewing(check: AdmissionCheck, pod: Pod) -> Callable[[], Any]:
 
 
 def as_mapping(pod: Pod) -> Mapping[str, Any]:
-    """A copy of the pod as JSON values."""
+    """Return a copy of the pod as a mapping of JSON values, with apiVersion and kind."""
     copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(pod))
     return {"apiVersion": "v1", "kind": "Pod", **copy}

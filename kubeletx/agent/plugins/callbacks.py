@@ -1,11 +1,12 @@
-"""`Callbacks`: every call of plugin code, except runtimes, goes through it.
+"""`Callbacks`: makes every call of plugin code, except calls to runtimes.
 
-Each call runs in a task of its own, named after the registration and the callback, so that a stall of the event loop
-names it (`host.watchdog`). It has a deadline on the injected clock; its duration and its failures are counted. No
-exception of the plugin leaves its task, not even SystemExit: the caller gets a KubeletxError and the registration
-becomes degraded until a call succeeds.
+Each call runs in its own task, with a deadline. The task is named after the registration and the callback, so that the
+log of a stall of the event loop names them (`host.watchdog`). Durations and failures are counted. Every exception of
+the plugin, even SystemExit, is caught: the caller gets a KubeletxError, and the registration is degraded until a call
+succeeds.
 
-A call that does not end after its cancellation is left running; the callback is not called again before it has ended.
+A call that does not end at its deadline is cancelled. If it does not end then either, it is left running, and the
+callback is called again only after it has ended (see `most_left` of `Callbacks.call`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import structlog
 
 from kubeletx.api import Clock, Internal, KubeletxError, TimedOut, Unavailable
 from kubeletx.api.counting import LabelledDurations
+from kubeletx.api.names import PLUGIN_ERROR
+from kubeletx.runtimes.plugins.failures import is_no_answer, package_of, place_of, words_of
 
 from .registrations import Registration
 
@@ -38,7 +41,8 @@ FAILED = "failed"
 class PluginState(msgspec.Struct, frozen=True):
     """State of one registration of a plugin.
 
-    `word`: ready; degraded: its last call failed; failed: it could not be made. `reason`: why.
+    `word`: ready; degraded: its last call failed; failed: the plugin's factory failed. `reason`: the error; empty if
+    ready.
     """
 
     word: str = READY
@@ -51,7 +55,7 @@ class CallbackCounts:
     def __init__(self) -> None:
         self.durations = LabelledDurations()
         self.errors: Counter[tuple[str, str, str, str]] = Counter()
-        """Errors with one more label: error or timeout."""
+        """Numbers of failures, by (plugin, registration, callback, error or timeout)."""
 
 
 class _Raised(msgspec.Struct, frozen=True):
@@ -59,23 +63,24 @@ class _Raised(msgspec.Struct, frozen=True):
 
 
 class Callbacks:
-    """Calls the plugin code of one registration, and keeps the registration's state."""
+    """Calls the plugin code of one registration, such as a health check, and keeps the registration's state."""
 
     def __init__(self, registration: Registration, clock: Clock, counts: CallbackCounts) -> None:
         self.registration = registration
         self._clock = clock
         self._counts = counts
         self._left: dict[str, set[asyncio.Task[Any]]] = {}
-        """Calls that still run after their deadline, by callback."""
+        """Tasks of calls that still run after their deadline, by callback."""
         self.state = PluginState()
 
     def make(self, make: Callable[[], T]) -> T | None:
-        """Call the plugin's factory; returns None if it fails, with the reason in `state`."""
+        """Call the plugin's factory `make` and return its result.
+
+        If it fails, return None; `state` is then failed, with the reason.
+        """
         began = time.perf_counter()
         try:
             made = make()
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything, SystemExit too
             self._count("factory", began, "error")
             self.state = PluginState(FAILED, str(self._translated("factory", error)))
@@ -87,10 +92,11 @@ class Callbacks:
     async def call(
         self, callback: str, start: Callable[[], Awaitable[T]], *, seconds: float, most_left: int = 1
     ) -> T:
-        """Make one call. Raises TimedOut after `seconds`, and the plugin's own error as KubeletxError.
+        """Call `start` in a task of its own, and return its result.
 
-        `start` runs in the guarded task: what it does with the plugin's result may fail too. `most_left`: while this
-        many earlier calls still run after their deadline, Unavailable is raised instead.
+        Raises TimedOut after `seconds`, and any error of `start` as a KubeletxError. `callback`: name of the callback
+        in counters and errors. `start`: calls the plugin, and may check the plugin's result. `most_left`: while this
+        many earlier calls of the callback still run after their deadline, raise Unavailable and do not call it.
         """
         left = self._left.get(callback, set())
         if len(left) >= most_left:
@@ -109,15 +115,16 @@ class Callbacks:
         outcome = task.result()
         if isinstance(outcome, _Raised):
             self._count(callback, began, "error")
-            raise self._degraded(callback, self._translated(callback, outcome.error)) from outcome.error
+            raise self._failed(callback, outcome.error) from outcome.error
         self._count(callback, began)
         self.recovered(callback)
         return outcome
 
     async def run(self, callback: str, start: Callable[[], Awaitable[None]]) -> None:
-        """Run a callback without a deadline until it ends. Raises the plugin's error as KubeletxError.
+        """Call `start` in a task of its own, without a deadline, until it returns.
 
-        When the caller is cancelled, it waits at most `STOP_SECONDS` for the end.
+        Raises an error of `start` as a KubeletxError. When the caller is cancelled, `start` is cancelled too, and has
+        at most `STOP_SECONDS` to end.
         """
         began = time.perf_counter()
         task = asyncio.create_task(_outcome(start), name=self.task_name(callback))
@@ -130,29 +137,32 @@ class Callbacks:
         outcome = task.result()
         self._count(callback, began, "error" if isinstance(outcome, _Raised) else "")
         if isinstance(outcome, _Raised):
-            raise self._degraded(callback, self._translated(callback, outcome.error)) from outcome.error
+            raise self._failed(callback, outcome.error) from outcome.error
 
     def not_made(self) -> KubeletxError:
-        """The error for a call to an object whose factory failed."""
+        """Return the error for a call to an object that does not exist since the plugin's factory failed."""
         return Unavailable(self.state.reason)
 
     def task_name(self, callback: str) -> str:
-        """Name of a call's task; the log shows it if the call holds the event loop."""
+        """Return the name of a call's task; the log shows it if the call blocks the event loop."""
         return f"plugin {self.registration.plugin}: {self.registration.label} {callback}"
 
     def failed(self, callback: str, error: BaseException) -> KubeletxError:
-        """Count a failure outside of `call`, and set the state to degraded; returns the error as a KubeletxError."""
+        """Count a failure that did not occur within `call`, and set the state to degraded.
+
+        Returns the error as a KubeletxError.
+        """
         self._counts.errors[(*self._labels(callback), "error")] += 1
-        return self._degraded(callback, self._translated(callback, error))
+        return self._failed(callback, error)
 
     def recovered(self, callback: str) -> None:
-        """Set the state to ready after a success; logged if it was degraded."""
+        """Set the state to ready after a success; log it if the state was degraded."""
         if self.state.word == DEGRADED:
             log.info("Plugin works again", **self._who(callback))
         self.state = PluginState()
 
     async def _ended(self, task: asyncio.Task[Any], seconds: float) -> bool:
-        """Wait for the task; returns True if it ended, False at the deadline.
+        """Wait until the task ends, and return True; return False after `seconds`.
 
         Cancels the task when the caller is cancelled.
         """
@@ -175,11 +185,26 @@ class Callbacks:
         self.state = state
         return error
 
+    def _failed(self, callback: str, error: BaseException) -> KubeletxError:
+        """Set the state to degraded, and return the error as a KubeletxError.
+
+        A new error that the plugin did not translate is logged with its traceback, at debug level.
+        """
+        translated = self._translated(callback, error)
+        if not isinstance(error, KubeletxError) and str(translated) != self.state.reason:
+            log.debug("Traceback of the plugin's exception", **self._who(callback), exc_info=error)
+        return self._degraded(callback, translated)
+
     def _translated(self, callback: str, error: BaseException) -> KubeletxError:
         if isinstance(error, KubeletxError):
             return error
-        text = self._text(callback, _words(error))
-        return Unavailable(text) if isinstance(error, OSError | EOFError) else Internal(text)
+        text = self._text(callback, words_of(error))
+        if isinstance(error, TimeoutError):
+            return TimedOut(text)
+        if is_no_answer(error):
+            return Unavailable(text)
+        place = place_of(error, package_of(self.registration.factory.__module__))
+        return Internal(f"{text} at {place}" if place else text, reason=PLUGIN_ERROR)
 
     def _text(self, callback: str, problem: str) -> str:
         return f"{self.registration.label}: {callback}: {problem}"
@@ -202,7 +227,7 @@ class Callbacks:
 
 
 async def _outcome(start: Callable[[], Awaitable[T]]) -> T | _Raised:
-    """Return the call's result, or its error as a value. Only a cancellation by the host is raised."""
+    """Return the result of `start`, or its error as a value; raise only a cancellation by the agent."""
     try:
         return await start()
     except asyncio.CancelledError as error:
@@ -215,21 +240,12 @@ async def _outcome(start: Callable[[], Awaitable[T]]) -> T | _Raised:
 
 
 def expect(result: Any, wanted: type[T]) -> T:
-    """Return the result if it has the wanted type; else raise TypeError."""
+    """Return the result of a plugin's call; raise TypeError unless it is an instance of `wanted`."""
     if isinstance(result, wanted):
         return result
     raise TypeError(f"returned {type(result).__name__}, not {wanted.__name__}")
 
 
 def line(text: object) -> str:
-    """The text as one line of bounded length."""
+    """Return the text as one line of at most `LONGEST_LINE` characters."""
     return " ".join(str(text).split())[:LONGEST_LINE]
-
-
-def _words(error: BaseException) -> str:
-    """Type and message of an exception; a plugin's exception may fail to give one."""
-    name = type(error).__name__
-    try:
-        return f"{name}: {error}" if str(error) else name
-    except Exception:  # noqa: BLE001 - __str__ is foreign code
-        return name

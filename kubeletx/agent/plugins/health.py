@@ -1,9 +1,10 @@
-"""The health checks of plugins: one task each, the last results, and what follows from them.
+"""`HealthChecks`: runs the health checks of plugins, and reports their results in three places.
 
-check ─► passed    part of /healthz ok      node condition True
-         warning   part ok, with message    True, with message    event
-         failed    part failed              False                 event
-         unknown   part ok, with message    Unknown               event    (the check itself is broken)
+verdict    check of /healthz    node condition       event when the verdict changes
+passed     ok                   True                 Normal; none for the first verdict
+warning    ok, with message     True, with message   Warning
+failed     failed               False                Warning
+unknown    ok, with message     Unknown              Warning; the check itself failed
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ PART_PREFIX: Final = "plugin-"
 
 
 class CheckVerdict(enum.Enum):
-    """Outcome of a health check. UNKNOWN: the check itself failed, or has not run yet."""
+    """Result of a health check. UNKNOWN: the call of the check failed, or the check has not run yet."""
 
     PASSED = "passed"
     WARNING = "warning"
@@ -44,11 +45,11 @@ _STATUS: Final = {
     CheckVerdict.FAILED: ("False", "CheckFailed"),
     CheckVerdict.UNKNOWN: ("Unknown", "CheckBroken"),
 }
-"""Status and reason of the node condition."""
+"""Verdict → status and reason of the node condition."""
 
 
 class LastCheck(msgspec.Struct, frozen=True):
-    """The last result of one health check. `message`: the plugin's, or why the check failed."""
+    """The last result of one health check. `message`: the plugin's message, or the error of the call."""
 
     verdict: CheckVerdict
     message: str = ""
@@ -58,7 +59,7 @@ NOT_YET: Final = LastCheck(CheckVerdict.UNKNOWN, "not checked yet")
 
 
 class RunningCheck(msgspec.Struct, kw_only=True):
-    """A health check whose factory succeeded, with its last result."""
+    """A health check that its plugin's factory has made, with its last result."""
 
     callbacks: Callbacks
     check: HealthCheck
@@ -66,12 +67,12 @@ class RunningCheck(msgspec.Struct, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The registered name."""
+        """The name under which the plugin registered the check."""
         return self.callbacks.registration.name
 
 
 class HealthChecks:
-    """Runs the plugins' health checks and keeps their last results. `run` is their one task in the agent."""
+    """Runs the plugins' health checks and keeps their last results; the agent runs `run` as one task."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class HealthChecks:
         self._timeout_seconds = timeout_seconds
 
     def parts(self) -> tuple[PartHealth, ...]:
-        """One health part for each check, for ``/healthz``."""
+        """Return the last result of each check as an entry of ``/healthz``."""
         return tuple(
             PartHealth(
                 name=PART_PREFIX + one.name,
@@ -100,13 +101,13 @@ class HealthChecks:
         )
 
     def facts(self) -> tuple[CheckFacts, ...]:
-        """The last result of each check, as the node's conditions need it."""
+        """Return the last result of each check, from which the node's conditions are computed."""
         return tuple(_facts(one) for one in self._checks)
 
     async def run(self, on_changed: Callable[[tuple[CheckFacts, ...]], None]) -> None:
-        """Run each check in its period until cancelled.
+        """Run each check once per period, until cancelled.
 
-        `on_changed`: called with `facts()` at the start and after each change.
+        `on_changed`: called with `facts()` at the start and after each change of a result.
         """
         if self._checks:
             on_changed(self.facts())
@@ -129,7 +130,10 @@ class HealthChecks:
             return LastCheck(CheckVerdict.UNKNOWN, line(str(error)))
 
     def _note(self, one: RunningCheck, outcome: LastCheck) -> bool:
-        """Store the outcome; returns True if it changed. A changed verdict is recorded as an event."""
+        """Store the check's result, and return True if it changed. Record an event if the verdict changed.
+
+        A first verdict of passed is not recorded.
+        """
         before, one.outcome = one.outcome, outcome
         if outcome.verdict is before.verdict or (
             before is NOT_YET and outcome.verdict is CheckVerdict.PASSED
@@ -147,7 +151,7 @@ class HealthChecks:
 
 
 async def _checked(check: HealthCheck) -> LastCheck:
-    """Call the plugin's check and convert its result. Raises TypeError if that is no CheckResult."""
+    """Call the plugin's check and convert the result. Raises TypeError if the result is no CheckResult."""
     result = expect(await check.check(), CheckResult)
     if result.ok:
         return LastCheck(CheckVerdict.PASSED, line(result.message))

@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class RegistrationHost:
-    """Services of the agent for the plugin code of one registration. Implements `kubeletx.api.PluginHost`."""
+    """Services of the agent that the code of one plugin registration may use. Implements `kubeletx.api.PluginHost`."""
 
     def __init__(self, name: str, parts: PluginHostParts) -> None:
         self._name = name
@@ -34,7 +34,7 @@ class RegistrationHost:
 
     @property
     def state_directory(self) -> Path:
-        """Directory ``<root>/plugins/<name>``, made on first use with mode 0700."""
+        """Directory ``<root>/plugins/<name>`` for the registration's files, made on first use with mode 0700."""
         path = self._parts.root / "plugins" / self._name
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
@@ -46,7 +46,7 @@ class RegistrationHost:
 
     @property
     def events(self) -> EventSink:
-        """Sink for Kubernetes events."""
+        """Sink that records Kubernetes events."""
         return self._parts.events
 
     @property
@@ -56,13 +56,16 @@ class RegistrationHost:
 
     @property
     def cluster(self) -> ClusterObjects | None:
-        """Access to objects of the cluster; None if the node is in no cluster."""
+        """Access to API objects of the cluster; None if the node is in no cluster."""
         return self._parts.cluster
 
     async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a blocking call on this registration's own threads. Raises Unavailable at once when all hang."""
+        """Run a blocking call on a thread of this registration, and return its result.
+
+        Raises Unavailable at once if all threads of the registration are blocked.
+        """
         return await self._threads.run(function, *args, **kwargs)
 
     def close(self) -> None:
-        """Let idle threads end."""
+        """Let idle threads end; does not wait for threads that are blocked."""
         self._threads.close()

@@ -1,4 +1,4 @@
-"""`PluginHostParts`: values that the hosts of all registrations share."""
+"""`PluginHostParts`: values that the `PluginHost` objects of all plugin registrations share."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class PluginHostParts(msgspec.Struct, frozen=True, kw_only=True):
-    """Parts that the `PluginHost` objects of all plugins share.
+    """Values that the `PluginHost` objects of all plugin registrations share.
 
-    `root`: the agent's root directory. `records`: gives the `Records` of one kind of object. `cluster` None: the node
-    is in no cluster.
+    `root`: the agent's root directory. `records`: returns the `Records` of one kind. `cluster`: access to the cluster's
+    objects; None: the node is in no cluster.
     """
 
     node_name: str

@@ -1,114 +1,153 @@
-"""Finds and loads plugins, which are entry points in group ``kubeletx``.
+"""Finds and loads plugins: installed entry points in group ``kubeletx``.
 
-One broken plugin never stops the others.
+A plugin that cannot be loaded does not prevent the others from being loaded.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import pluggy
 import structlog
 
+from kubeletx import __version__
 from kubeletx.api import ENTRY_POINT_GROUP, InvalidConfig, KubeletxError, hookspecs
-from kubeletx.runtimes.endpoints.kinds import KindTable, RuntimeKind
+from kubeletx.runtimes.endpoints.kinds import KindTable
+from kubeletx.runtimes.endpoints.programs import PROGRAMS
+from kubeletx.runtimes.plugins.call_markers import CallMarkers
+from kubeletx.runtimes.plugins.failures import failure_text, package_of
+from kubeletx.runtimes.plugins.identity import PluginIdentity, normal_name
 
-from .registrations import Registration, Registrations, check_kind_names, registrars
+from .candidates import DISABLED, FAILED, READY, SKIPPED, Candidate, LoadedPlugin
+from .claims import settle_claims
+from .hook_names import check_hook_names, no_hooks
+from .interrupts import own_interrupts
+from .registrations import Registrations, check_kind_names, registrars
+from .versions import missing_name_problem, range_problem, required_versions
 
 log = structlog.get_logger(__name__)
 
-READY: Final = "ready"
-SKIPPED: Final = "skipped"
-FAILED: Final = "failed"
-
-
-class LoadedPlugin(msgspec.Struct, frozen=True, kw_only=True):
-    """One plugin that was found, with its state: ready, skipped (registers nothing) or failed, and the reason."""
-
-    name: str
-    distribution: str
-    version: str
-    state: str
-    reason: str = ""
-    kinds: tuple[str, ...] = ()
-    workload_types: tuple[str, ...] = ()
-    registrations: tuple[Registration, ...] = ()
-    """Its registrations other than runtime kinds."""
-
 
 class Plugins(msgspec.Struct, frozen=True, kw_only=True):
-    """All plugins by name, and their registrations."""
+    """All plugins that were found, sorted by name, and what they registered.
+
+    `kinds`: runtime kinds. `registrations`: everything else, such as health checks.
+    """
 
     loaded: tuple[LoadedPlugin, ...]
     kinds: KindTable
     registrations: Registrations = msgspec.field(default_factory=Registrations)
+    not_installed: tuple[str, ...] = ()
+    """Disabled names that no installed plugin or distribution has."""
 
     def decode_settings(self, sections: Mapping[str, Any], origin: str = "") -> dict[str, Any]:
-        """Decode the settings of every kind and registration, by name; see `KindTable.decode_settings`."""
+        """Decode the settings of every runtime kind and registration, and return them by name.
+
+        `sections`: the plugins' sections of the configuration. `origin`: the file that contains them. Raises
+        InvalidConfig as `KindTable.decode_settings`.
+        """
         return self.kinds.decode_settings(sections, origin, self.registrations.settings())
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """An imported plugin and what it wants to register. `about.state` is failed if the import or a hook failed."""
+def load_plugins(
+    found: Iterable[EntryPoint] | None = None,
+    *,
+    disabled: Collection[str] = (),
+    markers: CallMarkers | None = None,
+) -> Plugins:
+    """Load every plugin, in the order of names. `found`: the entry points to load; None: all installed ones.
 
-    about: LoadedPlugin
-    kinds: tuple[RuntimeKind, ...] = ()
-    registrations: tuple[Registration, ...] = ()
-
-
-def load_plugins(found: Iterable[EntryPoint] | None = None) -> Plugins:
-    """Load every plugin, in the order of names. `found`: entry points to load instead of the installed ones."""
-    points = entry_points(group=ENTRY_POINT_GROUP) if found is None else found
-    kinds, registrations = KindTable(), Registrations()
-    loaded = [
-        take_over(load_candidate(point), kinds, registrations)
+    `disabled`: names of plugins or distributions that are not imported. `markers`: remember an import that ends the
+    process; None: no files are read or written.
+    """
+    points = list(entry_points(group=ENTRY_POINT_GROUP) if found is None else found)
+    markers = markers or CallMarkers(None)
+    kinds, registrations = KindTable([PROGRAMS]), Registrations()
+    candidates = [
+        disabled_candidate(point) if is_disabled(point, disabled) else load_candidate(point, markers)
         for point in sorted(points, key=lambda p: p.name)
     ]
-    return Plugins(loaded=tuple(loaded), kinds=kinds, registrations=registrations)
+    loaded = [take_over(one, kinds, registrations) for one in settle_claims(candidates)]
+    unknown = tuple(word for word in disabled if not any(is_disabled(point, [word]) for point in points))
+    return Plugins(loaded=tuple(loaded), kinds=kinds, registrations=registrations, not_installed=unknown)
+
+
+def is_disabled(point: EntryPoint, disabled: Collection[str]) -> bool:
+    """Return True if `disabled` contains the name of the plugin or of its distribution."""
+    own = normal_name(_about(point).distribution)
+    return any(word == point.name or (own and normal_name(word) == own) for word in disabled)
+
+
+def disabled_candidate(point: EntryPoint) -> Candidate:
+    """Return the candidate of a plugin that is disabled, and therefore not imported."""
+    reason = "disabled by --disable-plugin or kubeletx.disabledPlugins; remove it there to load the plugin"
+    return Candidate(about=msgspec.structs.replace(_about(point), state=DISABLED, reason=reason))
 
 
 def log_plugins(plugins: Plugins) -> None:
-    """Log one line for each plugin."""
+    """Log one line for each plugin: a warning if it failed, a debug message otherwise."""
     for plugin in plugins.loaded:
         log_plugin(plugin)
+    for name in plugins.not_installed:
+        log.warning("Disabled plugin is not installed", plugin=name)
 
 
 def log_plugin(plugin: LoadedPlugin) -> None:
-    """Log one line for the plugin."""
+    """Log one line for the plugin: a warning if it failed, a debug message otherwise."""
     report = log.warning if plugin.state == FAILED else log.debug
-    report("Loaded plugin", plugin=plugin.name, version=plugin.version, state=plugin.state, err=plugin.reason)
-
-
-def load_candidate(point: EntryPoint) -> Candidate:
-    """Import one plugin and call its hooks. Never raises; may run in a thread."""
-    dist = point.dist
-    about = LoadedPlugin(
-        name=point.name,
-        distribution=dist.name if dist is not None else "",
-        version=dist.version if dist is not None else "",
-        state=FAILED,
+    report(
+        "Loaded plugin",
+        plugin=plugin.name,
+        distribution=plugin.distribution,
+        version=plugin.version,
+        state=plugin.state,
+        err=plugin.reason,
     )
+
+
+def load_candidate(point: EntryPoint, markers: CallMarkers | None = None) -> Candidate:
+    """Import one plugin and call its hooks, on any thread.
+
+    An error of the plugin is not raised; it is in `about` of the result. That holds for SystemExit and a
+    KeyboardInterrupt of the plugin too; only a SIGINT raises KeyboardInterrupt, see `own_interrupts`. `markers`: as for
+    `load_plugins`.
+    """
+    about = _about(point)
+    if reason := range_problem(str(about.identity), about.made_for, __version__):
+        return Candidate(about=msgspec.structs.replace(about, reason=reason))
     before = set(sys.modules)
-    try:
-        return _register(about, point.load())
-    except KubeletxError as error:
-        reason = str(error)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # noqa: BLE001 - foreign code may raise anything, SystemExit too; the others go on
-        reason = f"{type(error).__name__}: {error}"
+    with own_interrupts():
+        try:
+            with (markers or CallMarkers(None)).around("import", point.name, about.identity):
+                return _register(about, point.load())
+        except BaseException as error:  # noqa: BLE001 - code of a plugin may raise anything, SystemExit too
+            missing = missing_name_problem(error, str(about.identity), about.made_for, __version__, _names_of)
+            reason = missing or failure_text(error, package_of(point.module))
     _forget_modules(point, before)
     return Candidate(about=msgspec.structs.replace(about, reason=reason))
 
 
 def take_over(candidate: Candidate, kinds: KindTable, registrations: Registrations) -> LoadedPlugin:
-    """Add the candidate's registrations to the tables, all of them or none. Returns the plugin with its state."""
-    try:  # raises before the first of them is taken over
+    """Add everything that the candidate registered to `kinds` and `registrations`; return the plugin with its state.
+
+    If it has failed or one of its names is taken, it is added to `kinds.failed` only, and the state is failed.
+    """
+    about = _taken_over(candidate, kinds, registrations)
+    others = [one for one in kinds.failed if not _is_same(one.plugin, about.identity)]
+    failed = candidate.failed(about)
+    kinds.failed = (*others, failed) if failed is not None else tuple(others)
+    return about
+
+
+def _taken_over(candidate: Candidate, kinds: KindTable, registrations: Registrations) -> LoadedPlugin:
+    if candidate.about.state in (FAILED, DISABLED):
+        return candidate.about
+    try:  # check all names before the first registration is added
         all_kinds = KindTable((*kinds, *candidate.kinds))
         check_kind_names(Registrations((*registrations, *candidate.registrations)), all_kinds)
     except KubeletxError as error:
@@ -117,8 +156,6 @@ def take_over(candidate: Candidate, kinds: KindTable, registrations: Registratio
         kinds.add(kind)
     for registration in candidate.registrations:
         registrations.add(registration)
-    if candidate.about.state == FAILED:
-        return candidate.about
     types = tuple(sorted({word for kind in candidate.kinds for word in kind.workload_types}))
     return msgspec.structs.replace(
         candidate.about,
@@ -128,20 +165,47 @@ def take_over(candidate: Candidate, kinds: KindTable, registrations: Registratio
     )
 
 
+def _about(point: EntryPoint) -> LoadedPlugin:
+    dist = point.dist
+    return LoadedPlugin(
+        name=point.name,
+        distribution=dist.name if dist is not None else "",
+        version=dist.version if dist is not None else "",
+        state=FAILED,
+        made_for=required_versions(dist.requires if dist is not None else None),
+    )
+
+
+def _names_of(module: str) -> Iterable[str]:
+    found = sys.modules.get(module)
+    names = {*dir(found), *getattr(found, "__all__", ())}
+    return sorted(name for name in names if not name.startswith("_"))
+
+
+def _is_same(one: PluginIdentity, other: PluginIdentity) -> bool:
+    return one.name == other.name and normal_name(one.distribution) == normal_name(other.distribution)
+
+
 def _register(about: LoadedPlugin, plugin: object) -> Candidate:
+    check_hook_names(plugin, about.identity)
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
     manager.register(plugin, name=about.name)
     manager.check_pending()
     own_kinds, own = KindTable(), Registrations()
-    hooks = {"kubeletx_register_runtimes": own_kinds.registrar(about.name), **registrars(own, about.name)}
+    hooks = {
+        "kubeletx_register_runtimes": own_kinds.registrar(about.name, about.distribution, about.version),
+        **registrars(own, about.identity),
+    }
     for name, register in hooks.items():
         _refuse_coroutines(about.name, name, getattr(manager.hook, name)(register=register))
     kinds, registrations = tuple(own_kinds), tuple(own)
     if not kinds and not registrations:
-        return Candidate(about=msgspec.structs.replace(about, state=SKIPPED, reason="registers nothing"))
+        reason = no_hooks(plugin)
+        return Candidate(about=msgspec.structs.replace(about, state=SKIPPED, reason=reason), is_known=True)
+    check_kind_names(own, own_kinds)
     ready = msgspec.structs.replace(about, state=READY)
-    return Candidate(about=ready, kinds=kinds, registrations=registrations)
+    return Candidate(about=ready, kinds=kinds, registrations=registrations, is_known=True)
 
 
 def _refuse_coroutines(plugin: str, hook: str, results: Iterable[object]) -> None:
@@ -157,7 +221,10 @@ def _refuse_coroutines(plugin: str, hook: str, results: Iterable[object]) -> Non
 
 
 def _forget_modules(point: EntryPoint, before: Set[str]) -> None:
-    """Unload the modules that a failed import left, so that the whole plugin can be imported again."""
+    """Unload the modules of the plugin's package after a failed import, so that it can be imported again.
+
+    `before`: names of the modules that were loaded before; if the package is among them, nothing is unloaded.
+    """
     package = point.module.partition(".")[0]
     if package in before:
         return

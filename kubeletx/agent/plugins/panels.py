@@ -1,4 +1,4 @@
-"""Panels of plugins: listed, and rendered on request."""
+"""`Panels`: lists the panels that plugins registered, and calls a plugin for the content of its panel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 
 
 class Panels:
-    """Lists the plugins' panels, and renders one on request. A panel whose factory failed is None."""
+    """Lists the plugins' panels, and calls a plugin for the content of its panel.
+
+    An entry of `panels` has None instead of the panel if the plugin's factory failed.
+    """
 
     def __init__(
         self, panels: Mapping[str, tuple[Callbacks, Panel | None]], *, timeout_seconds: float
@@ -28,10 +31,10 @@ class Panels:
         self._panels = panels
         self._timeout_seconds = timeout_seconds
         self._shown: dict[str, asyncio.Task[PanelContent]] = {}
-        """Calls in flight, by name."""
+        """Running calls for a panel's content, by name of the panel; concurrent requests share one call."""
 
     def list(self) -> tuple[PanelView, ...]:
-        """Every panel, by name."""
+        """Return every panel with its state, sorted by name."""
         return tuple(
             PanelView(
                 name=name,
@@ -44,7 +47,11 @@ class Panels:
         )
 
     async def show(self, name: str) -> PanelContent:
-        """Return the panel's content. Raises NotFound, Unavailable if its factory failed, or the plugin's error."""
+        """Call the plugin for the panel's content, and return it.
+
+        Raises NotFound for an unknown panel, Unavailable if its factory failed, or the plugin's error as a
+        KubeletxError.
+        """
         if name not in self._panels:
             known = ", ".join(sorted(self._panels)) or "none"
             raise NotFound(f"no plugin registers panel {name!r}; known: {known}")
@@ -55,7 +62,7 @@ class Panels:
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """Cancel the calls of panels that are in flight."""
+        """Cancel the running calls for panels' contents."""
         tasks = tuple(self._shown.values())
         for task in tasks:
             task.cancel()
@@ -69,7 +76,10 @@ class Panels:
 
 
 async def _content(panel: Panel) -> PanelContent:
-    """The panel's content, encoded and decoded so that fields of a wrong type are refused."""
+    """Call the panel's `show` and check the result; raises TypeError, ValueError or ValidationError.
+
+    The content is encoded and decoded, so that a field of a wrong type is refused.
+    """
     shown = await panel.show()
     if not isinstance(shown, Table | Text | Png):
         raise TypeError(f"returned {type(shown).__name__}, not Table, Text or Png")
@@ -77,7 +87,7 @@ async def _content(panel: Panel) -> PanelContent:
 
 
 def checked(content: PanelContent) -> PanelContent:
-    """Return the content. Raises ValueError if it breaks a rule of `kubeletx.api.panels`."""
+    """Return the content. Raises ValueError if it is too large, or malformed by the rules of `kubeletx.api.panels`."""
     match content:
         case Table(columns=columns, rows=rows):
             for number, row in enumerate(rows):

@@ -1,9 +1,9 @@
-"""The pod sources of plugins: their tasks, and the sink that turns mappings into pods.
+"""The pod sources of plugins: the tasks that run them, and the sink that converts their mappings to pods.
 
     mapping ─► decode ─► defaults ─► validate ─► identity ─► manager
        └──── refused, with the field ◄───┘           └──► accepted, or waits for the source that has the name
 
-A source owns its pods by namespace and name. It is restarted after each failure; its pods run on.
+A source identifies its pods by namespace and name. A source that fails is restarted; its pods continue to run.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ from .callbacks import Callbacks
 log = structlog.get_logger(__name__)
 
 RESTART_SECONDS: Final = 10.0
-"""Delay between the end of a source's run and the next one."""
+"""Delay between the end of a source's `run` and the next call of it."""
 
 
 class SourceParts(msgspec.Struct, frozen=True, kw_only=True):
     """Objects that the pod sources of all plugins share.
 
-    `on_failure`: called with a source's name and the error that ended its run.
+    `pods`: gets the pods of all sources (the pod manager). `on_failure`: called with a source's name and the error that
+    ended its `run`.
     """
 
     pods: PodSink
@@ -52,20 +53,27 @@ class SourceParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodSources:
-    """Runs the pod sources of all plugins. A source whose factory failed is None; its pods keep running."""
+    """Runs the pod sources of all plugins.
+
+    If a plugin's factory failed, its entry of `sources` has None and nothing runs for it. Pods that this plugin delivered
+    before the agent restarted continue to run.
+    """
 
     def __init__(self, sources: Sequence[tuple[Callbacks, PodSource | None]], *, sync_seconds: float) -> None:
-        """`sync_seconds`: a source that has not reported `synced` by then is degraded until it does."""
+        """`sync_seconds`: a source that has not called `synced` within this time is degraded until it does."""
         self._sources = tuple(sources)
         self._sync_seconds = sync_seconds
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all sources."""
+        """Names of all pod sources of plugins."""
         return tuple(callbacks.registration.name for callbacks, _ in self._sources)
 
     def feeds(self, parts: SourceParts) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
-        """Tasks to run, by source name. Each runs its source until cancelled, and again after each end."""
+        """Return a coroutine function for each source, by name; the agent runs each as a task.
+
+        Each function calls the source's `run`, and calls it again after a failure or a return, until it is cancelled.
+        """
         return {
             callbacks.registration.name: partial(self._keep, callbacks, source, parts)
             for callbacks, source in self._sources
@@ -97,7 +105,7 @@ class PodSources:
 
 
 class Sink:
-    """Takes the pods of one source and passes them to the manager. Implements `kubeletx.api.PodSourceSink`."""
+    """Converts the pods of one source and passes them to the pod manager. Implements `kubeletx.api.PodSourceSink`."""
 
     def __init__(self, label: str, source: str, parts: SourceParts, *, on_synced: Callable[[], None]) -> None:
         self._label = label
@@ -106,19 +114,22 @@ class Sink:
         self._on_synced = on_synced
         self._thread = threading.get_ident()
         self._pods: dict[tuple[str, str], Pod] = {}
-        """Pods by namespace and name as in the manifest."""
+        """Pods of the source, by the namespace and name in the source's mapping."""
         self._refused: dict[tuple[str, str], str] = {}
-        """Invalid manifests by namespace and name, with the origin under which the manager knows them."""
+        """Invalid pods: namespace and name → origin under which the error was reported to the manager."""
         self._seen: set[tuple[str, str]] = set()
         self.is_synced = False
 
     def begin(self) -> None:
-        """Prepare for a new run of the source: it is not synced, and has set no pod yet."""
+        """Prepare for a new call of the source's `run`: the source is not synced, and has set no pod yet."""
         self._seen = set()
         self.is_synced = False
 
     def set(self, pod: Mapping[str, Any]) -> PodOutcome:
-        """See `PodSourceSink.set`."""
+        """Pass the pod to the pod manager; return whether it was accepted, refused, or waits for another pod.
+
+        Implements `PodSourceSink.set`.
+        """
         self._check_thread()
         key = _key(pod)
         self._seen.add(key)
@@ -147,7 +158,10 @@ class Sink:
         return PodOutcome(answer=PodAnswer.ACCEPTED, uid=str(made.uid))
 
     def remove(self, namespace: str, name: str, *, grace_seconds: int | None = None) -> bool:
-        """See `PodSourceSink.remove`."""
+        """End the pod with this namespace and name; returns False if the source has no such pod.
+
+        `grace_seconds` None: the pod's own grace period.
+        """
         self._check_thread()
         key = (namespace, name)
         self._forgive(key)
@@ -158,7 +172,7 @@ class Sink:
         return True
 
     def synced(self) -> None:
-        """See `PodSourceSink.synced`."""
+        """Report that the source has set all its pods; end earlier pods that this run has not set."""
         self._check_thread()
         if not self.is_synced:
             self.is_synced = True
@@ -199,7 +213,7 @@ class Sink:
 
 
 def _key(pod: Any) -> tuple[str, str]:
-    """Namespace and name of the mapping; default and an empty name where they are missing."""
+    """Return the namespace and name in the mapping's metadata; "default" and "" if they are missing."""
     metadata = pod.get("metadata") if isinstance(pod, Mapping) else None
     if not isinstance(metadata, Mapping):
         return "default", ""

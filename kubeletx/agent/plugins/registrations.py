@@ -1,27 +1,35 @@
-"""Registrations of plugins other than runtime kinds: one `Registration` for each name.
+"""Table of what plugins register other than runtime kinds: one `Registration` for each name.
 
-A name is unique among all registrations and runtime kinds, since it is also the section of the configuration and
-the state directory.
+A name is unique among all registrations and runtime kinds, since it also names a section of the configuration and the
+state directory.
 """
 
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from kubeletx.api import AlreadyExists, InvalidConfig, PluginHost, Unsupported
+from kubeletx.api import (
+    AdmissionCheck,
+    AlreadyExists,
+    HealthCheck,
+    Panel,
+    PluginHost,
+    PodSource,
+    Unsupported,
+)
 from kubeletx.pods.model.sources import BUILT_IN
 from kubeletx.runtimes.endpoints.kinds import KindTable
-
-NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+from kubeletx.runtimes.plugins.identity import PluginIdentity
+from kubeletx.runtimes.plugins.register_arguments import RegisterArguments
+from kubeletx.runtimes.plugins.required_methods import check_methods
 
 
 class Hook(enum.Enum):
-    """Kinds of registrations; the value is shown to users."""
+    """Kind of a registration; the value is shown to users."""
 
     HEALTH_CHECK = "health-check"
     POD_SOURCE = "pod-source"
@@ -30,9 +38,11 @@ class Hook(enum.Enum):
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
-    """Anything but a runtime kind that a plugin registered, such as a health check.
+    """One thing that a plugin registered, such as a health check; runtime kinds are not registrations.
 
-    `plugin`: name of its entry point.
+    `factory`: called with the decoded settings and a `PluginHost`; returns the object that does the work. `settings`:
+    type of the settings in the configuration; None: there are none. `plugin`: name of the plugin's entry point.
+    `distribution`, `version`: of the plugin.
     """
 
     hook: Hook
@@ -40,21 +50,28 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     factory: Callable[[Any, PluginHost], Any]
     settings: type[Any] | None = None
     plugin: str = ""
+    distribution: str = ""
+    version: str = ""
     period_seconds: float = 0.0
-    """Period of a health check."""
+    """Period of a health check; 0 for other registrations."""
     fails_open: bool = False
-    """True for an admission check whose failure admits the pod."""
+    """True: a failure of this admission check admits the pod; False: the pod waits."""
     title: str = ""
-    """Title of a panel."""
+    """Title of a panel; empty for other registrations."""
 
     @property
     def label(self) -> str:
-        """Kind and name, as ``health-check/disk-space``."""
+        """Kind and name, such as ``health-check/disk-space``."""
         return f"{self.hook.value}/{self.name}"
+
+    @property
+    def origin(self) -> PluginIdentity:
+        """The plugin that registered it, for messages."""
+        return PluginIdentity(self.plugin, self.distribution, self.version)
 
 
 class Registrations:
-    """Table of all registrations by name, in the order of their addition."""
+    """Table of all registrations by name, in the order in which they were added."""
 
     def __init__(self, items: Iterable[Registration] = ()) -> None:
         self._items: dict[str, Registration] = {}
@@ -68,33 +85,19 @@ class Registrations:
         return len(self._items)
 
     def of(self, hook: Hook) -> tuple[Registration, ...]:
-        """The registrations made by one hook."""
+        """Return the registrations of one kind."""
         return tuple(item for item in self if item.hook is hook)
 
     def settings(self) -> Mapping[str, type[Any] | None]:
-        """The settings type that each name declares; None if it has no settings."""
+        """Return the settings type of each registration, by name; None if it has no settings."""
         return {item.name: item.settings for item in self}
 
     def add(self, item: Registration) -> None:
-        """Add one registration. Raises InvalidConfig for a bad name, AlreadyExists for a taken one."""
-        if not NAME.fullmatch(item.name):
-            raise InvalidConfig(
-                obj=f"plugin {item.plugin}",
-                field=f"{item.hook.value} name",
-                problem=f"{item.name!r} is not a name",
-                fix="use up to 63 lower-case letters, digits and dashes",
-            )
-        if not callable(item.factory):
-            raise InvalidConfig(
-                obj=f"plugin {item.plugin}",
-                field=f"{item.label} factory",
-                problem=f"{type(item.factory).__name__} cannot be called",
-                fix="register a class or a function that takes (settings, host)",
-            )
+        """Add one registration. Raises AlreadyExists if another registration has the name."""
         if (other := self._items.get(item.name)) is not None:
             raise AlreadyExists(
-                f"{item.label} of plugin {item.plugin or '?'}: the name is taken by {other.label} of plugin "
-                f"{other.plugin or '?'}; uninstall one of them"
+                f"{item.label} of {item.origin}: the name is taken by {other.label} of {other.origin}; "
+                "uninstall one of them"
             )
         self._items[item.name] = item
 
@@ -104,69 +107,85 @@ def check_kind_names(registrations: Registrations, kinds: KindTable) -> None:
     for item in registrations:
         if item.name in kinds:
             raise AlreadyExists(
-                f"{item.label} of plugin {item.plugin or '?'}: the name is taken by a runtime kind; uninstall one of them"
+                f"{item.label} of {item.origin}: the name is taken by a runtime kind of {kinds.get(item.name).origin}; "
+                "uninstall one of them"
             )
 
 
-def registrars(into: Registrations, plugin: str) -> Mapping[str, Callable[..., None]]:
-    """Name of each hook → the `register` function for this hook of `plugin`; it adds the registration to `into`."""
+def registrars(into: Registrations, plugin: PluginIdentity) -> Mapping[str, Callable[..., None]]:
+    """Return the `register` function that each hook of the plugin gets, by name of the hook.
+
+    A call of the function adds a registration to `into`. It raises InvalidConfig, which names the argument, for a wrong
+    argument, and AlreadyExists for a name that is taken.
+    """
+
+    def add(hook: Hook, name: str, factory: Any, settings: type[Any] | None, **more: Any) -> None:
+        into.add(
+            Registration(
+                hook=hook,
+                name=name,
+                factory=factory,
+                settings=settings,
+                plugin=plugin.name,
+                distribution=plugin.distribution,
+                version=plugin.version,
+                **more,
+            )
+        )
 
     def health_check(
-        name: str, factory: Any, *, period_seconds: float = 60.0, settings: type[Any] | None = None
+        name: str,
+        factory: Any,
+        *,
+        period_seconds: float = 60.0,
+        settings: type[Any] | None = None,
+        **unknown: object,
     ) -> None:
-        if not period_seconds >= 1.0:
-            raise InvalidConfig(
-                obj=f"plugin {plugin}",
-                field=f"health-check/{name} period_seconds",
-                problem=f"{period_seconds!r} is less than a second",
-                fix="use 1.0 or more",
-            )
-        into.add(
-            Registration(
-                hook=Hook.HEALTH_CHECK,
-                name=name,
-                factory=factory,
-                settings=settings,
-                plugin=plugin,
-                period_seconds=period_seconds,
-            )
+        check = _checked(plugin, Hook.HEALTH_CHECK, name, factory, unknown, ("period_seconds", "settings"))
+        add(
+            Hook.HEALTH_CHECK,
+            name,
+            factory,
+            check.settings(settings),
+            period_seconds=check.seconds("period_seconds", period_seconds, least=1.0),
         )
 
-    def pod_source(name: str, factory: Any, *, settings: type[Any] | None = None) -> None:
+    def pod_source(name: str, factory: Any, *, settings: type[Any] | None = None, **unknown: object) -> None:
+        check = _checked(plugin, Hook.POD_SOURCE, name, factory, unknown, ("settings",))
         if name in BUILT_IN:
-            raise AlreadyExists(
-                f"plugin {plugin}: the agent itself has a pod source {name!r}; choose another name"
-            )
-        into.add(
-            Registration(hook=Hook.POD_SOURCE, name=name, factory=factory, settings=settings, plugin=plugin)
-        )
+            raise AlreadyExists(f"{plugin}: the agent itself has a pod source {name!r}; choose another name")
+        add(Hook.POD_SOURCE, name, factory, check.settings(settings))
 
     def admission_check(
-        name: str, factory: Any, *, fails_open: bool = False, settings: type[Any] | None = None
+        name: str,
+        factory: Any,
+        *,
+        fails_open: bool = False,
+        settings: type[Any] | None = None,
+        **unknown: object,
     ) -> None:
-        into.add(
-            Registration(
-                hook=Hook.ADMISSION_CHECK,
-                name=name,
-                factory=factory,
-                settings=settings,
-                plugin=plugin,
-                fails_open=fails_open,
-            )
+        check = _checked(plugin, Hook.ADMISSION_CHECK, name, factory, unknown, ("fails_open", "settings"))
+        add(
+            Hook.ADMISSION_CHECK,
+            name,
+            factory,
+            check.settings(settings),
+            fails_open=check.boolean("fails_open", fails_open),
         )
 
-    def panel(name: str, factory: Any, *, title: str = "", settings: type[Any] | None = None) -> None:
-        into.add(
-            Registration(
-                hook=Hook.PANEL,
-                name=name,
-                factory=factory,
-                settings=settings,
-                plugin=plugin,
-                title=title or name,
-            )
-        )
+    def panel(
+        name: str,
+        factory: Any,
+        *,
+        title: str = "",
+        settings: type[Any] | None = None,
+        **unknown: object,
+    ) -> None:
+        check = _checked(plugin, Hook.PANEL, name, factory, unknown, ("title", "settings"))
+        add(Hook.PANEL, name, factory, check.settings(settings), title=check.text("title", title) or name)
 
+    for register in (health_check, pod_source, admission_check, panel):
+        register.__qualname__ = "register"  # in Python's own messages about its arguments
     return {
         "kubeletx_register_health_checks": health_check,
         "kubeletx_register_pod_sources": pod_source,
@@ -177,10 +196,39 @@ def registrars(into: Registrations, plugin: str) -> Mapping[str, Callable[..., N
     }
 
 
-def _refusing(what: str, plugin: str) -> Callable[..., None]:
-    """A `register` function that refuses: the hook is reserved but not implemented."""
+_PROTOCOLS: Mapping[Hook, type] = {
+    Hook.HEALTH_CHECK: HealthCheck,
+    Hook.POD_SOURCE: PodSource,
+    Hook.ADMISSION_CHECK: AdmissionCheck,
+    Hook.PANEL: Panel,
+}
+
+
+def _checked(
+    plugin: PluginIdentity,
+    hook: Hook,
+    name: object,
+    factory: object,
+    unknown: Mapping[str, object],
+    known: tuple[str, ...],
+) -> RegisterArguments:
+    """Check name, factory and unknown keyword arguments; return the checks of the other arguments.
+
+    A class that is registered as factory must have the methods of the hook's protocol.
+    """
+    check = RegisterArguments(plugin, hook.value)
+    checked = check.name(name)
+    check.no_more(unknown, known)
+    check.factory(factory)
+    if isinstance(factory, type):
+        check_methods(factory, _PROTOCOLS[hook], plugin, f"{hook.value} {checked!r}")
+    return check
+
+
+def _refusing(what: str, plugin: PluginIdentity) -> Callable[..., None]:
+    """Make a `register` function that raises Unsupported, for a hook that is reserved but not implemented."""
 
     def refuse(name: str, *_: object, **__: object) -> None:
-        raise Unsupported(f"plugin {plugin}: {what} {name!r}: this agent does not support it yet")
+        raise Unsupported(f"{plugin}: {what} {name!r}: this agent does not support it yet")
 
     return refuse

@@ -1,11 +1,12 @@
-"""`RunningPlugins`: the plugins of a running agent, and new ones that `kubeletx runtime reload` finds.
+"""`RunningPlugins`: the plugins of a running agent; loads new ones for `kubeletx runtime reload`.
 
-Only distributions that were not loaded before are loaded: running code is never replaced. A plugin that failed is tried
-again, since its missing dependency may have been installed. Each new plugin is imported in a thread with a deadline,
-registers into a table of its own, and is taken over on the event loop, so that one that fails or hangs leaves nothing
-behind.
+Only plugins of distributions that are not loaded yet are loaded; running code is never replaced. A plugin that failed
+is tried again, since a missing dependency may have been installed. A new plugin is imported on a thread, with a
+deadline, and its registrations are added to the agent's tables only after that succeeded. A plugin that fails or hangs
+therefore changes nothing.
 
-Registrations of a new plugin other than runtimes take effect at the next start of the agent; its state says so.
+Only the runtimes of a new plugin can be used at once. Its other registrations take effect at the next start of the
+agent; the plugin's state says so.
 
 Python reads ``.pth`` files only at its start: an editable install (``pip install -e``) needs a restart of the agent.
 """
@@ -14,9 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -24,18 +25,12 @@ import structlog
 
 from kubeletx.api import ENTRY_POINT_GROUP, BoundedThreadPool, KubeletxError, Unavailable
 from kubeletx.runtimes.endpoints.kinds import KindTable, RuntimeKind
+from kubeletx.runtimes.plugins.call_markers import CallMarkers
+from kubeletx.runtimes.plugins.identity import normal_name
 
-from .loading import (
-    FAILED,
-    READY,
-    SKIPPED,
-    Candidate,
-    LoadedPlugin,
-    Plugins,
-    load_candidate,
-    log_plugin,
-    take_over,
-)
+from .candidates import DISABLED, FAILED, READY, SKIPPED, Candidate, LoadedPlugin
+from .claims import settle_claims
+from .loading import Plugins, disabled_candidate, is_disabled, load_candidate, log_plugin, take_over
 from .registrations import Registrations
 
 log = structlog.get_logger(__name__)
@@ -45,7 +40,10 @@ LOAD_SECONDS = 30.0
 
 
 class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a reload. `notes`: changes that need a restart of the agent, one sentence each."""
+    """Result of a reload. `plugins`: those loaded now, also failed ones. `notes`: sentences for the operator.
+
+    A note names a conflict between runtime kinds, or a change that needs a restart of the agent.
+    """
 
     plugins: tuple[LoadedPlugin, ...] = ()
     notes: tuple[str, ...] = ()
@@ -60,11 +58,18 @@ class RunningPlugins:
         *,
         on_settings: Callable[[str, Any], None],
         find: Callable[[], Iterable[EntryPoint]] = lambda: entry_points(group=ENTRY_POINT_GROUP),
+        sections: Mapping[str, Any] = MappingProxyType({}),
+        disabled: Collection[str] = (),
+        markers: CallMarkers | None = None,
     ) -> None:
-        """`on_settings`: called with the name and the default settings of each new kind.
+        """`on_settings`: called with the name and the settings of each new runtime kind.
 
-        `find`: returns the installed entry points.
+        `find`: returns the installed entry points. `sections`: the plugins' sections of the configuration. `disabled`,
+        `markers`: as for `load_plugins`.
         """
+        self._sections = sections
+        self._disabled = tuple(disabled)
+        self._markers = markers or CallMarkers(None)
         self._loaded = {_key(one.distribution, one.name): one for one in plugins.loaded}
         self._kinds = plugins.kinds
         self._on_settings = on_settings
@@ -78,31 +83,40 @@ class RunningPlugins:
         return tuple(sorted(self._loaded.values(), key=lambda one: one.name))
 
     def close(self) -> None:
-        """End idle threads. A thread that hangs in a plugin does not delay the exit."""
+        """Let idle threads end; does not wait for a thread that hangs in the import of a plugin."""
         self._threads.close()
 
     async def reload(self) -> Reloaded:
-        """Load the plugins of new distributions. Never raises for a plugin's failure; its state reports it."""
+        """Load the plugins of newly installed distributions, and plugins that failed before.
+
+        A plugin's failure is not raised; it is in the plugin's state.
+        """
         async with self._turn:
             points = await self._threads.run(self._scan)
-            running = {_word(one.distribution) for one in self._loaded.values() if one.state != FAILED}
-            new = [point for point in points if _word(_distribution(point)) not in running]
-            found = tuple([await self._load(point) for point in sorted(new, key=lambda point: point.name)])
+            running = {normal_name(one.distribution) for one in self._loaded.values() if one.state != FAILED}
+            new = [point for point in points if normal_name(_distribution(point)) not in running]
+            candidates = [await self._load(point) for point in sorted(new, key=lambda point: point.name)]
+            found = tuple(self._enter(one) for one in settle_claims(candidates))
             return Reloaded(plugins=found, notes=(*self._claims(found), *self._changes(points)))
 
     def _scan(self) -> list[EntryPoint]:
         importlib.invalidate_caches()
         return list(self._find())
 
-    async def _load(self, point: EntryPoint) -> LoadedPlugin:
+    async def _load(self, point: EntryPoint) -> Candidate:
+        if is_disabled(point, self._disabled):
+            return disabled_candidate(point)
         try:
             async with asyncio.timeout(LOAD_SECONDS):
-                candidate = await self._threads.run(load_candidate, point)
+                return await self._threads.run(load_candidate, point, self._markers)
         except TimeoutError:
             reason = f"was not imported within {LOAD_SECONDS:g} s; reload again once it is repaired"
-            candidate = Candidate(about=_about(point, reason))
+            return Candidate(about=_about(point, reason))
         except Unavailable as error:
-            candidate = Candidate(about=_about(point, str(error)))
+            return Candidate(about=_about(point, str(error)))
+
+    def _enter(self, candidate: Candidate) -> LoadedPlugin:
+        """Add the candidate to the agent's tables; return its state, which is logged too."""
         loaded = self._take_over(candidate)
         log_plugin(loaded)
         self._loaded[_key(loaded.distribution, loaded.name)] = loaded
@@ -110,10 +124,13 @@ class RunningPlugins:
 
     def _take_over(self, candidate: Candidate) -> LoadedPlugin:
         try:
-            # Defaults only: a section of an unknown plugin would have been refused at start.
-            settings = KindTable(candidate.kinds).decode_settings({})
+            # A section of a plugin that failed at start was not decoded then; of an unknown one it was refused.
+            own = {kind.name for kind in candidate.kinds if kind.settings is not None}
+            sections = {name: value for name, value in self._sections.items() if name in own}
+            settings = KindTable(candidate.kinds).decode_settings(sections)
         except KubeletxError as error:
-            return msgspec.structs.replace(candidate.about, state=FAILED, reason=str(error), kinds=())
+            about = msgspec.structs.replace(candidate.about, state=FAILED, reason=str(error))
+            return take_over(msgspec.structs.replace(candidate, about=about), self._kinds, Registrations())
         late = ", ".join(one.label for one in candidate.registrations)
         if late and candidate.about.state == READY and not candidate.kinds:
             reason = f"registers {late}: restart the agent to use it"
@@ -128,7 +145,7 @@ class RunningPlugins:
         return loaded
 
     def _claims(self, found: Iterable[LoadedPlugin]) -> Iterable[str]:
-        """Yield a note for each new kind that claims the same endpoints as another kind."""
+        """Yield a sentence for each new runtime kind that claims the same endpoints as another kind."""
         new = {name for plugin in found for name in plugin.kinds}
         for kind in self._kinds:
             rivals = [other.name for other in self._kinds if kind.name in new and _are_rivals(kind, other)]
@@ -139,11 +156,11 @@ class RunningPlugins:
                 )
 
     def _changes(self, points: Iterable[EntryPoint]) -> Iterable[str]:
-        """Yield a note for each difference between the loaded and the installed plugins."""
+        """Yield a sentence for each difference between the loaded and the installed plugins."""
         installed = {_key(_distribution(point), point.name): point for point in points}
         for key, loaded in sorted(self._loaded.items()):
             point = installed.pop(key, None)
-            if loaded.state == FAILED:
+            if loaded.state in (FAILED, DISABLED):
                 continue
             if point is None:
                 yield f"plugin {loaded.name} is no longer installed; it runs on until the agent is restarted"
@@ -180,12 +197,7 @@ def _are_rivals(one: RuntimeKind, other: RuntimeKind) -> bool:
 
 
 def _key(distribution: str, name: str) -> tuple[str, str]:
-    return _word(distribution), name
-
-
-def _word(distribution: str) -> str:
-    """A distribution's name in normalised form (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", distribution).lower()
+    return normal_name(distribution), name
 
 
 def _distribution(point: EntryPoint) -> str:

@@ -1,1 +1,1 @@
-"""The node's certificates: requested, stored, renewed."""
+"""The node's client and serving certificates: request, storage and renewal."""

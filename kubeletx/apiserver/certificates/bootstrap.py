@@ -2,9 +2,9 @@
 
     bootstrap token ─► request for system:node:NAME ─► <cert-dir>/kubelet-client-current.pem ─► kubeconfig that names it
 
-It repeats until it succeeds: static pods run meanwhile, and an operator may have to approve the request. A stored
-certificate that looked expired only because the clock was wrong is used once the clock is right. The key of an
-unanswered request is kept in a file, so that a restarted agent finds the same request.
+It retries until it succeeds: static pods run meanwhile, and an operator may have to approve the request. If a stored
+certificate seemed expired only because this machine's clock was wrong, it is used once the clock is right. The key of
+an unanswered request is kept in a file, so that a restarted agent continues with the same request.
 
 Source: kubelet, pkg/kubelet/certificate/bootstrap/bootstrap.go (LoadClientCert, writeKubeconfigFromBootstrapping).
 """
@@ -39,7 +39,7 @@ KEY_FILE = "kubelet-client.key.tmp"
 class Bootstrap:
     """Obtains the node's first client certificate with a bootstrap kubeconfig.
 
-    `run` returns once the node has it.
+    `run` returns once the node has a valid certificate.
     """
 
     def __init__(
@@ -51,7 +51,10 @@ class Bootstrap:
         kubeconfig: Path,
         clock: Clock,
     ) -> None:
-        """`load_access`: reads the bootstrap kubeconfig. `kubeconfig`: the file written at the end."""
+        """`load_access`: reads the bootstrap kubeconfig. `subject`: subject of the requested certificate.
+
+        `kubeconfig`: path of the kubeconfig that is written once the certificate is issued, and that refers to it.
+        """
         self._load_access = load_access
         self._subject = subject
         self._files = files
@@ -60,7 +63,10 @@ class Bootstrap:
         self._key_file = files.current.with_name(KEY_FILE)
 
     async def run(self) -> None:
-        """Request a certificate, again with back-off after each failure, until one is issued or found in the files."""
+        """Request a certificate until one is issued; retry with back-off after each failure.
+
+        After a failure it also returns if the stored certificate is valid for `subject` and the kubeconfig exists.
+        """
         backoff, problem = server_backoff(first=1.0), ""
         while True:
             try:
@@ -72,7 +78,7 @@ class Bootstrap:
                 if self._is_joined():
                     return
                 if isinstance(error, PermissionDenied) and "certificate request" in problem:
-                    remove_file(self._key_file)  # that question has its answer; the next one is another
+                    remove_file(self._key_file)  # the request was denied: a new key makes a new request
                 least = least_seconds(error)
                 await self._clock.sleep(backoff.next(self._clock.monotonic(), at_least=least))
             else:
@@ -113,7 +119,10 @@ class Bootstrap:
 
 
 def joined(access: ClusterAccess, certificate: Path) -> ClusterAccess:
-    """Access to the same cluster with the node's certificate instead of the bootstrap identity."""
+    """Return `access` with the node's certificate instead of the bootstrap credentials.
+
+    `certificate`: PEM file that holds the certificate and its key.
+    """
     return replace(
         access,
         certificate=certificate,
@@ -126,8 +135,11 @@ def joined(access: ClusterAccess, certificate: Path) -> ClusterAccess:
 
 
 def kubeconfig_text(access: ClusterAccess) -> str:
-    """Kubeconfig as the kubelet writes it: one cluster with absolute paths, and one user with files."""
-    import yaml  # once in a node's life
+    """Return a kubeconfig for `access` as YAML text, in the form that the kubelet writes.
+
+    It has one cluster, with an absolute path of the CA file, and one user with the paths of certificate and key.
+    """
+    import yaml  # imported here, since it is needed only once in a node's life
 
     cluster: dict[str, Any] = {"server": access.server}
     if isinstance(access.ca, Path):

@@ -3,8 +3,8 @@
     <cert-dir>/kubelet-client-2030-01-02-03-04-05.pem      certificate, then key; mode 0600
     <cert-dir>/kubelet-client-current.pem                  a link to the newest one, replaced in one step
 
-A reader of the link always gets a matching pair, also during a replacement. Older files stay, as the
-kubelet's do. Source: client-go, util/certificate/certificate_store.go.
+A reader of the link always gets a certificate and the matching key, even while the link is replaced. Older files are
+kept, as by the kubelet. Source: client-go, util/certificate/certificate_store.go.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ CLIENT, SERVER = "kubelet-client", "kubelet-server"
 
 
 class CertificateFiles:
-    """Certificate files of one purpose: `CLIENT` or `SERVER`. All methods block."""
+    """Stores the client or the serving certificate of the node in a directory. All methods block.
+
+    `prefix`: `CLIENT` or `SERVER`, the first part of the file names. `current`: path of the link to the newest file.
+    """
 
     def __init__(self, directory: Path, prefix: str) -> None:
         self._directory = directory
@@ -33,7 +36,10 @@ class CertificateFiles:
         self.current = directory / f"{prefix}-current.pem"
 
     def load(self) -> KeyPair | None:
-        """Return the newest pair; None if there is none, or if it is unusable, which is logged."""
+        """Return the newest certificate with its key.
+
+        None if nothing is stored, or if the file cannot be read or parsed, which is logged.
+        """
         try:
             return parse_pair(self.current.read_bytes(), str(self.current))
         except FileNotFoundError:  # no certificate was stored yet, or the link has no target
@@ -43,7 +49,10 @@ class CertificateFiles:
             return None
 
     def store(self, pair: KeyPair, now: datetime) -> Path:
-        """Store the pair in a new file and point the link at it; returns the file's path. Raises OSError."""
+        """Store the pair in a new file, named by the time `now`, and make the link `current` point to it.
+
+        Returns the path of the new file. Raises OSError.
+        """
         self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         path = self._directory / f"{self._prefix}-{now:%Y-%m-%d-%H-%M-%S}.pem"
         write_file(path, pair.pem, 0o600)

@@ -1,4 +1,6 @@
-"""Keys, requests and certificates in PEM form: the only file that knows `cryptography`, which is imported when used.
+"""Keys, certificate requests and certificates in PEM form.
+
+Only this module uses the package `cryptography`, and it imports the package when a function needs it.
 
 Source: kubelet, pkg/kubelet/certificate/kubelet.go (subjects, usages, ECDSA P-256 keys); client-go,
 util/certificate/certificate_manager.go (70 to 90 % of the lifetime).
@@ -23,7 +25,7 @@ _EARLIEST, _LATEST = 0.7, 0.9
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """Subject of a certificate: a node and, for a serving certificate, its names and addresses."""
+    """Subject of a certificate: the node's name and, for a serving certificate, its DNS names and IP addresses."""
 
     node_name: str
     dns_names: tuple[str, ...] = ()
@@ -36,7 +38,10 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyPair(msgspec.Struct, frozen=True, kw_only=True):
-    """A certificate and its private key, in one PEM text. Its repr hides the key."""
+    """A certificate and its private key. The repr hides the key.
+
+    `pem`: text that holds both. The other fields are values of the certificate.
+    """
 
     pem: bytes
     common_name: str
@@ -61,9 +66,9 @@ class KeyPair(msgspec.Struct, frozen=True, kw_only=True):
         return self.not_before <= now < self.not_after
 
     def rotate_at(self, draw: float) -> datetime:
-        """Time at which to renew the certificate.
+        """Return the time at which to renew the certificate: after 70 to 90 % of its lifetime.
 
-        `draw`: a random number from 0 to 1, so that nodes do not all renew together.
+        `draw`: a random number from 0 to 1 that picks the time, so that nodes do not all renew together.
         """
         life = self.not_after - self.not_before
         return self.not_before + life * (_EARLIEST + (_LATEST - _EARLIEST) * draw)
@@ -113,7 +118,11 @@ def public_part(key: bytes) -> bytes:
 
 
 def parse_pair(pem: bytes, origin: str) -> KeyPair:
-    """Parse the first certificate of the text with its key. Raises InvalidConfig naming `origin` if they do not match."""
+    """Parse the first certificate and the private key in `pem`.
+
+    `origin`: name of the file or request, for messages. Raises InvalidConfig if one of the two is missing or invalid,
+    or if they do not match.
+    """
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
     from cryptography.x509.oid import NameOID
@@ -151,7 +160,7 @@ def _private(key: bytes) -> ec.EllipticCurvePrivateKey:
 
 
 def _key_of(pem: bytes) -> bytes:
-    """Return the text from the private key on; a file may begin with the certificate."""
+    """Return the part of `pem` that starts with the private key; the certificate may come first."""
     begin = pem.find(b"-----BEGIN", 0)
     while begin >= 0:
         if b"PRIVATE KEY" in pem[begin : pem.find(b"\n", begin)]:

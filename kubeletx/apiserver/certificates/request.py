@@ -1,8 +1,9 @@
-"""`obtain`: requests a certificate of the cluster with a CertificateSigningRequest and waits for it.
+"""`obtain`: requests a certificate from the cluster with a CertificateSigningRequest and waits for it.
 
-The approval is external: the controller manager approves client certificates of nodes by its RBAC, serving certificates
-need an approver of the operator. Source: client-go, util/certificate/csr/csr.go; kubelet,
-pkg/kubelet/certificate/bootstrap/bootstrap.go (names made from the request, so that a second try finds the first).
+The agent does not approve requests: the controller manager approves client certificates of nodes if RBAC permits it;
+for serving certificates the operator must provide an approver. Source: client-go, util/certificate/csr/csr.go; kubelet,
+pkg/kubelet/certificate/bootstrap/bootstrap.go (request names computed from the request, so that a retry finds the
+earlier one).
 """
 
 from __future__ import annotations
@@ -32,10 +33,13 @@ _LOOK_FIRST, _LOOK_CAP = 0.25, 5.0
 async def obtain(
     client: KubeClient, key: bytes, subject: Subject, *, signer: str, usage: str, clock: Clock
 ) -> KeyPair:
-    """Request a certificate for the key, and wait until it is issued. `usage`: ``client auth`` or ``server auth``.
+    """Request a certificate for the private key `key`, wait until it is issued, and return it with the key.
 
-    The same key and subject give the same request name, so a retry finds the earlier request and its approval.
-    Raises PermissionDenied if it was denied, TimedOut without a decision, and the API server's errors.
+    `signer`: signer name of the request. `usage`: ``client auth`` or ``server auth``. The same key, subject and signer
+    give the same request name, so a retry finds the earlier request and its approval.
+
+    Raises PermissionDenied if the request was denied or failed, TimedOut if there is no certificate after
+    `WAIT_SECONDS`, and the API server's errors.
     """
     wanted = CertificateSigningRequest(
         metadata=ObjectMeta(name=_name(key, subject, signer)),
@@ -69,7 +73,10 @@ async def obtain(
 
 
 def _answer(found: CertificateSigningRequest) -> bytes | None:
-    """The certificate; None if it is not issued yet. Raises PermissionDenied if it never will be."""
+    """Return the certificate in PEM form; None if it is not issued yet.
+
+    Raises PermissionDenied if the request was denied or failed.
+    """
     for condition in found.status.conditions:
         if condition.type in ("Denied", "Failed"):
             why = condition.message or condition.reason or "no reason given"
@@ -80,7 +87,7 @@ def _answer(found: CertificateSigningRequest) -> bytes | None:
 
 
 def _name(key: bytes, subject: Subject, signer: str) -> str:
-    """Name of the request; equal for equal key, subject and signer."""
+    """Compute the request's name, which is the same for the same key, subject and signer."""
     digest = hashlib.sha256()
     for part in (
         public_part(key),

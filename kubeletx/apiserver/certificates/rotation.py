@@ -4,9 +4,10 @@
                                                                    │ denied, not approved, no server
                                                                    └──► again with back-off; the old one stays in use
 
-The renewal time is drawn once for each certificate. The wall clock is read every minute, since it may jump and the
-machine may sleep; files that another process wrote count too. Users of the files detect their change. With a clock that is
-ahead of the cluster's a new certificate may be expired on arrival: then each next request waits longer.
+The renewal time is chosen at random once for each certificate. The wall clock is read every minute, since it may jump
+and the machine may sleep. A certificate that another process stored is used too. Readers of the files must notice new
+ones themselves. If this machine's clock is ahead of the cluster's, a new certificate may seem expired when it arrives:
+then each further request waits longer.
 
 Source: client-go, util/certificate/certificate_manager.go.
 """
@@ -38,13 +39,13 @@ FIRST_SECONDS, CAP_SECONDS = 2.0, 120.0
 
 _DAY = 24 * 3600.0
 LIVES = (60.0, 3600.0, 4 * 3600.0, *(days * _DAY for days in (1, 7, 30, 90, 180, 360, 1440)))
-"""Upper bounds in seconds, as in kubelet_certificate_manager_server_rotation_seconds."""
+"""Bucket bounds in seconds of the metric kubelet_certificate_manager_server_rotation_seconds."""
 
 
 class Purpose(msgspec.Struct, frozen=True, kw_only=True):
     """Kind of certificate to request.
 
-    `name`: client or server, for the log. `signer`, `usage`: of the CertificateSigningRequest.
+    `name`: client or server, for the log. `signer`, `usage`: fields of the CertificateSigningRequest.
     """
 
     name: str
@@ -55,7 +56,8 @@ class Purpose(msgspec.Struct, frozen=True, kw_only=True):
 class CertificateRotation:
     """Keeps one certificate of the node valid; `run` is its only task.
 
-    `errors`: number of failed requests. `lives`: how long certificates were in use.
+    `errors`: number of failed renewals. `lives`: seconds for which replaced certificates were in use. `current`: the
+    certificate as last read from the files; None if there is none.
     """
 
     def __init__(
@@ -69,8 +71,10 @@ class CertificateRotation:
         when_expired: Callable[[], Awaitable[None]] | None = None,
         draw: random.Random | None = None,
     ) -> None:
-        """`when_expired`: called instead of a request when the certificate has expired, since an expired one cannot
-        authenticate the request; None: the request is made all the same.
+        """`subject`: returns the subject that the certificate must have now; another subject causes a new request.
+
+        `when_expired`: called instead of requesting a new certificate if the present one has expired, because an
+        expired client certificate cannot authenticate the request. None: a new certificate is requested in any case.
         """
         self._client = client
         self._files = files
@@ -88,13 +92,13 @@ class CertificateRotation:
 
     @property
     def ttl_seconds(self) -> float | None:
-        """Seconds until the certificate expires; negative after that, None without one."""
+        """Seconds until the certificate expires: negative if it has expired, None if there is no certificate."""
         if self.current is None:
             return None
         return (self.current.not_after - self._clock.now()).total_seconds()
 
     async def run(self) -> None:
-        """Renew the certificate each time it is due, until cancelled."""
+        """Request a certificate if none is valid for the subject, and renew it each time it is due, until cancelled."""
         backoff = server_backoff(first=FIRST_SECONDS, cap=CAP_SECONDS)
         while True:
             seconds = self._seconds_left()
@@ -115,9 +119,10 @@ class CertificateRotation:
                 await self._clock.sleep(self._rest(backoff))
 
     def _rest(self, backoff: Backoff) -> float:
-        """Seconds to wait after a renewal.
+        """Return the seconds to wait after a renewal, at least `FIRST_SECONDS`.
 
-        There is a minimum, in case the certificate's life is too short or the clock is wrong.
+        The wait grows from renewal to renewal if the new certificate is due for renewal at once: then its lifetime is
+        too short or a clock is wrong.
         """
         due, pair = self._seconds_left(), self.current
         if due > 0 or pair is None:
@@ -138,7 +143,7 @@ class CertificateRotation:
         return seconds
 
     def _seconds_left(self) -> float:
-        """Seconds until a new certificate is due; 0 or less: now."""
+        """Read the certificate from the files and return the seconds until its renewal; 0 or less means now."""
         self.current = pair = self._files.load()
         if pair is None or not pair.is_for(self._subject()):
             return 0.0

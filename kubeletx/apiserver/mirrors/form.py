@@ -1,13 +1,14 @@
-"""Form of a static pod in the API server: `mirror_of`, and the comparison of a mirror with its pod. Pure.
+"""Builds mirror pods (`mirror_of`), compares them with their static pods and plans changes (`plan_mirrors`). Pure.
 
-The mirror is the pod as written, plus what the API server needs, minus what it refuses:
+The mirror pod is the static pod as written, plus what the API server needs, minus what it refuses:
 
 - the annotation ``kubernetes.io/config.mirror`` with the static pod's hash, by which kubectl finds its events, and the
-  Node as the owner, which NodeRestriction demands of a node;
-- fields that only kubeletx has become annotations, and a machine becomes one container (`kube.machine_form`), since
-  an API server prunes unknown fields and refuses a pod without containers; docs/decisions/0004 says why this form;
-- first-boot data of machines stays on the node: it often holds passwords, and annotations are readable with pods;
-- block devices and priorities are left out: the first are refused unless they are claims, the second are computed.
+  Node as the owner, as NodeRestriction demands;
+- fields that only kubeletx has become annotations, and a virtual machine becomes one container (`kube.machine_form`),
+  since an API server prunes unknown fields and refuses a pod without containers; docs/decisions/0004 gives the reasons;
+- first-boot data of machines is left out: it often holds passwords, and users who can read pods can read annotations;
+- block devices are left out, since the API server refuses those that are not claims; so are priorities, which it
+  computes itself.
 
 Source: kubelet, pkg/kubelet/pod/mirror_client.go; kubectl, pkg/describe (events of mirror pods).
 """
@@ -36,13 +37,13 @@ _LOCAL: Final = frozenset({names.BOUND_RUNTIME, names.CONFIG_MIRROR})
 
 
 class Create(msgspec.Struct, frozen=True):
-    """Step of the plan: create a mirror of this static pod."""
+    """Step of `plan_mirrors`: create a mirror pod of this static pod."""
 
     static: DesiredPod
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """Step of the plan: delete this mirror. `why`: reason for the log."""
+    """Step of `plan_mirrors`: delete this mirror pod. `why`: reason for the log."""
 
     mirror: Pod
     why: str
@@ -52,19 +53,20 @@ Step = Create | Delete
 
 
 def static_hash(static: DesiredPod) -> str:
-    """Return the value of annotation ``config.mirror``: the manifest's hash; for an applied pod, which changes in
-    place, its UID.
+    """Return the value of the annotation ``config.mirror`` for a mirror of this pod: the hash of the pod's manifest.
+
+    A pod applied with `kubeletx apply` has no such hash, since it can change in place: its UID is returned.
     """
     return static.pod.metadata.annotations.get(names.CONFIG_HASH) or static.uid
 
 
 def stands_for(mirror: Pod, static: DesiredPod) -> bool:
-    """Return True if the mirror belongs to this static pod, whose hash is in its annotation."""
+    """Return True if the mirror pod belongs to this static pod: its annotation holds the pod's `static_hash`."""
     return mirror.metadata.annotations.get(names.CONFIG_MIRROR) == static_hash(static)
 
 
 def is_current(mirror: Pod, static: DesiredPod) -> bool:
-    """Return True if the mirror belongs to this static pod and shows its present spec."""
+    """Return True if the mirror pod belongs to this static pod and shows the pod's present spec."""
     seen = mirror.metadata.annotations.get(names.POD_SPEC_HASH)
     return stands_for(mirror, static) and seen == static.spec_hash
 
@@ -76,10 +78,11 @@ def plan_mirrors(
     unsure: Iterable[Key] = (),
     all_seen: bool = True,
 ) -> Iterator[Step]:
-    """Plan the next steps, at most one for a name; a mirror to replace is deleted first.
+    """Yield the next steps, at most one for each pod name; a mirror that must be replaced is deleted first.
 
-    `statics`: every static pod on this node. `unsure`: names of pods whose source has not claimed them yet: their
-    mirrors stay unchanged. `all_seen`: False until every source has reported, so that no mirror is removed too early.
+    `statics`: every static pod on this node. `mirrors`: every mirror pod in the API server. `unsure`: keys of static
+    pods that were recovered after a restart and that no source has reported yet; their mirrors stay unchanged.
+    `all_seen`: False until every source has reported, so that no mirror is deleted too early.
     """
     left_alone = frozenset(unsure)
     for key, mirror in mirrors.items():
@@ -92,10 +95,10 @@ def plan_mirrors(
         elif static is None:
             if all_seen:
                 yield Delete(mirror, "its static pod is gone")
-        elif not static.is_going and not is_current(mirror, static):
+        elif not static.is_ending and not is_current(mirror, static):
             yield Delete(mirror, "its static pod has changed")
     for key, static in statics.items():
-        if key not in mirrors and key not in left_alone and not static.is_going:
+        if key not in mirrors and key not in left_alone and not static.is_ending:
             yield Create(static)
 
 

@@ -5,9 +5,9 @@
     the Node, sources' news ─────┘                       └─► DELETE with the uid, once ─► the watch says that it is gone
 
 A mirror is only a copy: its deletion in the API never affects the pod, and it is created again. No mirror is created
-before the Node is registered and the existing mirrors are known. A mirror whose pod is gone is deleted once every
-source has reported; that of an ending pod stays, so that its last statuses are visible. A mirror kept by finalizers
-delays its successor, without further requests.
+before the Node is registered and the existing mirrors are known. A mirror whose static pod is gone is deleted once
+every source has reported. The mirror of a pod that is ending stays, so that the last statuses are visible. A mirror
+that finalizers keep after its deletion delays its replacement; the deletion is not requested again.
 
 Repeated foreign deletions, changes or creations of mirrors are corrected with growing delays (`ForeignWrites`). A
 refusal by the API server (a missing namespace, a policy) is reported once, by a log line and an event of the pod, and
@@ -53,15 +53,19 @@ from .form import Create, Delete, Key, Step, is_current, mirror_of, plan_mirrors
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 10.0
-"""Interval at which the mirrors are checked without an event, for changes such as a source claiming a pod again."""
+"""Interval of checks without an event: some changes cause none, such as a source reporting a recovered pod."""
 FIRST_SECONDS, CAP_SECONDS = 0.5, 60.0
 
 StaticPods = Callable[[], tuple[dict[Key, DesiredPod], set[Key]]]
-"""Returns the static pods by namespace and name, and the names of the pods that no source has claimed yet."""
+"""Returns the static pods by key, and the keys of static pods that no source has reported since the agent's start."""
 
 
 class Mirrors:
-    """Keeps one mirror pod for each static pod. `run` is its only task; `wake` makes it plan again."""
+    """Keeps one mirror pod in the API server for each static pod.
+
+    `run` is its only task: it compares static pods and mirrors, and creates or deletes mirrors. `wake` makes it compare
+    them again.
+    """
 
     def __init__(
         self,
@@ -73,7 +77,10 @@ class Mirrors:
         events: EventSink,
         clock: Clock,
     ) -> None:
-        """`all_seen`: returns True if every source of static pods is synced."""
+        """`pods`: the mirrors in the API server. `static_pods`: see `StaticPods`.
+
+        `all_seen`: returns True if every source of static pods has reported its pods.
+        """
         self._client = client
         self._pods = pods
         self._static_pods = static_pods
@@ -83,28 +90,31 @@ class Mirrors:
         self._node: Node | None = None
         self._news = asyncio.Event()
         self._waits: dict[Key, tuple[Backoff, float]] = {}
-        self._told: dict[Key, str] = {}
+        self._reported: dict[Key, str] = {}
         self._foreign = ForeignWrites(clock)
         self._shown: dict[Key, tuple[PodUid, str]] = {}
-        """UID and hash of the static pod that its mirror last showed."""
+        """UID and spec hash of each static pod as its mirror last showed them."""
         self._answers: set[Key] = set()
-        """Steps of this round that correct a foreign write."""
+        """Keys of the steps of this round that correct a foreign write."""
         self._named: set[Key] = set()
-        """Mirrors whose foreign writer is logged already; dropped once they are correct again."""
+        """Keys of mirrors whose foreign writer was logged; a key is dropped once the mirror is correct again."""
         self._deleted: dict[PodUid, int] = {}
-        """UID of a mirror that still exists after its accepted deletion → number of lists received by then."""
+        """UID of each mirror that still exists although the API server accepted its deletion.
+
+        The value is the number of complete lists received before the deletion.
+        """
         pods.subscribe(self._api_changed)
 
-    # --- ears ---
+    # --- inputs ---
 
     def wake(self, *_: object) -> None:
-        """Make `run` plan again, because a pod or a source changed. The arguments are ignored."""
+        """Make `run` compare again, because a pod or a source changed. The arguments are ignored."""
         self._news.set()
 
     def node_changed(self, node: Node | None) -> None:
-        """Listener of `ApiNode`: plan again if the Node, which owns the mirrors, has another UID than before.
+        """Listener of `ApiNode`: make `run` compare again if the Node, which owns the mirrors, has a new UID.
 
-        None: there is no Node.
+        `node`: None if there is no Node in the API server.
         """
         before, self._node = self._node, node
         if (before.metadata.uid if before else None) != (node.metadata.uid if node else None):
@@ -146,8 +156,8 @@ class Mirrors:
         for uid in [
             uid for uid, lists in self._deleted.items() if uid not in here or lists != self._pods.lists
         ]:
-            del self._deleted[uid]  # a whole list that has it still: the server was set back
-        for table in (self._waits, self._told):
+            del self._deleted[uid]  # a complete list still has it: the API server's state was restored
+        for table in (self._waits, self._reported):
             for key in table.keys() - planned.keys():
                 del table[key]
         now = self._clock.monotonic()
@@ -181,10 +191,10 @@ class Mirrors:
         self._foreign.settle(key)
 
     def _is_answer(self, step: Step, statics: Mapping[Key, DesiredPod]) -> bool:
-        """Return True if the step corrects a foreign write; False if a change of the pod causes it.
+        """Return True if the step corrects a change by another client; False if a change of the static pod causes it.
 
-        The deletion of a mirror that has a deletion mark is never a correction, so it is immediate; its
-        replacement may have to wait.
+        The deletion of a mirror that has a deletion timestamp is never a correction, so it is immediate. Creating its
+        replacement may be one, and may have to wait.
         """
         key = _key(step)
         static, shown = statics.get(key), self._shown.get(key)
@@ -196,9 +206,9 @@ class Mirrors:
         return isinstance(step, Delete) and step.mirror.uid in self._deleted
 
     async def _try(self, step: Step) -> bool:
-        """Carry out a step.
+        """Carry out a step and return True, also if the API server refuses it.
 
-        Returns False if the API server does not answer, so that the other steps are not tried now.
+        Returns False if the API server does not answer, so that the caller does not try the other steps now.
         """
         key = _key(step)
         try:
@@ -216,7 +226,7 @@ class Mirrors:
             self._tell(step, error)
             return not isinstance(error, Unavailable | TimedOut)
         self._waits.pop(key, None)
-        self._told.pop(key, None)
+        self._reported.pop(key, None)
         if isinstance(step, Delete) and key not in self._shown:
             self._settle(key)
         self._news.set()  # what was deleted may have to be made again
@@ -239,7 +249,7 @@ class Mirrors:
             await self._client.delete(
                 PODS.path(mirror.namespace, mirror.name), uid=mirror.uid, grace_seconds=0
             )
-        except (NotFound, Conflict):  # it is gone, perhaps with another in its place that the watch brings
+        except (NotFound, Conflict):  # it is gone; if another one has replaced it, the watch delivers that
             self._pods.drop(mirror)
             return
         self._deleted[mirror.uid] = lists
@@ -261,14 +271,14 @@ class Mirrors:
         self._pods.put(made)
 
     def _tell(self, step: Step, error: KubeletxError) -> None:
-        """Log a step's error once per error text, with an event if a mirror cannot be created.
+        """Log a step's error, unless it was logged already; record an event if a mirror cannot be created.
 
-        The client itself reports a server that does not answer.
+        An API server that does not answer is left out: the client logs that itself.
         """
         key, text = _key(step), str(error)
-        if isinstance(error, Unavailable | TimedOut) or self._told.get(key) == text:
+        if isinstance(error, Unavailable | TimedOut) or self._reported.get(key) == text:
             return
-        self._told[key] = text
+        self._reported[key] = text
         log.warning("Failed to bring a mirror pod up to date", pod="/".join(key), err=text)
         if isinstance(step, Create):
             pod = step.static.pod

@@ -1,1 +1,1 @@
-"""The Node object and its Lease: created, patched, renewed."""
+"""Registers and reports this machine's Node object, and renews its Lease."""

@@ -4,8 +4,9 @@
          ▲                                                              │ what the API has
          └── deleted: register again        status now ─► compare ─► PATCH nodes/NAME/status, nodes/NAME
 
-The status is computed every `update_seconds` and when a runtime changes; it is sent when it differs from the API
-server's, else every `report_seconds`. Taints are set only at registration: NodeRestriction forbids more.
+The status is computed every `update_seconds` and when a runtime changes. It is sent when it differs from the API
+server's, and otherwise every `report_seconds`. Taints are set only at registration: NodeRestriction forbids a node to
+change them later.
 
 Foreign changes and a foreign deletion of the Node are corrected immediately the first time, then with growing delays
 while the other writer continues (`ForeignWrites`). The node's own changes never wait.
@@ -42,7 +43,11 @@ log = structlog.get_logger(__name__)
 
 
 class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the Node object. Intervals default to the kubelet's."""
+    """Settings of the Node object. The default intervals are the kubelet's.
+
+    `register`: create the Node if it does not exist. `taints`: set at the registration. `update_seconds`: interval at
+    which the status is computed. `report_seconds`: interval at which an unchanged status is sent.
+    """
 
     register: bool = True
     taints: tuple[Taint, ...] = ()
@@ -69,7 +74,7 @@ class ApiNode:
         clock: Clock,
         policy: NodePolicy,
     ) -> None:
-        """`watch_node`: yields the node's present state, and again at each change of a condition."""
+        """`watch_node`: yields the Node object that this agent wants, at once and after each change of a condition."""
         self._client = client
         self._name = name
         self._watch_node = watch_node
@@ -77,8 +82,8 @@ class ApiNode:
         self._policy = policy
         self._current: Node | None = None
         self._wanted: Node | None = None
-        self._told: Node | None = None
-        """Wanted object that the API server last had; None before the first report."""
+        self._reported: Node | None = None
+        """The last `_wanted` that was reported; None before the first report."""
         self._was_registered = False
         self._foreign = ForeignWrites(clock)
         self._reported_at = float("-inf")
@@ -102,22 +107,22 @@ class ApiNode:
     # --- ReflectorSink ---
 
     def replace(self, items: Sequence[Node], unreadable: Sequence[ObjectMeta]) -> None:
-        """Take the Node from a full list; an empty list means that it does not exist."""
+        """Store the Node from a complete list; an empty list means that the Node does not exist."""
         if not unreadable:
             self._set(items[0] if items else None)
 
     def put(self, item: Node) -> None:
-        """Take the Node from a watch event, unless a newer version is known: this agent's own writes come back too."""
+        """Store the Node, unless a newer version is known: the watch may be behind answers to this agent's requests."""
         if self._current is None or not is_older(item.metadata, self._current.metadata):
             self._set(item)
 
     def drop(self, item: Node) -> None:
-        """Handle the deletion of the Node; ignored if another Node was registered since."""
+        """Handle the deletion of the Node; ignored if a Node with another UID was registered since."""
         if self._current is None or self._current.metadata.uid == item.metadata.uid:
             self._set(None)
 
     def undecodable(self, meta: ObjectMeta, problem: str) -> None:
-        """Ignored: the reflector has logged it."""
+        """Do nothing: the reflector has logged the problem, and the last decoded Node is kept."""
 
     # --- life ---
 
@@ -141,7 +146,7 @@ class ApiNode:
             self._news.set()
 
     async def _tick(self) -> None:
-        """Refresh periodically what changes without an event (images, versions)."""
+        """Read the node's state every `update_seconds`: some of it changes without an event (images, versions)."""
         while True:
             await self._clock.sleep(self._policy.update_seconds)
             async for node in self._watch_node():
@@ -158,20 +163,20 @@ class ApiNode:
                 return
             await self._register(wanted)
             self._foreign.settle(_DELETION)
-        current, told = self._current, self._told
+        current, reported = self._current, self._reported
         if current is None:
             return
-        is_told = await self._report_status(current, wanted, told)
-        is_told &= await self._report_labels(self._current or current, wanted, told)
-        if is_told:
-            self._told = wanted
+        is_reported = await self._report_status(current, wanted, reported)
+        is_reported &= await self._report_labels(self._current or current, wanted, reported)
+        if is_reported:
+            self._reported = wanted
 
     def _may_answer(self, what: str) -> bool:
         return self._foreign.may_answer(what, self._news.set)
 
     async def _register(self, wanted: Node) -> None:
         path = NODES.path(name=self._name)
-        self._told = None
+        self._reported = None
         if self._policy.register:
             fresh = replace(
                 wanted,
@@ -200,10 +205,12 @@ class ApiNode:
         self.registered.set()
         self._tell()
 
-    async def _report_status(self, current: Node, wanted: Node, told: Node | None) -> bool:
-        """Send the status if it differs or the report is due.
+    async def _report_status(self, current: Node, wanted: Node, reported: Node | None) -> bool:
+        """Send the status if it differs from the API server's or the periodic report is due.
 
-        Returns False if the Node turned out to be deleted, otherwise True.
+        A correction of another client's change may be delayed. `current`: the Node in the API server. `wanted`: the
+        Node as it should be. `reported`: the Node as last reported; None before the first report. Returns False if the Node
+        turned out to be deleted, otherwise True.
         """
         now, heartbeat = self._clock.monotonic(), self._clock.now()
         is_due = now - self._reported_at >= self._policy.report_seconds
@@ -214,12 +221,12 @@ class ApiNode:
         if patch is None:
             self._foreign.settle(_STATUS, is_answer=False)
             return True
-        was_told = told is not None and not status_patch(
-            told.status, wanted.status, heartbeat=heartbeat, is_due=is_due
+        was_reported = reported is not None and not status_patch(
+            reported.status, wanted.status, heartbeat=heartbeat, is_due=is_due
         )
-        # The node controller had no sign of life; to its word a kubelet too answers within 10 s.
+        # The node controller missed heartbeats and changed the conditions; a kubelet corrects that within 10 s too.
         is_late = is_given_up(current.status, wanted.status) and now - self._reported_at >= FIRST_SECONDS
-        is_news = not was_told or is_late
+        is_news = not was_reported or is_late
         if not is_news and not self._may_answer(_STATUS):
             return True
         path = NODES.path(name=self._name, subresource="status")
@@ -230,16 +237,16 @@ class ApiNode:
         self._reported_at = now
         return self._current is not None
 
-    async def _report_labels(self, current: Node, wanted: Node, told: Node | None) -> bool:
-        """Send labels and annotations if they differ.
+    async def _report_labels(self, current: Node, wanted: Node, reported: Node | None) -> bool:
+        """Send labels and annotations if they differ from the API server's.
 
-        Returns False if the Node turned out to be deleted, otherwise True.
+        A correction of another client's change may be delayed. Arguments and result as in `_report_status`.
         """
         metadata = metadata_patch(current.metadata, wanted.metadata)
         if not metadata:
             self._foreign.settle(_LABELS, is_answer=False)
             return True
-        is_news = told is None or bool(metadata_patch(told.metadata, wanted.metadata))
+        is_news = reported is None or bool(metadata_patch(reported.metadata, wanted.metadata))
         if not is_news and not self._may_answer(_LABELS):
             return True
         if not is_news:

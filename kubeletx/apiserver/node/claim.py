@@ -1,12 +1,12 @@
 """Decides which of two agents with one node name may report, by the node's Lease. Pure except `Reporting`.
 
 Each renewal writes the agent's identity into an annotation of the Lease. An agent that starts and finds the Lease of
-another, which may still be alive, waits until the Lease changes (the other lives) or expires. An agent that finds its
-Lease renewed by another between two of its own renewals knows that both live. The one with the younger claim stops
-reporting; its pods run on. A claim survives restarts of its agent and reboots of its machine.
+another agent, which may still be alive, waits until the Lease changes (the other agent is alive) or expires. An agent
+that finds its Lease renewed by another agent between two of its own renewals knows that both are alive. The agent with
+the younger claim stops reporting; its pods keep running. A claim survives restarts of the agent and reboots.
 
-A writer without an identity (a kubelet) that was there first counts as the older one; one that comes later cannot be
-stopped, so the agent goes on and reports the conflict.
+A kubelet writes no identity. If it renewed the Lease first, it counts as the older agent. If it comes later, it cannot
+be stopped, so this agent continues and reports the conflict.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from kubeletx.kube.types.lease import Lease
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """An agent's claim to the node's name, as written into the Lease.
 
-    `boot`, `machine`: boot id and system UUID. `since`: begin of the claim, as a MicroTime text.
+    `agent`: id of the agent, which survives restarts. `boot`, `machine`: boot id and system UUID of its machine. `pid`:
+    process id. `since`: begin of the claim, as a MicroTime text.
     """
 
     agent: str
@@ -45,25 +46,28 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         return f"agent {self.agent} (boot {self.boot}, process {self.pid}, since {self.since})"
 
     def is_same_run(self, other: Identity) -> bool:
-        """Return True for the same agent in the same boot of its machine."""
+        """Return True if `other` is the same agent in the same boot of its machine."""
         return (self.agent, self.boot) == (other.agent, other.boot)
 
     def is_older_than(self, other: Identity) -> bool:
-        """Return True if this claim is older and so wins over `other`; never True for both of two claims."""
+        """Return True if this claim is older than `other` and so has precedence.
+
+        The agent ids decide between claims of the same time, so that two claims never both win.
+        """
         return (self.since, self.agent, self.boot) < (other.since, other.agent, other.boot)
 
 
 class LeaseVerdict(enum.Enum):
-    """Judgement of a Lease that an agent finds at its start."""
+    """Result of `first_verdict`: whether a starting agent may take the Lease that it found."""
 
     OURS = "ours"
-    """This agent may take the Lease: it is its own, has expired, or belongs to an agent that is gone for certain."""
+    """This agent may take the Lease, which is its own, has expired, or belongs to an agent that has surely ended."""
     DOUBT = "doubt"
     """The Lease belongs to another agent, which may be alive."""
 
 
 def identity_in(lease: Lease) -> Identity | None:
-    """Identity of the Lease's last renewer; None if it wrote none."""
+    """Return the identity of the agent that last renewed the Lease; None if it wrote no valid identity."""
     text = lease.metadata.annotations.get(AGENT_IDENTITY, "")
     try:
         return msgspec.json.decode(text, type=Identity)
@@ -72,7 +76,7 @@ def identity_in(lease: Lease) -> Identity | None:
 
 
 def is_over(lease: Lease, now: datetime) -> bool:
-    """Return True if the Lease has expired, by this machine's clock."""
+    """Return True if the Lease has expired by this machine's clock, or has no valid renewal time."""
     try:
         renewed_at = datetime.fromisoformat(lease.spec.renew_time or "")
         return now - renewed_at > timedelta(seconds=lease.spec.lease_duration_seconds or 0)
@@ -83,10 +87,10 @@ def is_over(lease: Lease, now: datetime) -> bool:
 def first_verdict(
     own: Identity, lease: Lease, *, node_boot: str, now: datetime, is_process: Callable[[int], bool]
 ) -> LeaseVerdict:
-    """Judge a Lease that this agent has not renewed yet.
+    """Decide whether this agent may take a Lease that it has not renewed yet.
 
-    `node_boot`: the boot id in the Node, empty if none. `is_process`: returns True if a process with this id
-    exists on this machine.
+    `own`: this agent's identity. `node_boot`: boot id in the status of the Node; empty if unknown. `is_process`:
+    returns True if a process with this id exists on this machine.
     """
     if is_over(lease, now):
         return LeaseVerdict.OURS
@@ -103,15 +107,15 @@ def first_verdict(
 
 
 def must_stop(own: Identity, rival: Identity | None) -> bool:
-    """Return True if this agent must stop reporting: a living rival has an older claim.
+    """Return True if this agent must stop reporting, because the rival has an older claim.
 
-    `rival` None: it wrote no identity.
+    `rival`: identity of the agent that renewed the Lease meanwhile; None if it wrote none.
     """
     return rival is not None and not rival.is_same_run(own) and rival.is_older_than(own)
 
 
 class Reporting:
-    """Permission of this agent to report as the node.
+    """Permission of this agent to report as the node. At first it is not given.
 
     `while_allowed` runs a task only while the permission holds.
     """
@@ -120,7 +124,7 @@ class Reporting:
         self._allowed, self._refused = asyncio.Event(), asyncio.Event()
         self._refused.set()
         self.problem = ""
-        """Reason for which it may not report; empty if it may, or if that is not decided yet."""
+        """Reason why this agent may not report; empty if it may, or if that is not decided yet."""
 
     @property
     def is_allowed(self) -> bool:
@@ -140,9 +144,10 @@ class Reporting:
         self._refused.set()
 
     async def while_allowed(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a task while reporting is allowed: cancel it when the permission ends, start it again with the next.
+        """Run a task while reporting is allowed. `run`: makes the task's coroutine.
 
-        Returns when the task returns.
+        The task is cancelled when the permission ends, and started again when the permission is given again. Returns
+        when the task returns by itself.
         """
         while True:
             await self._allowed.wait()

@@ -1,15 +1,15 @@
 """`NodeLease`: the node's heartbeat, renewed every ten seconds, and the claim to the node's name.
 
-Each renewal times out after one interval, and after two timeouts all connections are reopened, so that a
-silently dropped peer does not make the node NotReady. The time of renewal only grows, regardless of the
-machine's clock: the controller manager ignores one that goes back (nodelifecycle, tryUpdateNodeHealth).
+Each renewal times out after one interval. After two timeouts all connections are reopened, so that a silently dropped
+connection does not make the node NotReady. The renewal time in the Lease only grows, even if the machine's clock goes
+back: the controller manager ignores an earlier time (nodelifecycle, tryUpdateNodeHealth).
 
-The Lease's owner is the present Node: the garbage collector deletes objects of a deleted owner. Whether this
-agent may report as the node is in `reporting` (claim.py); while it may not, the Lease is only read.
+The Lease's owner is the present Node, since the garbage collector deletes objects of a deleted owner. The permission of
+this agent to report as the node is in `reporting` (claim.py); without it, the Lease is only read.
 
-Source: kubelet, pkg/kubelet/kubelet.go (nodeLeaseRenewIntervalFraction 0.25 of 40 s), cmd/kubelet/app/server.go (time-out
-and closed connections of heartbeats); component-helpers, apimachinery/lease. The agent's event loop renews it: an
-agent that hangs becomes NotReady, as it should.
+Source: kubelet, pkg/kubelet/kubelet.go (nodeLeaseRenewIntervalFraction 0.25 of 40 s), cmd/kubelet/app/server.go
+(time-out and closed connections of heartbeats); component-helpers, apimachinery/lease. The agent's event loop renews
+it: an agent that hangs becomes NotReady, as it should.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _WRITTEN = 8
 
 
 class NodeLease:
-    """Renews the node's Lease, and finds out which agent may use the node's name.
+    """Renews the node's Lease, and decides whether this agent or another one may use the node's name.
 
     `run` is its only task. Await `claim` before reporting anything.
     """
@@ -70,9 +70,9 @@ class NodeLease:
         identity: Identity | None = None,
         events: EventSink | None = None,
     ) -> None:
-        """`duration_seconds`: validity of the lease.
+        """`duration_seconds`: time after which an unrenewed Lease expires.
 
-        `identity` None: other agents with this node name are not detected.
+        `identity`: identity of this agent; None: other agents with this node name are not detected.
         """
         self._client = client
         self._name = name
@@ -87,10 +87,10 @@ class NodeLease:
         self._silent = 0
         self._hurry = asyncio.Event()
         self._written: deque[str | None] = deque(maxlen=_WRITTEN)
-        """Renewal times that were sent, including those without an answer."""
+        """Renewal times in the last requests, including requests without an answer."""
         self._rival_seen: tuple[str | None, float] | None = None
-        """Last seen renewal by another agent, and its monotonic time."""
-        self._told: str | None = None
+        """Renewal time in the Lease of another agent, and the monotonic time at which it was first seen."""
+        self._reported: str | None = None
         self.reporting = Reporting()
         if identity is None:
             self.reporting.allow()
@@ -98,7 +98,7 @@ class NodeLease:
     def owned_by(self, node_uid: str) -> None:
         """Set the UID of the Node that owns the Lease; empty if there is no Node."""
         if node_uid and self._node_uid != node_uid and self._lease is not None:
-            self._hurry.set()  # the owner that it names may be gone, and the lease soon with it
+            self._hurry.set()  # the Lease may name a deleted Node as owner, and would be garbage-collected
         self._node_uid = node_uid
 
     # --- life ---
@@ -116,7 +116,7 @@ class NodeLease:
                 if not self._problem and not self._client.problem:
                     log.warning("Failed to renew the node lease", err=str(error))
                 self._problem = str(error)
-                least = min(least_seconds(error), every)  # a node that waits for longer is taken for dead
+                least = min(least_seconds(error), every)  # after a longer wait the node would become NotReady
                 seconds = backoff.next(self._clock.monotonic(), at_least=least)
             else:
                 self._problem = ""
@@ -153,12 +153,15 @@ class NodeLease:
     # --- the claim ---
 
     async def claim(self) -> None:
-        """Wait until this agent may report as the node: no living agent has an older claim."""
+        """Claim the node for this agent: wait until no other running agent has an older claim.
+
+        Only then may the agent report the node's status.
+        """
         backoff = server_backoff(first=0.2, cap=CAP_SECONDS)
         while not self.reporting.is_allowed:
             try:
                 await self._look_for_rival()
-            except PermissionDenied as error:  # what has no lease cannot be disputed; the renewal says so too
+            except PermissionDenied as error:  # no rival can be detected; the renewal reports the error too
                 log.warning("Cannot look for other agents of this node name", err=str(error))
                 self._take()
             except KubeletxError as error:
@@ -194,7 +197,10 @@ class NodeLease:
             self._take()
 
     def _take(self) -> None:
-        """Allow reporting. If the Lease has a claim of this agent already, the claim keeps its begin."""
+        """Allow reporting. A claim of this agent that the Lease holds already keeps its start time.
+
+        After waiting for another agent's Lease to expire, the claim starts now.
+        """
         own, known = self._identity, identity_in(self._lease) if self._lease is not None else None
         if own is not None and known is not None and known.agent == own.agent:
             self._identity = replace(own, since=min(own.since, known.since))
@@ -202,7 +208,7 @@ class NodeLease:
             self._identity = replace(own, since=micro_time(self._clock.now()))
         if self.reporting.problem:
             log.warning("Reporting again: the other agent of this node name is gone", node=self._name)
-        self._rival_seen, self._told = None, None
+        self._rival_seen, self._reported = None, None
         self._written.clear()
         self.reporting.allow()
 
@@ -219,8 +225,10 @@ class NodeLease:
         self._record(problem)
 
     async def _judge(self, lease: Lease) -> bool:
-        """Return True if this agent may use `lease`, which was read after a conflict: another agent may have
-        renewed it.
+        """Return True if this agent may renew `lease`, which was read after a conflict.
+
+        If another agent has renewed it meanwhile, the older claim decides: this agent stops reporting and returns
+        False, or continues and reports the conflict.
         """
         own = self._identity
         if own is None or not self._written or lease.spec.renew_time in self._written:
@@ -231,8 +239,8 @@ class NodeLease:
             self._stop(lease)
             return False
         words = _words(lease)
-        if self._told != words:
-            self._told = words
+        if self._reported != words:
+            self._reported = words
             what = f"lease {NAMESPACE}/{self._name}"
             patch = {"spec": {"renewTime": None}}
             await tell_foreign_write(self._client, self._path, what, patch, next_wait=0.0)
@@ -257,9 +265,9 @@ class NodeLease:
     # --- one renewal ---
 
     async def renew(self) -> None:
-        """Create or renew the Lease once, unless an older claim is found in it.
+        """Create or renew the Lease once, unless it turns out that another agent has an older claim.
 
-        Raises the API server's error, or that of the connection.
+        Raises KubeletxError if the API server refuses the request or cannot be reached.
         """
         if self._lease is None and not await self._find_again():
             return
@@ -314,9 +322,7 @@ class NodeLease:
         return replace(lease, metadata=metadata, spec=spec)
 
     def _owners(self, known: tuple[OwnerReference, ...]) -> tuple[OwnerReference, ...]:
-        """Return the owners of the Lease, with the present Node in place of an earlier one; owners of other kinds
-        stay.
-        """
+        """Return the owners `known` with the present Node instead of an earlier Node; owners of other kinds stay."""
         if not self._node_uid or any(one.uid == self._node_uid for one in known):
             return known
         node = OwnerReference(api_version="v1", kind="Node", name=self._name, uid=self._node_uid)
@@ -324,7 +330,7 @@ class NodeLease:
 
 
 def _words(lease: Lease) -> str:
-    """The last renewer as text for messages."""
+    """Describe the agent that last renewed the Lease, for messages."""
     known, holder = identity_in(lease), lease.spec.holder_identity or ""
     return known.words if known is not None else f"one without an identity (holder {holder!r} of the lease)"
 

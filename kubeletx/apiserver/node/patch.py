@@ -1,7 +1,7 @@
 """Patches that make the Node in the API server equal to this machine's: status and labels. Pure.
 
-Conditions are merged by type and addresses replaced as a whole, since a node may have two of one type. A heartbeat alone is
-not a difference: it is sent with another change or when the report is due.
+Conditions are merged by type. Addresses are replaced as a whole, since a node may have two of one type. A newer
+heartbeat time is not a difference: it is sent with another change or when the periodic report is due.
 
 Source: core/v1 NodeStatus (patchStrategy tags); kubelet, pkg/kubelet/kubelet_node_status.go.
 """
@@ -28,21 +28,22 @@ _OTHERS = frozenset({"volumesAttached", "phase", "config"})
 _REPLACED = frozenset({"addresses"})
 _LISTS = frozenset({"addresses", "declaredFeatures", "images", "runtimeHandlers", "volumesInUse"})
 _ALONG = frozenset({"declaredFeatures"})
-"""Fields that older API servers drop: sent with other changes only, never a reason for a report."""
+"""Fields that older API servers drop: they are sent with other changes, but a difference in them causes no patch."""
 _MAPS = frozenset({"capacity", "allocatable"})
 _OWN_NOTES = (RUNTIME_TYPE_PREFIX, RUNTIME_VERSION_PREFIX, PROVIDED_NODE_IP)
-"""Annotations that are removed when the node no longer has them."""
+"""Prefixes of annotations that are removed from the Node when this agent no longer sets them."""
 _OWN_CONDITIONS = (RUNTIME_CONDITION_PREFIX, HEALTH_CONDITION_PREFIX)
-"""Prefixes of condition types that are removed when the node no longer has them."""
+"""Prefixes of the types of conditions that are removed from the Node when this agent no longer reports them."""
 _GIVEN_UP = frozenset({"NodeStatusUnknown", "NodeStatusNeverUpdated"})
 
 
 def status_patch(
     current: NodeStatus, wanted: NodeStatus, *, heartbeat: datetime, is_due: bool
 ) -> dict[str, Any] | None:
-    """Return the patch of ``status``; None if nothing differs, unless `is_due`.
+    """Return the strategic merge patch of ``status``; None if nothing differs and `is_due` is False.
 
-    `heartbeat`: heartbeat time of the conditions.
+    `heartbeat`: heartbeat time for the conditions. `is_due`: True if the periodic report is due; then a patch with new
+    heartbeat times is returned in any case.
     """
     before, after = _plain(current), _plain(wanted)
     patch: dict[str, Any] = {}
@@ -67,7 +68,7 @@ def status_patch(
         {"message": None, **_plain(_timed(one, known.get(one.type), heartbeat))} for one in wanted.conditions
     ]
     conditions += [{"$patch": "delete", "type": type_} for type_ in gone]
-    # Ready stays the last, as readers of the list expect
+    # the condition Ready stays the last one, as clients expect
     order = [{"type": one.type} for one in wanted.conditions]
     return {**patch, "conditions": conditions, "$setElementOrder/conditions": order}
 
@@ -75,23 +76,23 @@ def status_patch(
 def map_patch(
     current: Mapping[str, str], wanted: Mapping[str, str], own_prefix: str | tuple[str, ...]
 ) -> dict[str, str | None]:
-    """Patch of labels or annotations: those to set, and None for those with `own_prefix` to remove.
+    """Return the merge patch of labels or annotations; empty if nothing differs.
 
-    Empty without a difference.
+    Keys with `own_prefix` that are not in `wanted` are removed (value None); other keys of `current` are kept.
     """
     gone = {key: None for key in current if key.startswith(own_prefix) and key not in wanted}
     return {**gone, **{key: value for key, value in wanted.items() if current.get(key) != value}}
 
 
 def metadata_patch(current: ObjectMeta, wanted: ObjectMeta) -> dict[str, dict[str, str | None]]:
-    """Patch of labels and annotations; empty without a difference."""
+    """Return the merge patch of labels and annotations; empty if nothing differs."""
     labels = map_patch(current.labels, wanted.labels, RUNTIME_LABEL_PREFIX)
     notes = map_patch(current.annotations, wanted.annotations, _OWN_NOTES)
     return {key: value for key, value in (("labels", labels), ("annotations", notes)) if value}
 
 
 def changes_of(patch: Mapping[str, Any], current: NodeStatus) -> dict[str, Any]:
-    """The patch without unchanged conditions, for the log."""
+    """Return the status patch without unchanged conditions, for the log."""
     known = {one.type: (one.status, one.reason, one.message) for one in current.conditions}
     changed = [
         one
@@ -102,7 +103,7 @@ def changes_of(patch: Mapping[str, Any], current: NodeStatus) -> dict[str, Any]:
 
 
 def is_given_up(current: NodeStatus, wanted: NodeStatus) -> bool:
-    """Return True if conditions differ only because the node controller missed heartbeats.
+    """Return True if conditions differ only because the node controller missed heartbeats and set them to Unknown.
 
     Source: kubernetes, pkg/controller/nodelifecycle (tryUpdateNodeHealth).
     """
@@ -112,8 +113,9 @@ def is_given_up(current: NodeStatus, wanted: NodeStatus) -> bool:
 
 
 def _timed(one: NodeCondition, known: NodeCondition | None, now: datetime) -> NodeCondition:
-    """Set the times of a condition for the patch: the transition time changes only with the status in the API
-    server.
+    """Return the condition with the times for the patch; `known`: the same condition in the API server.
+
+    The transition time stays as in the API server while the status is the same there.
     """
     since = one.last_transition_time
     if known is not None and known.last_transition_time is not None:

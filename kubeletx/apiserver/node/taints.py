@@ -1,9 +1,9 @@
-"""`TypeTaints`: keeps taints of workload types equal to the readiness of their runtimes, with a separate identity.
+"""`TypeTaints`: sets and removes a taint on the Node for each workload type that has no ready runtime.
 
-NodeRestriction lets a node set taints only at its registration. `--taint-kubeconfig` names an identity that may patch
-nodes (deploy/taints.yaml); reads come from the node's existing watch. Taints of others are kept: the list is replaced
-as a whole, with the version at which it was read, so that no change is lost. Repeated foreign changes are corrected
-with growing delays (`ForeignWrites`).
+NodeRestriction lets a node set taints only at its registration. The kubeconfig of `--taint-kubeconfig` therefore
+contains another identity, which may patch nodes (deploy/taints.yaml). The Node is read by the existing watch. Taints of
+other owners are kept: the list is replaced as a whole, with the resource version at which it was read, so that no
+change is lost. Repeated foreign changes are corrected with growing delays (`ForeignWrites`).
 
 Source: core/v1 NodeSpec.taints (atomic list); NodeRestriction, plugin/pkg/admission/noderestriction.
 """
@@ -31,24 +31,27 @@ log = structlog.get_logger(__name__)
 
 
 class TypeTaints:
-    """Keeps the taints of workload types on the Node equal to the wanted ones; `run` is its only task."""
+    """Sets and removes a taint on the Node for each workload type (container, vm) that has no ready runtime.
+
+    `run` is its only task.
+    """
 
     def __init__(
         self, client: KubeClient, watch_node: Callable[[], AsyncIterator[Node]], *, clock: Clock
     ) -> None:
-        """`watch_node`: yields the node with its wanted taints, at each change of a condition."""
+        """`watch_node`: yields the Node with the taints that it should have, and again when a condition changes."""
         self._client = client
         self._watch_node = watch_node
         self._clock = clock
         self._due: tuple[Taint, ...] | None = None
-        self._told: tuple[Taint, ...] | None = None
-        """Wanted taints that the API server last had; None before the first."""
+        self._reported: tuple[Taint, ...] | None = None
+        """Taints of workload types that this agent last confirmed in the API server; None before the first."""
         self._foreign = ForeignWrites(clock)
         self._current: Node | None = None
         self._news = asyncio.Event()
 
     def node_changed(self, node: Node | None) -> None:
-        """Listener of `ApiNode`, whose Node may be older than what was written here."""
+        """Listener of `ApiNode`: store the Node, unless a newer version is known from the answer to the last patch."""
         before = self._current
         if node is not None and before is not None and is_older(node.metadata, before.metadata):
             return
@@ -79,10 +82,10 @@ class TypeTaints:
             return
         wanted = merged(node.spec.taints, due)
         if wanted is None:
-            self._told = due
+            self._reported = due
             self._foreign.settle("taints", is_answer=False)
             return
-        is_answer = self._told == due
+        is_answer = self._reported == due
         if is_answer and not self._foreign.may_answer("taints", self._news.set):
             return
         patch = {
@@ -95,18 +98,18 @@ class TypeTaints:
             await tell_foreign_write(self._client, path, f"node {name}", patch, next_wait=wait)
         try:
             self._current = await self._client.patch(path, patch, Node, kind=Patch.MERGE)
-        except Conflict:  # the watch brings the newer form, and with it the next try
+        except Conflict:  # the watch delivers the newer Node, which causes the next try
             self._foreign.settle("taints", is_answer=is_answer)
             return
-        self._told = due
+        self._reported = due
         self._foreign.settle("taints", is_answer=is_answer)
         log.info("Changed the taints of workload types", taints=", ".join(one.key for one in due) or "none")
 
 
 def merged(current: tuple[Taint, ...], due: tuple[Taint, ...]) -> tuple[Taint, ...] | None:
-    """Return the Node's new list of taints; None if nothing changes.
+    """Return the Node's new list of taints: first the taints of other owners, then `due`. None if nothing changes.
 
-    Taints of others come before `due`, the wanted taints of workload types.
+    `current`: the Node's taints. `due`: the taints for workload types without a ready runtime.
     """
     ours = [one for one in current if one.key.startswith(WORKLOAD_TAINT_PREFIX)]
     if {_said(one) for one in ours} == {_said(one) for one in due}:

@@ -1,1 +1,1 @@
-"""Objects that pods refer to: config maps, secrets, services, tokens, claims, runtime classes."""
+"""Reads the API objects that pods refer to: config maps, secrets, services, tokens, claims, runtime classes."""

@@ -1,10 +1,10 @@
-"""`ApiObjects`: what pods of the API server refer to, read with the node's own rights (`ClusterObjects`).
+"""`ApiObjects`: reads the API objects that pods refer to, with the node's own rights.
 
 | what                    | how                                          | file                  |
 |-------------------------|----------------------------------------------|-----------------------|
 | config maps, secrets    | a watch for each, while a pod refers to it   | `followed.py`         |
-| service account tokens  | asked for, bound to the pod, renewed         | `tokens.py`           |
-| service accounts        | read when a credential provider wants them   |                       |
+| service account tokens  | requested, bound to the pod, renewed         | `tokens.py`           |
+| service accounts        | read when a credential provider needs them   |                       |
 | services                | one watch of all                             | `services.py`         |
 | claims and volumes      | read when a pod's volumes are made ready     | `volumes.py`          |
 """
@@ -41,7 +41,7 @@ WAIT_SECONDS = 5.0
 class ApiObjects:
     """Reads the API objects that pods refer to.
 
-    Implements `kubeletx.api.ClusterObjects`. `run` runs its watches.
+    Implements `kubeletx.api.ClusterObjects`. `run` keeps the watches open.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ApiObjects:
         clock: Clock,
     ) -> None:
         self.node_labels: Mapping[str, str] = {}
-        """Labels of the Node in the API server: volumes may be restricted to some nodes."""
+        """Labels of the Node in the API server, against which the node affinity of volumes is checked."""
         self._client = client
         self._users: dict[PodUid, ObjectUser] = {}
         self._listeners: list[Callable[[PodUid], None]] = []
@@ -70,7 +70,7 @@ class ApiObjects:
             group.create_task(self._volumes.run(), name="api-claims")
 
     def subscribe(self, listener: Callable[[PodUid], None]) -> None:
-        """Call the listener with every pod whose objects changed or whose token is due for renewal."""
+        """Call the listener with the UID of every pod whose objects changed or whose token is due for renewal."""
         self._listeners.append(listener)
 
     # --- ClusterObjects ---

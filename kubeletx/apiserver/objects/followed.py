@@ -1,4 +1,4 @@
-"""Config maps and secrets that pods refer to: each has a watch of its own while a pod of this node refers to it.
+"""`FollowedObjects`: config maps and secrets, each with a watch of its own while a pod of this node refers to it.
 
     pod follows ─► first user: list and watch metadata.name=NAME ─► content changed: `tell` is called for each user
     pod leaves  ─► last user gone: the watch ends and the content is forgotten
@@ -25,7 +25,7 @@ from kubeletx.kube.types.objects import ConfigMap, Secret
 log = structlog.get_logger(__name__)
 
 WAIT_SECONDS = 5.0
-"""Longest wait for the API server's first answer about an object."""
+"""Longest wait in seconds for the API server's first answer about an object."""
 
 LISTS_AT_ONCE = 8
 """Limit of concurrent list requests.
@@ -37,7 +37,7 @@ Content = ConfigMap | Secret
 
 
 class FollowedKind(enum.Enum):
-    """Kind of an object that is watched; the value is the word in the kubelet's messages."""
+    """Kind of a watched object: config map or secret. The value is the word in the kubelet's messages."""
 
     CONFIG_MAP = "configmap"
     SECRET = "secret"
@@ -49,12 +49,12 @@ class FollowedKind(enum.Enum):
 
     @property
     def type(self) -> type[Content]:
-        """Type of the kind's objects."""
+        """Python type of the kind's objects."""
         return ConfigMap if self is FollowedKind.CONFIG_MAP else Secret
 
 
 class ObjectKey(msgspec.Struct, frozen=True):
-    """Identifies one config map or secret."""
+    """Kind, namespace and name of a config map or secret."""
 
     kind: FollowedKind
     namespace: str
@@ -77,7 +77,7 @@ class _Followed:
         self.known = asyncio.Event()
         self.is_final = False
         self.is_missed = False
-        """True if a caller timed out without an answer."""
+        """True if a caller timed out while it waited for the object's first state."""
         self.reflector: Reflector[Content] | None = None
         self._task: asyncio.Task[None] | None = None
         self._tell = tell
@@ -127,7 +127,7 @@ class FollowedObjects:
     """Watches each config map and secret that a pod of this node refers to."""
 
     def __init__(self, client: KubeClient, tell: Callable[[PodUid], None], *, clock: Clock) -> None:
-        """`tell`: called with a pod when an object that it refers to has changed."""
+        """`tell`: called with the UID of each pod that refers to an object, when that object has changed."""
         self._client = client
         self._tell = tell
         self._clock = clock
@@ -152,7 +152,7 @@ class FollowedObjects:
                 self._group = None
 
     def follow(self, user: ObjectUser) -> None:
-        """Watch the objects that the pod refers to, and no others for this pod."""
+        """Watch the objects that the pod refers to now, and drop the objects that only it referred to before."""
         wanted = {ObjectKey(FollowedKind.CONFIG_MAP, user.namespace, name) for name in user.config_maps}
         wanted |= {ObjectKey(FollowedKind.SECRET, user.namespace, name) for name in user.secrets}
         for key in wanted:
@@ -168,9 +168,10 @@ class FollowedObjects:
         self._drop(uid, but=set())
 
     async def find(self, kind: FollowedKind, namespace: str, name: str) -> ObjectData | None:
-        """Return the object as last seen; None if it does not exist.
+        """Return the object as last seen by its watch; None if it does not exist.
 
-        An object that is not watched is read. Raises Unavailable without an answer of the API server.
+        An object that is not watched is read from the API server. Raises Unavailable if the API server does not
+        answer.
         """
         key = ObjectKey(kind, namespace, name)
         one = self._followed.get(key)

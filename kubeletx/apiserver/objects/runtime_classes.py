@@ -1,6 +1,7 @@
-"""Runtime classes of the configuration and of the cluster (DECISIONS 3-5).
+"""`RuntimeClasses`: handlers of the runtime classes that the agent's configuration or the cluster defines.
 
-A class's handler is the name of a runtime, or NAME--HANDLER. For a class in both, the configuration decides.
+A class's handler is the name of a runtime on this node, or NAME--HANDLER: a runtime and one of its handlers. If both
+define a class, the configuration decides (DECISIONS 3-5).
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ if TYPE_CHECKING:
 
 
 class RuntimeClasses(Mapping[str, str]):
-    """Mapping from class name to handler, which changes while the agent runs.
+    """Mapping from runtime class name to handler: the name of a runtime on this node, or NAME--HANDLER.
 
-    Implements `ReflectorSink` of runtime classes.
+    It changes with the cluster's runtime classes.
+    Implements `ReflectorSink` of runtime classes. `configured`: the classes of the agent's configuration.
     """
 
     def __init__(self, configured: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Services of the cluster, which are all watched, for the service variables of containers."""
+"""`ServiceSink`: all services of the cluster, for the service environment variables of containers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ServiceSink:
         self._services: defaultdict[str, dict[str, ClusterService]] = defaultdict(dict)
 
     def of(self, namespace: str) -> tuple[ClusterService, ...]:
-        """Services of one namespace, sorted by name."""
+        """Return the services of one namespace, sorted by name."""
         found = self._services.get(namespace, {})
         return tuple(found[name] for name in sorted(found))
 

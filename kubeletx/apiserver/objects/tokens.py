@@ -35,16 +35,16 @@ LONGEST_SECONDS = 24 * 3600.0
 JITTER_SECONDS = 10.0
 RETRY_SECONDS = 30.0
 BEHIND_SECONDS = (0.05, 0.1, 0.2, 0.4)
-"""Delays of retries while the API server's authorizer or admission has not seen the pod's new binding yet."""
+"""Delays of retries while the API server's authorizer or admission has not seen yet that the pod is on this node."""
 _BEHIND = ("scheduled on a different node", "no relationship found")
-"""Error messages of NodeRestriction and the Node authorizer in that case."""
+"""Parts of the error messages of NodeRestriction and the Node authorizer in that case."""
 
 
 class _Token(msgspec.Struct, kw_only=True):
-    """A service account token and its times. `renew_at`: monotonic time; `renew_by` and `ends_at`: this machine's
-    wall clock.
+    """A service account token and its times.
 
-    The times count from the request, since the API server's clock may differ.
+    Renewal is due at `renew_at` (monotonic time) or `renew_by` (wall clock), whichever comes first. The token expires
+    at `ends_at` (wall clock). The times are counted from the request, since the API server's clock may differ.
     """
 
     value: bytes
@@ -67,7 +67,7 @@ class PodTokens:
         clock: Clock,
         draw: random.Random | None = None,
     ) -> None:
-        """`tell`: called with a pod whose token is due for renewal."""
+        """`tell`: called with the UID of a pod whose token is due for renewal."""
         self._client = client
         self._tell = tell
         self._clock = clock
@@ -77,9 +77,10 @@ class PodTokens:
         self._locks: dict[PodUid, asyncio.Lock] = {}
 
     async def token(self, user: ObjectUser, wanted: TokenParameters) -> bytes:
-        """Return a token that is not due for renewal; if the renewal fails, the old one until it expires.
+        """Return the pod's token with the parameters `wanted`; request it first if it is missing or due for renewal.
 
-        Raises Unavailable if there is none.
+        If the renewal fails, the old token is returned until it expires. Raises Unavailable if no valid token is
+        available.
         """
         key = (user.uid, user.service_account, wanted)
         async with self._locks.setdefault(user.uid, asyncio.Lock()):
@@ -98,7 +99,7 @@ class PodTokens:
                 known.renew_at = self._clock.monotonic() + RETRY_SECONDS * (1 + self._random.random())
                 known.renew_by = self._clock.now() + timedelta(seconds=RETRY_SECONDS)
                 fresh = known
-            if user.uid in self._locks:  # else it left meanwhile
+            if user.uid in self._locks:  # else the pod is gone meanwhile
                 self._tokens[key] = fresh
             self._schedule(key, fresh.renew_at)
             return fresh.value
@@ -114,14 +115,14 @@ class PodTokens:
     def _is_due(self, token: _Token) -> bool:
         """Return True if the token is due for renewal by either clock.
 
-        The monotonic one stops while a machine sleeps, and the wall clock may be set.
+        The monotonic clock stops while a machine sleeps, and the wall clock may be changed.
         """
         return self._clock.monotonic() >= token.renew_at or self._clock.now() >= token.renew_by
 
     def _schedule(self, key: tuple[PodUid, str, TokenParameters], when: float) -> None:
         if (cancel := self._timers.pop(key, None)) is not None:
             cancel()
-        if key[0] not in self._locks:  # the pod left meanwhile
+        if key[0] not in self._locks:  # the pod is gone meanwhile
             return
         self._timers[key] = self._clock.call_at(when, lambda: self._tell(key[0]))
 

@@ -1,9 +1,10 @@
-"""Volumes that claims are bound to. A node may read only the claims of its pods and their volumes, one by one.
+"""`ClaimedVolumes`: finds the persistent volumes that the claims of pods are bound to.
 
     bound ─► kept, and used while the API server does not answer
-    missing or not bound ─► read again repeatedly; `tell` is called for its pods once it is
+    missing or not bound ─► read again repeatedly; `tell` is called for its pods once it is bound
 
-A node may not watch claims, so they are read again: after a second, later every ten.
+A node may read only the claims of its own pods and their volumes, one by one. It may not watch claims, so those that
+are not bound are read again: after a second, later every ten.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _Key = tuple[str, str]
 
 
 class _NotUsable(Unavailable):
-    """Raised when the API server's answer shows that the claim cannot be used; not for a failed request."""
+    """Raised when the API server's answer shows that the claim cannot be used; not raised for a failed request."""
 
 
 class ClaimedVolumes:
-    """Finds the volumes that claims are bound to. `run` repeats the reads of claims that were not usable."""
+    """Finds the persistent volumes that claims are bound to. `run` repeats reads of claims that were not usable."""
 
     def __init__(
         self,
@@ -38,9 +39,9 @@ class ClaimedVolumes:
         *,
         clock: Clock,
     ) -> None:
-        """`tell`: called with a pod whose claim has become usable.
+        """`tell`: called with the UID of a pod whose claim has become usable.
 
-        `node`: returns its name and labels in the API server.
+        `node`: returns the node's name and its labels in the API server.
         """
         self._client = client
         self._tell = tell
@@ -52,7 +53,7 @@ class ClaimedVolumes:
         self._news = asyncio.Event()
 
     async def run(self) -> None:
-        """Read the claims that pods wait for again, until cancelled."""
+        """Repeat the reads of claims that were missing or not usable, until cancelled."""
         delay = FIRST_SECONDS
         while True:
             if not self._waiting:
@@ -65,6 +66,11 @@ class ClaimedVolumes:
                 await self._try(key)
 
     async def find(self, user: ObjectUser, claim: str) -> ClusterVolume | None:
+        """Return the volume that a claim of the pod is bound to; None if the claim does not exist.
+
+        While the API server fails, the volume found before is returned. Raises Unavailable if the claim is not usable
+        or nothing is known about it.
+        """
         namespace = user.namespace
         key = (namespace, claim)
         self._users.setdefault(key, set()).add(user.uid)
@@ -81,17 +87,17 @@ class ClaimedVolumes:
             raise
         except (
             KubeletxError
-        ) as error:  # also the authorizer's, which sees a new pod a moment later than we do
+        ) as error:  # also PermissionDenied of the Node authorizer, which may not know a new pod yet
             if key in self._known:
                 return self._known[key]
             self._wait(key)
             raise Unavailable(str(error)) from error
-        if key in self._users:  # else the pod left meanwhile
+        if key in self._users:  # else the pod is gone meanwhile
             self._known[key] = found
         return found
 
     def leave(self, uid: PodUid) -> None:
-        """Drop the claims that only this pod, which is gone, used."""
+        """Forget the claims of a pod that is gone, unless other pods use them."""
         for key, users in list(self._users.items()):
             users.discard(uid)
             if not users:

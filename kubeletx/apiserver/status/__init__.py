@@ -1,1 +1,1 @@
-"""Reporting of pod statuses to the API server."""
+"""Reports pod statuses to the API server."""

@@ -1,9 +1,9 @@
-"""`allowed`: the part of a pod's status that an API server accepts. Pure.
+"""`allowed`: changes a pod's status so that the API server accepts it. Pure.
 
 An API server refuses a whole status in which a terminated container runs again against its restart policy. That happens
 on a node: a failed probe ends a container with exit code 0 under OnFailure and starts another, init containers run
-again in a new sandbox, a pod whose runtime was removed starts again. Such a container is reported in its earlier state,
-the rest as it is.
+again in a new sandbox, a pod whose runtime was removed starts again. Such a container is reported as terminated, as the
+API server has it; the rest of the status is reported as it is.
 
 Source: kubernetes, pkg/apis/core/validation ValidateContainerStateTransition; the kubelet sends nothing at all then
 (pkg/kubelet/status, checkContainerStateTransition).
@@ -20,7 +20,10 @@ from kubeletx.pods import RESTART_ALL, should_restart
 
 
 def allowed(pod: Pod, wanted: PodStatus) -> PodStatus:
-    """Return the wanted status, with the API server's state of terminated containers that may not restart."""
+    """Return `wanted`, except that containers which may not restart stay terminated as in `pod.status`.
+
+    `pod`: the pod as in the API server. `wanted`: the status that this node would report.
+    """
     spec, current = pod.spec, pod.status
     every = (*spec.containers, *spec.init_containers)
     if any(rule.action == RESTART_ALL for one in every for rule in one.restart_policy_rules):
@@ -28,11 +31,11 @@ def allowed(pod: Pod, wanted: PodStatus) -> PodStatus:
     policy = spec.restart_policy
 
     def kept(
-        known: Iterable[ContainerStatus], told: tuple[ContainerStatus, ...]
+        known: Iterable[ContainerStatus], reported: tuple[ContainerStatus, ...]
     ) -> tuple[ContainerStatus, ...]:
         final = {one.name: one for one in known if _is_final(one, containers, policy)}
         return tuple(
-            final[one.name] if one.state.terminated is None and one.name in final else one for one in told
+            final[one.name] if one.state.terminated is None and one.name in final else one for one in reported
         )
 
     containers = {one.name: one for one in every}

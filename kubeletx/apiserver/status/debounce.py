@@ -1,8 +1,8 @@
-"""`is_startup_only`: decides whether a status may wait for a newer one. Pure.
+"""`is_startup_only`: decides whether a status may wait for a newer one before it is sent. Pure.
 
 A pod before its first start has a new status after each step: admitted, sandbox created, address known. No client acts
-on these, and an undisturbed start takes less than a second. All other statuses are sent: something runs, has ended,
-fails, or waits.
+on these, and an undisturbed start takes less than a second. All other statuses are sent at once: something runs, has
+ended, fails, or waits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _ON_THE_WAY = frozenset({CONTAINER_CREATING, POD_INITIALIZING})
 
 
 def is_startup_only(status: PodStatus) -> bool:
-    """Return True if the status only shows that nothing has run yet and nothing has failed."""
+    """Return True if the status shows only that the pod is starting: nothing has run yet and nothing has failed."""
     if status.phase != "Pending" or status.reason or status.message:
         return False
     containers = (*status.init_container_statuses, *status.container_statuses)

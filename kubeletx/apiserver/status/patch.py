@@ -1,8 +1,8 @@
 """`status_patch`: the patch that makes a pod's status in the API server equal to this node's. Pure.
 
-A strategic merge patch with only what differs. Conditions are merged by type: those of other owners stay, those of
-this node that are no longer true are deleted by name. Address lists are replaced as a
-whole, since merging by address keeps old ones. Fields that others own (resource claims, nominated node) are never touched.
+It is a strategic merge patch with only what differs. Conditions are merged by type: those of other owners stay, those
+of this node that the new status lacks are deleted by type. Address lists are replaced as a whole, since merging by
+address keeps old ones. Fields of other owners (resource claims, nominated node) are never touched.
 
 Source: core/v1 PodStatus (patchStrategy tags); kubelet, pkg/util/pod PatchPodStatus.
 """
@@ -23,7 +23,7 @@ _REPLACED = frozenset({"podIPs", "hostIPs"})
 
 
 def status_patch(current: PodStatus, wanted: PodStatus) -> dict[str, Any] | None:
-    """Return the patch of ``status``; None if nothing differs."""
+    """Return the strategic merge patch that changes the status `current` to `wanted`; None if nothing differs."""
     before, after = _plain(current), _plain(wanted)
     patch: dict[str, Any] = {}
     for field in sorted((before.keys() | after.keys()) - _OTHERS - {"conditions"}):
@@ -48,14 +48,18 @@ def _conditions(current: tuple[PodCondition, ...], wanted: tuple[PodCondition, .
 
 
 def _is_ours(condition: PodCondition, known: Mapping[str, PodCondition]) -> bool:
-    """Return True if this node owns the condition; a disruption condition only if no other writer set it."""
+    """Return True if this node may write the condition.
+
+    The node may write DisruptionTarget only if the pod in the API server does not have that condition yet.
+    `known`: the pod's conditions in the API server, by type.
+    """
     if condition.type == DISRUPTION_TARGET:
         return condition.type not in known
     return condition.type in OURS
 
 
 def _condition(wanted: PodCondition, before: PodCondition | None) -> dict[str, Any]:
-    """Convert the condition to JSON values, with null for fields that it no longer has."""
+    """Convert the condition to JSON values, with None for fields that only `before` has."""
     value: dict[str, Any] = _plain(wanted)
     if before is not None:
         value.update(dict.fromkeys(_plain(before).keys() - value.keys()))

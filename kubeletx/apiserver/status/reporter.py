@@ -1,20 +1,23 @@
-"""`StatusReporter`: sends statuses of the board to the API server, and deletes pods there that have ended here.
+"""`StatusReporter`: sends pod statuses to the API server, and deletes pods there that have ended on this node.
 
     board ──┐                         ┌─► PATCH pods/NAME/status, only what differs
-            ├─► queue, one of each ───┤
+            ├─► queue, one per pod ───┤
     watch ──┘                         └─► DELETE pods/NAME with the uid, once nothing of the pod is left here
 
-- For each pod only the newest status is sent. One request for a pod at a time, in order.
+The board is the pod manager's table of current pod statuses; it calls `board_changed`.
+
+- For each pod only the newest status is sent, with one request at a time.
 - A status that only shows the progress of a first start waits for the next one, until no pod has changed for a
   second, at most five seconds. Other statuses never wait.
-- Pods of the watch are compared too: a status that another client has overwritten is written again, with growing
-  delays while the other client continues (`ForeignWrites`).
-- Failures are tried again with back-off, for as long as the pod is in the API server; an outage of the API server is
-  logged once.
-- The status of a static pod goes to its mirror, which has another UID; a mirror is deleted by `Mirrors`, not here.
-- A deleted pod that is not here and has not ended, because it never started or was forgotten, is reported as Failed.
-- A pod is deleted in the API server only after its last status was written and its worker is done: nothing of it
-  runs. The deletion is requested once, unless its answer was lost.
+- Pods that the watch reports are compared too: a status that another client has overwritten is written again, with
+  growing delays while the other client continues (`ForeignWrites`).
+- Failed requests are repeated with back-off, for as long as the pod is in the API server; an outage of the API server
+  is logged once.
+- The status of a static pod is written to its mirror pod, which has another UID; mirror pods are deleted by `Mirrors`.
+- A pod with a deletion timestamp that this node does not have, and whose phase is not final, is reported as Failed
+  before its deletion.
+- A pod is deleted in the API server only after its last status was written and its worker is done, so that nothing of
+  it runs. The deletion is requested once, unless the answer was lost.
 
 Source: kubelet, pkg/kubelet/status/status_manager.go.
 """
@@ -49,33 +52,33 @@ from .patch import status_patch
 log = structlog.get_logger(__name__)
 
 PARALLEL = 10
-"""Concurrent requests for different pods."""
+"""Maximum number of pods that are reported concurrently."""
 QUIET_SECONDS = 1.0
-"""Time that a status may wait for a newer one; a kubelet relists once a second."""
+"""Seconds for which a startup status waits for a newer one; a kubelet relists once a second."""
 MOST_SECONDS = 5.0
-"""Longest wait of a status while other pods change."""
+"""Longest wait in seconds of a startup status while other pods change."""
 
 
 class _Pending(msgspec.Struct):
     """A pod's newest status, which is to be reported.
 
-    `runtime`: name of its runtime. `is_gone`: nothing of the pod is left here.
+    `runtime`: name of the pod's runtime; empty if unknown. `is_gone`: nothing of the pod is left on this node.
     """
 
     status: PodStatus
     runtime: str = ""
     is_gone: bool = False
     is_forced: bool = False
-    """True for a pod ended on the node for all sources (DECISIONS 11)."""
+    """True for a pod that was ended by force on the node (DECISIONS 11)."""
 
 
 class _Reported(msgspec.Struct, frozen=True):
-    """The last status sent for a pod, and the pod with which the API server answered."""
+    """The last status sent for a pod, and the pod in the API server's answer."""
 
     wanted: PodStatus
     answer: Pod
     lists: int
-    """Number of complete lists received by then."""
+    """Number of complete lists of pods received before the status was sent."""
 
 
 class StatusReporter:
@@ -87,17 +90,18 @@ class StatusReporter:
     def __init__(
         self, client: KubeClient, pods: ApiPods, *, clock: Clock, is_here: Callable[[PodUid], bool]
     ) -> None:
-        """`is_here`: returns True if the manager has the pod, running or waiting."""
+        """`is_here`: returns True if the pod manager has the pod, running or waiting."""
         self._client = client
         self._pods = pods
         self._clock = clock
         self._is_here = is_here
         self._wanted: dict[PodUid, _Pending] = {}
-        self._told: dict[PodUid, _Reported] = {}
+        self._reported: dict[PodUid, _Reported] = {}
         self._let_go: dict[PodUid, int] = {}
-        """UID of a pod whose deletion was accepted, or that did not exist → number of lists received by then.
+        """UID of each pod whose deletion the API server accepted, or that did not exist there.
 
-        The watch shows the deletion mark before the end, and finalizers may keep the pod for long.
+        The value is the number of complete lists received before. It prevents repeated deletions: the watch may be
+        behind, and finalizers may keep the pod for long.
         """
         self._statics: dict[PodUid, DesiredPod] = {}
         self._static_uids: dict[Key, PodUid] = {}
@@ -107,14 +111,17 @@ class StatusReporter:
         self._foreign = ForeignWrites(clock)
         self._later: dict[PodUid, Callable[[], None]] = {}
         self._news = asyncio.Event()
-        self._told_at = self._news_at = float("-inf")
+        self._reported_at = self._news_at = float("-inf")
         self._problem = ""
         pods.subscribe(self.api_changed)
 
-    # --- ears ---
+    # --- inputs ---
 
     def board_changed(self, desired: DesiredPod, facts: PodFacts, status: PodStatus | None) -> None:
-        """Listener of the status board: queue the pod's new status. `status` None: the pod is gone."""
+        """Listener of the pod manager's status board: queue a pod's new status.
+
+        `status`: None if nothing of the pod is left on this node.
+        """
         if not desired.traits.is_cluster and not self._static_changed(desired, status):
             return
         known = self._wanted.get(desired.uid)
@@ -133,8 +140,9 @@ class StatusReporter:
             self._put(desired.uid)
 
     def api_changed(self, pod: Pod, is_there: bool) -> None:
-        """Listener of `ApiPods`: queue a comparison with the pod's status; a pod that no longer exists is
-        forgotten.
+        """Listener of `ApiPods`: queue a comparison of the API server's status with this node's.
+
+        `is_there` False: the pod was deleted in the API server, and its status is dropped.
         """
         if is_mirror(pod):
             uid = self._static_uids.get((pod.namespace, pod.name))
@@ -152,9 +160,9 @@ class StatusReporter:
         return not self._queue and not self._busy and not self._later
 
     @property
-    def told_at(self) -> float:
-        """Monotonic time at which the last report was sent; the present time while a report is due."""
-        return self._clock.monotonic() if self._queue or self._busy else self._told_at
+    def reported_at(self) -> float:
+        """Monotonic time at which the last report ended; the present time while a report is due or under way."""
+        return self._clock.monotonic() if self._queue or self._busy else self._reported_at
 
     # --- life ---
 
@@ -186,7 +194,7 @@ class StatusReporter:
             self._problem = ""
         finally:
             self._busy.discard(uid)
-            self._told_at = self._clock.monotonic()
+            self._reported_at = self._clock.monotonic()
             if uid in self._queue:
                 self._news.set()
 
@@ -208,14 +216,14 @@ class StatusReporter:
                 self._was_let_go(uid, lists)
                 log.debug("Deleted pod in the API", pod=pod.ref, pod_uid=uid)
         except NotFound:
-            if uid not in self._statics:  # a mirror is made again, and wants its status then
+            if uid not in self._statics:  # a mirror is created again and needs its status then
                 self._forget(uid)
                 self._was_let_go(uid, lists)
-        except Conflict:  # another pod of this name: ours is gone, which the watch will say
+        except Conflict:  # another pod has this name: ours is gone, which the watch will report
             log.debug("Found another pod of this name in the API", pod=pod.ref, pod_uid=uid)
 
     def _static_changed(self, desired: DesiredPod, status: PodStatus | None) -> bool:
-        """Record a static pod; returns True if it exists, False if it is gone, which drops its statuses."""
+        """Record that a static pod exists (returns True), or that it is gone, which drops its status (False)."""
         key = (desired.pod.namespace, desired.pod.name)
         if status is None:
             self._statics.pop(desired.uid, None)
@@ -228,9 +236,9 @@ class StatusReporter:
         return True
 
     def _target(self, uid: PodUid) -> Pod | None:
-        """Return the pod in the API server that shows the status: the pod itself, or the mirror of a static pod.
+        """Return the pod in the API server that has the status: the pod itself, or the mirror of a static pod.
 
-        None if there is none.
+        None if the API server has no such pod, or the mirror is outdated or being deleted.
         """
         static = self._statics.get(uid)
         if static is None:
@@ -241,19 +249,20 @@ class StatusReporter:
         return mirror
 
     async def _patch(self, uid: PodUid, pod: Pod, wanted: _Pending, *, is_last: bool = True) -> None:
-        """Send what differs, unless it is the correction of a foreign write that has to wait.
+        """Send the differences between `pod`, as in the API server, and `wanted`.
 
-        `is_last`: the pod is deleted next, so nothing waits.
+        If the patch corrects another client's change, it may be delayed; the pod is queued again then. `is_last`: the
+        pod is deleted next, so the patch is not delayed.
         """
-        told = self._told.get(uid)
-        if told is not None and told.answer.uid != pod.uid:
-            told = None  # of the mirror before
-        if told is not None and told.lists != self._pods.lists:
-            told = None  # a server that was set back has lost what we wrote, whatever the versions say
-        if told is not None and is_older(pod.metadata, told.answer.metadata):
-            pod = told.answer  # the watch has not caught up with what we wrote
-        if told is not None and told.wanted == wanted.status and told.answer.status == pod.status:
-            return  # what still differs is what this API server does not keep
+        reported = self._reported.get(uid)
+        if reported is not None and reported.answer.uid != pod.uid:
+            reported = None  # it was the status of an earlier mirror
+        if reported is not None and reported.lists != self._pods.lists:
+            reported = None  # if the API server was restored from an older state, it has lost our writes
+        if reported is not None and is_older(pod.metadata, reported.answer.metadata):
+            pod = reported.answer  # the watch is behind our last write
+        if reported is not None and reported.wanted == wanted.status and reported.answer.status == pod.status:
+            return  # this API server does not store the fields that still differ
         status = status_patch(pod.status, allowed(pod, wanted.status))
         metadata: dict[str, object] = {"uid": pod.uid}
         if wanted.runtime and pod.metadata.annotations.get(BOUND_RUNTIME) != wanted.runtime:
@@ -261,7 +270,7 @@ class StatusReporter:
         if status is None and len(metadata) == 1:
             self._foreign.settle(uid, is_answer=False)
             return
-        is_answer = told is not None and told.wanted == wanted.status and not is_last
+        is_answer = reported is not None and reported.wanted == wanted.status and not is_last
         if is_answer and not self._foreign.may_answer(uid, lambda: self._put(uid)):
             return
         patch = {"metadata": metadata, **({"status": status} if status is not None else {})}
@@ -273,8 +282,8 @@ class StatusReporter:
         lists = self._pods.lists
         answer = await self._client.patch(path, patch, Pod)
         self._foreign.settle(uid, is_answer=is_answer)
-        if self._wanted.get(uid) is not None:  # else it was forgotten meanwhile
-            self._told[uid] = _Reported(wanted.status, answer, lists)
+        if self._wanted.get(uid) is not None:  # else the pod was forgotten meanwhile
+            self._reported[uid] = _Reported(wanted.status, answer, lists)
 
     def _may_delete(self, pod: Pod, wanted: _Pending | None) -> bool:
         if self._is_here(pod.uid):
@@ -284,7 +293,7 @@ class StatusReporter:
         return wanted is None or wanted.is_gone
 
     def _was_let_go(self, uid: PodUid, lists: int) -> None:
-        if uid in self._pods.pods:  # else the watch was faster
+        if uid in self._pods.pods:  # else the watch has reported the deletion already
             self._let_go[uid] = lists
 
     # --- queue ---
@@ -295,9 +304,9 @@ class StatusReporter:
         self._news.set()
 
     def _put_seen(self, uid: PodUid, pod: Pod) -> None:
-        """Queue a comparison, because the API server's pod has changed.
+        """Queue a comparison, because the pod in the API server has changed.
 
-        A status that waits for a newer one keeps its time.
+        A status that waits for a newer one (see `is_startup_only`) keeps waiting, unless the pod is being deleted.
         """
         wanted = self._wanted.get(uid)
         may_wait = wanted is None or (uid in self._later and is_startup_only(wanted.status))
@@ -305,7 +314,7 @@ class StatusReporter:
             self._put(uid)
 
     def _put_at(self, uid: PodUid, when: float, *, latest: float) -> None:
-        """Queue a report for the monotonic time `when`, or for a quiet moment up to `latest`."""
+        """Queue a report for the monotonic time `when`; while other pods change it is delayed up to `latest`."""
         if uid not in self._queue and uid not in self._later:
             self._later[uid] = self._clock.call_at(when, lambda: self._put_when_quiet(uid, latest))
 
@@ -331,7 +340,7 @@ class StatusReporter:
         self._put_at(uid, now + seconds, latest=now + seconds)
 
     def _forget(self, uid: PodUid) -> None:
-        for table in (self._wanted, self._told, self._backoffs, self._queue):
+        for table in (self._wanted, self._reported, self._backoffs, self._queue):
             table.pop(uid, None)
         self._foreign.forget(uid)
         self._cancel(uid)

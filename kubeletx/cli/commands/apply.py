@@ -1,4 +1,4 @@
-"""``kubeletx apply``: creates or changes pods of a source of its own, which the agent keeps over restarts."""
+"""``kubeletx apply``: creates or changes pods, which the agent stores, so that they exist again after a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kubeletx config view``: effective settings and where each came from."""
+"""``kubeletx config view``: shows the effective settings, and whether a flag, a file or the default set each."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _of_flags(invocation: Invocation) -> Sequence[ConfigValue]:
 
 
 def as_document(values: Sequence[ConfigValue]) -> dict[str, Any]:
-    """Return the settings as a configuration file that has the same effect."""
+    """Return a configuration file with the same effect, as plain values. Settings without effect are left out."""
     document: dict[str, Any] = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
     for value in values:
         if not value.key or value.value is None or value.unused:

@@ -143,7 +143,7 @@ def _delete_one(
     timeout_seconds: float,
     terse: bool,
 ) -> None:
-    agent.get(pod_path(namespace, name), Pod)  # its error knows the names there are
+    agent.get(pod_path(namespace, name), Pod)  # raises NotFound, whose message suggests a similar name
     changes = agent.lines("GET", "/v1/pods", {"watch": True}) if wait else iter(())
     next(changes, None)  # the watch is open before the deletion begins
     agent.call("DELETE", pod_path(namespace, name), Pod, body=msgspec.json.encode(options))
@@ -156,7 +156,10 @@ def _delete_one(
 def _wait(
     agent: AgentClient, changes: Iterator[Line], namespace: str, name: str, timeout_seconds: float
 ) -> None:
-    """Read the watch until every pod of this name that exists at the start has ended. Raises TimedOut."""
+    """Wait until the watch `changes` has reported the end of every pod that has this name now.
+
+    Raises TimedOut after `timeout_seconds` (0: no limit), Unavailable if the agent ends the watch.
+    """
 
     def expire(*_: object) -> None:
         raise TimedOut(f"pod {namespace}/{name} is still ending after {timeout_seconds:g}s")

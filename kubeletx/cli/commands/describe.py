@@ -112,7 +112,10 @@ def _node(agent: AgentClient, names: tuple[str, ...]) -> None:
 
 
 def describe_runtimes(agent: AgentClient, names: tuple[str, ...], output: str | None) -> int:
-    """Print descriptions of the named runtimes; ``runtime describe`` does the same. Returns the exit code."""
+    """Print the details of the named runtimes, also for ``kubeletx runtime describe``. Returns the exit code.
+
+    `output`: json or yaml; None: text, with the events of each runtime.
+    """
     from ..describe.runtime import describe_runtime
 
     sheets = []

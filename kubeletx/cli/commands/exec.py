@@ -1,4 +1,4 @@
-"""``kubeletx exec``: runs a command in a container and returns its exit code."""
+"""``kubeletx exec``: runs a command in a container, and exits with the command's exit code."""
 
 from __future__ import annotations
 

@@ -22,25 +22,25 @@ from ..output.printers import FORMATS, ObjectTable, print_object, to_json, to_ya
 
 
 class Query(NamedTuple):
-    """Selection of the objects that `get` shows, and the form in which it shows them."""
+    """Selection of the objects of one kind that `get` shows, and the output format."""
 
     kind: ObjectKind
     names: tuple[str, ...]
     namespace: str | None
-    """Namespace; None for all namespaces."""
+    """Only objects of this namespace; None: of all namespaces."""
     selector: tuple[Requirement, ...]
     about: str
-    """Such as ``pod/web``: only events about it; empty: all events."""
+    """Only events about this object, such as ``pod/web``; empty: all events."""
     output: str | None
     headers: bool
     show_labels: bool
     prefixed: bool = False
-    """True to show names as ``pod/web``, if several kinds are listed."""
+    """True to show names as ``pod/web``, since several kinds are listed."""
     event_types: bool = False
     """True to show ADDED, MODIFIED or DELETED in a watch."""
 
     def wants(self, item: Any) -> bool:
-        """Return True if the object has one of the names, and the namespace and labels that were asked for."""
+        """Return True if the object has one of `names`, and matches `namespace`, `about` and `selector`."""
         kind = self.kind
         if self.names and kind.name(item) not in self.names and not _has_tag(item, self.names):
             return False
@@ -173,7 +173,11 @@ def _print_documents(answers: Sequence[_Answer]) -> None:
 
 
 def _not_found(query: Query, items: Sequence[Any], everything: Sequence[Any]) -> list[NotFound]:
-    """Return an error for each name that no object has, with the namespace where it exists or a similar name."""
+    """Return an error for each name of the query that no shown object has.
+
+    The message suggests another namespace that has an object of this name, or a similar name. `items`: the shown
+    objects. `everything`: all objects of the kind.
+    """
     kind = query.kind
     found = {kind.name(item) for item in items}
     there = [kind.name(item) for item in everything if query._replace(names=()).wants(item)]

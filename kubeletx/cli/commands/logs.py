@@ -92,7 +92,10 @@ def logs(
 
 
 def _all_containers(pod: Pod) -> list[str]:
-    """Return the names of the pod's containers in the order of their start; of a machine, its only unit."""
+    """Return the names of the pod's containers: init, regular, then ephemeral containers.
+
+    For a pod with a virtual machine there is one empty name, which means the machine.
+    """
     spec = pod.spec
     containers = (*spec.init_containers, *spec.containers, *spec.ephemeral_containers)
     return [container.name for container in containers] or [""]

@@ -1,4 +1,4 @@
-"""``kubeletx panel``: shows a panel, in which a plugin presents something about the node."""
+"""``kubeletx panel``: shows a panel: a table, text or picture about the node that a plugin provides."""
 
 from __future__ import annotations
 

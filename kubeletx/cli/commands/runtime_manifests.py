@@ -1,8 +1,9 @@
-"""Output of ``runtime manifests``: a RuntimeClass for each runtime, and one more for each of several handlers.
+"""Output of ``kubeletx runtime manifests``: a RuntimeClass for each runtime.
 
-A class is called NAME or NAME--HANDLER, which is its handler too, so a pod's ``runtimeClassName`` names the runtime.
-It selects nodes where the runtime is ready, has the plugin's overhead, and tolerates the taints of other
-workload types (`node.taints`). Source: node/v1 RuntimeClass.
+If a runtime has several handlers, there is one more RuntimeClass for each handler. A class and its ``handler`` are both
+called NAME or NAME--HANDLER, so a pod's ``runtimeClassName`` names the runtime. The class selects nodes where the
+runtime is ready, has the overhead that the plugin declares, and tolerates the taints of other workload types
+(`node.taints`). Source: node/v1 RuntimeClass.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _MEBIBYTE: Final = 1024 * 1024
 
 
 class Classes(NamedTuple):
-    """RuntimeClasses to print. `notes`: sentences about classes that are missing or incomplete."""
+    """RuntimeClasses to print. `notes`: warnings about classes that are missing or incomplete."""
 
     classes: tuple[RuntimeClass, ...]
     notes: tuple[str, ...]

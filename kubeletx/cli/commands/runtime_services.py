@@ -1,8 +1,8 @@
-"""Output of ``runtime manifests -o configmap``: one ConfigMap with the runtime services that a node supports.
+"""Output of ``kubeletx runtime manifests -o configmap``: one ConfigMap that lists the node's runtimes.
 
-`SERVICES` is its key for the list, YAML in the order of the runtimes, where the first of a workload type that is not
-cordoned is the default. The list holds nothing that changes by itself, such as readiness, so that applying it again
-changes nothing. Source: the multi-runtime design, "Advertise the supported runtime services".
+The list is YAML under the key `SERVICES`, in the configured order of the runtimes; the default of a workload type is
+its first runtime that is not cordoned. The list has nothing that changes by itself, such as readiness, so that applying
+it again changes nothing. Source: the multi-runtime design, "Advertise the supported runtime services".
 """
 
 from __future__ import annotations
@@ -23,17 +23,14 @@ LABELS: Final = {"app.kubernetes.io/name": "kubeletx", "app.kubernetes.io/compon
 
 
 class ServiceReport(NamedTuple):
-    """ConfigMap that lists the node's runtimes.
-
-    `notes`: sentences about runtimes whose entries are incomplete.
-    """
+    """ConfigMap that lists the node's runtimes. `notes`: warnings about runtimes whose entries are incomplete."""
 
     config_map: ConfigMap
     notes: tuple[str, ...]
 
 
 def runtime_services(details: Sequence[RuntimeDetail], node_name: str) -> ServiceReport:
-    """Make the ConfigMap of a node. It has no namespace, so that the user can choose one."""
+    """Make the ConfigMap that lists a node's runtimes. It has no namespace, so that the user can choose one."""
     notes = [
         f"{one.runtime.name} never answered, so its features and handlers are not known"
         for one in details

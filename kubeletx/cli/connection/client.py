@@ -1,8 +1,8 @@
 """The command line's client of the admin socket: plain HTTP over a unix socket, synchronous.
 
-http.client is sufficient for everything but exec, attach and port-forward, and is imported in a few milliseconds.
-Status objects become the errors that the agent raised; an agent that does not run is distinguished from one whose
-socket this user may not open.
+http.client is sufficient for everything but exec, attach and port-forward, and is imported in a few milliseconds. A
+Status object that the agent sends is converted to the error that the agent raised. There are separate errors for a
+socket on which no agent runs and for one that this user may not open.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ T = TypeVar("T")
 Parameters = Mapping[str, "str | int | float | bool | None"]
 
 UNARY_TIMEOUT_SECONDS = 150.0
-"""Longer than the agent's own deadline of a runtime call (2m), so that the agent's error comes first."""
+"""Time to wait for an answer: longer than the agent's deadline for runtime calls (2m), so that its error arrives."""
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One line of a stream of JSON lines: its type, such as ADDED, and the object, not decoded."""
+    """One line of a stream of JSON lines: its type, such as ADDED, and the object as undecoded JSON."""
 
     type: str
     object: msgspec.Raw
@@ -42,7 +42,7 @@ class AgentClient:
         self.socket_path = socket_path
 
     def get(self, path: str, type_: type[T], **parameters: Any) -> T:
-        """Make a GET request and decode the answer as `type_`."""
+        """Make a GET request and decode the answer as `type_`. `parameters`: of the URL's query."""
         return self.call("GET", path, type_, parameters)
 
     def call(
@@ -55,7 +55,10 @@ class AgentClient:
         *,
         timeout: float | None = None,
     ) -> T:
-        """Make a request and decode the answer as `type_`. `timeout`: in seconds; None: `UNARY_TIMEOUT_SECONDS`."""
+        """Make a request and decode the answer as `type_`.
+
+        `parameters`: of the URL's query. `timeout`: in seconds; None: `UNARY_TIMEOUT_SECONDS`.
+        """
         response = self._request(method, path, parameters or {}, body, timeout or UNARY_TIMEOUT_SECONDS)
         try:
             with response:
@@ -68,7 +71,10 @@ class AgentClient:
     def lines(
         self, method: str, path: str, parameters: Parameters | None = None, body: bytes = b""
     ) -> Iterator[Line]:
-        """Make a request and yield the lines of its JSON stream. Raises the error that an ERROR line contains."""
+        """Make a request and yield the lines of the JSON stream that answers it, without a time limit.
+
+        A line of type ERROR is not yielded: the error in it is raised.
+        """
         response = self._request(method, path, parameters or {}, body, None)
         decoder = msgspec.json.Decoder(Line)
         try:
@@ -123,7 +129,7 @@ class AgentClient:
 
 
 def not_running(socket_path: Path) -> Unavailable:
-    """Return the error for a socket on which no agent answers."""
+    """Return the error that no agent runs on this socket; its message says how to start one."""
     return Unavailable(
         f"no agent is running on {socket_path}; start one with 'kubeletx --root-dir {socket_path.parent} "
         "--container-runtime-endpoint ...', or name another with 'kubeletx --root-dir DIR COMMAND'"
@@ -131,14 +137,14 @@ def not_running(socket_path: Path) -> Unavailable:
 
 
 def no_permission(socket_path: Path) -> PermissionDenied:
-    """Return the error for a socket that this user may not open."""
+    """Return the error that this user may not open the socket; its message says what to do."""
     return PermissionDenied(
         f"permission denied on {socket_path}; run the command as the agent's user (with sudo)"
     )
 
 
 def url_of(path: str, parameters: Parameters) -> str:
-    """Join path and query. Parameters that are None or False are left out; True becomes 1."""
+    """Return `path` with `parameters` as its query. Values None and False are left out; True becomes 1."""
     query = {
         k: ("1" if v is True else str(v)) for k, v in parameters.items() if v is not None and v is not False
     }
@@ -146,7 +152,7 @@ def url_of(path: str, parameters: Parameters) -> str:
 
 
 def pod_path(namespace: str, name: str, verb: str = "") -> str:
-    """Return the URL path of one pod, or of `verb` below it."""
+    """Return the URL path of a pod on the admin socket, or of `verb` below it, such as ``log``."""
     path = f"/v1/pods/{quote(namespace, safe='')}/{quote(name, safe='')}"
     return f"{path}/{verb}" if verb else path
 
@@ -167,7 +173,7 @@ class _UnixConnection(http.client.HTTPConnection):
         self._path = str(path)
 
     def connect(self) -> None:
-        """Connect to the unix socket, in place of a TCP connection to the host."""
+        """Connect to the unix socket instead of a TCP address."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.settimeout(self.timeout)
         try:

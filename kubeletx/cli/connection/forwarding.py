@@ -19,7 +19,11 @@ _BLOCK = 32 * 1024
 
 
 async def forward(socket_path: Path, path: str, address: str, ports: Sequence[Forward]) -> None:
-    """Listen on the local ports until cancelled. Raises InvalidConfig if one of them cannot be used."""
+    """Listen on local ports and forward each connection to the pod, until cancelled.
+
+    `path`: the pod's port-forward path on the admin socket. `address`: local IP address. Raises InvalidConfig if a
+    local port cannot be used.
+    """
     with agent_session(socket_path) as made:
         async with made as client:
             servers = [await _listen(client, socket_path, path, address, port) for port in ports]
@@ -57,9 +61,9 @@ async def _listen(
 
 
 async def carry(session: Session, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy bytes between a local connection and a session until the far end has ended; then close the session.
+    """Copy bytes between a local connection and a session with the pod until the pod's side ends.
 
-    The local end may half-close earlier.
+    Then close the session. The local side may half-close before.
     """
     upload = asyncio.create_task(_upload(session, reader), name="port-forward-upload")
     try:
@@ -68,7 +72,7 @@ async def carry(session: Session, reader: asyncio.StreamReader, writer: asyncio.
             await writer.drain()
         await session.wait()
     except ConnectionError:
-        pass  # the local side left
+        pass  # the local side disconnected
     finally:
         upload.cancel()
         await asyncio.gather(upload, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Arguments of ``port-forward``, parsed."""
+"""Parses the port arguments of ``kubeletx port-forward``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 
 class Forward(NamedTuple):
-    """Port of a pod that a local port is forwarded to. `local` 0: any free port."""
+    """A local port, and the port of the pod to which it is forwarded. `local` 0: any free port."""
 
     local: int
     remote: int

@@ -12,19 +12,19 @@ from kubeletx.kube.types.core import Pod
 from .client import AgentClient, pod_path
 
 LEAVE = b"\x1d"
-"""Ctrl-], which ends the session on a machine's console: the guest gets all other keys, and the console has no end."""
+"""Ctrl-], the key that ends a session on a machine's console. The guest gets all other keys."""
 
 
 def is_machine(pod: Pod) -> bool:
-    """Return True if attaching to the pod opens a machine's console."""
+    """Return True if the pod is a virtual machine, so that attaching to it opens the machine's console."""
     return machine_of(pod) is not None or pod.status.virtual_machine_status is not None
 
 
 def choose_container(pod: Pod, wanted: str) -> str:
-    """Return the container to use: `wanted` if set, else the pod's default container, else its first.
+    """Return the name of the container to use: `wanted` if set, else the pod's default container, else its first.
 
-    If it takes the first of several, a line on standard error says so. For a pod with a machine, returns
-    `wanted` even if it is empty.
+    The annotation ``kubectl.kubernetes.io/default-container`` names the default. If the pod has several containers and
+    no default, prints the choice on standard error. For a pod with a virtual machine, returns `wanted` even if empty.
     """
     if wanted or pod.spec.virtual_machine is not None:
         return wanted
@@ -47,7 +47,11 @@ def run_in(
     stdin: bool,
     tty: bool,
 ) -> int:
-    """Run ``exec`` or ``attach`` (`verb`) with this process's streams; returns the far end's exit code."""
+    """Run a command in a container or join its streams (`verb`: exec, attach); returns its exit code.
+
+    The container gets this process's standard input, output and error. `command`: for exec. `stdin`: pass standard
+    input on. `tty`: use a terminal, if standard input is one.
+    """
     from .streams import has_terminal, run_remote
 
     if tty and not has_terminal():

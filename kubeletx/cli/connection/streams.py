@@ -1,8 +1,8 @@
 """Live streams between this terminal and a container, through the admin socket.
 
-With a terminal the local one is put into raw mode, so that every key goes to the container, and its size follows
-SIGWINCH; the old mode is always restored. Standard input is read in a daemon thread: it may be a file, a pipe or a
-terminal, and a blocked read must not delay the exit.
+If the session has a terminal, the local terminal is put into raw mode, so that every key goes to the container, and
+changes of its size (SIGWINCH) are sent; the old mode is always restored. Standard input is read in a daemon thread: it
+may be a file, a pipe or a terminal, and a blocked read must not delay the exit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BLOCK = 32 * 1024
 
 @contextmanager
 def agent_session(socket_path: Path) -> Iterator[aiohttp.ClientSession]:
-    """Yield an HTTP client of the admin socket, to be closed with `async with`.
+    """Context manager that yields an HTTP client of the admin socket; the caller closes it with `async with`.
 
     Raises Unavailable if the socket does not exist, PermissionDenied if this user may not open it.
     """
@@ -48,7 +48,10 @@ def agent_session(socket_path: Path) -> Iterator[aiohttp.ClientSession]:
 async def open_stream(
     client: aiohttp.ClientSession, socket_path: Path, path: str, query: Sequence[tuple[str, str]]
 ) -> WebSocketSession:
-    """Open one session at the agent. Raises Unavailable if no agent answers on the socket."""
+    """Open one session of exec, attach or port-forward (`path`, `query`) at the agent.
+
+    Raises Unavailable if no agent answers on the socket.
+    """
     try:
         return await connect_session(client, path, query)
     except KubeletxError as err:
@@ -68,7 +71,9 @@ async def run_remote(
 ) -> int:
     """Connect this process's streams with a remote command until it ends; returns its exit code.
 
-    If the user types the key `leave`, returns 0 while the command continues. Empty: there is no such key.
+    `path`, `query`: of the request on the admin socket. `stdin`: send standard input. `terminal`: put the local
+    terminal into raw mode and send its size. `leave`: key with which the user ends the session, which returns 0 while
+    the command continues; empty: there is no such key.
     """
     with agent_session(socket_path) as made:
         async with made as client:
@@ -81,10 +86,10 @@ async def run_remote(
 
 
 async def pump(session: Session, *, stdin: bool, terminal: bool, leave: bytes = b"") -> int:
-    """Copy bytes between this process and the session until the far end has ended; returns its exit code.
+    """Copy bytes between this process and the session until the remote command ends; returns its exit code.
 
-    If the user types the key `leave`, returns 0 immediately. Empty: there is no such key. `terminal`: the
-    session gets the size of the local terminal and its changes.
+    `stdin`: send standard input. `terminal`: send the size of the local terminal, and its changes. `leave`: key that
+    makes this function return 0 immediately; empty: there is no such key.
     """
     loop = asyncio.get_running_loop()
     left = asyncio.Event()
@@ -124,9 +129,9 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 async def _feed(session: Session, leave: bytes, left: asyncio.Event) -> None:
-    """Send standard input to the session, then the end of stdin. The key `leave` sets `left` instead and stops.
+    """Send standard input to the session; at its end, close the session's stdin.
 
-    Input typed before that key is still sent.
+    If the key `leave` is typed, sends the input before it, sets the event `left`, and returns.
     """
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[bytes] = asyncio.Queue()
@@ -145,7 +150,7 @@ async def _feed(session: Session, leave: bytes, left: asyncio.Event) -> None:
                 return
 
     threading.Thread(target=read, name="stdin", daemon=True).start()
-    with suppress(KubeletxError):  # the far end stopped reading
+    with suppress(KubeletxError):  # the remote command stopped reading
         while data := await queue.get():
             before, found, _ = data.partition(leave) if leave else (data, b"", b"")
             if before:

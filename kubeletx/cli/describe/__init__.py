@@ -1,1 +1,1 @@
-"""Descriptions of pods, the node and runtimes."""
+"""Text output of ``kubeletx describe`` for pods, the node and runtimes."""

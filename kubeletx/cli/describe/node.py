@@ -20,7 +20,7 @@ from .sheet import Sheet
 def describe_node(
     node: Node, runtimes: Sequence[RuntimeView], pods: Sequence[Pod], events: Sequence[Event], now: datetime
 ) -> list[str]:
-    """Return the lines of the node's description."""
+    """Return the lines that ``kubeletx describe node`` prints. `pods`: all pods of the node."""
     sheet = Sheet()
     status = node.status
     sheet.add("Name", node.metadata.name)

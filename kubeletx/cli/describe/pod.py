@@ -27,7 +27,7 @@ from .sheet import Sheet
 
 
 def describe_history(items: Sequence[ActionView], now: datetime) -> list[str]:
-    """Return the lines that show a pod's last actions, oldest first."""
+    """Return the lines that show the agent's last actions on a pod, oldest first (``describe --history``)."""
     rows = [
         (
             age(one.at, now),
@@ -42,7 +42,7 @@ def describe_history(items: Sequence[ActionView], now: datetime) -> list[str]:
 
 
 def describe_pod(pod: Pod, events: Sequence[Event], now: datetime) -> list[str]:
-    """Return the lines of one pod's description."""
+    """Return the lines that ``kubeletx describe pod`` prints for one pod. `events`: the events about it."""
     sheet = Sheet()
     meta, spec, status = pod.metadata, pod.spec, pod.status
     sheet.add("Name", meta.name).add("Namespace", meta.namespace).add("UID", meta.uid)

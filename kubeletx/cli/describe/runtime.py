@@ -11,21 +11,26 @@ from kubeletx.server.views import RuntimeDetail
 
 from ..output.ages import age
 from ..output.printers import human_bytes
+from ..output.processes import process_text
 from .pod import add_events
 from .sheet import Sheet
 
 
 def describe_runtime(detail: RuntimeDetail, events: Sequence[Event], now: datetime) -> list[str]:
-    """Return the lines of one runtime's description."""
+    """Return the lines that ``kubeletx describe runtime`` prints for one runtime. `events`: the events about it."""
     sheet, runtime = Sheet(), detail.runtime
     sheet.add("Name", runtime.name).add("Type", runtime.workload_type).add("Kind", runtime.kind)
     sheet.add("Endpoint", runtime.url).add("Image Endpoint", runtime.image_url or "the runtime itself")
     sheet.add("Origin", runtime.origin)
     sheet.add("Status", f"{runtime.status} since {age(runtime.since, now)}")
     sheet.add_if("Reason", runtime.reason).add_if("Message", runtime.message)
+    abandoned = ", ".join(f"{method} {count}" for method, count in sorted(runtime.abandoned_calls.items()))
+    sheet.add_if("Abandoned Calls", abandoned)
     sheet.add("Default", "yes" if runtime.default else "no").add(
         "Cordoned", "yes" if runtime.cordoned else "no"
     )
+    sheet.add("Isolation", detail.isolation)
+    sheet.add_if("Process", process_text(detail.process) if detail.process is not None else "")
     sheet.add("Version", runtime.version).add("API Version", detail.api_version)
     sheet.add("Handlers", ", ".join(detail.handlers))
     rows = [[c.type, str(c.ok), c.reason, c.message] for c in detail.conditions]

@@ -1,4 +1,4 @@
-"""A description: nested ``Key:  value`` lines, values of one level aligned, as ``kubectl describe`` prints."""
+"""Formats descriptions as ``kubectl describe`` does: nested ``Key:  value`` lines, with the values aligned."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ Value = "str | Sequence[str] | Sheet"
 
 
 class Sheet:
-    """Lines of a description, in order. A value is text, several lines of text, or another sheet below its key.
+    """Keys and values of a description, in order. A value is text, several lines, or another sheet below its key.
 
-    Methods return the sheet, so that calls can be chained.
+    The methods that add a value return the sheet, so that calls can be chained.
     """
 
     def __init__(self) -> None:
         self._rows: list[tuple[str, list[str] | Sheet]] = []
 
     def add(self, key: str, value: str | Iterable[str] | None) -> Sheet:
-        """Add a key with its value. Several lines are aligned below each other; an empty value shows as ``<none>``."""
+        """Add a key with its value: one text, or several lines. An empty value or None is shown as ``<none>``."""
         lines = [value] if isinstance(value, str) else list(value or ())
         self._rows.append((key, [line for line in lines if line] or [NONE]))
         return self
@@ -29,7 +29,7 @@ class Sheet:
         return self.add(key, value) if value else self
 
     def add_map(self, key: str, values: Mapping[str, str], separator: str = "=") -> Sheet:
-        """Add a key with the pairs of a map, sorted, one on each line."""
+        """Add a key with the pairs of a map as its value: sorted, one on each line, such as ``a=b``."""
         return self.add(key, [f"{name}{separator}{text}" for name, text in sorted(values.items())])
 
     def nest(self, key: str) -> Sheet:
@@ -39,7 +39,7 @@ class Sheet:
         return inner
 
     def table(self, key: str, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Sheet:
-        """Add a small table below the key; without rows the value is ``<none>``."""
+        """Add a table, with a line of titles, below the key; without rows the value is ``<none>``."""
         if not rows:
             return self.add(key, None)
         cells = [

@@ -1,8 +1,8 @@
-"""The agent's flags, made from the table of settings, and their conversion back to texts for `load_config`.
+"""Makes the agent's flags from the table of settings, and returns their values as texts for `load_config`.
 
-A flag that may be given several times is repeated; a boolean flag may have no value or ``=true|false``, as Go's flags.
-Flags of the kubelet without effect in kubeletx are parsed too, but not shown in the help: `config_kubelet` says which
-of their values are accepted.
+A flag for a list or map may be repeated. A boolean flag may have no value, or ``=true`` or ``=false``, as Go's flags.
+Flags of the kubelet that have no effect in kubeletx are parsed too, but not shown in the help;
+`kubeletx.agent.config.kubelet_options` says which of their values are accepted.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _WORDS: Final = dict.fromkeys(ENDPOINT_KEYS, "TYPE:NAME:URL;...")
 
 
 class _BooleanText(click.Option):
-    """Option for a boolean setting; its text is passed to `load_config` unchanged."""
+    """Option for a boolean setting. Its value stays a text, such as ``true``, which `load_config` parses."""
 
     stands_alone = True
 
 
 def with_agent_flags(function: F) -> F:
-    """Decorator that adds every flag of the agent to a command, those of the kubelet without effect included."""
+    """Decorator that adds every flag of the agent to a command, and hidden flags of the kubelet without effect."""
     for flag, option in OPTION_BY_FLAG.items():
         function = click.option(
             f"--{flag}", parameter(flag), cls=_class_of(option.kind), multiple=True, hidden=True
@@ -58,18 +58,24 @@ def _class_of(kind: SettingKind) -> type[click.Option]:
 
 
 def parameter(flag: str) -> str:
-    """Return the name of the Python parameter that gets the value of a flag."""
+    """Return the name of the command's Python parameter for a flag, such as ``flag_node_ip`` for ``node-ip``."""
     return "flag_" + flag.replace("-", "_")
 
 
 def given(values: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Return the flags that were given, by name, each with the texts of all its occurrences in order."""
+    """Return the texts of all occurrences of each flag that was given, by the flag's name without dashes.
+
+    `values`: the command's parameters, by name (see `parameter`).
+    """
     flags = (*BY_FLAG, *OPTION_BY_FLAG)
     return {flag: values[parameter(flag)] for flag in flags if values.get(parameter(flag))}
 
 
 def explain_unknown(option: str) -> str:
-    """Return the message for an unknown flag: the field of the configuration file to set instead, or a similar flag."""
+    """Return the error message for an unknown flag.
+
+    The message names the field of the configuration file to set instead, or else a similar flag.
+    """
     name = option.lstrip("-").partition("=")[0]
     field = _FIELDS.get(name.replace("-", ""))
     if field is not None:
@@ -79,4 +85,4 @@ def explain_unknown(option: str) -> str:
 
 
 _FIELDS: Final = {field.lower(): field for field in (*BY_KEY, *OPTION_BY_FIELD) if "." not in field}
-"""Lower-case name of a KubeletConfiguration field → its spelling, for flags that kubelets never had."""
+"""Spelling of each KubeletConfiguration field by its lower-case name, to explain flags that kubelets never had."""

@@ -19,7 +19,7 @@ DEFAULT_NAMESPACE = "default"
 
 
 def with_agent(function: F) -> F:
-    """Decorator that passes an `AgentClient` to the command; adds ``--root-dir``, which selects the agent."""
+    """Decorator that passes an `AgentClient` as first argument, and adds ``--root-dir``, which selects the agent."""
 
     @click.option(
         "--root-dir",
@@ -40,7 +40,7 @@ def with_agent(function: F) -> F:
 
 
 def namespace_option(function: F) -> F:
-    """Decorator that adds the option ``-n`` (``--namespace``) to a command."""
+    """Decorator that adds the option ``-n`` (``--namespace``) to a command; its value is never None."""
     return click.option(
         "-n",
         "--namespace",
@@ -52,7 +52,7 @@ def namespace_option(function: F) -> F:
 
 
 def _namespace(ctx: click.Context, _: click.Parameter, value: str | None) -> str:
-    """Return the namespace given after the command, else the one before it, else ``default``."""
+    """Return the namespace given after the subcommand, else the one given before it, else ``default``."""
     return value or ctx.find_root().params.get("namespace") or DEFAULT_NAMESPACE
 
 
@@ -64,12 +64,15 @@ def output_option(*formats: str) -> Callable[[F], F]:
 
 
 def now() -> datetime:
-    """Return the present time, with a zone."""
+    """Return the present time in UTC, with its time zone."""
     return datetime.now(UTC)
 
 
 def split_pod(argument: str) -> str:
-    """Return the pod's name in ``web``, ``pod/web`` or ``pods/web``. Raises UsageError for another kind."""
+    """Return the pod's name from ``NAME``, ``pod/NAME``, ``pods/NAME`` or ``po/NAME``.
+
+    Raises UsageError for another kind.
+    """
     kind, slash, name = argument.partition("/")
     if not slash:
         return argument

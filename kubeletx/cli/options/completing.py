@@ -1,6 +1,6 @@
-"""Shell completion of kinds, names of objects and containers; empty while no agent answers.
+"""Shell completion of kinds, object names and container names. Names are empty while no agent answers.
 
-Imported only with commands the user has typed already, so that completion of the first word stays quick.
+Only the modules of subcommands import it, so that completion of the first word stays quick.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def complete_pods(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the names of pods that begin with `incomplete`; if it has ``pod/`` before the name, they have it too."""
+    """Return the names of pods that begin with `incomplete`. If it begins with ``pod/``, the names do too."""
     kind, slash, _name = incomplete.rpartition("/")
     return _starting([f"{kind}{slash}{pod.name}" for pod in _pods(ctx)], incomplete)
 
 
 def complete_containers(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the containers of the pod that is named before; if none is yet, those of all pods in the namespace."""
+    """Return the container names that begin with `incomplete`, of the pod that the command line names.
+
+    If it does not name a pod yet, returns those of all pods in the namespace.
+    """
     name = str(ctx.params.get("pod") or "").rpartition("/")[2]
     pods = [pod for pod in _pods(ctx) if not name or pod.name == name]
     found = {c.name for pod in pods for c in (*pod.spec.init_containers, *pod.spec.containers)}
@@ -41,7 +44,10 @@ def complete_runtimes(ctx: click.Context, _: click.Parameter, incomplete: str) -
 
 
 def complete_kinds(*plurals: str) -> Completer:
-    """Return a function that completes these kinds and, after a kind (``pods`` or ``pod/``), names of its objects."""
+    """Return a completion function for arguments such as ``pods web`` and ``pod/web``.
+
+    It completes the kinds `plurals` and, after a kind, the names of its objects. `plurals` empty: only names.
+    """
 
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
         before = _words(ctx.params.get("kind") if parameter.name != "kind" else None)

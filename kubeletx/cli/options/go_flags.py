@@ -1,10 +1,10 @@
 """Options in the syntax of Go's pflag, as users of kubectl, crictl and the kubelet type them.
 
-click differs in two ways. A boolean of Go may have no value or carry it (``--follow``, ``--follow=false``,
-``-f=true``), but never takes the next word. And a value joined to a short option may have an equals sign (``-n=web``,
-``-o=json`` beside ``-njson``). So a command first normalises its arguments (`spell_out`, pure), and booleans are
-options of class `BooleanOption`, which then always carry a value. Source: spf13/pflag, parseLongArg and
-parseSingleShortArg.
+pflag differs from click in two ways. A boolean may have no value or one after ``=`` (``--follow``, ``--follow=false``,
+``-f=true``); it never takes the next argument as its value. A value that is joined to a short option may have an equals
+sign: ``-o=json`` means the same as ``-ojson``. So a command first rewrites its arguments to click's syntax
+(`spell_out`, pure). Booleans are options of class `BooleanOption`; after the rewriting they always have a value.
+Source: spf13/pflag, parseLongArg and parseSingleShortArg.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ _FALSE: Final = ("0", "f", "F", "FALSE", "false", "False")
 
 
 class Spelling(NamedTuple):
-    """Syntax of one option's name. `boolean`: a value may follow after ``=``.
+    """Syntax of one name of an option, such as ``-f`` or ``--no-wait``.
 
-    `value`: the value that the name has without one.
+    `boolean`: the option is a boolean, which may have a value after ``=``. `value`: value of a boolean that has none,
+    false for a name such as ``--no-wait``.
     """
 
     name: str
@@ -31,11 +32,11 @@ class Spelling(NamedTuple):
     boolean: bool = False
     value: str = "true"
     flag: bool = False
-    """True for a plain switch of click, which takes no value."""
+    """True for a plain switch of click, which accepts no value."""
 
 
 class GoBoolean(click.types.BoolParamType):
-    """click type for the texts that Go accepts as true and false."""
+    """click type of a boolean value that accepts Go's texts, such as ``true``, ``T``, ``1``, ``false``, ``0``."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
         """Convert Go's text for true or false to a bool; fails for any other text."""
@@ -47,19 +48,23 @@ class GoBoolean(click.types.BoolParamType):
 
 
 class BooleanOption(click.Option):
-    """Option for a boolean. It always takes a value: its command adds the value where the user left it out."""
+    """Option for a boolean. click parses it with a value: `Command` adds ``=true`` if the user gave no value."""
 
     stands_alone = True
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Add the option to the parser with exactly one value; help and completion still show a switch."""
+        """Add the option to the parser with exactly one value; help and completion show it without a value."""
         parser.add_option(
             obj=self, opts=[*self.opts, *self.secondary_opts], dest=self.name, action="store", nargs=1
         )
 
 
 def boolean(*names: str, help: str, default: bool = False, **more: Any) -> Callable[[F], F]:
-    """Return a decorator that adds a boolean option. A name such as ``--wait/--no-wait`` adds its opposite too."""
+    """Return a decorator that adds a boolean option to a command.
+
+    `names`: as for `click.option`; ``--wait/--no-wait`` also adds the name for False. `more`: further arguments of
+    `click.option`.
+    """
     return click.option(
         *names, cls=BooleanOption, is_flag=True, type=GoBoolean(), default=default, help=help, **more
     )
@@ -81,12 +86,12 @@ class Group(click.Group):
 
 
 def command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], Command]:
-    """Return a decorator that makes a `Command`, as `click.command` does."""
+    """Return a decorator that makes a `Command` of a function; like `click.command`, with the same arguments."""
     return click.command(name, cls=Command, **attributes)
 
 
 def spellings_of(params: Sequence[click.Parameter]) -> dict[str, Spelling]:
-    """Return the syntax of all options, by each of their names."""
+    """Return the syntax of every name of every option in `params`, by the name with its dashes."""
     found = {}
     for option in params:
         if not isinstance(option, click.Option):
@@ -102,9 +107,10 @@ def spellings_of(params: Sequence[click.Parameter]) -> dict[str, Spelling]:
 
 
 def spell_out(args: Sequence[str], spellings: dict[str, Spelling], *, only_front: bool = False) -> list[str]:
-    """Rewrite arguments to the only form that click takes; unknown options are unchanged.
+    """Rewrite arguments from pflag's syntax to click's; unknown options are unchanged.
 
-    `only_front`: options end at the first word that is none, as before a subcommand. ``--`` always ends them.
+    Arguments after ``--`` are unchanged. `only_front`: so are the first argument that is no option (a subcommand) and
+    all after it.
     """
     result: list[str] = []
     rest = list(args)
@@ -139,7 +145,7 @@ def _short(arg: str, rest: list[str], spellings: dict[str, Spelling]) -> list[st
     """Rewrite one argument with short options to click's syntax.
 
     Examples: ``-it``, ``-i=false``, ``-oyaml``, ``-o=yaml``, ``-o yaml``, and combinations such as
-    ``-Aoyaml``. `rest`: the arguments after it, from which a value may be taken.
+    ``-Aoyaml``. `rest`: the arguments after `arg`; if the option's value is the first of them, it is removed there.
     """
     result: list[str] = []
     letters = arg[1:]

@@ -1,7 +1,7 @@
-"""The click groups: subcommands that are imported when used, and errors printed as one line.
+"""The click groups: they import subcommands when these are used, and print errors as one line.
 
-`kubeletx --help` must be quick, so a group has its commands' names, modules and one line of help, and imports a module
-only to run its command or to show its own help.
+`kubeletx --help` must be quick. So a group has a table with the name, module and one line of help of each subcommand;
+it imports the module only to run the subcommand or to show the subcommand's own help.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .exit_codes import ExitCode
 class Lazy(NamedTuple):
     """Command that is not imported yet.
 
-    `target`: its ``module:attribute``; `help`: its line in the list of commands.
+    `target`: where it is, as ``module:attribute``. `help`: its line in the list of commands.
     """
 
     target: str
@@ -30,7 +30,7 @@ class Lazy(NamedTuple):
 
 
 class LazyGroup(click.Group):
-    """click group that imports a command only when it is used. A mistyped command gets a suggestion."""
+    """click group that imports a command only when it is used. For a mistyped command it suggests a similar one."""
 
     def __init__(self, *args: Any, lazy: dict[str, Lazy], **kwargs: Any) -> None:
         """`lazy`: the commands by name, in the order of the help."""
@@ -94,7 +94,10 @@ class ErrorGroup(LazyGroup):
 
 
 def show(error: KubeletxError) -> ExitCode:
-    """Print each error on a line of its own on standard error; returns the exit code."""
+    """Print the error on standard error, and return the exit code.
+
+    If it contains several errors (`errors`), prints each on a line of its own.
+    """
     each: Sequence[KubeletxError] = getattr(error, "errors", None) or (error,)
     for one in each:
         click.echo(f"Error: {one.message}", err=True)
@@ -116,7 +119,7 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
 
 
 def _quiet_pipe() -> ExitCode:
-    """Discard all further output and return OK: the reader of standard output, such as head, has ended."""
+    """Discard all further output and return OK, after the reader of standard output (such as head) has ended."""
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -25,14 +25,18 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 
 class ManifestText(NamedTuple):
-    """Content of one manifest file. `origin`: its name for messages."""
+    """Content of one manifest file. `origin`: path of the file, or ``standard input``, for messages."""
 
     origin: str
     data: bytes
 
 
 def read_manifests(files: tuple[str, ...]) -> Iterator[ManifestText]:
-    """Yield the files, all manifests in directories in order, and standard input for ``-``."""
+    """Read manifest files; yields their contents in order.
+
+    `files`: paths of files; paths of directories, whose .yaml, .yml and .json files are read in order of name; and
+    ``-`` for standard input. Raises InvalidConfig for a directory without such files or an unreadable file.
+    """
     for file in files:
         if file == "-":
             yield ManifestText("standard input", sys.stdin.buffer.read())
@@ -92,7 +96,7 @@ def manifest_options(function: F) -> F:
 
 
 def _validation(_: click.Context, __: click.Parameter, value: str) -> str:
-    """Convert the value of kubectl's ``--validate`` to that of the API's field validation."""
+    """Convert a value of ``--validate``, as in kubectl, to a value of the API's ``fieldValidation``."""
     found = {"strict": "Strict", "true": "Strict", "warn": "Warn", "ignore": "Ignore", "false": "Ignore"}.get(
         value
     )
@@ -104,7 +108,7 @@ def _validation(_: click.Context, __: click.Parameter, value: str) -> str:
 
 
 def _dry_run(_: click.Context, __: click.Parameter, value: str) -> str:
-    """Return the text that follows a pod's action in the output; empty without a dry run."""
+    """Check the value of ``--dry-run``; returns the text to print after a pod's action, empty without a dry run."""
     if value not in _DRY_RUNS:
         raise click.UsageError(f'Invalid dry-run value ({value}). Must be "none", "server", or "client".')
     return _DRY_RUNS[value]
@@ -119,9 +123,10 @@ def send(
     dry_run: str,
     **parameters: bool,
 ) -> int:
-    """Send every manifest to the agent and print one line for each pod. Returns the exit code.
+    """Send every manifest to the agent and print the result for each pod. Returns the exit code.
 
-    An invalid manifest does not stop the others. `parameters`: further query parameters.
+    If a pod fails, the others are still applied. `validate`: value of the query's ``fieldValidation``. `dry_run`: from
+    `manifest_options`, empty without a dry run. `parameters`: further query parameters, such as ``force``.
     """
     failed = False
     parameters["dryRun"] = bool(dry_run)

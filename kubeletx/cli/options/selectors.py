@@ -24,7 +24,7 @@ class Requirement(NamedTuple):
     values: frozenset[str] = frozenset()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return True if labels match the term; ``notin`` and ``!=`` also match objects without the label."""
+        """Return True if `labels` match the term; ``notin`` and ``!=`` also match labels without this key."""
         value = labels.get(self.key)
         match self.operator:
             case "in":
@@ -38,7 +38,7 @@ class Requirement(NamedTuple):
 
 
 def parse_selector(text: str) -> tuple[Requirement, ...]:
-    """Parse a selector; all of its terms must match. Raises InvalidConfig naming the invalid part."""
+    """Parse a label selector to its terms, all of which must match. Raises InvalidConfig, which names the error."""
     found: list[Requirement] = []
     position = 0
     while position < len(text.rstrip()):
@@ -68,5 +68,5 @@ def _requirement(match: re.Match[str]) -> Requirement:
 
 
 def select(requirements: tuple[Requirement, ...], labels: Mapping[str, str]) -> bool:
-    """Return True if the labels match all terms of a selector."""
+    """Return True if the labels match all terms of a selector; True for an empty selector."""
     return all(requirement.matches(labels) for requirement in requirements)

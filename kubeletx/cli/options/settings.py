@@ -1,4 +1,4 @@
-"""Options before the subcommand: the agent's root directory, and the agent's own flags."""
+"""Options given before the subcommand: the agent's root directory, and the agent's own flags."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SOCKET = "kubeletx.sock"
 def find_socket(root_dir: Path | None, *, as_kubelet: bool = False) -> Path:
     """Return the path of the admin socket below `root_dir`.
 
-    None: below the default directory, or the kubelet's if only there a socket exists. `as_kubelet`: only the
-    kubelet's.
+    `root_dir` None: below the default directory; if no socket exists there but one below the kubelet's directory, that
+    one. `as_kubelet`: without `root_dir`, always below the kubelet's directory.
     """
     roots: tuple[Path, ...] = (DEFAULT_ROOT, KUBELET_ROOT)
     if root_dir is not None or as_kubelet:
@@ -29,7 +29,10 @@ def find_socket(root_dir: Path | None, *, as_kubelet: bool = False) -> Path:
 
 
 class Invocation(NamedTuple):
-    """Options that were given before the subcommand; None for those that were not."""
+    """Options that were given before the subcommand. A path or `namespace` that was not given is None.
+
+    `flags`: texts of the agent's flags that were given, by name. `as_kubelet`: the program runs as the kubelet.
+    """
 
     root_dir: Path | None
     config_file: Path | None
@@ -45,11 +48,11 @@ class Invocation(NamedTuple):
 
     @property
     def has_agent_flags(self) -> bool:
-        """True if an option that only the start of an agent uses was given: a flag, or --config or --config-dir."""
+        """True if an option was given that only an agent uses at its start: a flag, ``--config``, ``--config-dir``."""
         return bool(self.flags or self.config_file or self.config_dir)
 
     def refuse_agent_flags(self) -> None:
-        """Raise a usage error if agent flags were given to a subcommand that would ignore them."""
+        """Raise UsageError if agent flags were given. For subcommands, which would ignore these flags."""
         if self.has_agent_flags:
             name = next(iter(self.flags), "config" if self.config_file else "config-dir")
             raise click.UsageError(
@@ -57,7 +60,7 @@ class Invocation(NamedTuple):
             )
 
     def load(self) -> AgentConfig:
-        """Return the configuration that an agent started with these options would have."""
+        """Return the configuration that an agent started with these options would have; raises its errors."""
         from kubeletx.agent.config.load import load_config
 
         return load_config(

@@ -1,1 +1,1 @@
-"""Tables, columns and other output formats."""
+"""Output formats of the command line: tables and their columns, JSON, YAML, log lines, pictures, progress."""

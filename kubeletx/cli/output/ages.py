@@ -1,4 +1,4 @@
-"""Durations as kubectl shows them: one or two units, fewer the longer it is."""
+"""Formats durations as kubectl does, such as ``3m20s``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86400, 365 * 86400
 
 
 def human_duration(seconds: float) -> str:
-    """Format a duration as kubectl does: one or two units, and fewer the longer it is.
+    """Format a duration as kubectl does, in one or two units; ``<invalid>`` for one below -1 s.
 
     Examples: ``45s``, ``3m20s``, ``25m``, ``5h10m``, ``30h``, ``6d4h``, ``90d``, ``2y30d``.
     """

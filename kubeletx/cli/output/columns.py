@@ -1,4 +1,4 @@
-"""Columns of every kind of object, and one object as a row. Pure: the present time is an argument."""
+"""Columns of the table of each kind of object, and functions that make rows. Pure: the present time is an argument."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ RUNTIME: Final = (
     Column("ENDPOINT"),
     Column("IMAGE ENDPOINT", wide=True),
     Column("ORIGIN", wide=True),
+    Column("ABANDONED", wide=True),
     Column("MESSAGE", wide=True),
 )
 NODE: Final = (
@@ -79,12 +80,12 @@ EVENT_TYPE: Final = Column("EVENT")
 
 
 def runtime_of(pod: Pod) -> str:
-    """Return the name of the runtime that a pod is bound to; empty if it is bound to none."""
+    """Return the name of the runtime to which the pod is assigned; empty if it has none yet."""
     return pod.metadata.annotations.get(names.BOUND_RUNTIME, "")
 
 
 def pod_row(pod: Pod, now: datetime) -> list[str]:
-    """Return the cells of a pod in the columns `POD`."""
+    """Return the cells of one pod, a text for each column of `POD`."""
     summary = summarise(pod, now)
     ips = ",".join(entry.ip for entry in pod.status.pod_ips) or pod.status.pod_ip or ""
     made = pod.metadata.creation_timestamp or pod.status.start_time
@@ -102,9 +103,9 @@ def pod_row(pod: Pod, now: datetime) -> list[str]:
 
 
 def runtime_row(runtime: RuntimeView, now: datetime) -> list[str]:
-    """Return the cells of a runtime in the columns `RUNTIME`.
+    """Return the cells of one runtime, a text for each column of `RUNTIME`.
 
-    The status of a cordoned one ends with SchedulingDisabled, as kubectl shows nodes.
+    The status of a cordoned runtime ends with SchedulingDisabled, as kubectl shows it for nodes.
     """
     status = f"{runtime.status},SchedulingDisabled" if runtime.cordoned else runtime.status
     return [
@@ -119,12 +120,13 @@ def runtime_row(runtime: RuntimeView, now: datetime) -> list[str]:
         runtime.url,
         runtime.image_url or "",
         runtime.origin,
+        str(sum(runtime.abandoned_calls.values())),
         ": ".join(filter(None, (runtime.reason, runtime.message))),
     ]
 
 
 def node_row(node: Node, now: datetime) -> list[str]:
-    """Return the cells of the node in the columns `NODE`."""
+    """Return the cells of the node, a text for each column of `NODE`."""
     conditions = {condition.type: condition for condition in node.status.conditions}
     ready = conditions.get("Ready")
     runtimes = [c.status for c in node.status.conditions if c.type.startswith(RUNTIME_CONDITION_PREFIX)]
@@ -149,7 +151,10 @@ def node_row(node: Node, now: datetime) -> list[str]:
 
 
 def image_rows(image: ImageView) -> list[list[str]]:
-    """Return one row of cells in the columns `IMAGE` for each tag of an image; one row if it has no tag."""
+    """Return the rows of one image: one row for each of its tags, or one row if it has no tag.
+
+    A row has a text for each column of `IMAGE`.
+    """
     first = find_image_reference(image.digests[0]) if image.digests else None
     digest = first.digest if first is not None else ""
     rest = [
@@ -169,20 +174,23 @@ def image_rows(image: ImageView) -> list[list[str]]:
 
 
 def split_tag(text: str) -> tuple[str, str]:
-    """Split ``docker.io/library/busybox:1.36`` into name and tag. Text without a tag is the name, with ``<none>``."""
+    """Split an image reference such as ``docker.io/library/busybox:1.36`` into name and tag.
+
+    If it has no tag, the name is the whole text and the tag is ``<none>``.
+    """
     found = find_image_reference(text)
     end = f":{found.tag}" if found is not None and found.tag else ""
     return (text.removesuffix(end), end[1:]) if end and text.endswith(end) else (text, NONE)
 
 
 def short_id(image_id: str) -> str:
-    """Shorten an image id to thirteen digits of its digest, as crictl does."""
+    """Shorten an image id to the first thirteen digits of its digest, as crictl does."""
     digest = image_id.partition(":")[2]
     return digest[:13] if digest else image_id
 
 
 def event_row(event: Event, now: datetime) -> list[str]:
-    """Return the cells of an event in the columns `EVENT`."""
+    """Return the cells of one event, a text for each column of `EVENT`."""
     last = event.last_timestamp or event.event_time or event.first_timestamp
     ref = event.involved_object
     count = event.count or 1

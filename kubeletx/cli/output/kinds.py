@@ -20,13 +20,14 @@ from . import columns
 from .printers import Column
 
 Watch = Iterator[tuple[str, Any]]
-"""(ADDED, MODIFIED or DELETED; the object)."""
+"""Changes of a watch, each as a pair: ADDED, MODIFIED or DELETED, and the object."""
 
 
 class ObjectKind(NamedTuple):
-    """One kind of object, with the functions that fetch, watch and show it.
+    """One kind of object, with the functions that fetch, watch and show such objects.
 
-    `list_header`: apiVersion and kind of a list of such objects in JSON.
+    `short`: short names such as po. `rows`: returns the rows of cells for an object at a present time. `name`,
+    `namespace`, `labels`: return these of an object. `list_header`: apiVersion and kind of a list of such objects.
     """
 
     singular: str
@@ -34,7 +35,7 @@ class ObjectKind(NamedTuple):
     short: tuple[str, ...]
     columns: Sequence[Column]
     fetch: Callable[[AgentClient], tuple[Sequence[Any], Sequence[str]]]
-    """The objects, and the runtimes that did not answer."""
+    """Returns all objects of the kind, and the names of the runtimes that did not answer."""
     rows: Callable[[Any, datetime], list[list[str]]]
     name: Callable[[Any], str]
     list_header: tuple[str, str]
@@ -59,12 +60,15 @@ def _watch_pods(agent: AgentClient) -> Watch:
 
 
 def list_runtimes(agent: AgentClient) -> tuple[Sequence[RuntimeView], Sequence[str]]:
-    """Return all runtimes in their order, and no names of missing ones."""
+    """Return all runtimes in configured order; the second value, for runtimes that did not answer, is empty."""
     return agent.get("/v1/runtimes", _Items).items, ()
 
 
 def _differences(lists: Iterable[Mapping[Hashable, Any]]) -> Watch:
-    """Convert a stream of whole lists to changes: yields the differences of each list to the one before."""
+    """Compare each of `lists` with the one before; yields the differences as changes of a watch.
+
+    Each list has the objects by a key that identifies them. All objects of the first list are ADDED.
+    """
     before: Mapping[Hashable, Any] = {}
     for present in lists:
         for key, item in present.items():
@@ -101,7 +105,10 @@ def _watch_images(agent: AgentClient) -> Watch:
 
 
 def _image_lists(agent: AgentClient) -> Iterator[Mapping[Hashable, ImageView]]:
-    """Yield all images, by store and id, after each change. Those of a store that does not answer stay as last seen."""
+    """Yield all images, by store and id, after each change.
+
+    If a store does not answer, its images are those of its last answer.
+    """
     before: dict[Hashable, ImageView] = {}
     for line in agent.lines("GET", "/v1/images", {"watch": True}):
         listing = msgspec.json.decode(line.object, type=ImageListing)
@@ -120,7 +127,7 @@ def _watch_events(agent: AgentClient) -> Watch:
 
 
 def _event_namespace(event: Event) -> str:
-    """Return the namespace of an event; ``default`` for events of the node and of runtimes, as in a cluster."""
+    """Return the namespace of an event; ``default`` for events about the node and runtimes, as in a cluster."""
     return event.metadata.namespace or event.involved_object.namespace or "default"
 
 
@@ -196,7 +203,10 @@ _BY_WORD: Final = {word: kind for kind in KINDS for word in (kind.singular, kind
 
 
 def kind_of(word: str) -> ObjectKind:
-    """Return the kind that has this name. Raises UsageError, with a suggestion, for an unknown one."""
+    """Return the kind with the singular, plural or short name `word`.
+
+    Raises UsageError, with a suggestion, for an unknown name.
+    """
     kind = _BY_WORD.get(word.lower())
     if kind is None:
         known = ", ".join(kind.plural for kind in KINDS)
@@ -205,9 +215,10 @@ def kind_of(word: str) -> ObjectKind:
 
 
 def kinds_and_names(words: tuple[str, ...]) -> list[tuple[ObjectKind, tuple[str, ...]]]:
-    """Parse arguments to kinds, each with the names of the wanted objects (empty: all), keeping the order.
+    """Parse the arguments that name objects; returns each kind in order, with the names of its objects.
 
-    The forms are ``pods``, ``pod a b``, ``pods,runtimes``, ``pod/a`` and ``pod/a runtime/b``.
+    No names mean all objects of the kind. Arguments have one of the forms ``pods``, ``pod a b``, ``pods,runtimes``,
+    ``pod/a`` and ``pod/a runtime/b``. Raises UsageError for others.
     """
     if not words[0].strip():
         raise click.UsageError("name a kind, such as pods")

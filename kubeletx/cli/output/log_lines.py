@@ -1,4 +1,4 @@
-"""Merges several logs into one stream, with lines that name their origin."""
+"""Merges several logs into one stream, and adds a prefix to lines that says which log they come from."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ Log = Callable[[], Iterator[bytes]]
 
 
 def with_prefix(prefix: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield whole lines, each after `prefix`. An incomplete last line gets the prefix too, and no line feed."""
+    """Yield the lines of a log, each with `prefix` before it. An incomplete last line gets no line feed."""
     for line in whole_lines(pieces):
         yield prefix.encode() + line
 
 
 def whole_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes, split after each line feed."""
+    """Yield the bytes of `pieces` as lines: split after each line feed. The last line may be incomplete."""
     rest = b""
     for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")
@@ -27,9 +27,10 @@ def whole_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def merge(logs: Sequence[Log], *, at_once: bool) -> Iterator[bytes]:
-    """Yield the logs one after the other; with `at_once`, line by line as they arrive.
+    """Yield the content of all logs, one log after the other.
 
-    Raises the first error of any log. `at_once` uses a daemon thread for each log if there are several.
+    `at_once`: if there are several, read all logs at the same time, in a daemon thread each, and yield lines as they
+    arrive. Raises the first error of any log.
     """
     if not at_once or len(logs) == 1:
         for log in logs:

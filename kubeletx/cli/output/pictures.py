@@ -11,7 +11,7 @@ import click
 def write_picture(data: bytes, target: Path, what: str, *, force: bool) -> None:
     """Write a picture to the file `target`, or to standard output for ``-``. `force`: overwrite an existing file.
 
-    `what`: name of the picture's object for messages, such as vm/web.
+    `what`: object that the picture shows, for the message, such as vm/web. Raises UsageError if it cannot be written.
     """
     if str(target) == "-":
         sys.stdout.buffer.write(data)

@@ -1,8 +1,8 @@
-"""READY, STATUS and RESTARTS of a pod, computed as in kubectl's table.
+"""Computes the columns READY, STATUS and RESTARTS of a pod, as in kubectl's table.
 
-The phase is not precise enough: the column shows the reason of the pod, else the state of the first unfinished init
-container, else the reason of a waiting or ended container. Source: kubernetes, pkg/printers/internalversion/printers.go
-(printPod).
+STATUS is more precise than the pod's phase: it shows the state of the first unfinished init container, else the reason
+of a waiting or ended container, else the pod's reason or phase. Source: kubernetes,
+pkg/printers/internalversion/printers.go (printPod).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _POWERS = {"paused": "Paused", "suspended": "Suspended", "shutdown": "Shutdown",
 
 
 class PodSummary(NamedTuple):
-    """Cells of a pod in the columns READY, STATUS and RESTARTS."""
+    """Texts of a pod in the columns READY, STATUS and RESTARTS, such as ``1/2``, ``Running`` and ``3 (5m ago)``."""
 
     ready: str
     status: str
@@ -43,7 +43,7 @@ class _Count(NamedTuple):
 
 
 def summarise(pod: Pod, now: datetime) -> PodSummary:
-    """Compute the columns READY, STATUS and RESTARTS of one pod."""
+    """Compute the cells of one pod in the columns READY, STATUS and RESTARTS."""
     if pod.spec.virtual_machine is not None or pod.status.virtual_machine_status is not None:
         return _machine(pod, now)
     sidecars = {c.name for c in pod.spec.init_containers if _is_sidecar(c)}
@@ -67,9 +67,10 @@ def _condition(pod: Pod, type_: str) -> bool:
 
 
 def _init(pod: Pod, sidecars: set[str]) -> tuple[str, _Count, _Count]:
-    """Return the status that init containers give, the counts of all of them, and the counts of sidecars.
+    """Return the STATUS text for unfinished init containers, the counts of init containers and of sidecars.
 
-    The status is empty once all have finished or, as sidecars, have started.
+    The text is empty when every init container has finished and every sidecar has started. `sidecars`: names of the
+    init containers that are sidecars. The counts end at the first unfinished container.
     """
     every, ours = _Count(), _Count()
     for number, status in enumerate(pod.status.init_container_statuses):
@@ -130,7 +131,7 @@ def _ending(pod: Pod, reason: str) -> str:
 
 
 def _is_unseen(pod: Pod) -> bool:
-    """Return True if the pod's runtime does not answer, so that all columns show its last known state."""
+    """Return True if the pod has not ended and its runtime does not answer, so that its state may be outdated."""
     is_over = pod.status.phase in ("Succeeded", "Failed")
     away = (c.type == names.RUNTIME_REACHABLE and c.status == "False" for c in pod.status.conditions)
     return not is_over and any(away)
@@ -143,7 +144,10 @@ def _restarts(count: _Count, now: datetime) -> str:
 
 
 def _machine(pod: Pod, now: datetime) -> PodSummary:
-    """Compute the columns of a machine as if it were the pod's one container. The power state is its status."""
+    """Compute the columns of a virtual machine like those of a pod with one container.
+
+    STATUS shows a power state other than running, such as Paused.
+    """
     status = pod.status.virtual_machine_status
     reason, count = _regular(pod, _first(pod), _Count())
     if status is None:

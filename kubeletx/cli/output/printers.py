@@ -1,8 +1,8 @@
 """Tables and the other output formats: ``-o wide|json|yaml|name``.
 
-An `ObjectTable` is columns and rows of text; columns marked wide are left out unless asked for. Widths are those
-of the longest cell, three spaces between, as kubectl prints them. A watch keeps the widths of its first
-table and only widens them.
+An `ObjectTable` has columns and rows of text. Columns marked wide are shown only with ``-o wide``. Each column is as
+wide as its longest cell, with three spaces between columns, as in kubectl. During a watch, columns may become wider but
+never narrower.
 """
 
 from __future__ import annotations
@@ -25,16 +25,19 @@ class Column(NamedTuple):
 
 
 class ObjectTable:
-    """Formats rows of one kind of object as a table. It keeps the widths of its columns from one call to the next."""
+    """Formats rows as a table with aligned columns. Each call of `render` keeps or widens the earlier columns."""
 
     def __init__(self, columns: Sequence[Column], *, wide: bool = False) -> None:
-        """`wide`: show the columns that are marked wide too."""
+        """`wide`: also show the columns that are marked wide."""
         self._shown = [index for index, column in enumerate(columns) if wide or not column.wide]
         self._titles = [columns[index].title for index in self._shown]
         self._widths = [len(title) for title in self._titles]
 
     def render(self, rows: Iterable[Sequence[str]], *, headers: bool = True) -> list[str]:
-        """Return the lines of these rows, with aligned columns. `headers`: the line of titles comes first."""
+        """Return the rows as lines with aligned columns. `headers`: the first line has the titles.
+
+        `rows`: a cell for every column, including those that are not shown; an empty cell is shown as ``<none>``.
+        """
         cells = [[row[index] or NONE for index in self._shown] for row in rows]
         for row in cells:
             self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
@@ -62,7 +65,7 @@ def to_yaml(value: Any) -> str:
 
 
 def _represent_text(dumper: Any, text: str) -> Any:
-    """Write a text of several lines as a YAML block, as kubectl does."""
+    """Represent a text for the YAML dumper; one of several lines as a block, as in kubectl."""
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 
@@ -74,7 +77,10 @@ def print_object(value: Any, output: str) -> None:
 def print_list(
     found: Any, output: str | None, kind: str, columns: Sequence[Column], rows: Sequence[Sequence[str]]
 ) -> None:
-    """Print a list as a table, as ``KIND/NAME`` lines from the first cells, or `found` itself as JSON or YAML."""
+    """Print a list. `output` None: as a table; name: as lines ``KIND/NAME``; json or yaml: the object `found`.
+
+    `kind`: singular name of the kind. `rows`: the cells of the table; the first cell of each is the name.
+    """
     if output == "name":
         lines = [f"{kind}/{row[0]}" for row in rows]
     elif output is not None:
@@ -90,7 +96,7 @@ def print_list(
 
 
 def human_bytes(size: int | None) -> str:
-    """Format a number of bytes as ``1.5GB`` or ``742kB``: decimal, as crictl does; ``<unknown>`` for None."""
+    """Format a number of bytes in decimal units, as crictl does, such as ``1.5GB``; ``<unknown>`` for None."""
     if size is None:
         return "<unknown>"
     number = float(size)

@@ -1,8 +1,8 @@
-"""One line on the terminal that shows the progress of a pull, and is erased at its end.
+"""Shows the progress of an image pull as one line on the terminal, which is erased at the end.
 
     docker.io/library/nginx:1.27 unpacking  [==========>         ]   52 %  31.2MB of 60MB  4 s
 
-A pipe or a file gets no such line: the caller shows progress only on a terminal.
+The caller must use it only if the output is a terminal, not a pipe or a file.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ProgressLine:
         self._out.flush()
 
     def show(self, text: str, done_bytes: int, total_bytes: int | None) -> None:
-        """Draw the line again, at most ten times a second. `total_bytes` None: not known yet."""
+        """Draw the line, at most ten times a second; further calls do nothing. `total_bytes` None: not known yet."""
         now = self._now()
         if now - self._drawn_at < REDRAW_SECONDS:
             return
@@ -60,7 +60,7 @@ class ProgressLine:
 
 
 def progress_text(text: str, done_bytes: int, total_bytes: int | None, seconds: float) -> str:
-    """Format the line without colours or control characters. Pure."""
+    """Return the progress line, without control characters. `seconds`: time since the pull began. Pure."""
     parts = ["".join(c if c.isprintable() else "?" for c in text)]
     if total_bytes:
         share = min(1.0, max(0.0, done_bytes / total_bytes))

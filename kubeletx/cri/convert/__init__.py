@@ -1,7 +1,8 @@
-"""Conversion between contract values and CRI messages: pure, both ways, no policy.
+"""Conversion between values of `kubeletx.api` and CRI messages. Pure, without policy.
 
-Specs become the requests that `CriRuntime` sends; requests that the CRI front receives become specs. Values that CRI
-cannot carry are left out in one direction and have their defaults in the other; each module names them.
+``..._to_cri`` functions convert specs to the requests that `CriRuntime` sends. ``..._from_cri`` functions convert its
+answers, and the requests that the agent's own CRI server receives. Fields without a counterpart in CRI are left out of
+messages, and have their defaults in values that come from CRI; each module names these fields.
 """
 
 from .common import (

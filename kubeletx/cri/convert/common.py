@@ -1,7 +1,8 @@
-"""Conversion of parts that sandboxes and units share: namespaces, profiles, ids, resources.
+"""Conversion of types that sandboxes and units share: namespaces, profiles, id mappings, resources.
 
-CRI has no field for requests, pids or ephemeral storage. From CRI, requests and limits are computed from shares, quota
-and period, since runtimes of other workload types need them.
+CRI has no fields for resource requests, the pids limit or the ephemeral storage limit. For resources that come from
+CRI, the CPU request and limit are computed from shares, quota and period, since runtimes of other workload types need
+them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ DEFAULT_PERIOD_US = 100_000
 
 
 def namespaces_to_cri(namespaces: Namespaces) -> pb.NamespaceOption:
-    """Convert namespaces to CRI. User and group ids get the same mappings, as in Kubernetes."""
+    """Convert namespaces to CRI. `Namespaces.user` becomes both the user and the group id mappings."""
     option = pb.NamespaceOption(
         network=_MODE_TO_CRI[namespaces.network],
         pid=_MODE_TO_CRI[namespaces.pid],
@@ -56,7 +57,7 @@ def namespaces_to_cri(namespaces: Namespaces) -> pb.NamespaceOption:
 
 
 def namespaces_from_cri(option: pb.NamespaceOption) -> Namespaces:
-    """Convert namespaces from CRI. Group mappings are dropped: those of users hold for groups too."""
+    """Convert namespaces from CRI. Only the user id mappings are read, since the group id mappings are the same."""
     own_users = option.HasField("userns_options") and option.userns_options.mode == pb.POD
     return Namespaces(
         network=_MODE_FROM_CRI[option.network],
@@ -78,19 +79,22 @@ def id_mappings_from_cri(mappings: Iterable[pb.IDMapping]) -> tuple[IdMapping, .
 
 
 def profile_to_cri(profile: SecurityProfile | None) -> pb.SecurityProfile | None:
-    """Convert a seccomp or AppArmor profile to CRI; None stays None, for an unset field."""
+    """Convert a seccomp or AppArmor profile to CRI. None is returned as None: the field is not set."""
     if profile is None:
         return None
     return pb.SecurityProfile(profile_type=_PROFILE_TO_CRI[profile.type], localhost_ref=profile.localhost_ref)
 
 
 def profile_from_cri(profile: pb.SecurityProfile) -> SecurityProfile:
-    """Convert a seccomp or AppArmor profile from CRI; the field must be set."""
+    """Convert a seccomp or AppArmor profile from CRI. Call it only if the message's field is set."""
     return SecurityProfile(type=_PROFILE_FROM_CRI[profile.profile_type], localhost_ref=profile.localhost_ref)
 
 
 def legacy_profile_from_cri(text: str) -> SecurityProfile | None:
-    """Parse CRI's older text form: runtime/default, unconfined, localhost/NAME; None for an empty text."""
+    """Parse a profile in CRI's older text format: runtime/default, unconfined or localhost/NAME.
+
+    Other text is taken as the NAME of a localhost profile. Returns None for an empty text.
+    """
     if not text:
         return None
     if text == "unconfined":
@@ -101,24 +105,24 @@ def legacy_profile_from_cri(text: str) -> SecurityProfile | None:
 
 
 def selinux_to_cri(options: SELinuxOptions | None) -> pb.SELinuxOption | None:
-    """Convert SELinux options to CRI; None stays None, for an unset field."""
+    """Convert SELinux options to CRI. None is returned as None: the field is not set."""
     if options is None:
         return None
     return pb.SELinuxOption(user=options.user, role=options.role, type=options.type, level=options.level)
 
 
 def selinux_from_cri(options: pb.SELinuxOption) -> SELinuxOptions:
-    """Convert SELinux options from CRI; the field must be set."""
+    """Convert SELinux options from CRI. Call it only if the message's field is set."""
     return SELinuxOptions(user=options.user, role=options.role, type=options.type, level=options.level)
 
 
 def int64_to_cri(value: int | None) -> pb.Int64Value | None:
-    """Wrap a number such as a user id for CRI; None stays None, while 0 (root) is a value."""
+    """Wrap a number such as a user id in CRI's message Int64Value. None is returned as None: the field is not set."""
     return None if value is None else pb.Int64Value(value=value)
 
 
 def resources_to_cri(resources: Resources) -> pb.LinuxContainerResources:
-    """Convert resources to CRI. A value that is not set becomes 0, as CRI has it."""
+    """Convert resources to CRI. None becomes 0, which means "not set" in CRI."""
     return pb.LinuxContainerResources(
         cpu_period=resources.cpu_period_us or 0,
         cpu_quota=resources.cpu_quota_us or 0,
@@ -137,7 +141,10 @@ def resources_to_cri(resources: Resources) -> pb.LinuxContainerResources:
 
 
 def resources_from_cri(resources: pb.LinuxContainerResources) -> Resources:
-    """Convert resources from CRI. The CPU request and limit are computed from shares, quota and period."""
+    """Convert resources from CRI; 0 becomes None.
+
+    The CPU request is computed from the shares, and the CPU limit from quota and period.
+    """
     return Resources(
         cpu_shares=resources.cpu_shares or None,
         cpu_period_us=resources.cpu_period or None,
@@ -155,7 +162,7 @@ def resources_from_cri(resources: pb.LinuxContainerResources) -> Resources:
 
 
 def _request_millicores(shares: int) -> int | None:
-    """Compute the CPU request from shares; None for 2 shares or fewer, which the kubelet sets without a request."""
+    """Compute the CPU request from CPU shares; None for 2 shares or fewer, the kubelet's value for "no request"."""
     if shares <= 2:
         return None
     return -(-shares * MILLICORES_PER_CORE // SHARES_PER_CORE)

@@ -1,7 +1,7 @@
-"""Conversion of image specs, image reports, credentials and file systems.
+"""Conversion of image specs, image statuses, registry credentials and file system usage.
 
-ImageSpec.image on the wire is the name that the store looks up: its own reference once there is one, else the name in
-the manifest.
+The field ``image`` of CRI's ImageSpec is what the image store looks up: the store's own reference (`ImageSpec.ref`)
+after the pull, or the name in the manifest before.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from kubeletx.cri.stubs import runtime_v1_pb2 as pb
 def image_spec_to_cri(image: ImageSpec) -> pb.ImageSpec:
     """Convert the image of a unit for CreateContainer.
 
-    The store's reference is the image, and the manifest's name the user-specified one. Without a reference,
-    the manifest's name is the image.
+    With a `ref`, that is CRI's ``image``, and `requested` is ``user_specified_image``. With an empty `ref`,
+    `requested` is ``image``.
     """
     return pb.ImageSpec(
         image=image.ref or image.requested,
@@ -25,7 +25,7 @@ def image_spec_to_cri(image: ImageSpec) -> pb.ImageSpec:
 
 
 def image_spec_from_cri(image: pb.ImageSpec) -> ImageSpec:
-    """Convert the image of a request. Without a user-specified image, the image is taken as the manifest's name."""
+    """Convert the image of a CRI request; the reverse of `image_spec_to_cri`."""
     return ImageSpec(
         requested=image.user_specified_image or image.image,
         ref=image.image if image.user_specified_image else "",
@@ -35,7 +35,7 @@ def image_spec_from_cri(image: pb.ImageSpec) -> ImageSpec:
 
 
 def image_from_cri(image: pb.Image) -> ImageStatus:
-    """Convert one image of a store's list, or of its status."""
+    """Convert one image of the answer to ListImages or ImageStatus."""
     return ImageStatus(
         id=image.id,
         ref=image.id,
@@ -49,7 +49,7 @@ def image_from_cri(image: pb.Image) -> ImageStatus:
 
 
 def auth_to_cri(auth: ImageAuth | None) -> pb.AuthConfig | None:
-    """Convert registry credentials to CRI; None stays None, for an unset field."""
+    """Convert registry credentials to CRI. None is returned as None: the field is not set."""
     if auth is None:
         return None
     return pb.AuthConfig(
@@ -63,7 +63,7 @@ def auth_to_cri(auth: ImageAuth | None) -> pb.AuthConfig | None:
 
 
 def filesystem_from_cri(usage: pb.FilesystemUsage) -> ImageFilesystem:
-    """Convert the usage of one file system."""
+    """Convert the usage of one file system of an image store, from the answer to ImageFsInfo."""
     return ImageFilesystem(
         mountpoint=usage.fs_id.mountpoint,
         used_bytes=usage.used_bytes.value,

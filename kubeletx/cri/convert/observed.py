@@ -1,7 +1,7 @@
-"""Converts CRI lists, statuses and figures to contract values.
+"""Converts sandboxes, containers and their statistics from CRI to values of `kubeletx.api`.
 
-A container's status does not name its sandbox, so the caller adds it. The pod's UID comes from the sandbox metadata, or
-from the kubelet's label on containers, which have no other mark.
+CRI's ContainerStatus does not name the sandbox, so the caller passes its id. The pod's UID comes from the metadata of a
+sandbox; for a container it comes from the label ``io.kubernetes.pod.uid``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UNIT_STATES = {
 
 
 def sandbox_summary_from_cri(sandbox: pb.PodSandbox | pb.PodSandboxStatus) -> SandboxSummary:
-    """Convert a sandbox of a list, or one of a status: both messages have the same fields."""
+    """Convert a sandbox from the answer to ListPodSandbox or PodSandboxStatus, which have the same fields."""
     metadata = sandbox.metadata
     return SandboxSummary(
         id=SandboxId(sandbox.id),
@@ -50,7 +50,7 @@ def sandbox_summary_from_cri(sandbox: pb.PodSandbox | pb.PodSandboxStatus) -> Sa
 
 
 def sandbox_status_from_cri(answer: pb.PodSandboxStatusResponse) -> SandboxStatus:
-    """Convert a sandbox's status. Its addresses are in CRI's order, the primary one first."""
+    """Convert the answer to PodSandboxStatus. The addresses are in CRI's order, the primary one first."""
     status = answer.status
     network = status.network
     ips = (network.ip, *(more.ip for more in network.additional_ips))
@@ -63,7 +63,7 @@ def sandbox_status_from_cri(answer: pb.PodSandboxStatusResponse) -> SandboxStatu
 
 
 def unit_summary_from_cri(container: pb.Container) -> UnitSummary:
-    """Convert one container of a list. Its pod's UID comes from the kubelet's label."""
+    """Convert one container from the answer to ListContainers. The pod's UID is empty if its label is missing."""
     return UnitSummary(
         id=UnitId(container.id),
         sandbox_id=SandboxId(container.pod_sandbox_id),
@@ -80,7 +80,7 @@ def unit_summary_from_cri(container: pb.Container) -> UnitSummary:
 
 
 def unit_status_from_cri(answer: pb.ContainerStatusResponse, sandbox_id: SandboxId) -> UnitStatus:
-    """Convert a container's status. `sandbox_id`: its sandbox, which the status does not name."""
+    """Convert the answer to ContainerStatus. `sandbox_id`: sandbox of the container, which the answer does not have."""
     status = answer.status
     state = _UNIT_STATES.get(status.state, UnitState.UNKNOWN)
     never_ran = state is UnitState.EXITED and _was_cut_off(status)
@@ -112,7 +112,7 @@ def unit_status_from_cri(answer: pb.ContainerStatusResponse, sandbox_id: Sandbox
 
 
 def stats_from_cri(stats: pb.ContainerStats) -> UnitStats:
-    """Convert the usage of a container. A figure that the server did not send is None, not 0."""
+    """Convert the resource usage of a container. A value that the server did not send is None, not 0."""
     cpu, memory, layer = stats.cpu, stats.memory, stats.writable_layer
     return UnitStats(
         id=UnitId(stats.attributes.id),
@@ -124,7 +124,7 @@ def stats_from_cri(stats: pb.ContainerStats) -> UnitStats:
         memory_working_set_bytes=_figure(memory, "working_set_bytes"),
         memory_usage_bytes=_figure(memory, "usage_bytes"),
         memory_rss_bytes=_figure(memory, "rss_bytes"),
-        # 0 means a container without a limit.
+        # 0: the container has no memory limit.
         memory_available_bytes=_figure(memory, "available_bytes") or None,
         fs_used_bytes=_figure(layer, "used_bytes"),
         fs_inodes_used=_figure(layer, "inodes_used"),
@@ -140,7 +140,10 @@ _CUT_OFF = (
 
 
 def _was_cut_off(status: pb.ContainerStatus) -> bool:
-    """Return True if the container's start was interrupted. containerd says so only in a message (1.6 to 2.1)."""
+    """Return True if the container never ran because its start was interrupted.
+
+    containerd (1.6 to 2.1) reports that only in the status message.
+    """
     return (
         status.reason == "StartError"
         and status.started_at <= 0
@@ -149,7 +152,10 @@ def _was_cut_off(status: pb.ContainerStatus) -> bool:
 
 
 def _started_ns(status: pb.ContainerStatus) -> int:
-    """Return the start time, but never one after the end: containerd may record the start of a short container late."""
+    """Return the start time, or the end time if that is earlier.
+
+    containerd may record the start of a short-lived container after its end.
+    """
     return min(status.started_at, status.finished_at) if status.finished_at else status.started_at
 
 
@@ -171,7 +177,7 @@ def _figure(
 
 
 def _granted(resources: pb.LinuxContainerResources) -> dict[str, int]:
-    """Return the limits that are set, by their names in `Resources`."""
+    """Return the limits that are not 0, by their field names in `Resources`."""
     granted = {
         "cpu_shares": resources.cpu_shares,
         "cpu_period_us": resources.cpu_period,

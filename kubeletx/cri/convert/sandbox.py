@@ -1,7 +1,7 @@
-"""Conversion of `SandboxSpec` and PodSandboxConfig.
+"""Conversion between `SandboxSpec` and CRI's PodSandboxConfig.
 
-CRI has no field for `hosts`: the host mounts a hosts file into the units. RunPodSandboxRequest has the runtime handler
-outside the config, so the conversion from CRI takes it as an argument.
+CRI has no field for `SandboxSpec.hosts`: the agent mounts a hosts file into the containers. The runtime handler is a
+field of RunPodSandboxRequest, not of the config, so `sandbox_from_cri` has it as a parameter.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def sandbox_to_cri(spec: SandboxSpec) -> pb.PodSandboxConfig:
 
 
 def sandbox_from_cri(config: pb.PodSandboxConfig, handler: str = "") -> SandboxSpec:
-    """Convert a request's config to a sandbox's spec. `handler`: RunPodSandboxRequest.runtime_handler."""
+    """Convert the config of a CRI request to a sandbox's spec. `handler`: RunPodSandboxRequest.runtime_handler."""
     linux = config.linux
     return SandboxSpec(
         uid=PodUid(config.metadata.uid),
@@ -75,7 +75,7 @@ def sandbox_from_cri(config: pb.PodSandboxConfig, handler: str = "") -> SandboxS
 
 
 def port_to_cri(port: PortMapping) -> pb.PortMapping:
-    """Convert a port to CRI. Raises ValueError for a protocol that CRI does not have."""
+    """Convert a port mapping to CRI. Raises ValueError for a protocol that CRI does not have."""
     return pb.PortMapping(
         protocol=pb.Protocol.Value(port.protocol),
         container_port=port.container_port,
@@ -85,7 +85,7 @@ def port_to_cri(port: PortMapping) -> pb.PortMapping:
 
 
 def port_from_cri(port: pb.PortMapping) -> PortMapping:
-    """Convert a port from CRI; its protocol becomes TCP, UDP or SCTP as text."""
+    """Convert a port mapping from CRI. The protocol becomes text: TCP, UDP or SCTP."""
     return PortMapping(
         container_port=port.container_port,
         host_port=port.host_port,

@@ -1,7 +1,7 @@
-"""Conversion of `UnitSpec` and ContainerConfig, for units whose detail is a `Process`.
+"""Conversion between `UnitSpec` and CRI's ContainerConfig, for units whose `detail` is a `Process`.
 
-A mount of a block device becomes a device of the container, as in the kubelet. CRI has no field for a mount's volume
-name and disk format; ambient capabilities and mount options have none in the contract.
+A mount of a block device becomes a device of the container, as in the kubelet. CRI has no fields for the volume name
+and the disk format of a `Mount`; `kubeletx.api` has no fields for CRI's ambient capabilities and mount options.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SIGNAL_PREFIX = "SIGNAL_"
 def unit_to_cri(spec: UnitSpec) -> pb.ContainerConfig:
     """Convert a unit's spec to the config for CreateContainer.
 
-    Raises Unsupported for features that a container cannot have.
+    Raises Unsupported if the unit is not a process, has a disk image, or has an unknown stop signal.
     """
     process = spec.detail
     if not isinstance(process, Process):
@@ -118,7 +118,10 @@ def unit_from_cri(config: pb.ContainerConfig) -> UnitSpec:
 
 
 def mount_to_cri(mount: Mount) -> pb.Mount:
-    """Convert a mount of a directory, file or image to CRI. Raises Unsupported for a disk image."""
+    """Convert a mount of a directory, file or container image to CRI.
+
+    Raises Unsupported for a block device or a disk image.
+    """
     if mount.kind is not SourceKind.DIRECTORY:
         raise Unsupported(f"mount {mount.target}: a container cannot use a {mount.kind.value}")
     return pb.Mount(
@@ -136,7 +139,7 @@ def mount_to_cri(mount: Mount) -> pb.Mount:
 
 
 def mount_from_cri(mount: pb.Mount) -> Mount:
-    """Convert a mount of a directory, file or image from CRI."""
+    """Convert a mount of a directory, file or container image from CRI."""
     return Mount(
         source=mount.host_path,
         target=mount.container_path,
@@ -166,9 +169,9 @@ def device_from_cri(device: pb.Device) -> Device:
 
 
 def signal_to_cri(name: str) -> pb.Signal.ValueType:
-    """Convert a signal's name such as SIGTERM, SIGRTMINPLUS3 or SIGRTMIN+3 to CRI.
+    """Convert the name of a signal to CRI, such as SIGTERM, TERM, SIGRTMINPLUS3 or SIGRTMIN+3.
 
-    Raises Unsupported for an unknown name.
+    An empty name is the runtime's default signal. Raises Unsupported for an unknown name.
     """
     if not name:
         return pb.SIGNAL_RUNTIME_DEFAULT
@@ -181,7 +184,7 @@ def signal_to_cri(name: str) -> pb.Signal.ValueType:
 
 
 def signal_from_cri(signal: pb.Signal.ValueType) -> str:
-    """Return a signal's name without CRI's prefix; empty for the runtime's default."""
+    """Return the name of a CRI signal, such as SIGTERM; empty for the runtime's default signal."""
     if signal == pb.SIGNAL_RUNTIME_DEFAULT:
         return ""
     return pb.Signal.Name(signal).removeprefix(_SIGNAL_PREFIX)

@@ -1,4 +1,4 @@
-"""Generated from `protos/` by `protos/generate`; never edited.
+"""Protobuf message classes of CRI and containerd, generated from `protos/` by `protos/generate`; never edited.
 
-The one definition of these messages in a process: plugins that speak CRI or containerd import them here.
+Plugins import the messages from here, since a process can have only one definition of each.
 """

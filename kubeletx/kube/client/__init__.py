@@ -1,4 +1,4 @@
-"""A light Kubernetes client: typed requests, errors of `kubeletx.api`, and lists that are kept current by a watch."""
+"""Small Kubernetes client: typed requests that raise `kubeletx.api` errors, and lists kept current by a watch."""
 
 from .access import ClusterAccess, load_kubeconfig
 from .errors import BudgetExceeded, Expired, TooManyRequests

@@ -1,7 +1,8 @@
 """`ClusterAccess`: the API server's address and the client's identity, read from a kubeconfig.
 
-Source: client-go, tools/clientcmd/api/v1. Paths in the file are relative to it. The current context decides; a file
-with one cluster and one user needs no context. Unsupported settings are refused by name.
+Source: client-go, tools/clientcmd/api/v1. Relative paths in the file start at the file's directory. The file's
+current-context selects cluster and user; a file with one cluster and at most one user needs none. An unsupported
+setting raises InvalidConfig, which names the setting.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ _EXTENSION = "client.authentication.k8s.io/exec"
 
 
 class ExecCredential(msgspec.Struct, frozen=True, kw_only=True):
-    """External program that prints credentials. Source: client.authentication.k8s.io/v1 ExecConfig.
+    """Command line of an external program that prints credentials.
 
-    `is_told_cluster` (provideClusterInfo): the program gets the server's address, its CA and `cluster_config`
-    in the variable KUBERNETES_EXEC_INFO. `cluster_config`: the cluster's extension of that name in the
-    kubeconfig; None if it has none.
+    Source: client.authentication.k8s.io/v1 ExecConfig. `is_told_cluster` (provideClusterInfo): the program
+    also gets the server's address, its CA and `cluster_config` in the variable KUBERNETES_EXEC_INFO.
+    `cluster_config`: the extension ``client.authentication.k8s.io/exec`` of the kubeconfig's cluster; None if
+    the cluster has no such extension.
     """
 
     command: str
@@ -43,11 +45,13 @@ class ExecCredential(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """Address of an API server, and the credentials with which a client uses it. The repr shows no secret.
+    """Address of an API server, and the credentials of its client. The repr shows no secret.
 
-    `server`: URL without a trailing slash. `ca`, `certificate` and `key`: a path, or the PEM text itself;
-    `ca` None: the system's CAs. Files are read again when they change, `token_file` too. `insecure`: the
-    server's certificate is not checked. `namespace`: that of the kubeconfig's context.
+    `server`: URL without a trailing slash. `ca`, `certificate` and `key`: path of a PEM file, or the PEM text
+    itself; `ca` None: trust the system's CAs. The files, and `token_file`, are read again when they change.
+    `insecure`: do not verify the server's certificate. `tls_server_name`: name to expect in that certificate;
+    empty: the host of `server`. `exec`: program that prints credentials; None: none. `namespace`: default
+    namespace of the kubeconfig's context.
     """
 
     server: str
@@ -67,7 +71,7 @@ class ClusterAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_kubeconfig(path: Path) -> ClusterAccess:
-    """Read a kubeconfig. Raises InvalidConfig naming the file and the invalid part."""
+    """Read a kubeconfig and return its current context. Raises InvalidConfig, which names the file and the field."""
     try:
         documents = parse_documents(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -89,7 +93,7 @@ class _Reader:
         self._document = document
 
     def access(self) -> ClusterAccess:
-        """Return the server and the credentials that the current context names."""
+        """Return the server and the credentials of the file's current context."""
         context = self._context()
         cluster = self._named("clusters", "cluster", context.get("cluster"))
         user = self._named("users", "user", context.get("user"))
@@ -161,7 +165,7 @@ class _Reader:
 
     def _is_true(self, table: dict[str, Any], key: str, field: str) -> bool:
         value = table.get(key)
-        if value is not None and not isinstance(value, bool):  # "false" in quotes is not to mean true
+        if value is not None and not isinstance(value, bool):  # the string "false" must not mean true
             raise _bad(self._path, field, f"{value!r} is neither true nor false", "write it without quotes")
         return bool(value)
 
@@ -183,9 +187,9 @@ class _Reader:
         return token
 
     def _material(self, table: dict[str, Any], key: str, where: str) -> Path | bytes | None:
-        """Read the PEM text of `KEY-data`, else the path in `KEY`; None if neither is set.
+        """Return the PEM text of the field ``KEY-data``, else the path in the field ``KEY``; None if neither is set.
 
-        The data win, as in client-go.
+        ``KEY-data`` takes precedence, as in client-go. `where`: path of `table`, for errors.
         """
         data = self._text(table, f"{key}-data", f"{where}.{key}-data")
         if data:
@@ -248,7 +252,7 @@ def _extension(found: Any) -> Any:
 
 
 def is_token(text: str) -> bool:
-    """Return True if the text is printable ASCII in one line, so that an HTTP header can carry it."""
+    """Return True if the text is printable ASCII without line breaks, so that an HTTP header can carry it."""
     return text.isascii() and text.isprintable()
 
 

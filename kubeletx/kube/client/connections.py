@@ -27,11 +27,11 @@ _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 20, 5, 3
 
 
 class Reach:
-    """Tells whether an API server answers; shared by all its clients, so that an outage is one line in the log."""
+    """Records whether an API server answers. All its clients share one `Reach`, so that an outage is logged once."""
 
     def __init__(self) -> None:
         self.back = asyncio.Event()
-        """Set once when a lost server answers again; the next loss has a new event."""
+        """Event that is set when an outage ends. A new event then replaces it for the next outage."""
         self.problem = ""
         """Reason the server does not answer; empty while it does."""
         self._lost_at = float("-inf")
@@ -42,13 +42,14 @@ class Reach:
     def note_answer(
         self, problem: str, server: str, *, began: float | None = None, is_hang_up: bool = False
     ) -> None:
-        """Record the result of one request: `problem` is the reason for which it failed, or empty for an answer.
+        """Record the result of one request. `problem`: why the request failed; empty: it was answered.
 
-        Logs one line when the server is lost and one when it answers again. `began`: when the request was
-        sent (``time.perf_counter``; None: now). An answer ends an outage only if its request was sent after
-        the outage was noticed. A failure is ignored if a request that was sent later has been answered.
-        `is_hang_up`: the server closed the connection. It then counts as lost only if a request sent after
-        that fails too, since a server that shuts down closes some connections and still answers on others.
+        Logs one line when an outage begins and one when it ends. `server`: address for the log. `began`: when
+        the request was sent (``time.perf_counter``; None: now). An answer ends an outage only if its request
+        was sent after the outage was noticed. A failure is ignored if a request that was sent later has been
+        answered. `is_hang_up`: the server closed the connection. The first hang-up begins no outage, since a
+        server that shuts down closes some connections and still answers on others: a request sent after it
+        must fail too.
         """
         now = time.perf_counter()
         began = now if began is None else began
@@ -98,7 +99,7 @@ class Connections:
 
     async def close(self) -> None:
         """Close all connections. The next request opens new ones."""
-        session, self._session = self._session, None  # who asks meanwhile gets a new one
+        session, self._session = self._session, None  # a request during the close opens a new one
         if session is not None:
             await session.close()
 
@@ -107,7 +108,7 @@ class Connections:
         log.info("Closed all connections to the API server", server=self.access.server)
         now = asyncio.get_running_loop().time()
         for one in self.streams:  # aiohttp does not wake the reader of a body when its session is closed
-            if not one.expired():  # else it was given up before and is still about to end
+            if not one.expired():  # an expired one was ended before and has not finished yet
                 one.reschedule(now)
         await self.close()
 
@@ -118,15 +119,15 @@ class Connections:
 
     @property
     def back(self) -> asyncio.Event:
-        """Set once when a lost server answers again; the next loss has a new event."""
+        """Event that is set when an outage ends; see `Reach.back`."""
         return self.reach.back
 
     def note_answer(self, problem: str, *, began: float | None = None, is_hang_up: bool = False) -> None:
-        """Record that a request was answered (`problem` empty), or why it failed. See `Reach.note_answer`."""
+        """Record that a request was answered (`problem` empty), or why it failed; see `Reach.note_answer`."""
         self.reach.note_answer(problem, self.access.server, began=began, is_hang_up=is_hang_up)
 
     def session(self) -> aiohttp.ClientSession:
-        """Return the connection pool; it is made at the first use and after `close`."""
+        """Return the connection pool. Makes one at the first use and after `close`."""
         import aiohttp
 
         if self._session is None or self._session.closed:
@@ -144,7 +145,7 @@ class Connections:
 
 
 def _socket(info: Any) -> socket.socket:
-    """Make a socket with TCP keep-alive, which finds a peer that vanished while a watch was silent."""
+    """Make a socket with TCP keep-alive, so that a peer that vanishes during a silent watch is detected."""
     family, kind, protocol, _, _ = info
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

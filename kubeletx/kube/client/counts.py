@@ -1,4 +1,4 @@
-"""Counts and durations of requests to API servers, as client-go's metrics; one object for all clients of the agent.
+"""Counts, durations and sizes of requests to API servers, as in client-go's metrics. All clients share one object.
 
 Source: component-base, metrics/prometheus/restclient.
 """
@@ -21,19 +21,19 @@ class RequestCounts:
 
     def __init__(self) -> None:
         self.answers: Counter[tuple[str, str, str]] = Counter()
-        """Answers by status code, host and method; code `NO_ANSWER` without one."""
+        """Number of requests by (status code, host, method). The code is `NO_ANSWER` if there was no answer."""
         self.durations = LabelledDurations(LATENCY)
-        """Durations until the head of the answer."""
+        """Seconds from sending a request to the head of its answer."""
         self.throttled = LabelledDurations(LATENCY)
-        """Waits for the client's own rate limit."""
+        """Seconds that requests waited for the client's own rate limit."""
         self.request_sizes = LabelledDurations(SIZES)
         self.response_sizes = LabelledDurations(SIZES)
-        """Sizes in bytes, except bodies of watches."""
+        """Sizes of answers' bodies in bytes, except those of watches."""
 
     def answered(self, host: str, method: str, code: str, seconds: float) -> None:
         """Count one request. `code`: HTTP status, or `NO_ANSWER`.
 
-        `seconds`: until the head of the answer, or the failure.
+        `seconds`: time from sending the request to the head of its answer, or to its failure.
         """
         self.answers[code, host, method] += 1
         self.durations.add(seconds, host, method)

@@ -1,9 +1,9 @@
-"""Credentials of requests: a TLS context and a bearer token, from the current files and programs.
+"""Credentials of requests: a TLS context and a bearer token, from files or from a credential program.
 
-Certificates and tokens are replaced while the agent runs (rotation, projected tokens), so files are checked again every
-few seconds and after a refusal. A new certificate makes a new TLS context, and with it new connections; open ones
-continue. Missing, empty or half-written files change nothing: the last read content may still be valid. Keys given as
-data reach OpenSSL through a file in memory, never on disk.
+Certificates and tokens are replaced while the agent runs (rotation, projected tokens). Files are therefore checked
+again every few seconds, and after the server refused the credentials. A new certificate makes a new TLS context, which
+new connections use; open connections continue. While a file is missing, empty or half-written, the content that was
+read last stays in use. Keys given as data reach OpenSSL through a file in memory, never on disk.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _ExecAnswer(ApiStruct, frozen=True, kw_only=True):
 
 
 class ClientCredentials:
-    """TLS context and bearer token of one `ClusterAccess`, kept current. Errors name the file or program."""
+    """TLS context and bearer token of one `ClusterAccess`. `refresh` updates them. Errors name the file or program."""
 
     def __init__(self, access: ClusterAccess, clock: Clock) -> None:
         self._access = access
@@ -62,11 +62,11 @@ class ClientCredentials:
         self._alone = asyncio.Lock()
 
     async def refresh(self) -> None:
-        """Run the program and read the files again if that is due. Raises InvalidConfig for files that cannot be used.
+        """Update the credentials, if that is due, from files that changed and from the credential program.
 
         Files are checked every `LOOK_AGAIN_SECONDS`. The program runs at the first call, after `forget`, and
-        shortly before its credential expires. While an earlier TLS context exists, unusable files are only
-        logged. Raises PermissionDenied if the program fails.
+        `EARLY_SECONDS` before its credential expires. Raises InvalidConfig for unusable files; while an
+        earlier TLS context exists, they are only logged. Raises PermissionDenied if the program fails.
         """
         async with self._alone:
             if self._access.exec is not None and self._is_exec_due():
@@ -81,9 +81,9 @@ class ClientCredentials:
                 self._stamps = stamps
 
     def forget(self) -> None:
-        """Make the next `refresh` check files and program at once, after the server refused the credentials.
+        """Make the next `refresh` check the files and run the program at once.
 
-        Files that did not change are not read again.
+        Call it after the server refused the credentials. Files that did not change are not read again.
         """
         self._looked_at = float("-inf")
         self._ran_at = float("-inf")
@@ -131,7 +131,7 @@ class ClientCredentials:
 
     def _is_exec_due(self) -> bool:
         if self._clock.monotonic() - self._ran_at < LOOK_AGAIN_SECONDS:
-            return False  # by a clock that is wrong every answer may be over at once
+            return False  # if the clock is wrong, each new credential may look expired
         if self._ran_at == float("-inf"):
             return True
         until = self._exec_until
@@ -193,19 +193,19 @@ class ClientCredentials:
 
 
 def _cluster(access: ClusterAccess, program: ExecCredential) -> dict[str, object]:
-    """Return the cluster as the ``cluster`` field that credential programs get.
+    """Return the field ``cluster`` of the request to a credential program: the server's address, CA and settings.
 
     Source: client.authentication.k8s.io/v1 Cluster.
     """
     ca = _read(access.ca) if isinstance(access.ca, Path) else access.ca
-    told = {
+    reported = {
         "tls-server-name": access.tls_server_name,
         "insecure-skip-tls-verify": access.insecure,
         "certificate-authority-data": base64.b64encode(ca or b"").decode(),
         "proxy-url": access.proxy_url,
         "config": program.cluster_config,
     }
-    return {"server": access.server, **{name: value for name, value in told.items() if value}}
+    return {"server": access.server, **{name: value for name, value in reported.items() if value}}
 
 
 def make_context(
@@ -213,7 +213,8 @@ def make_context(
 ) -> ssl.SSLContext:
     """Make a client's TLS context. Raises InvalidConfig for files that are missing or that OpenSSL refuses.
 
-    `certificate`, `key`: both None for a client without a certificate.
+    `certificate`, `key`: path or PEM text; both None for a client without a certificate. The CA and the
+    `insecure` setting come from `access`.
     """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -222,7 +223,7 @@ def make_context(
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     elif access.ca is not None:
-        # only the cluster's own authority counts
+        # trust only the cluster's own CA, not the system's
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
@@ -241,9 +242,9 @@ def make_context(
 
 
 class _OpenableName:
-    """Context manager that gives OpenSSL a file name: the path itself, or that of a file in memory.
+    """Context manager that yields a file name for OpenSSL: the given path, or the name of a file in memory.
 
-    The file in memory exists only while the block runs.
+    The file in memory contains the given bytes and exists only inside the block.
     """
 
     def __init__(self, material: Path | bytes) -> None:

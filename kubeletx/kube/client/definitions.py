@@ -23,11 +23,11 @@ _FIRST_SECONDS, _CAP_SECONDS = 0.05, 2.0
 async def install_definition(
     client: KubeClient, manifest: Mapping[str, Any], *, clock: Clock
 ) -> CustomResourceDefinition:
-    """Create or update the definition, then wait until the API server serves its resource.
+    """Create or update a CustomResourceDefinition and return it once the API server serves its resource.
 
     May be called by several clients at the same time, and again at each start. Fields of the spec that
-    `manifest` lacks are left unchanged. Raises Conflict if another definition has the names. The caller sets
-    the deadline.
+    `manifest` lacks are left unchanged. Raises Conflict if another definition uses the same names, or if
+    other writers keep changing this one. Waits without limit: the caller sets the deadline.
     """
     found = await _written(client, manifest)
     path = CUSTOM_RESOURCE_DEFINITIONS.path(name=found.metadata.name)
@@ -64,7 +64,7 @@ async def _written(client: KubeClient, manifest: Mapping[str, Any]) -> CustomRes
 
 
 def _contains(whole: Any, part: Any) -> bool:
-    """Return True if `whole`, as the server stores it, has every key and value of `part`, as it was written."""
+    """Return True if `whole` (as the server stores it) has every key and value of `part` (as the client sent it)."""
     if isinstance(part, Mapping):
         return isinstance(whole, Mapping) and all(
             key in whole and _contains(whole[key], one) for key, one in part.items()

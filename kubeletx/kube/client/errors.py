@@ -1,4 +1,4 @@
-"""Translates error answers of the API server.
+"""Translation of the API server's error answers into exceptions.
 
 Source: meta/v1 Status and its reasons; apimachinery, pkg/api/errors.
 
@@ -6,10 +6,10 @@ Source: meta/v1 Status and its reasons; apimachinery, pkg/api/errors.
     401, 403          PermissionDenied
     404               NotFound
     409 AlreadyExists AlreadyExists
-    409               Conflict          another version, or another uid (422 with metadata.uid as its cause)
+    409               Conflict          the object has another version or uid (also 422 with cause metadata.uid)
     410               Expired           the server does not keep a resource version that old
-    429 with a cause  BudgetExceeded    a PodDisruptionBudget forbids an eviction for now
-    429               TooManyRequests   with the time to wait; 5xx with a Retry-After becomes this, too
+    429 with a cause  BudgetExceeded    a PodDisruptionBudget forbids an eviction now (cause DisruptionBudget)
+    429               TooManyRequests   has the time to wait; a 5xx with Retry-After becomes this, too
     5xx and the rest  Unavailable
 """
 
@@ -41,7 +41,7 @@ class Expired(Conflict):
 
 
 class BrokenOff(Unavailable):
-    """The server's answer began, and the connection broke before its end."""
+    """The connection broke while the client read the server's answer."""
 
 
 class TooManyRequests(Unavailable):
@@ -56,10 +56,10 @@ class TooManyRequests(Unavailable):
 
 
 class BudgetExceeded(Unavailable):
-    """A PodDisruptionBudget forbids the eviction now, although the server itself answers.
+    """A PodDisruptionBudget forbids the eviction now. The server itself is reachable.
 
-    Source: policy/v1, DisruptionBudgetCause. The cause decides, not Retry-After: the API server sets that
-    header only while the budget's status is outdated.
+    Source: policy/v1, DisruptionBudgetCause. The error is recognised by this cause and not by Retry-After:
+    the API server sends that header only while the budget's status is outdated.
     """
 
     def __init__(self, message: str, *, retry_after_seconds: float = 0.0) -> None:
@@ -69,7 +69,7 @@ class BudgetExceeded(Unavailable):
 
 
 def least_seconds(error: Exception) -> float:
-    """Seconds that the server asked to wait before a retry, for `Backoff.next`; 0 if it did not ask."""
+    """Return the seconds that the server asked to wait before a retry, for `Backoff.next`; 0 if it did not ask."""
     return error.retry_after_seconds if isinstance(error, TooManyRequests | BudgetExceeded) else 0.0
 
 
@@ -87,7 +87,7 @@ def parse_status(body: bytes) -> Status:
 def error_of(code: int, status: Status, what: str, *, retry_after: str = "") -> KubeletxError:
     """Return the error for an HTTP status code and its decoded body.
 
-    `what`: method and path, for the message. `retry_after`: the header Retry-After, empty without one.
+    `what`: method and path, for the message. `retry_after`: value of the header Retry-After; empty: none.
     """
     text = f"{what}: {status.message or status.reason or 'no reason given'} ({code})"
     details = status.details or StatusDetails()

@@ -26,8 +26,8 @@ async def evict_pod(
 ) -> None:
     """Evict the pod if its disruption budget allows it; returns once the pod is marked for deletion.
 
-    `uid`, `resource_version`: evict the pod only if it still has this identity or version, else raise
-    Conflict. `grace_seconds` None: the pod's own grace period. Raises NotFound for a pod that is gone,
+    `uid`, `resource_version`: evict the pod only if it has this UID or version, else raise Conflict; empty:
+    not checked. `grace_seconds` None: the pod's own grace period. Raises NotFound for a pod that is gone,
     BudgetExceeded while a budget forbids the eviction, TooManyRequests when the server is overloaded, and
     Unavailable when two budgets cover the pod, which API servers do not support.
     """

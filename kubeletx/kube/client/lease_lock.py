@@ -1,23 +1,25 @@
-"""`LeaseLock`: one holder among many candidates, by a Lease object of the cluster.
+"""`LeaseLock`: a lock that at most one of many candidates holds, by means of a Lease object in the cluster.
 
     free ──acquire──► held ──renewed──► held ──work ends──► released
                         └──no renewal for renew_seconds──► lost ──acquire──► ...
 
-A candidate takes the lock when the Lease has no holder, or when it has not changed for the holder's lease duration on the
-candidate's own monotonic clock, counted from the answer that showed it. Writes carry the resourceVersion that was read, so
-of two candidates one gets Conflict.
+A candidate takes the lock when the Lease has no holder, or when the Lease has not changed for the holder's lease
+duration. The candidate measures this time on its own monotonic clock, from the answer that first showed the present
+state of the Lease. Writes carry the resourceVersion that was read, so if two candidates write, one gets Conflict.
 
-The holder counts from the moment before it sent its last successful renewal, and gives up `renew_seconds` later, which is
-less than the lease duration: it has lost the lock before another can take it. A renewal whose answer is missing counts as
-failed, although it may have reached the server: that makes others wait longer and never shorter.
+The holder counts from the moment before it sent its last successful renewal. It gives up `renew_seconds` later. That is
+less than the lease duration, so the holder has given up before another candidate can take the lock. A renewal whose
+answer is missing counts as failed, although it may have reached the server: other candidates then wait longer, never
+shorter.
 
-The holder also gives up when the wall clock says that the time is over. The monotonic clock of Linux does not count
-a suspended machine; the wall clock does. A wall clock that goes back changes nothing.
+The holder also gives up when this time is over on the wall clock. Linux's monotonic clock stops while the machine is
+suspended; the wall clock does not. A wall clock that is set back changes nothing.
 
-Work that runs under the lock is cancelled when the lock is lost, and has duration_seconds - renew_seconds to end. It checks
-`is_held` before each step that must not happen twice: a task that was suspended together with its machine is cancelled
-a moment after it runs again. Steps that end outside this process, such as a power switch, need a fence of their own.
-Clocks must run at the same rate; they need not show the same time. Deleting a Lease that is held frees the lock at once.
+Work that runs under the lock is cancelled when the lock is lost, and then has duration_seconds - renew_seconds to end.
+It must check `is_held` before each step that must not happen twice: after a suspension of the machine, it runs for a
+moment before it is cancelled. Steps that end outside this process, such as a power switch, need a fence of their own.
+Clocks must run at the same rate; they need not show the same time. Deleting a Lease that is held frees the lock at
+once.
 
 The node's heartbeat is another use of Leases: apiserver/lease.py. Source: client-go, tools/leaderelection.
 """
@@ -62,10 +64,10 @@ _RELEASE_DEADLINE_SECONDS = 5.0
 
 
 class LeaseClient(Protocol):
-    """The part of `KubeClient` that a lock needs."""
+    """Methods of `KubeClient` that a `LeaseLock` uses."""
 
     async def get(self, path: str, type_: type[T]) -> T:
-        """Read the object. Raises NotFound."""
+        """Return the object at `path`. Raises NotFound."""
         ...
 
     async def create(self, path: str, value: Any, type_: type[T]) -> T:
@@ -82,12 +84,12 @@ class LockLost(Conflict):
 
 
 class LockTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """The three times that decide who holds a lock, in seconds.
+    """Times of a lock, in seconds. The defaults are client-go's.
 
-    `duration_seconds`: other candidates wait this long after the last renewal. `renew_seconds`: the holder
-    gives up after this long without a renewal. `retry_seconds`: time between two attempts; up to a fifth is
-    added. Raises InvalidConfig unless duration_seconds > renew_seconds > 1.2 * retry_seconds > 0. Defaults
-    are client-go's.
+    `duration_seconds`: other candidates take the lock this long after the last renewal. `renew_seconds`: the
+    holder gives up after this long without a renewal. `retry_seconds`: time between two attempts; a random
+    part of up to a fifth is added. Raises InvalidConfig unless duration_seconds > renew_seconds >
+    1.2 * retry_seconds > 0.
     """
 
     duration_seconds: int = 15
@@ -115,9 +117,9 @@ def new_identity() -> str:
 
 
 class LeaseLock:
-    """One candidate for a lock, which one candidate at a time holds by renewing a Lease.
+    """One candidate for a lock. At most one candidate holds the lock at a time, by renewing a Lease.
 
-    Most callers need only `run`. `acquire`, `renew` and `release` are its parts; call them from one task.
+    Most callers need only `run`, which calls `acquire`, `renew` and `release`. Call these three from one task.
     """
 
     def __init__(
@@ -131,9 +133,10 @@ class LeaseLock:
         times: LockTimes | None = None,
         draw: random.Random | None = None,
     ) -> None:
-        """`identity`: this candidate's name, which no other candidate and no earlier run has; see `new_identity`.
+        """`namespace`, `name`: those of the Lease.
 
-        `draw`: source of the random part of the times between attempts.
+        `identity`: this candidate's name, which no other candidate and no earlier run has; see `new_identity`.
+        `draw`: source of randomness for the times between attempts.
         """
         self._client = client
         self._what = f"lease {namespace}/{name}"
@@ -148,7 +151,7 @@ class LeaseLock:
         self._lease: Lease | None = None
         """The Lease as this candidate last wrote it; None: read it before the next write."""
         self._seen: tuple[LeaseSpec, float] | None = None
-        """The last read spec and the monotonic time at which it was first seen."""
+        """The spec that was read last, and the monotonic time at which it was first seen."""
         self._problem = ""
 
     @property
@@ -161,7 +164,7 @@ class LeaseLock:
 
     @property
     def holder(self) -> str:
-        """Identity of the lock's holder when the Lease was last read; empty if it had none."""
+        """Identity of the lock's holder when the Lease was last read; empty if there was none."""
         if self.is_held:
             return self.identity
         return (self._seen[0].holder_identity or "") if self._seen is not None else ""
@@ -187,7 +190,7 @@ class LeaseLock:
             await self.release()
 
     async def acquire(self) -> None:
-        """Return once the lock is held.
+        """Wait until this candidate holds the lock.
 
         Failures are retried without limit; only the first of several in a row is logged.
         """
@@ -205,7 +208,7 @@ class LeaseLock:
             await self._clock.sleep(wait)
 
     async def try_acquire(self) -> bool:
-        """Take the lock if it is free or expired, and return True; return False if another candidate has it.
+        """Take the lock if it is free or expired, and return True; return False if another candidate holds it.
 
         Raises the error of the API server or the connection. This candidate then does not hold the lock, even
         if the Lease names it.
@@ -231,8 +234,8 @@ class LeaseLock:
     async def renew(self) -> None:
         """Write one renewal to the Lease. Raises LockLost if the lock is lost.
 
-        Other errors of the API server or the connection are raised too; the lock is then held until its time
-        is over.
+        Other errors of the API server or the connection are raised too. This candidate then still holds the
+        lock, until `renew_seconds` after the last successful renewal.
         """
         self._check()
         try:
@@ -359,7 +362,7 @@ class LeaseLock:
     async def _in_time(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
         """Return the result of `work`. Raises TimedOut after `seconds` of the injected clock.
 
-        The server may still do what a request asked for, even after TimedOut.
+        After TimedOut, the server may still carry out the request.
         """
         task = asyncio.create_task(work, name=f"ask for {self._what}")
         alarm = asyncio.create_task(self._clock.sleep(seconds), name=f"deadline of {self._what}")

@@ -1,4 +1,7 @@
-"""Lists in pages, filtered by the server. Source: Kubernetes API concepts, "Retrieving large results sets in chunks"."""
+"""Paged lists with label and field selectors.
+
+Source: Kubernetes API concepts, "Retrieving large results sets in chunks".
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ PAGE_ITEMS = 500
 
 
 class ListType(Protocol):
-    """One page of a list, such as a `PodList`."""
+    """Type of one page of a list, such as `PodList`."""
 
     @property
     def metadata(self) -> ListMeta:
-        """Version of the list, and the token of its next page."""
+        """Resource version of the list, and the token of the next page."""
         ...
 
 
@@ -26,7 +29,7 @@ L = TypeVar("L", bound=ListType)
 
 
 def selectors(label_selector: str = "", field_selector: str = "") -> dict[str, str]:
-    """Return the query parameters for the selectors that are not empty."""
+    """Return the URL query parameters for the selectors that are not empty."""
     pairs = (("labelSelector", label_selector), ("fieldSelector", field_selector))
     return {name: text for name, text in pairs if text}
 
@@ -40,9 +43,10 @@ async def list_pages(
     field_selector: str = "",
     page_items: int = PAGE_ITEMS,
 ) -> AsyncIterator[L]:
-    """Yield the pages of one consistent list, at least one page.
+    """Yield the pages of one list, at least one. All pages show the same resource version.
 
-    Raises Expired if the server drops the list's version before its last page: start the list again.
+    Raises Expired if the server drops that version before the last page; the caller then starts again.
+    `page_items`: maximum number of objects in a page.
     """
     query = {**selectors(label_selector, field_selector), "limit": str(page_items)}
     token = ""

@@ -1,19 +1,19 @@
-"""`Reflector`: the objects of one query, listed once and followed by a watch for as long as it runs.
+"""`Reflector`: lists the objects of one query, then follows their changes with a watch.
 
     list (any version the server has cached) ─► watch from there ─► ended: watch on from the last version seen
                     ▲                                  │
                     └── failed: list, not older ───────┤
                     └── Expired: list, the newest ─────┘
 
-- The sink gets every object that appears, changes or disappears; after an interruption it gets the whole set again
-  and computes what disappeared meanwhile. It never gets half a list.
-- Bookmarks advance the version while nothing happens, so that the next watch starts from a version the server has. If
-  they stop, the connection counts as dead.
-- A watch that breaks in the middle of a line loses nothing: the version counts for whole events only.
-- A server that was restored from an older state does not have our version: the whole set is listed again.
+- The sink gets every object that appears, changes or disappears. After an interruption it gets all objects again and
+  computes which ones disappeared meanwhile. It never gets an incomplete list.
+- Bookmarks advance the version while nothing changes, so that the next watch starts from a version the server has. If
+  bookmarks stop, the connection counts as dead.
+- A watch that breaks in the middle of a line loses nothing: only complete events advance the version.
+- A server that was restored from an older state does not have the reflector's version: all objects are listed again.
 - An object that cannot be decoded is reported to the sink and does not stop the others.
-- An answer that is not a list, or a list with an object without a readable name, changes nothing: the objects it seems
-  to lack may well be there.
+- An answer that is not a list, or a list with an object whose name cannot be read, changes nothing: objects that are
+  missing from it may still exist.
 
 Source: client-go, tools/cache/reflector.go; Kubernetes API concepts, "Efficient detection of changes".
 """
@@ -52,19 +52,22 @@ WATCH_SECONDS = (300, 600)
 """Range of the watch timeout, drawn at random, so that nodes do not reconnect all at once."""
 SHORT_SECONDS = 1.0
 LATE_SECONDS = 30.0
-"""Grace after the watch timeout before the connection counts as dead."""
+"""Seconds after the watch timeout at which the connection counts as dead."""
 SILENT_SECONDS = 200.0
-"""Silence after which a server that sends bookmarks (one a minute; apiserver, storage/cacher) counts as gone."""
+"""Seconds of silence after which a watch counts as dead if the server sends bookmarks.
+
+Servers send one a minute. Source: apiserver, storage/cacher.
+"""
 LIST_SECONDS = 300.0
 """Deadline of one LIST request."""
 MAX_LINE_BYTES = 32 << 20
 
 
 class ReflectorSink(Protocol[T_contra]):
-    """Receiver of the objects that a reflector reads. All calls are quick, and are made from the event loop."""
+    """Receiver of the objects that a reflector reads. The methods run on the event loop and must not block."""
 
     def replace(self, items: Sequence[T_contra], unreadable: Sequence[ObjectMeta]) -> None:
-        """Replace all objects by `items`. `unreadable`: objects that exist too, but cannot be decoded."""
+        """Replace all known objects by `items`. `unreadable`: further objects, which exist but cannot be decoded."""
         ...
 
     def put(self, item: T_contra) -> None:
@@ -92,7 +95,7 @@ class _Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Identity(ApiStruct, frozen=True, kw_only=True):
-    """Name, namespace, UID and version of an object, decoded alone because other fields may be invalid."""
+    """Name, namespace, UID and version of an object. Decoded separately, because other fields may be invalid."""
 
     name: str = ""
     namespace: str = ""
@@ -105,9 +108,9 @@ class _Bare(ApiStruct, frozen=True, kw_only=True):
 
 
 class Reflector(Generic[T]):
-    """Passes the objects of one query to a sink and keeps them current by a watch.
+    """Passes the objects of one query, and then their changes, to a sink.
 
-    `run` is its only task; `synced` is set once the first complete list has reached the sink.
+    The caller runs `run` as a task. `synced` is set once the first complete list has reached the sink.
     """
 
     def __init__(  # noqa: PLR0913 - selectors of a list, by keyword
@@ -124,12 +127,12 @@ class Reflector(Generic[T]):
         turns: asyncio.Semaphore | None = None,
         draw: random.Random | None = None,
     ) -> None:
-        """`namespace` empty: all namespaces.
+        """`type_`: Struct class of the decoded objects. `namespace` empty: all namespaces.
 
         `field_selector`: such as ``spec.nodeName=one``. `label_selector`: such as ``app=web``.
 
         `turns`: semaphore that limits how many reflectors list at the same time, when hundreds start
-        together. `draw`: source of jitter.
+        together; None: no limit. `draw`: source of randomness for jitter and watch timeouts.
         """
         self._client = client
         self._path = resource.path(namespace)
@@ -150,12 +153,12 @@ class Reflector(Generic[T]):
 
     @property
     def problem(self) -> str:
-        """Reason for which the sink's objects may be outdated; empty if they are current."""
+        """Reason why the sink's objects may be outdated; empty if they are current."""
         return self._problem
 
     async def run(self) -> None:
         """List once, then watch, and list again after failures; runs until it is cancelled."""
-        wanted = "0"  # whatever the server has at hand; later never older than what was seen
+        wanted = "0"  # any state that the server has cached; later none older than the last seen
         while True:
             try:
                 await self._list(wanted)
@@ -173,7 +176,7 @@ class Reflector(Generic[T]):
                 await self._wait(error)
 
     async def _wait(self, error: KubeletxError) -> None:
-        is_end = isinstance(error, BrokenOff)  # of a watch that a proxy cut, say: the next list tells more
+        is_end = isinstance(error, BrokenOff)  # perhaps a proxy cut the watch; the next list shows it
         if not is_end and not self._problem and not self._client.problem:
             log.warning("Watch failed", resource=self._what, err=str(error))
         self._problem = "" if is_end else str(error)
@@ -248,7 +251,7 @@ class Reflector(Generic[T]):
             async with asyncio.timeout(seconds + LATE_SECONDS) as deadline:
                 seen = await self._follow(params, deadline)
         except TimeoutError as error:
-            self._is_bookmarked = False  # perhaps the next server sends none; that is its right
+            self._is_bookmarked = False  # the next server may send no bookmarks
             raise TimedOut(f"the watch of {self._what} is silent and does not end") from error
         if seen:
             self._backoff.reset()
@@ -258,8 +261,8 @@ class Reflector(Generic[T]):
     async def _follow(self, params: dict[str, str], deadline: asyncio.Timeout) -> int:
         """Read the events of one watch until it ends; returns how many there were.
 
-        Once the server has sent a bookmark, a watch that stays silent for `SILENT_SECONDS` reaches
-        `deadline`.
+        `deadline`: the caller's timeout of this watch. Once the server has sent a bookmark, the timeout also
+        expires after `SILENT_SECONDS` without an event.
         """
         loop, end, seen = asyncio.get_running_loop(), deadline.when() or 0.0, 0
         async with self._client.stream(self._path, params=params) as content:
@@ -327,7 +330,8 @@ class Reflector(Generic[T]):
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Split the bytes into lines and yield those that are complete and not blank.
 
-    Bytes after the last line feed are dropped: their line was cut off.
+    Bytes after the last line feed are dropped, since that line was cut off. Raises Unavailable for a line of
+    more than `MAX_LINE_BYTES`.
     """
     rest = bytearray()
     async for chunk in chunks:

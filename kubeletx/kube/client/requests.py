@@ -1,8 +1,8 @@
 """`KubeClient`: requests to one API server.
 
-Connections are kept and shared; a request that fails because a kept connection had been closed meanwhile is sent again
-by aiohttp if it is safe to repeat. Nothing else is repeated here: callers know what a repetition means. Each request
-has a deadline; what it left undone is unknown then (TimedOut).
+Connections are kept open and shared. If a request fails because the server had closed a kept connection, aiohttp sends
+it again if that is safe. Nothing else is repeated here; the caller decides whether a request may be repeated. Each
+request has a deadline. After TimedOut it is unknown whether the server carried the request out.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ T = TypeVar("T")
 
 REQUEST_SECONDS = 30.0
 _NOBODY_BEHIND = frozenset({502, 503, 504})
-"""Status codes of a load balancer without a live server: they do not count as an answer of the server."""
+"""Status codes that a load balancer without a live server sends. They do not end an outage."""
 
 Throttle = Callable[[], Awaitable[None]]
 
 
 class Patch(enum.Enum):
-    """Content type of a patch. Source: apimachinery, pkg/types/patch.go."""
+    """Kind of a patch, by its content type. Source: apimachinery, pkg/types/patch.go."""
 
     JSON = "application/json-patch+json"
     MERGE = "application/merge-patch+json"
@@ -62,10 +62,10 @@ class KubeClient:
         counts: RequestCounts | None = None,
         reach: Reach | None = None,
     ) -> None:
-        """`throttle`: awaited before each request except watches, as a rate limit; None: no limit.
+        """`throttle`: function that is awaited before each request except watches, to limit the rate; None: no limit.
 
-        `counts`: metrics object to share with other clients. `reach`: reachability to share with other
-        clients of this server. None: an object of its own.
+        `counts`: metrics to share with other clients; None: new ones. `reach`: reachability to share with
+        other clients of this server; None: a new one.
         """
         self._clock = clock
         self._connections = Connections(access, clock, user_agent, counts or RequestCounts(), reach)
@@ -80,13 +80,13 @@ class KubeClient:
     def problem(self) -> str:
         """Reason the server does not answer; empty while it answers.
 
-        The loss is logged once here, so callers need not log failures of their own requests meanwhile.
+        The client logs an outage once, so callers need not log requests that fail during the outage.
         """
         return self._connections.problem
 
     @property
     def counts(self) -> RequestCounts:
-        """Metrics of this client and of all others that share the object."""
+        """Metrics of this client and of all clients that share the object."""
         return self._connections.counts
 
     @property
@@ -95,9 +95,10 @@ class KubeClient:
         return self._connections.reach
 
     def lane(self, throttle: Throttle | None) -> KubeClient:
-        """Return a client with a rate limit of its own that uses the same connections.
+        """Return another client on the same connections, with `throttle` as its rate limit (None: no limit).
 
-        Its requests do not wait for those of other clients. Close only the client that was made first.
+        Requests of the returned client do not wait for the rate limit of this one. Close only this client,
+        which closes the connections of both.
         """
         beside = copy.copy(self)
         beside._throttle = throttle
@@ -108,7 +109,7 @@ class KubeClient:
         await self._connections.close()
 
     async def reconnect(self) -> None:
-        """Close all connections, so that the next request opens a new one. For a server that stays silent.
+        """Close all connections, so that the next request opens a new one. Call it if the server stays silent.
 
         Open streams end with Unavailable. Requests in progress end with Unavailable too, or at their
         deadlines.
@@ -116,7 +117,7 @@ class KubeClient:
         await self._connections.give_up()
 
     async def pause(self, seconds: float) -> None:
-        """Wait for `seconds` before the next try; ends early once a lost server answers another request."""
+        """Wait for `seconds` before a retry. Returns early if an outage of the server ends meanwhile."""
         back = self._connections.back
         waits = [
             asyncio.create_task(self._clock.sleep(seconds), name="api-pause"),
@@ -134,7 +135,7 @@ class KubeClient:
         return decode(await self.request("GET", path, params=params), type_, path)
 
     async def create(self, path: str, value: Any, type_: type[T]) -> T:
-        """Create an object; returns it as the server stored it. Raises AlreadyExists if one of its name exists."""
+        """Create an object; returns it as the server stored it. Raises AlreadyExists if its name is taken."""
         return decode(await self.request("POST", path, body=msgspec.json.encode(value)), type_, path)
 
     async def replace(self, path: str, value: Any, type_: type[T]) -> T:
@@ -163,9 +164,9 @@ class KubeClient:
     ) -> None:
         """Delete the object. Raises NotFound if it does not exist.
 
-        `uid`, `resource_version`: delete the object only if it has this identity or version, else raise
-        Conflict. `grace_seconds` None: the object's own grace period. `propagation`: Background, Foreground
-        or Orphan, for the objects that it owns; empty: the resource's default.
+        `uid`, `resource_version`: delete the object only if it has this UID or version, else raise Conflict;
+        empty: not checked. `grace_seconds` None: the object's own grace period. `propagation`: Background,
+        Foreground or Orphan, for the objects that it owns; empty: the resource's default.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if grace_seconds is not None:
@@ -189,8 +190,8 @@ class KubeClient:
     ) -> bytes:
         """Make a request and return the body of a successful answer. `path`: as `Resource.path` returns it.
 
-        `seconds`: deadline of the whole request. With `longest_seconds`, that is the deadline of the whole,
-        and `seconds` is that of each part of the body.
+        `seconds`: deadline of the whole request. If `longest_seconds` is not 0, it is the deadline for reading
+        the body, and `seconds` is the deadline only of the answer's head and of each further part of the body.
         """
         counts, host = self._connections.counts, self._connections.host
         if self._throttle is not None:
@@ -217,7 +218,10 @@ class KubeClient:
     async def stream(
         self, path: str, *, params: Mapping[str, str] | None = None
     ) -> AsyncIterator[aiohttp.StreamReader]:
-        """Open a response body that is read as a stream. Only the head of the answer has a deadline."""
+        """Send a GET request and yield the body of the answer as a stream.
+
+        Only the head of the answer has a deadline. Raises Unavailable if `reconnect` closes the connection.
+        """
         until_given_up = asyncio.timeout(None)
         try:
             async with (
@@ -225,7 +229,7 @@ class KubeClient:
                 self._send("GET", path, params, None, {}, first_seconds=REQUEST_SECONDS) as response,
             ):
                 self._connections.streams.add(until_given_up)
-                if response.connection is not None:  # None: the whole answer is here already
+                if response.connection is not None:  # None: the whole answer has arrived
                     shrink(response.connection.transport)
                 try:
                     yield response.content
@@ -291,19 +295,18 @@ class KubeClient:
                         response.status, status, what, retry_after=response.headers.get("Retry-After", "")
                     )
                 yield response
-        except InvalidConfig as error:  # a file that is being replaced; the next request looks again
+        except InvalidConfig as error:  # perhaps a file is being replaced; the next request reads it again
             credentials.forget()
             raise PermissionDenied(f"{what}: {error}") from error
-        except (
-            TimeoutError
-        ) as error:  # of connecting, or of the first answer; the caller's comes as a cancellation
+        except TimeoutError as error:
+            # Of connecting, or of the answer's head; the caller's own deadline arrives as a cancellation.
             self._connections.note_answer("no answer in time", began=began)
             raise TimedOut(f"{what}: no answer in time") from error
         except (aiohttp.ClientError, OSError) as error:
             words = words_of(error)
             if (
                 is_answered
-            ):  # one stream that ended, by a proxy say; whether the server is gone, the next request says
+            ):  # perhaps a proxy cut this one stream; the next request shows whether the server answers
                 raise BrokenOff(f"{what}: {words}") from error
             is_hang_up = not isinstance(error, aiohttp.ClientConnectorError)
             self._connections.note_answer(words, began=began, is_hang_up=is_hang_up)
@@ -313,9 +316,10 @@ class KubeClient:
 async def _piece_by_piece(
     response: aiohttp.ClientResponse, deadline: asyncio.Timeout, seconds: float, longest_seconds: float
 ) -> bytes:
-    """Read a response body with a deadline of `seconds` for each part, and `longest_seconds` for the whole.
+    """Read a response body with a deadline of `seconds` for each part, and `longest_seconds` for the whole body.
 
-    A large list over a slow network still arrives, and a server that hangs is still noticed.
+    `deadline`: timeout of the caller, which is moved with each part. A large list over a slow network still
+    arrives, and a server that hangs is still noticed.
     """
     loop = asyncio.get_running_loop()
     pieces, end = [], loop.time() + longest_seconds
@@ -326,7 +330,10 @@ async def _piece_by_piece(
 
 
 def decode(body: bytes, type_: type[T], what: str) -> T:
-    """Decode an answer. Raises Unavailable if it is not the expected object, but a proxy's page or a cut-off body."""
+    """Decode the body of an answer as `type_`. Raises Unavailable for anything else, such as a proxy's page.
+
+    `what`: path or resource, for the message.
+    """
     try:
         return decode_object(body, msgspec.json.Decoder(type_))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -334,12 +341,12 @@ def decode(body: bytes, type_: type[T], what: str) -> T:
 
 
 def preconditions(uid: str, resource_version: str) -> dict[str, str]:
-    """Return the preconditions of a deletion; empty strings are left out. Source: meta/v1 Preconditions."""
+    """Return UID and version as JSON fields; empty ones are left out. Source: meta/v1 Preconditions."""
     return {key: text for key, text in (("uid", uid), ("resourceVersion", resource_version)) if text}
 
 
 def words_of(error: Exception) -> str:
-    """Describe a connection error in one line."""
+    """Return a message of one line for a connection error."""
     import aiohttp
 
     match error:

@@ -1,4 +1,4 @@
-"""Paths of objects on the API server by kind."""
+"""URL paths of API objects, by their kind."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import msgspec
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """One kind of API resource, as its paths name it. `group`: empty for the core group.
+    """One kind of API resource, from which the URL paths of its objects are built.
 
-    `plural`: the lower-case name in paths, such as ``pods``.
+    `group`: empty for the core group. `plural`: the lower-case name in paths, such as ``pods``. `namespaced`:
+    False for a cluster-scoped resource, whose paths have no namespace.
     """
 
     group: str
@@ -19,7 +20,10 @@ class Resource(msgspec.Struct, frozen=True):
     namespaced: bool = True
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Path of an object, of all objects in a namespace, or of all objects (`namespace` and `name` empty)."""
+        """Return the URL path of an object, of all objects in a namespace (`name` empty), or of all (both empty).
+
+        `subresource`: such as ``status``.
+        """
         prefix = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         parts = [prefix]
         if namespace and self.namespaced:

@@ -28,8 +28,8 @@ async def patch_status(
     """Merge `status` into the object's status; returns the changed object.
 
     In `status`, None removes a field, and a list replaces the whole list. `uid`, `resource_version`: raise
-    Conflict if the object has another one. The request is a merge patch (RFC 7386), since custom resources
-    accept no strategic one.
+    Conflict if the object has another one; empty: not checked. The request is a merge patch (RFC 7386), since
+    custom resources do not accept strategic merge patches.
     """
     patch: dict[str, Any] = {"status": status}
     if metadata := preconditions(uid, resource_version):

@@ -1,7 +1,7 @@
-"""The defaults that an API server sets, for pods that no API server has seen.
+"""The defaults that an API server would set, for pods that do not come from one.
 
-`set_defaults` returns a completed copy; values that are set are kept, so applying it twice changes nothing. Source:
-kubernetes, pkg/apis/core/v1/defaults.go. The virtual machine's defaults are those of the multi-runtime design.
+`set_defaults` returns a completed copy. Values that are set are kept, so applying it twice changes nothing. Source:
+kubernetes, pkg/apis/core/v1/defaults.go. The virtual machine's defaults are those of the multi-runtime design (Arktos).
 """
 
 from __future__ import annotations
@@ -70,15 +70,16 @@ def spec_defaults(spec: PodSpec) -> PodSpec:
 
 
 def _pod_resources(spec: PodSpec) -> ResourceRequirements:
-    """Return the pod-level resources with their default requests.
+    """Return the pod-level resources with their default requests; unchanged if the pod sets no pod-level limits.
 
-    The default request of a resource is what the containers request together, else the pod's limit.
+    The default request for cpu or memory is the total of the containers' requests. Without such requests, and
+    for other resources, it is the pod-level limit.
     """
     if not spec.resources.limits:
         return spec.resources
     try:
         requested = container_requests(spec)
-    except ValueError:  # an amount that is none, which validation names
+    except ValueError:  # an invalid quantity, which validation reports
         requested = {}
     together = {
         name: str(amount)
@@ -90,7 +91,10 @@ def _pod_resources(spec: PodSpec) -> ResourceRequirements:
 
 
 def container_defaults(container: C, host_network: bool = False) -> C:
-    """Return the container with every default set. With `host_network`, each port is also its host port."""
+    """Return the container with every default set.
+
+    `host_network`: the pod uses the node's network, so the default of a host port is the container's port.
+    """
     return msgspec.structs.replace(
         container,
         image_pull_policy=container.image_pull_policy or pull_policy(container.image),

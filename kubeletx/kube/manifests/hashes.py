@@ -1,7 +1,8 @@
-"""Hashes that show whether a pod or container is still the one that was started.
+"""Hashes that show whether a pod or a container's image has changed since it was started.
 
-They go into annotations and outlive the agent, so their input is the JSON form with sorted keys, which leaves out
-values equal to their default: a later version with more fields computes the same hash.
+Hashes are stored, for instance in annotations of containers, and a later version of the agent compares them. Their
+input is therefore the JSON form with sorted keys, without values that equal their default: a version with more fields
+computes the same hash.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _OURS = frozenset(
 
 
 def pod_hash(pod: Pod) -> str:
-    """Hash the author's part of a pod: name, namespace, labels, annotations and spec.
+    """Return a hash of what the author of a pod writes: name, namespace, labels, annotations and spec.
 
     The order of keys does not matter. Annotations that the agent itself adds are left out.
     """
@@ -40,7 +41,7 @@ def pod_hash(pod: Pod) -> str:
 
 
 def container_hash(container: Container | VirtualMachine) -> str:
-    """Hash a container's name and image: when the image changes, only this container is restarted.
+    """Return a hash of a container's name and image. If the hash changes, only this container is restarted.
 
     Source: kubelet, pkg/kubelet/container/helpers.go.
     """

@@ -1,11 +1,11 @@
-"""Pods from manifests: JSON or YAML text in, `Pod` values out, or one clear `InvalidPod`.
+"""Decodes pod manifests: JSON or YAML text to `Pod` values. Raises InvalidPod for the first mistake.
 
-A text may hold a Pod, a PodList or List of Pods, or several YAML documents of these. Unknown fields are
-ignored and named (`LoadedPod.unknown`); `status` is ignored, since it is the node's to write. null
-means "not given". Duplicate keys, wrong types, other kinds and texts over 10 MB are refused. One error
-refuses the whole text, so that a half-read file never looks like pods having been removed.
+A manifest may contain a Pod, a PodList or List of Pods, or several YAML documents of these. Unknown fields are
+ignored and reported in `LoadedPod.unknown`. `status` is ignored, since only the node writes it. null means "not
+given". Duplicate keys, wrong types, other kinds and manifests over 10 MiB are refused. One mistake refuses the whole
+manifest, so that a partly read file does not look as if pods had been removed.
 
-What is decoded here has no defaults yet (`defaults`) and is not validated (`validation`).
+The returned pods have no defaults yet (see `defaults`) and are not validated (see `kubeletx.kube.validation`).
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class LoadedPod(NamedTuple):
 
 
 def load_pods(data: bytes, origin: str) -> list[Pod]:
-    """Return the pods of a manifest without their unknown fields; otherwise as `load_manifest`."""
+    """Decode all pods of a manifest like `load_manifest`, but return only the pods, not their unknown fields."""
     return [loaded.pod for loaded in load_manifest(data, origin)]
 
 
 def load_manifest(data: bytes, origin: str) -> list[LoadedPod]:
     """Decode all pods of a manifest, in order. Raises InvalidPod for the first mistake.
 
-    The result is empty only if the manifest is an empty list; a text without any document is refused.
-    `origin`: file or URL, named in errors.
+    The result is empty only if the manifest is an empty list; a manifest without any document is refused.
+    `origin`: file or URL of the manifest, named in errors.
     """
     if len(data) > MAX_BYTES:
         raise too_large(origin, len(data))
@@ -63,7 +63,10 @@ def load_manifest(data: bytes, origin: str) -> list[LoadedPod]:
 
 
 def too_large(origin: str, size: int) -> InvalidPod:
-    """Return the error for a manifest of `size` bytes; callers may check the size before they read."""
+    """Return the error for a manifest of `size` bytes, more than `MAX_BYTES`. `origin`: its file or URL.
+
+    Callers use it when they check the size before they read a file.
+    """
     return InvalidPod(
         obj=origin,
         field="",
@@ -119,9 +122,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _checked(documents: list[Any], text: str) -> list[Any]:
-    """Return the documents. Raises _TextError if a string in them is not valid UTF-8.
+    """Return the documents unchanged. Raises _TextError if a string in them cannot be encoded as UTF-8.
 
-    Only a text that contains an escape for half of a surrogate pair has to be searched for such strings.
+    Only escapes for half of a surrogate pair can make such a string, so other texts are not searched.
     """
     if _HALF_PAIR.search(text) is not None:
         for document in documents:
@@ -178,7 +181,8 @@ def _pods_of(document: Any, origin: str) -> list[LoadedPod]:
 def _identify(document: Any, origin: str, prefix: str, default: str = "") -> tuple[str, str]:
     """Return kind and name of a document. Raises InvalidPod for anything but a v1 Pod or a list of Pods.
 
-    `default`: kind of a list's items that name none.
+    `prefix`: path of the document in the manifest, for errors. `default`: kind of a document that does not
+    name its kind, such as an item of a PodList; empty: the kind is required.
     """
     dot = f"{prefix}." if prefix else ""
     if not isinstance(document, dict):
@@ -218,12 +222,15 @@ def _pod(document: dict[str, Any], origin: str, prefix: str, name: str) -> Pod:
 
 
 def describe(origin: str, name: str) -> str:
-    """Name the object of an error: the file or URL, and the pod in it if the pod has a name."""
+    """Return the name of a pod in errors: its file or URL, followed by the pod's name if it has one."""
     return f"{origin} (pod {name})" if name else origin
 
 
 def _tidy(mapping: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy without nulls (null means "not given"); quantities written as numbers become text."""
+    """Return a copy of a decoded object without nulls (null means "not given").
+
+    Quantities that are written as numbers become text, as `Pod` expects them.
+    """
     tidied: dict[str, Any] = {}
     for key, value in mapping.items():
         if value is None:

@@ -1,8 +1,9 @@
-"""The two forms of a machine: ``spec.virtualMachine``, or one container with ``kubeletx.io/vm-*`` annotations.
+"""The two forms of a virtual machine in a pod, and conversions between them.
 
-The second is for API servers that prune unknown fields. `machine_of` gives the same `VirtualMachine` for both. A
-container is a machine by the annotation ``kubeletx.io/workload-type: vm``, or by the pod's runtime class; the second is
-known only with the runtime (`on_vm_runtime`).
+The first form is ``spec.virtualMachine``. The second form is one container and ``kubeletx.io/vm-*`` annotations; it is
+for API servers that prune unknown fields. `machine_of` returns the same `VirtualMachine` for both. A container is a
+machine if the pod has the annotation ``kubeletx.io/workload-type: vm``, or if the pod's runtime class selects a runtime
+of virtual machines. The pod itself does not show the latter, so callers pass it as `on_vm_runtime`.
 """
 
 from __future__ import annotations
@@ -33,30 +34,30 @@ TWINS: Final = {
     names.VM_KEY_PAIR: "keyPairName",
     names.VM_CERTIFICATES: "trustedImageCertificate",
 }
-"""Annotation → the equivalent field of virtualMachine."""
+"""Annotations of the second form, each with the equivalent field of ``spec.virtualMachine``."""
 
 RESTARTS: Final = "RestartContainer"
-"""resizePolicy of a resource that may change only with a restart, of containers and machines."""
+"""Resize policy of a resource that changes only with a restart of the container or machine."""
 
 POD_TWINS: Final = {names.VM_NICS: "nics", names.VM_VPC: "vpc"}
-"""Annotation → the equivalent field of spec."""
+"""Annotations of the second form, each with the equivalent field of ``spec``."""
 
 HOST_SETTINGS: Final = frozenset(
     {*TWINS, *POD_TWINS, names.VM_META_DATA, names.VM_DISK_SIZE, names.VM_FIRMWARE, names.VM_MAX_CPUS}
     | {names.VM_MAX_MEMORY}
 )
-"""Annotations that the host reads itself; other ``kubeletx.io/vm-*`` ones are settings of the runtime."""
+"""Annotations that the agent reads itself. Other ``kubeletx.io/vm-*`` annotations are passed on to the runtime."""
 
 
 def says_machine(pod: Pod) -> bool:
-    """Return True if the pod itself says that it is a machine, by its spec or its annotations."""
+    """Return True if the pod's spec or annotations declare a virtual machine, whatever runtime the pod has."""
     return pod.spec.virtual_machine is not None or pod.metadata.annotations.get(names.WORKLOAD_TYPE) == VM
 
 
 def machine_of(pod: Pod, *, on_vm_runtime: bool = False) -> VirtualMachine | None:
-    """Return the pod's machine, whichever form it is written in; None for a pod of containers.
+    """Return the pod's virtual machine, in whichever form it is written; None for a pod of containers.
 
-    `on_vm_runtime`: the pod is bound to a runtime of machines, so its one container is a machine.
+    `on_vm_runtime`: the pod is assigned to a runtime of virtual machines, so its one container is a machine.
     """
     if pod.spec.virtual_machine is not None:
         return pod.spec.virtual_machine
@@ -66,7 +67,11 @@ def machine_of(pod: Pod, *, on_vm_runtime: bool = False) -> VirtualMachine | Non
 
 
 def nics_of(pod: Pod) -> tuple[Nic, ...]:
-    """Return the pod's network interfaces, each with a name. Raises ValueError if their annotation is not a list."""
+    """Return the network interfaces of the pod's machine, from ``spec.nics`` or the annotation ``kubeletx.io/vm-nics``.
+
+    An interface without a name is called ``eth0``, ``eth1``, ... by its position. Raises ValueError if the
+    annotation is not a JSON list of interfaces.
+    """
     given = pod.spec.nics
     text = pod.metadata.annotations.get(names.VM_NICS)
     if not given and text:
@@ -81,12 +86,12 @@ def nics_of(pod: Pod) -> tuple[Nic, ...]:
 
 
 def vpc_of(pod: Pod) -> str:
-    """Return the VPC that the pod names; empty if it names none."""
+    """Return the name of the pod's virtual private cloud, from its spec or annotation; empty if there is none."""
     return pod.spec.vpc or pod.metadata.annotations.get(names.VM_VPC, "")
 
 
 def power_of(pod: Pod) -> str:
-    """Return the power state that the pod asks for: Running, Paused, Suspended or Shutdown."""
+    """Return the power state that the pod requests: Running (the default), Paused, Suspended or Shutdown."""
     machine = pod.spec.virtual_machine
     found = machine.power_spec if machine is not None else pod.metadata.annotations.get(names.VM_POWER)
     return found or "Running"
@@ -95,7 +100,8 @@ def power_of(pod: Pod) -> str:
 def as_containers(pod: Pod) -> Pod:
     """Return the pod as a core/v1 object: fields that core/v1 does not have become annotations.
 
-    A machine becomes one container with the name of its unit. A machine's resourcesAllocated is left out.
+    A machine becomes one container with the machine's name in lower case. A machine's resourcesAllocated is
+    left out.
     """
     spec, notes = pod.spec, dict(pod.metadata.annotations)
     if spec.runtime_service_name:

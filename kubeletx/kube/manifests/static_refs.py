@@ -1,8 +1,8 @@
-"""References a static pod may not have: objects that only an API server provides.
+"""Finds references that a static pod may not have: to objects that only an API server provides.
 
-Static pods start without an API server, so a reference to a secret, config map, claim or service account
-could never be resolved and is refused. emptyDir, hostPath, image, nfs, iscsi, fc and
-downwardAPI need nothing from it. Source: kubelet, PreventStaticPodAPIReferences, pkg/api/pod/util.go.
+Static pods start without an API server, so a reference to a secret, config map, claim or service account could never be
+resolved and is refused. emptyDir, hostPath, image, nfs, iscsi, fc and downwardAPI volumes need no API server. Source:
+kubelet, PreventStaticPodAPIReferences, pkg/api/pod/util.go.
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ _PROJECTIONS: Final = {
 
 
 def refused_references(pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
-    """Return one problem for each reference to an object of the API server; empty if the pod has none."""
+    """Return one problem for each reference to an object of the API server; empty if the pod has none.
+
+    Scheduling gates are a problem, too, since only an API server can remove them. `origin`: file or URL of
+    the pod, named in each problem.
+    """
     obj = describe(origin, pod.metadata.name)
     found = [
         InvalidPod(obj=obj, field=field, problem=f"refers to {what}", fix=_FIX)

@@ -1,4 +1,4 @@
-"""The pod's main workload whichever way it is written: its containers, or the one machine."""
+"""The main workload of a pod: its regular containers, or its one virtual machine."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ from .machine_form import machine_of
 
 
 def spec_workload_type(pod: Pod) -> str | None:
-    """Return ``vm`` if the spec has a machine; None: its containers may run on a runtime of any workload type."""
+    """Return the workload type that the spec requires: ``vm`` if it has a virtual machine.
+
+    Returns None for a pod of containers, which may run on a runtime of any workload type.
+    """
     return VM if pod.spec.virtual_machine is not None else None
 
 
 def main_containers(pod: Pod) -> tuple[Container, ...]:
-    """Return the main containers in spec order; for a pod with a machine, one container that represents it."""
+    """Return the regular containers in spec order; for ``spec.virtualMachine``, one container that represents it.
+
+    That container has the machine's name in lower case, and its image, resources, mounts and devices.
+    """
     machine = pod.spec.virtual_machine
     if machine is None:
         return pod.spec.containers
@@ -33,21 +39,21 @@ def main_containers(pod: Pod) -> tuple[Container, ...]:
 
 
 def main_names(pod: Pod) -> tuple[str, ...]:
-    """Names of the main containers, or of the machine, in the spelling of the spec."""
+    """Return the names of the regular containers, or of the machine, in the spelling of the spec."""
     machine = pod.spec.virtual_machine
     containers = tuple(one.name for one in pod.spec.containers)
     return containers if machine is None else (*containers, machine.name)
 
 
 def whole_unit(pod: Pod, *, own_kernel: bool = False) -> PodUnit | None:
-    """Return the machine if it is the pod's only workload, under its unit's name; None for a pod of containers.
+    """Return the pod's virtual machine, with its name in lower case; None for a pod of containers.
 
-    `own_kernel`: as `on_vm_runtime` of `machine_of`.
+    `own_kernel`: the pod is assigned to a runtime of virtual machines, so its one container is a machine.
     """
     machine = machine_of(pod, on_vm_runtime=own_kernel)
     return replace(machine, name=machine.name.lower()) if machine is not None else None
 
 
 def main_field(pod: Pod) -> str:
-    """Path of the spec's field that holds the main workload: the containers or the machine."""
+    """Return the path of the field with the main workload: ``spec.containers`` or ``spec.virtualMachine``."""
     return "spec.containers" if pod.spec.virtual_machine is None else "spec.virtualMachine"

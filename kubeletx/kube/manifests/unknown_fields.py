@@ -1,7 +1,8 @@
-"""Fields of a manifest that its type does not have: misspelt, of another kind, or at the wrong level.
+"""Finds unknown fields of a manifest: fields that the API type does not have.
 
-They have no effect. The paths are those that kubectl shows, such as ``spec.containers[0].imagee``. Fields that a
-cluster writes to every object (`managedFields`, `selfLink`) and the whole `status` count as known.
+They are misspelt, belong to another kind of object, or are at the wrong level. They have no effect, so their paths are
+reported, as kubectl shows them: ``spec.containers[0].imagee``. Fields that a cluster writes to every object
+(`managedFields`, `selfLink`) and the whole `status` count as known.
 """
 
 from __future__ import annotations
@@ -19,25 +20,28 @@ from kubeletx.api.text import printable
 from ..types.meta import ObjectMeta
 
 MOST: Final = 20
-"""Maximum of fields listed per object."""
+"""Maximum number of unknown fields that are reported for one object."""
 _LONGEST: Final = 200
 _UNREAD: Final[dict[type[msgspec.Struct], tuple[str, ...]]] = {ObjectMeta: ("managedFields", "selfLink")}
 
 
 def unknown_fields(document: Mapping[str, Any], kind: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Return the paths of an object's fields that its type does not have, in order, at most `MOST`."""
+    """Return the paths of the unknown fields of `document`, in order, at most `MOST`. `kind`: its API type."""
     written = {key: value for key, value in document.items() if key != "status"}
     return tuple(islice(_below(written, kind, ""), MOST))
 
 
 def strict_error(fields: tuple[str, ...], kind: str = "Pod") -> str:
-    """Return the API server's message for an object with unknown fields that strict validation refuses."""
+    """Return the message with which an API server's strict validation refuses an object with unknown fields.
+
+    `fields`: paths of the unknown fields.
+    """
     named = ", ".join(unknown(field) for field in fields)
     return f'{kind} in version "v1" cannot be handled as a {kind}: strict decoding error: {named}'
 
 
 def unknown(field: str) -> str:
-    """Return the API server's message for one unknown field."""
+    """Return the API server's message for one unknown field. `field`: its path."""
     return f'unknown field "{field}"'
 
 
@@ -61,7 +65,7 @@ def _below(written: Mapping[str, Any], kind: type[msgspec.Struct], path: str) ->
 
 @functools.cache
 def _known(kind: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct] | None]:
-    """Map each field name of the type to the type of the object, or list of objects, that it holds; None: neither."""
+    """Map each JSON field name of the type to the Struct type of its value, or of its list's items; None: no Struct."""
     fields = {field.encode_name: _struct_in(field.type) for field in msgspec.structs.fields(kind)}
     return fields | dict.fromkeys(_UNREAD.get(kind, ()))
 

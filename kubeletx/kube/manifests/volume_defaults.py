@@ -1,4 +1,4 @@
-"""Defaults of volumes: file modes, and an emptyDir where no source is given.
+"""Defaults of volumes, such as file modes. A volume without a source becomes an emptyDir.
 
 Source: kubernetes, pkg/apis/core/v1/defaults.go.
 """
@@ -28,7 +28,7 @@ SOURCES: Final = VolumeSource.__struct_fields__
 
 
 def source_names(volume: Volume) -> list[str]:
-    """Return the names of the source attributes that are set: exactly one in a valid volume."""
+    """Return the names of the source attributes that are set, such as ``empty_dir``; a valid volume has exactly one."""
     return [name for name in SOURCES if getattr(volume, name) is not None]
 
 

@@ -1,1 +1,1 @@
-"""Texts as Kubernetes writes them: quantities, durations, YAML."""
+"""Parsing and formatting of texts as Kubernetes writes them: quantities, durations, YAML."""

@@ -1,4 +1,4 @@
-"""Durations in Go's form, as Kubernetes writes them. Pure."""
+"""Durations in Go's notation, as Kubernetes writes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|
 
 
 def parse_duration(text: str) -> float:
-    """Parse a Go duration such as ``20s``, ``1m30s`` or ``0`` to seconds. Raises ValueError."""
+    """Return the seconds of a Go duration such as ``20s``, ``1m30s`` or ``0``. Raises ValueError, also if negative."""
     if text == "0":
         return 0.0
     total, position = 0.0, 0
@@ -29,7 +29,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Write seconds in the shortest Go form: 90.0 is ``1m30s``, 0.5 is ``500ms``."""
+    """Return seconds in Go's notation: 90.0 is ``1m30s``, 0.5 is ``500ms``."""
     if seconds == 0:
         return "0s"
     if seconds < 1:

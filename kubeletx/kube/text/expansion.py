@@ -1,10 +1,11 @@
-"""``$(NAME)`` references in commands, arguments, environment values and subPathExpr.
+"""Expansion of ``$(NAME)`` references in commands, arguments, environment values and subPathExpr.
 
-``$$`` is one dollar sign, so ``$$(NAME)`` is the text ``$(NAME)``. A reference to an unknown name
-stays as it is, except where the caller asks for an error (subPathExpr). Source: core/v1 EnvVar.value.
+``$$`` is one dollar sign, so ``$$(NAME)`` is the text ``$(NAME)``. `expand` leaves a reference to an unknown name as it
+is. `expand_strictly`, for subPathExpr, raises an error. Source: core/v1 EnvVar.value.
 
-References can double a text with every variable, so a result is measured while it is put together and never
-grows beyond its limit. `least_size` measures without building the result. Work is linear in the text.
+Each variable can refer to the one before it twice, so sizes can double with every variable. The result is therefore
+measured while it is built and never grows beyond its limit. `least_size` measures without building the result. Time is
+linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -44,17 +45,23 @@ class TooLong(ValueError):
 
 
 def size_of(text: str) -> int:
-    """Number of bytes of a text in UTF-8."""
+    """Return the number of bytes of a text in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def expand(text: str, values: Mapping[str, str], *, at_most: int = MAX_STRING_BYTES) -> str:
-    """Replace every reference to a known name; unknown references stay as they are written. Raises TooLong."""
+    """Replace every reference to a known name; other references stay as they are written.
+
+    Raises TooLong if the result has more than `at_most` bytes.
+    """
     return _put_together(text, values.get, at_most)
 
 
 def expand_strictly(text: str, values: Mapping[str, str], *, at_most: int = MAX_STRING_BYTES) -> str:
-    """Replace every reference. Raises UnknownName for the first name without a value, and TooLong."""
+    """Replace every reference. Raises UnknownName for the first name that is not in `values`.
+
+    Raises TooLong if the result has more than `at_most` bytes.
+    """
 
     def value_of(name: str, _: str) -> str:
         if name not in values:
@@ -65,9 +72,9 @@ def expand_strictly(text: str, values: Mapping[str, str], *, at_most: int = MAX_
 
 
 def least_size(text: str, sizes: Mapping[str, int]) -> int:
-    """Return the least number of bytes that the expanded text can have, without expanding it.
+    """Return the minimum number of bytes of the expanded text, without expanding it.
 
-    `sizes`: bytes of the values that are known; other values count as empty.
+    `sizes`: number of bytes of each known value, by name. A reference to another name counts as 0 bytes.
     """
     return sum(
         size_of(literal) + (sizes.get(name, 0) if name is not None else 0)
@@ -91,9 +98,9 @@ def _put_together(text: str, value_of: Callable[[str, str], str], at_most: int) 
 
 
 def _parts(text: str) -> Iterator[tuple[str, str | None, str]]:
-    """Yield (literal text, name of the reference after it, that reference as written).
+    """Yield tuples of literal text, the name of the reference that follows it, and that reference as written.
 
-    Literal text that no reference follows comes with None and an empty text.
+    If no reference follows, the name is None and the reference is empty.
     """
     at = 0
     for match in _tokens(text):
@@ -104,9 +111,10 @@ def _parts(text: str) -> Iterator[tuple[str, str | None, str]]:
 
 
 def _tokens(text: str) -> Iterator[re.Match[str]]:
-    """Yield references and doubled dollar signs.
+    """Yield matches of references and of doubled dollar signs, in order.
 
-    The search ends at the last ``)``: looking for an end from each ``$(`` after it would take quadratic time.
+    References are searched only up to the last ``)``. After it, a search for the end of each ``$(`` would take
+    quadratic time.
     """
     last = text.rfind(")") + 1
     yield from _TOKEN.finditer(text, 0, last)

@@ -1,6 +1,7 @@
 """Whole numbers in untrusted texts: annotations, labels, versions of objects.
 
-`int` takes far more than digits (``1_000``, superscripts pass `str.isdigit`), and raises for more than 4300 of them.
+`int` accepts more than ASCII digits, such as ``1_000``, and raises for more than 4300 digits. `str.isdigit` accepts
+superscripts.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from typing import Final
 
 INT32_MAX: Final = 2**31 - 1
 _LONGEST: Final = 39
-"""Digits of a number with 128 bits."""
+"""Maximum number of digits: those of a number with 128 bits."""
 
 
 def whole_number(text: str | None, *, at_most: int | None = None) -> int | None:
-    """Parse a whole number; None unless it is ASCII digits only, at most 39 of them, and at most `at_most`."""
+    """Parse a whole number of 1 to 39 ASCII digits. Returns None for other texts, and for numbers above `at_most`.
+
+    `at_most` None: no upper bound.
+    """
     if not text or len(text) > _LONGEST or not (text.isascii() and text.isdecimal()):
         return None
     number = int(text)

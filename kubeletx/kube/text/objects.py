@@ -1,4 +1,7 @@
-"""JSON of API objects. A server in Go writes an empty list or map as null where its field has no ``omitempty``."""
+"""Decoding of API objects from JSON in which a null may stand for an absent field.
+
+Servers in Go write an empty list or map as null if its field has no ``omitempty``.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Exact arithmetic on Kubernetes quantities: ``500m``, ``1.5Gi``, ``1e3``.
 
 A quantity is a signed decimal number with a suffix: decimal (n u m k M G T P E), binary (Ki Mi Gi Ti Pi Ei) or a
-decimal exponent. It is stored as a whole number of nanos, so sums and comparisons are exact. Smaller fractions are
-rounded away from zero, and values beyond 2^63-1 are limited to that, as upstream. Source: apimachinery,
+decimal exponent. It is stored as a whole number of nanos, so sums and comparisons are exact. As upstream, smaller
+fractions are rounded away from zero, and a larger value than 2^63-1 becomes 2^63-1. Source: apimachinery,
 pkg/api/resource/quantity.go.
 
 Functions that take text are cached: a node sees the same few quantities again and again.
@@ -54,7 +54,7 @@ class Quantity(msgspec.Struct, frozen=True, gc=False):
         return _ceil_div(self.nanos, 10**6)
 
     def __str__(self) -> str:
-        """The canonical form: the largest suffix that needs no fraction."""
+        """Return the canonical form: the largest suffix that needs no fraction."""
         if self.nanos == 0:
             return "0"
         sign, size = ("-" if self.nanos < 0 else ""), abs(self.nanos)
@@ -92,7 +92,7 @@ def to_millicores(text: str) -> int:
 
 
 def to_bytes(text: str) -> int:
-    """Convert the text of a quantity to bytes, or any other whole unit, rounded up."""
+    """Convert the text of a quantity, such as a number of bytes, to a whole number, rounded up."""
     return parse(text).value
 
 
@@ -122,7 +122,7 @@ def _ceil_div(value: int, by: int) -> int:
 
 
 def _shift(number: int, power: int) -> int:
-    """Compute number * 10^power, rounded up, without building a huge power of ten."""
+    """Compute number * 10^power, rounded away from zero, without building a huge power of ten."""
     if number == 0:
         return 0
     if power > 60:

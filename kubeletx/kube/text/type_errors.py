@@ -1,4 +1,4 @@
-"""Rewords msgspec's conversion errors for authors: field path, found value, what to write instead."""
+"""Rewords msgspec's conversion errors for authors of manifests: field path, found value, what to write instead."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _TYPES: Final[dict[str, type]] = {"str": str, "int": int, "bool": bool, "object"
 
 
 def explain(message: str, raw: Any) -> tuple[str, str, str]:
-    """Convert a message of msgspec about `raw` to (field path, problem with the found value, fix)."""
+    """Convert an error message of msgspec to a field path, the problem with the found value, and a fix.
+
+    `raw`: the value that msgspec could not convert.
+    """
     at = _AT.search(message)
     text = message[: at.start()] if at else message
     expected = _EXPECTED.search(text)
@@ -42,8 +45,8 @@ def explain(message: str, raw: Any) -> tuple[str, str, str]:
 def _follow(path: str, raw: Any, words: list[str]) -> tuple[str, Any]:
     """Return the field path as an author writes it, and the value found there.
 
-    msgspec does not name the key of a map's entry; the entry is found by its wrong type. `words`: types that
-    msgspec expected.
+    `path`: the path in msgspec's notation, which does not name the keys of a map: there, the first entry with
+    a wrong type is taken. `words`: types that msgspec expected.
     """
     here, written = raw, ""
     for step in _STEP.finditer(path):

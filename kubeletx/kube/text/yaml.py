@@ -1,11 +1,11 @@
-"""YAML in and out, restricted to the syntax that Kubernetes accepts.
+"""Reading and writing of YAML, restricted to the syntax that Kubernetes accepts.
 
 Documents are built from the parser's events, not through PyYAML's constructors: no Python objects can be created,
 duplicate keys are refused, and aliases cannot exhaust memory (each alias counts as many values as it expands to).
-Scalars follow the rules of Kubernetes' own reader: ``0644`` is octal, ``yes`` and ``on`` are true, but ``12:30`` and
-``2024-01-01`` are strings. Merge keys (``<<``) work. Keys are always strings.
+Scalars follow the rules of Kubernetes' own YAML library: ``0644`` is octal, ``yes`` and ``on`` are true, but ``12:30``
+and ``2024-01-01`` are strings. Merge keys (``<<``) work. Keys are always strings.
 
-The C parser is imported at the first use: command lines that read no manifest do not pay for it.
+PyYAML is imported at the first use, so that commands that read no manifest start faster.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 MAX_DEPTH: Final = 100
 MAX_ALIASED: Final = 10_000
-"""Limit of the values that all aliases of one text expand to."""
+"""Maximum number of values to which all aliases of one text expand together."""
 MAX_VALUES: Final = 1_000_000
 
 _TAG: Final = "tag:yaml.org,2002:"
@@ -35,7 +35,7 @@ _CONSTANTS: Final[dict[str, bool | None]] = {
     for spelled in (word, word.capitalize(), word.upper())
 } | {"": None, "~": None}
 _SHORT: Final = frozenset({"y", "Y", "n", "N"})
-"""Booleans in some YAML readers, though not in this one."""
+"""Texts that some YAML readers, though not this one, parse as booleans."""
 _NUMBER_STARTS: Final = frozenset("+-.0123456789")
 _INTEGER: Final = re.compile(
     r"(?P<sign>[-+]?)(?:0b(?P<bin>[01_]+)|0x(?P<hex>[0-9a-fA-F_]+)|0o?(?P<oct>[0-7_]+)|(?P<dec>0|[1-9][0-9_]*))",
@@ -54,7 +54,7 @@ class YamlError(ValueError):
 
 
 def parse_documents(text: str) -> list[Any]:
-    """Parse a text to its documents that are not empty, as dict, list, str, int, float, bool and None.
+    """Parse a text and return its non-empty documents, made of dict, list, str, int, float, bool and None.
 
     Raises YamlError. Values behind an alias are shared, not copied: do not change the result.
     """
@@ -89,7 +89,7 @@ def dump_yaml(value: Any) -> str:
 
 @functools.cache
 def _dumper() -> Any:
-    """Return a dumper class of PyYAML that also quotes strings which only Kubernetes' readers parse as another type."""
+    """Return a PyYAML dumper class that also quotes strings which YAML readers of Kubernetes parse as another type."""
     import yaml
 
     class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
@@ -122,7 +122,7 @@ def _fix(text: str, line: int) -> str:
 
 
 class _Builder:
-    """Builds the values of a text from the parser's events, and counts them to limit aliases."""
+    """Builds the documents of a text from the parser's events, and counts their values to limit aliases."""
 
     def __init__(self, next_event: Callable[[], Any]) -> None:
         self._next = next_event
@@ -241,7 +241,11 @@ def _plain(text: str) -> Any:
 
 
 def integer(sign: str, digits: str, base: int, text: str) -> int | str:
-    """Return the number; or `text` itself if it has no digits or needs more than 64 bits, which no API field has."""
+    """Parse `digits` in `base`, apply `sign`, and return the integer.
+
+    Returns `text`, the whole scalar, if `digits` is empty or the number does not fit in 64 bits: no API field accepts
+    a larger number.
+    """
     if not digits or len(digits) > 64:
         return text
     number = int(digits, base)

@@ -1,1 +1,1 @@
-"""Kubernetes objects as frozen values."""
+"""Kubernetes API objects as frozen msgspec Structs."""

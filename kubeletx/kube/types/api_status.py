@@ -1,4 +1,4 @@
-"""The Status object: the answer of an API where there is no object to send, and the end of a remote command.
+"""The Status object: body of API answers that have no other object, such as errors, and result of a remote command.
 
 Source: meta/v1 Status.
 """
@@ -11,7 +11,7 @@ SUCCESS, FAILURE = "Success", "Failure"
 
 
 class StatusCause(ApiStruct, frozen=True, kw_only=True):
-    """One detail of a failure. `reason`: a code for programs; `field`: path in the refused object."""
+    """One cause of a failure. `reason`: a code for programs; `field`: path of the field in the refused object."""
 
     reason: str = ""
     message: str = ""
@@ -19,7 +19,10 @@ class StatusCause(ApiStruct, frozen=True, kw_only=True):
 
 
 class StatusDetails(ApiStruct, frozen=True, kw_only=True):
-    """The object that a failed request was about, and the causes of the failure."""
+    """The object that a failed request was about, and the causes of the failure.
+
+    `retry_after_seconds`: how long the client is to wait before a retry; None: not given.
+    """
 
     name: str = ""
     kind: str = ""
@@ -28,9 +31,10 @@ class StatusDetails(ApiStruct, frozen=True, kw_only=True):
 
 
 class Status(ApiStruct, frozen=True, kw_only=True):
-    """meta/v1 Status: the result of a request that has no object to return. `code`: the HTTP status code.
+    """Result of a request, sent instead of an object, mostly for errors (meta/v1 Status).
 
-    Any field may be missing in an answer of another server, such as a proxy.
+    `status`: Success or Failure. `reason`: a code for programs, such as NotFound. `code`: the HTTP status code.
+    Any field may be empty if the answer is from another server, such as a proxy.
     """
 
     kind: str = ""
@@ -43,12 +47,12 @@ class Status(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def causes(self) -> tuple[StatusCause, ...]:
-        """Causes of the failure; empty if the Status has no details."""
+        """Causes of the failure, from `details`; empty if `details` is None."""
         return self.details.causes if self.details is not None else ()
 
 
 def failure(message: str, *, reason: str, code: int, details: StatusDetails | None = None) -> Status:
-    """Make the Status of a failed HTTP request."""
+    """Make the Status of a failed HTTP request. `reason`: a code for programs; `code`: the HTTP status code."""
     return Status(
         kind="Status",
         api_version="v1",

@@ -11,9 +11,11 @@ SERVING_SIGNER: Final = "kubernetes.io/kubelet-serving"
 
 
 class CertificateSigningRequestSpec(ApiStruct, frozen=True, kw_only=True):
-    """A request for a certificate: the key and subject, the signer and the use.
+    """Content of a CertificateSigningRequest.
 
-    `request`: the PKCS #10 request in PEM form.
+    `request`: the PKCS #10 request in PEM form, with public key and subject. `signer_name`: signer that is to
+    issue the certificate. `usages`: key usages, such as ``client auth``. `expiration_seconds`: requested
+    validity; None: the signer chooses it.
     """
 
     request: bytes = b""
@@ -35,9 +37,9 @@ class CertificateSigningRequestCondition(ApiStruct, frozen=True, kw_only=True):
 
 
 class CertificateSigningRequestStatus(ApiStruct, frozen=True, kw_only=True):
-    """Decisions about the request, and the certificate once it is issued.
+    """Decisions about the request, and the issued certificate.
 
-    `certificate`: in PEM form; empty before.
+    `certificate`: in PEM form; empty until it is issued.
     """
 
     conditions: tuple[CertificateSigningRequestCondition, ...] = ()
@@ -45,7 +47,7 @@ class CertificateSigningRequestStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class CertificateSigningRequest(ApiStruct, frozen=True, kw_only=True):
-    """Request to a signer of the cluster for a certificate."""
+    """CertificateSigningRequest: asks a signer, such as `CLIENT_SIGNER`, to issue a certificate."""
 
     api_version: str = constant("certificates.k8s.io/v1")
     kind: str = constant("CertificateSigningRequest")

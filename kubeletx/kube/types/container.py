@@ -1,8 +1,8 @@
 """Containers of a pod. Source: core/v1 Container and the types it uses.
 
-Required strings are ``""`` when the manifest left them out, so that validation can name every gap at
-once; optional scalars are None; absent lists are ``()`` and absent maps ``{}``. Quantities are kept as
-written (`kubeletx.kube.text.quantity` reads them).
+Fields that a manifest leaves out have these values: required strings ``""``, optional scalars None, lists
+``()`` and maps ``{}``. A missing required field is no decoding error, so that validation can report all of
+them at once. Quantities are kept as written (`kubeletx.kube.text.quantity` parses them).
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ class ContainerPort(ApiStruct, frozen=True, kw_only=True):
 
 
 class ConfigMapEnvSource(ApiStruct, frozen=True, kw_only=True):
-    """All keys of a config map as environment variables."""
+    """Source of environment variables: all keys of the config map `name`. `optional`: it may be missing."""
 
     name: str = ""
     optional: bool | None = None
 
 
 class SecretEnvSource(ApiStruct, frozen=True, kw_only=True):
-    """All keys of a secret as environment variables."""
+    """Source of environment variables: all keys of the secret `name`. `optional`: it may be missing."""
 
     name: str = ""
     optional: bool | None = None
 
 
 class EnvFromSource(ApiStruct, frozen=True, kw_only=True):
-    """All keys of a config map or secret as environment variables, each name with `prefix` before it."""
+    """Source of environment variables: all keys of one config map or secret, each with `prefix` before its name."""
 
     prefix: str | None = None
     config_map_ref: ConfigMapEnvSource | None = None
@@ -45,14 +45,17 @@ class EnvFromSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class ObjectFieldSelector(ApiStruct, frozen=True, kw_only=True):
-    """A field of the pod itself, such as ``metadata.name`` or ``status.podIP``."""
+    """Reference to a field of the pod itself, such as ``metadata.name`` or ``status.podIP``."""
 
     api_version: str | None = None
     field_path: str = ""
 
 
 class ResourceFieldSelector(ApiStruct, frozen=True, kw_only=True):
-    """A resource of a container, such as ``limits.cpu``, divided by `divisor` and rounded up."""
+    """Reference to a resource of a container, such as ``limits.cpu``. Its value is divided by `divisor` and rounded up.
+
+    `container_name`: None: the container that has the environment variable.
+    """
 
     container_name: str | None = None
     resource: str = ""
@@ -60,7 +63,7 @@ class ResourceFieldSelector(ApiStruct, frozen=True, kw_only=True):
 
 
 class ConfigMapKeySelector(ApiStruct, frozen=True, kw_only=True):
-    """Reference to one key of a config map."""
+    """Reference to one key of the config map `name`. `optional`: config map or key may be missing."""
 
     name: str = ""
     key: str = ""
@@ -68,7 +71,7 @@ class ConfigMapKeySelector(ApiStruct, frozen=True, kw_only=True):
 
 
 class SecretKeySelector(ApiStruct, frozen=True, kw_only=True):
-    """Reference to one key of a secret."""
+    """Reference to one key of the secret `name`. `optional`: secret or key may be missing."""
 
     name: str = ""
     key: str = ""
@@ -76,7 +79,7 @@ class SecretKeySelector(ApiStruct, frozen=True, kw_only=True):
 
 
 class FileKeySelector(ApiStruct, frozen=True, kw_only=True):
-    """Reference to one variable of an environment file in a volume."""
+    """Reference to the variable `key` of an environment file in a volume. `optional`: file or key may be missing."""
 
     volume_name: str = ""
     path: str = ""
@@ -85,7 +88,7 @@ class FileKeySelector(ApiStruct, frozen=True, kw_only=True):
 
 
 class EnvVarSource(ApiStruct, frozen=True, kw_only=True):
-    """Reference from which a variable gets its value; exactly one field is set."""
+    """Reference from which an environment variable gets its value; exactly one field is set."""
 
     field_ref: ObjectFieldSelector | None = None
     resource_field_ref: ResourceFieldSelector | None = None
@@ -109,7 +112,10 @@ class EnvVar(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerResizePolicy(ApiStruct, frozen=True, kw_only=True):
-    """Restart policy for changes of one resource of a running container."""
+    """Policy for resizing one resource (cpu or memory) of a running container.
+
+    `restart_policy`: NotRequired, or RestartContainer if a new amount needs a restart of the container.
+    """
 
     resource_name: str = ""
     restart_policy: str = ""
@@ -123,7 +129,10 @@ class ContainerRestartRuleOnExitCodes(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerRestartRule(ApiStruct, frozen=True, kw_only=True):
-    """Rule that a container's exit code selects. `action`: Restart (the container) or RestartAllContainers."""
+    """Action to take when a container's exit code matches `exit_codes`.
+
+    `action`: Restart (the container) or RestartAllContainers.
+    """
 
     action: str = ""
     exit_codes: ContainerRestartRuleOnExitCodes | None = None
@@ -142,7 +151,7 @@ class VolumeMount(ApiStruct, frozen=True, kw_only=True):
 
 
 class VolumeDevice(ApiStruct, frozen=True, kw_only=True):
-    """Block volume of the pod, given to the container as a device at `device_path`."""
+    """Block volume of the pod, which the container gets as a device at `device_path`. `name`: name of the volume."""
 
     name: str = ""
     device_path: str = ""
@@ -156,7 +165,7 @@ class ResourceClaim(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceRequirements(ApiStruct, frozen=True, kw_only=True):
-    """Limits and requests by resource name, as written."""
+    """Limits and requests: quantities as written, by resource name. `claims`: device claims that the container uses."""
 
     limits: dict[str, str] = {}
     requests: dict[str, str] = {}
@@ -194,6 +203,9 @@ class Container(ApiStruct, frozen=True, kw_only=True):
 
 
 class EphemeralContainer(Container, frozen=True, kw_only=True):
-    """A container added to a running pod for debugging; never restarted."""
+    """A container added to a running pod for debugging; never restarted.
+
+    `target_container_name`: container whose process namespace it joins; None: none.
+    """
 
     target_container_name: str | None = None

@@ -1,7 +1,7 @@
-"""The Pod itself, and one import place for every pod type. Source: core/v1 Pod, PodSpec, PodList.
+"""The Pod object. The types of all its parts can be imported from here. Source: core/v1 Pod, PodSpec, PodList.
 
-`PodSpec.virtual_machine`, `vpc`, `nics` and `runtime_service_name` are extensions (the multi-runtime design) that an
-ordinary API server does not have.
+`PodSpec.virtual_machine`, `vpc`, `nics` and `runtime_service_name` are extensions (of the multi-runtime design, Arktos)
+that an ordinary API server does not have.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class PodDNSConfigOption(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodDNSConfig(ApiStruct, frozen=True, kw_only=True):
-    """Resolver settings that are added to those of the dnsPolicy, or are all settings if dnsPolicy is None."""
+    """Resolver settings of a pod, added to those of its dnsPolicy. With dnsPolicy ``None`` there are no others."""
 
     nameservers: tuple[str, ...] = ()
     searches: tuple[str, ...] = ()
@@ -171,7 +171,7 @@ class PodOS(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodSchedulingGate(ApiStruct, frozen=True, kw_only=True):
-    """Name of a condition that must be removed before the pod is scheduled."""
+    """Gate that a controller must remove before the pod is scheduled."""
 
     name: str = ""
 
@@ -191,7 +191,10 @@ class PodResourceClaim(ApiStruct, frozen=True, kw_only=True):
 
 
 class Toleration(ApiStruct, frozen=True, kw_only=True):
-    """Taint that this pod tolerates. `operator`: Exists or Equal; `toleration_seconds` None: without end."""
+    """Taint that this pod tolerates. `operator`: Exists, Equal, Lt or Gt; None: Equal.
+
+    `toleration_seconds`: how long it tolerates a taint with effect NoExecute; None: without end.
+    """
 
     key: str | None = None
     operator: str | None = None
@@ -201,7 +204,7 @@ class Toleration(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodSpec(ApiStruct, frozen=True, kw_only=True):
-    """Specification of a pod. Its last four fields are extensions, see the module."""
+    """Specification of a pod. The last four fields are extensions of core/v1; see the module's docstring."""
 
     volumes: tuple[Volume, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -252,7 +255,7 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class Pod(ApiStruct, frozen=True, kw_only=True):
-    """A pod: what should run (`spec`) and what is known about it (`status`)."""
+    """A pod: its desired state (`spec`) and its observed state (`status`)."""
 
     api_version: str = constant("v1")
     kind: str = constant("Pod")
@@ -267,12 +270,12 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Name inside its namespace."""
+        """Name of the pod, unique in its namespace."""
         return self.metadata.name
 
     @property
     def namespace(self) -> str:
-        """Namespace; never empty once defaults are set."""
+        """Namespace of the pod; never empty once defaults are set."""
         return self.metadata.namespace
 
     @property
@@ -293,7 +296,7 @@ class PodList(ApiStruct, frozen=True, kw_only=True):
 PodUnit: TypeAlias = Container | VirtualMachine
 """Workload of a pod that its runtime runs as one unit: a container or the machine."""
 AnyUnit: TypeAlias = PodUnit | EphemeralContainer
-"""The same with debug containers."""
+"""A `PodUnit`, or an ephemeral (debug) container."""
 
 __all__ = [
     "AWSElasticBlockStoreVolumeSource",

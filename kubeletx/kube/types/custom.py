@@ -10,7 +10,7 @@ from .meta import ApiStruct, ListMeta, ObjectMeta
 class CustomObject(ApiStruct, frozen=True, kw_only=True):
     """Object of any custom resource.
 
-    Only its metadata, spec and status are read: define a type of your own for more.
+    Only metadata, spec and status are decoded. To read other top-level fields, define another Struct.
     """
 
     api_version: str = ""
@@ -28,7 +28,7 @@ class CustomObjectList(ApiStruct, frozen=True, kw_only=True):
 
 
 class DefinitionCondition(ApiStruct, frozen=True, kw_only=True):
-    """One condition of a definition, such as Established or NamesAccepted."""
+    """One condition of a CustomResourceDefinition, such as Established or NamesAccepted."""
 
     type: str = ""
     status: str = ""
@@ -37,18 +37,18 @@ class DefinitionCondition(ApiStruct, frozen=True, kw_only=True):
 
 
 class DefinitionStatus(ApiStruct, frozen=True, kw_only=True):
-    """Conditions of a definition, which show whether its resource is served."""
+    """Status of a CustomResourceDefinition. The conditions show whether the API server serves its resource."""
 
     conditions: tuple[DefinitionCondition, ...] = ()
 
 
 class CustomResourceDefinition(ApiStruct, frozen=True, kw_only=True):
-    """CustomResourceDefinition. Its spec is kept as it was written, without a type."""
+    """Definition of a custom resource. `spec`: plain JSON values, as the API server sends them."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: dict[str, Any] = {}
     status: DefinitionStatus = DefinitionStatus()
 
     def condition(self, type_: str) -> DefinitionCondition | None:
-        """Return the condition of this type; None if the definition has none."""
+        """Return the condition of type `type_`; None if the definition has no such condition."""
         return next((one for one in self.status.conditions if one.type == type_), None)

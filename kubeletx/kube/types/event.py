@@ -17,8 +17,8 @@ class EventSource(ApiStruct, frozen=True, kw_only=True):
 class Event(ApiStruct, frozen=True, kw_only=True):
     """Report of something that happened to `involved_object`. `type`: Normal or Warning.
 
-    A repetition raises `count` and `last_timestamp` instead of making another event. `event_time` has
-    microseconds.
+    If the same thing happens again, `count` and `last_timestamp` of the event are updated instead of creating
+    another event. `event_time` has microseconds.
     """
 
     api_version: str = constant("v1")

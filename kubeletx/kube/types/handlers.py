@@ -34,21 +34,21 @@ class HTTPGetAction(ApiStruct, frozen=True, kw_only=True):
 
 
 class TCPSocketAction(ApiStruct, frozen=True, kw_only=True):
-    """TCP check, which succeeds if a connection to the port can be opened."""
+    """TCP check, which succeeds if a connection to the port can be opened. `host` None: the pod's address."""
 
     port: IntOrString = 0
     host: str | None = None
 
 
 class GRPCAction(ApiStruct, frozen=True, kw_only=True):
-    """A gRPC health check of `service`."""
+    """A gRPC health check of `service`; None: of the server as a whole."""
 
     port: int = 0
     service: str | None = None
 
 
 class SleepAction(ApiStruct, frozen=True, kw_only=True):
-    """Pause for which a lifecycle hook waits."""
+    """Action of a lifecycle hook that only waits for `seconds`."""
 
     seconds: int = 0
 
@@ -83,7 +83,7 @@ class LifecycleHandler(ApiStruct, frozen=True, kw_only=True):
 
 
 class Lifecycle(ApiStruct, frozen=True, kw_only=True):
-    """Lifecycle hooks of a container, and its own stop signal."""
+    """Lifecycle hooks of a container. `stop_signal`: signal that stops it; None: the default of its image."""
 
     post_start: LifecycleHandler | None = None
     pre_stop: LifecycleHandler | None = None

@@ -10,14 +10,14 @@ from .meta import ApiStruct, LabelSelector, ListMeta, ObjectMeta, constant, cut_
 
 
 class PodTemplate(ApiStruct, frozen=True, kw_only=True):
-    """The pod that a job makes. Source: core/v1 PodTemplateSpec."""
+    """Template of the pods that a job creates. Source: core/v1 PodTemplateSpec."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec
 
 
 class JobSpec(ApiStruct, frozen=True, kw_only=True):
-    """Desired run of a job. None: the server's default.
+    """Specification of a job. A field that is None gets the API server's default.
 
     `backoff_limit`: number of pods that may fail before the job fails.
     """
@@ -44,7 +44,7 @@ class JobCondition(ApiStruct, frozen=True, kw_only=True):
 
 
 class JobStatus(ApiStruct, frozen=True, kw_only=True):
-    """Numbers of a job's pods that run, succeeded and failed, and the job's conditions."""
+    """Status of a job: its conditions, and the numbers of its pods that are active, succeeded or failed."""
 
     conditions: tuple[JobCondition, ...] = ()
     active: int = 0
@@ -84,7 +84,8 @@ class JobEnd(enum.Enum):
 def job_end(job: Job) -> tuple[JobEnd, JobCondition] | None:
     """Return how the job ended, with the condition that gives the reason; None while its pods may still run.
 
-    SuccessCriteriaMet and FailureTarget are no end: the job gets them before its pods have stopped.
+    The conditions SuccessCriteriaMet and FailureTarget are ignored: the job gets them before its pods have
+    stopped.
     """
     for condition in job.status.conditions:
         if condition.status == "True" and condition.type in ("Complete", "Failed"):

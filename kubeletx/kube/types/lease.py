@@ -36,7 +36,10 @@ def micro_time(moment: datetime) -> str:
 
 
 def micro_time_after(text: str | None, now: datetime) -> str:
-    """Format `now` as MicroTime, but at least one microsecond after `text`. `text` None or invalid: just `now`."""
+    """Format `now` as metav1.MicroTime, or a microsecond after the time in `text` if that is later than `now`.
+
+    `text`: an earlier MicroTime; it is ignored if it is None or invalid.
+    """
     try:
         last = datetime.fromisoformat(text or "")
         return micro_time(max(now, last + timedelta(microseconds=1)))

@@ -46,7 +46,7 @@ class VirtualMachine(ApiStruct, frozen=True, kw_only=True):
 
 
 class Nic(ApiStruct, frozen=True, kw_only=True):
-    """Extra network interface. Those without a name are called eth0, eth1, ... by their position in the list."""
+    """Network interface of a virtual machine. `name` None: eth0, eth1, ... by its position in the list."""
 
     name: str | None = None
     subnet_name: str | None = None
@@ -57,7 +57,7 @@ class Nic(ApiStruct, frozen=True, kw_only=True):
 
 
 class VirtualMachineStatus(ApiStruct, frozen=True, kw_only=True):
-    """State of the machine. `power_state`: nostate, running, paused, shutdown, crashed or suspended."""
+    """Status of a virtual machine. `power_state`: nostate, running, paused, shutdown, crashed or suspended."""
 
     name: str = ""
     virtual_machine_id: str | None = field(default=None, name="virtualMachineId")

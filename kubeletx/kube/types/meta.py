@@ -3,7 +3,7 @@
 All API types of this package are frozen msgspec Structs with snake_case attributes; `json_name` gives the
 field names of the JSON form (``pod_ips`` is ``podIPs``). Unknown fields are ignored, since newer clusters
 send more. Values equal to their default are not written, so that encoded objects look like hand-written ones.
-The garbage collector does not track these values (`gc=False`): they hold no cycles, being frozen.
+The garbage collector does not track these values (`gc=False`), since frozen values cannot form cycles.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def cut_to_seconds(value: ApiStruct, *attributes: str) -> None:
         if moment.microsecond or moment.tzinfo is not UTC:
             try:
                 whole = moment.astimezone(UTC).replace(microsecond=0)
-            except OverflowError as error:  # the first or last hours there are, in a zone of their own
+            except OverflowError as error:  # out of range once it is converted to UTC
                 raise ValueError(f"{json_name(attribute)} is out of range") from error
             msgspec.structs.force_setattr(value, attribute, whole)
 
@@ -80,9 +80,9 @@ class OwnerReference(ApiStruct, frozen=True, kw_only=True):
 
 
 class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
-    """Name, identity and labels of an object. Texts that are not set are ``""``.
+    """Metadata of an object: name, UID, version, labels and more. Texts that are not set are ``""``.
 
-    managedFields is not read: it is large, and the agent does not use it.
+    managedFields is not decoded: it is large, and the agent does not use it.
     """
 
     name: str = ""
@@ -104,13 +104,16 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
 
 
 def is_older(one: ObjectMeta, other: ObjectMeta) -> bool:
-    """Return True if `one` is an older version of an object than `other`. Versions grow with time (KEP-5504)."""
+    """Return True if `one` is an older version of an object than `other`. Resource versions grow with time (KEP-5504).
+
+    Returns False if a version is not a number.
+    """
     first, second = whole_number(one.resource_version), whole_number(other.resource_version)
     return first is not None and second is not None and first < second
 
 
 class ListMeta(ApiStruct, frozen=True, kw_only=True):
-    """Version of a list in the cluster's history, and the token of its next page."""
+    """Metadata of a list: its resource version, and the token of its next page (`continue_`; empty: no more pages)."""
 
     resource_version: str = ""
     continue_: str = field(default="", name="continue")

@@ -122,7 +122,7 @@ class AttachedVolume(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeStatus(ApiStruct, frozen=True, kw_only=True):
-    """Status of a node."""
+    """Status of a node: its resources, conditions, addresses, software, images and volumes."""
 
     capacity: dict[str, str] = {}
     allocatable: dict[str, str] = {}
@@ -140,7 +140,7 @@ class NodeStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class Node(ApiStruct, frozen=True, kw_only=True):
-    """A node of the cluster, or the one this agent runs on."""
+    """A node: its specification and its status."""
 
     api_version: str = constant("v1")
     kind: str = constant("Node")

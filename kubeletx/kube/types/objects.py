@@ -1,6 +1,6 @@
 """Objects that pods refer to: config maps, secrets, services, claims and volumes, runtime classes, token requests.
 
-Source: core/v1, node/v1, authentication/v1. Only the fields that a node reads.
+Source: core/v1, node/v1, authentication/v1. The types have only the fields that a node reads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ConfigMap(ApiStruct, frozen=True, kw_only=True):
 
 
 class Secret(ApiStruct, frozen=True, kw_only=True):
-    """Secret. The repr shows only its keys."""
+    """Secret: keys and values as bytes in `data`. The repr shows only the keys."""
 
     api_version: str = constant("v1")
     kind: str = constant("Secret")
@@ -57,7 +57,7 @@ class ServicePort(ApiStruct, frozen=True, kw_only=True):
 
 
 class ServiceSpec(ApiStruct, frozen=True, kw_only=True):
-    """Specification of a service. `cluster_ip`: empty or ``None`` if the service has no address of its own."""
+    """Specification of a service. `cluster_ip`: empty, or the text ``None``, if the service has no address."""
 
     cluster_ip: str = ""
     type: str = ""
@@ -74,7 +74,7 @@ class Service(ApiStruct, frozen=True, kw_only=True):
 
 
 class ClaimSpec(ApiStruct, frozen=True, kw_only=True):
-    """Specification of a claim. `volume_name`: the persistent volume that the claim is bound to, empty before."""
+    """Specification of a claim. `volume_name`: persistent volume that the claim is bound to; empty: not bound yet."""
 
     volume_name: str = ""
     volume_mode: str | None = None
@@ -118,7 +118,10 @@ class ClaimReference(ApiStruct, frozen=True, kw_only=True):
 
 
 class PersistentVolumeSpec(ApiStruct, frozen=True, kw_only=True):
-    """Specification of a persistent volume: the sources that this agent mounts, and CSI, which it refuses by name."""
+    """Specification of a persistent volume.
+
+    Only sources that the agent mounts are decoded, and `csi`, which it refuses with the name of the driver.
+    """
 
     local: LocalVolumeSource | None = None
     host_path: HostPathVolumeSource | None = None
@@ -164,7 +167,7 @@ class RuntimeClass(ApiStruct, frozen=True, kw_only=True):
 
 
 class BoundObjectReference(ApiStruct, frozen=True, kw_only=True):
-    """Object that a token is bound to; the token is invalid once the object is deleted."""
+    """Object to which a token is bound. The token becomes invalid when that object is deleted."""
 
     api_version: str = constant("v1")
     kind: str = constant("Pod")

@@ -6,7 +6,7 @@ from .meta import ApiStruct
 
 
 class Capabilities(ApiStruct, frozen=True, kw_only=True):
-    """Linux capabilities, without or with the CAP_ prefix as written; ALL is allowed."""
+    """Linux capabilities to add and to drop, as written: with or without the prefix CAP_, or ALL."""
 
     add: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Sysctl(ApiStruct, frozen=True, kw_only=True):
 
 
 class SecurityContext(ApiStruct, frozen=True, kw_only=True):
-    """Security settings of one container; a field that is set here replaces the pod's."""
+    """Security settings of one container. A field that is set here overrides the one of `PodSecurityContext`."""
 
     capabilities: Capabilities | None = None
     privileged: bool | None = None

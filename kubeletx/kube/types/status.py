@@ -73,7 +73,7 @@ class ContainerStateTerminated(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerState(ApiStruct, frozen=True, kw_only=True):
-    """State of a container. At most one field is set; if none is, the container waits."""
+    """State of a container. At most one field is set; if none is set, the container is waiting."""
 
     waiting: ContainerStateWaiting | None = None
     running: ContainerStateRunning | None = None
@@ -117,7 +117,7 @@ class ContainerUser(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceHealth(ApiStruct, frozen=True, kw_only=True):
-    """Health of one device. `resource_id`: id of the device."""
+    """Health of one device. `resource_id`: id of the device. `health`: such as Healthy, Unhealthy or Unknown."""
 
     resource_id: str | None = None
     health: str | None = None

@@ -12,7 +12,7 @@ from .meta import ApiStruct, LabelSelector, LocalObjectReference
 
 
 class HostPathVolumeSource(ApiStruct, frozen=True, kw_only=True):
-    """File or directory of the node. `type`: what must exist at the path, or is created there."""
+    """File or directory of the node. `type`: kind of file that must exist at the path, or is created there."""
 
     path: str = ""
     type: str | None = None
@@ -52,7 +52,7 @@ class GitRepoVolumeSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class KeyToPath(ApiStruct, frozen=True, kw_only=True):
-    """One key of a config map or secret, written to the relative `path` of the volume."""
+    """One key of a config map or secret, written to `path` in the volume. `mode` None: the volume's default mode."""
 
     key: str = ""
     path: str = ""
@@ -60,7 +60,7 @@ class KeyToPath(ApiStruct, frozen=True, kw_only=True):
 
 
 class SecretVolumeSource(ApiStruct, frozen=True, kw_only=True):
-    """Files from a secret."""
+    """Files from a secret, one for each key. `items`: only these keys; empty: all."""
 
     secret_name: str | None = None
     items: tuple[KeyToPath, ...] = ()
@@ -101,7 +101,7 @@ class GlusterfsVolumeSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class PersistentVolumeClaimVolumeSource(ApiStruct, frozen=True, kw_only=True):
-    """A claim in the pod's namespace."""
+    """A persistent volume claim in the pod's namespace."""
 
     claim_name: str = ""
     read_only: bool = False
@@ -167,7 +167,7 @@ class DownwardAPIVolumeFile(ApiStruct, frozen=True, kw_only=True):
 
 
 class DownwardAPIVolumeSource(ApiStruct, frozen=True, kw_only=True):
-    """Files with fields of the pod."""
+    """Files with fields of the pod or resources of its containers."""
 
     items: tuple[DownwardAPIVolumeFile, ...] = ()
     default_mode: int | None = None
@@ -192,7 +192,7 @@ class AzureFileVolumeSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class ConfigMapVolumeSource(ApiStruct, frozen=True, kw_only=True):
-    """Files from a config map."""
+    """Files from a config map, one for each key. `items`: only these keys; empty: all."""
 
     name: str = ""
     items: tuple[KeyToPath, ...] = ()
@@ -247,7 +247,7 @@ class SecretProjection(ApiStruct, frozen=True, kw_only=True):
 
 
 class DownwardAPIProjection(ApiStruct, frozen=True, kw_only=True):
-    """Files with fields of the pod, inside a projected volume."""
+    """Files with fields of the pod or resources of its containers, inside a projected volume."""
 
     items: tuple[DownwardAPIVolumeFile, ...] = ()
 
@@ -261,7 +261,7 @@ class ConfigMapProjection(ApiStruct, frozen=True, kw_only=True):
 
 
 class ServiceAccountTokenProjection(ApiStruct, frozen=True, kw_only=True):
-    """A service account token, inside a projected volume."""
+    """File with a service account token, inside a projected volume. `audience` None: the API server's own audience."""
 
     audience: str | None = None
     expiration_seconds: int | None = None
@@ -269,7 +269,7 @@ class ServiceAccountTokenProjection(ApiStruct, frozen=True, kw_only=True):
 
 
 class ClusterTrustBundleProjection(ApiStruct, frozen=True, kw_only=True):
-    """Trust anchors of the cluster, inside a projected volume."""
+    """File with the CA certificates of ClusterTrustBundle objects, inside a projected volume."""
 
     name: str = ""
     signer_name: str | None = None
@@ -279,7 +279,7 @@ class ClusterTrustBundleProjection(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodCertificateProjection(ApiStruct, frozen=True, kw_only=True):
-    """A certificate for the pod, inside a projected volume."""
+    """Private key and certificate chain of the pod, as files inside a projected volume."""
 
     signer_name: str | None = None
     key_type: str | None = None
@@ -352,7 +352,7 @@ class CSIVolumeSource(ApiStruct, frozen=True, kw_only=True):
 
 
 class EphemeralVolumeSource(ApiStruct, frozen=True, kw_only=True):
-    """Claim that is created from a template for this pod alone."""
+    """Persistent volume claim that is created from a template, only for this pod."""
 
     volume_claim_template: dict[str, Any] | None = None
 

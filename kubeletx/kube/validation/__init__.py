@@ -1,8 +1,9 @@
-"""Everything that an API server would refuse in a pod, for static pods, which no API server sees.
+"""Validation of pods: finds everything that an API server would refuse in a pod.
 
-`validate_pod` returns all problems at once, each with the field, what was found and what to do. It expects defaults to
-be set (`kubeletx.kube.manifests.defaults`). Each file of this package holds the rules of one part of a pod; `problems`
-collects, `words` has the syntax of names.
+It is for static pods, which the node runs without an API server. `validate_pod` returns all problems at once, each with
+the field, what was found and what to do. Defaults must be set before (`kubeletx.kube.manifests.defaults`). Each file of
+this package has the rules for one part of a pod. `problems` collects the problems; `words` checks names and other short
+texts.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ def validate_pod(
 ) -> tuple[InvalidPod, ...]:
     """Return all problems of a pod whose defaults are set, in the order of its fields; empty if the pod is valid.
 
-    `origin`: file or URL of the pod, named in each problem. `workload_types`: types that a pod on this node
-    may have (container, vm, and those that plugins declare); None leaves the workload type's annotation
-    unchecked.
+    `origin`: file or URL of the pod, named in each problem. `workload_types`: workload types of this node
+    (container, vm, and those that plugins declare), which the annotation ``kubeletx.io/workload-type`` may
+    name; None: that annotation is not checked.
     """
     problems = Problems(describe(origin, pod.metadata.name))
     check_metadata(pod.metadata, problems)
@@ -39,7 +40,11 @@ def validate_pod(
 
 
 def validate_annotations(pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
-    """Return the problems of the pod's kubeletx annotations, which an API server does not check."""
+    """Return the problems of the pod's ``kubeletx.io/`` annotations; empty if there are none.
+
+    An API server checks the other fields of its pods, but not these annotations. The value of
+    ``kubeletx.io/workload-type`` is not checked here. `origin`: name of the pod in each problem.
+    """
     notes = pod.metadata.annotations
     if VIRTLET_RUNTIME not in notes and not any(key.startswith(names.OWN_PREFIX) for key in notes):
         return ()
@@ -51,7 +56,10 @@ def validate_annotations(pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
 
 
 def check_interfaces(obj: str, nics: Sequence[Nic]) -> None:
-    """Raise the first problem of a machine's network interfaces. `obj`: the machine, named in the error."""
+    """Raise InvalidPod for the first problem of a machine's network interfaces, if any.
+
+    `obj`: name of the machine, for the error.
+    """
     problems = Problems(obj)
     check_nic_list("nics", nics, problems)
     if problems.found:

@@ -21,8 +21,8 @@ _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 
 
 def check_containers(spec: PodSpec, problems: Problems) -> None:
-    """Check all containers of the pod. Names must be unique over regular, init and ephemeral containers."""
-    volumes = dict.fromkeys(volume.name for volume in spec.volumes)  # in their order
+    """Check the regular, init and ephemeral containers of the pod, whose names must all differ."""
+    volumes = dict.fromkeys(volume.name for volume in spec.volumes)  # a dict keeps their order
     names: set[str] = set()
     host_ports: set[tuple[str, str, int]] = set()
     for index, container in enumerate(spec.init_containers):

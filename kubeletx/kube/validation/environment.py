@@ -41,7 +41,10 @@ _SOURCES: Final = {
 
 
 def check_environment(field: str, container: Container, problems: Problems) -> None:
-    """Check the variables of a container, from envFrom and env."""
+    """Check the environment variables of a container (envFrom and env), and sizes after expansion.
+
+    `field`: path of the container.
+    """
     for index, source in enumerate(container.env_from):
         _check_set(f"{field}.envFrom[{index}]", source, problems)
     for index, variable in enumerate(container.env):
@@ -50,10 +53,10 @@ def check_environment(field: str, container: Container, problems: Problems) -> N
 
 
 def _check_sizes(field: str, container: Container, problems: Problems) -> None:
-    """Check the expanded sizes of arguments and variables against the kernel's limits.
+    """Check the sizes of arguments and variables against the kernel's limits, with $(NAME) references expanded.
 
-    A short text can expand to a huge one, since each reference may double it. Values from elsewhere
-    (valueFrom, envFrom) count as empty: `kubeletx.pods` measures again with the real values.
+    A short text can expand to a huge one, since each reference may double it. Values from other objects
+    (valueFrom, envFrom) count as empty here; `kubeletx.pods` measures again with the real values.
     """
     sizes: dict[str, int] = {}
     total = 0
@@ -64,7 +67,7 @@ def _check_sizes(field: str, container: Container, problems: Problems) -> None:
             return size
         problem = f"{show(text)} has more than {at_most} bytes with its $(NAME) references replaced"
         problems.add(where, problem, "shorten it, or use a file in a volume")
-        return 0  # said once: what refers to it is not measured with it
+        return 0  # texts that refer to this one do not report it again
 
     for index, variable in enumerate(container.env):
         room = MAX_STRING_BYTES - size_of(variable.name) - len("=\0")
@@ -84,7 +87,7 @@ def _check_sizes(field: str, container: Container, problems: Problems) -> None:
 def check_field_ref(
     field: str, ref: ObjectFieldSelector, allowed: tuple[str, ...], problems: Problems
 ) -> None:
-    """Check a fieldRef, whose field must be one of `allowed`."""
+    """Check a fieldRef, which must name one of `allowed`, or one label or annotation. `field`: path of the fieldRef."""
     path = ref.field_path
     if ref.api_version and ref.api_version != "v1":
         problems.add(f"{field}.apiVersion", f"{show(ref.api_version)} is not known", "use v1")
@@ -98,7 +101,7 @@ def check_field_ref(
 
 
 def check_resource_ref(field: str, ref: ResourceFieldSelector, problems: Problems) -> None:
-    """Check a resourceFieldRef and its divisor."""
+    """Check a resourceFieldRef and its divisor. `field`: path of the resourceFieldRef."""
     if not problems.required(f"{field}.resource", ref.resource):
         return
     if not _RESOURCE.fullmatch(ref.resource):

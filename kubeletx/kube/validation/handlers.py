@@ -20,7 +20,7 @@ _HOOKS: Final = {"exec": "exec", "http_get": "httpGet", "tcp_socket": "tcpSocket
 
 
 def check_probe(field: str, kind: str, probe: Probe, problems: Problems) -> None:
-    """Check a probe with its defaults set; `kind`: livenessProbe, readinessProbe or startupProbe."""
+    """Check a probe whose defaults are set. `kind`: livenessProbe, readinessProbe or startupProbe."""
     found = [word for attribute, word in _PROBES.items() if getattr(probe, attribute) is not None]
     problems.exactly_one(field, found, _PROBES.values(), "handler")
     problems.between(f"{field}.initialDelaySeconds", probe.initial_delay_seconds, 0)
@@ -46,7 +46,7 @@ def check_probe(field: str, kind: str, probe: Probe, problems: Problems) -> None
 
 
 def check_lifecycle(field: str, lifecycle: Lifecycle, grace_seconds: int, problems: Problems) -> None:
-    """Check a container's lifecycle hooks. `grace_seconds`: the pod's grace period, which limits a pause."""
+    """Check a container's lifecycle hooks. `grace_seconds`: the pod's grace period, the maximum of a sleep action."""
     if lifecycle.post_start is not None:
         _check_hook(f"{field}.postStart", lifecycle.post_start, grace_seconds, problems)
     if lifecycle.pre_stop is not None:

@@ -1,4 +1,4 @@
-"""Rules for the virtual machine of a pod and for network interfaces (the multi-runtime design)."""
+"""Rules for the virtual machine of a pod and for network interfaces, which are extensions of core/v1."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ FIELD: Final = "spec.virtualMachine"
 POWER_WORDS: Final = ("Running", "Paused", "Shutdown", "Suspended")
 SHUTDOWN_WORDS: Final = ("stop", "terminate")
 VIRTLET_RUNTIME: Final = "kubernetes.io/target-runtime"
-"""Annotation by which a pod selects Virtlet."""
+"""Annotation by which a pod selects Virtlet, another runtime for virtual machines."""
 
 
 def check_machine(machine: VirtualMachine, volumes: Collection[str], problems: Problems) -> None:
-    """Check the one machine of a pod."""
+    """Check ``spec.virtualMachine``. `volumes`: names of the pod's volumes."""
     problems.name(f"{FIELD}.name", machine.name, words.machine_name)
     if problems.required(f"{FIELD}.image", machine.image, "name an image"):
         problems.word(f"{FIELD}.image", machine.image, words.image, "remove the white space")
@@ -54,7 +54,8 @@ def check_machine(machine: VirtualMachine, volumes: Collection[str], problems: P
 def check_machine_annotations(pod: Pod, problems: Problems) -> None:
     """Check the annotations ``kubeletx.io/vm-*``.
 
-    They are allowed only on a machine, need a valid value, and must not repeat a field of the spec.
+    They are allowed only on a pod with a virtual machine, need valid values, and must not set what a field of the
+    spec sets. Containers meant for Virtlet are reported, too.
     """
     notes = pod.metadata.annotations
     is_machine = says_machine(pod) or pod.spec.runtime_class_name is not None
@@ -106,7 +107,10 @@ def check_machine_annotations(pod: Pod, problems: Problems) -> None:
 
 
 def check_machine_settings(pod: Pod, problems: Problems) -> None:
-    """Check settings that both forms of a machine have: sizes, firmware, meta-data, interfaces in annotations."""
+    """Check annotations that both forms of a machine (`machine_form`) may have.
+
+    These are disk size, maximum memory and CPUs, firmware, meta-data and network interfaces.
+    """
     notes = pod.metadata.annotations
     problems.quantity(f"metadata.annotations[{names.VM_DISK_SIZE}]", notes.get(names.VM_DISK_SIZE))
     _check_maximum(names.VM_MAX_MEMORY, "memory", pod, problems)
@@ -120,7 +124,7 @@ def check_machine_settings(pod: Pod, problems: Problems) -> None:
 
 
 def _check_maximum(key: str, resource: str, pod: Pod, problems: Problems) -> None:
-    """Check that the maximum to which a machine may grow is not less than its initial amount."""
+    """Check that the maximum in annotation `key` is not less than the machine's limit of `resource`."""
     field = f"metadata.annotations[{key}]"
     most = problems.quantity(field, pod.metadata.annotations.get(key))
     machine = machine_of(pod, on_vm_runtime=True)
@@ -130,7 +134,7 @@ def _check_maximum(key: str, resource: str, pod: Pod, problems: Problems) -> Non
     try:
         is_below = most.nanos < parse(limit).nanos
     except (ValueError, TypeError):
-        return  # the limit's own check says so
+        return  # the check of the limit reports it
     if is_below:
         text = pod.metadata.annotations[key]
         problems.add(field, f"{show(text)} is less than the limit of {limit}", "raise it, or remove it")
@@ -138,7 +142,7 @@ def _check_maximum(key: str, resource: str, pod: Pod, problems: Problems) -> Non
 
 def _check_keys(field: str, text: str | None, problems: Problems) -> None:
     problem = words.ssh_public_keys(text) if text else ""
-    if problem:  # a key that is private must not be shown
+    if problem:  # a private key must not be shown
         problems.add(field, problem, "write one public key per line")
 
 
@@ -166,13 +170,13 @@ def _check_boot_volume(
 
 
 def check_nics(spec: PodSpec, problems: Problems) -> None:
-    """Check the pod's network and its interfaces."""
+    """Check ``spec.vpc`` and ``spec.nics``."""
     problems.word("spec.vpc", spec.vpc, words.network_id)
     check_nic_list("spec.nics", spec.nics, problems)
 
 
 def check_nic_list(field: str, nics: Sequence[Nic], problems: Problems) -> None:
-    """Check that interfaces have unique names and addresses."""
+    """Check a list of network interfaces, whose names and IP addresses must differ. `field`: path of the list."""
     seen: set[str] = set()
     addresses: set[str] = set()
     for index, nic in enumerate(nics):

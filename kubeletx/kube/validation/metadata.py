@@ -12,7 +12,7 @@ MAX_ANNOTATIONS_BYTES: Final = 256 * 1024
 
 
 def check_metadata(metadata: ObjectMeta, problems: Problems) -> None:
-    """Check names, UID, labels and annotations."""
+    """Check a pod's name, namespace, UID, grace period of deletion, labels and annotations."""
     problems.name("metadata.name", metadata.name, words.dns_subdomain)
     problems.name("metadata.namespace", metadata.namespace, words.dns_label)
     problems.word("metadata.uid", metadata.uid, words.uid)
@@ -29,7 +29,7 @@ def check_metadata(metadata: ObjectMeta, problems: Problems) -> None:
 
 
 def check_labels(field: str, labels: dict[str, str], problems: Problems) -> None:
-    """Check keys and values of labels, or of a selector on them."""
+    """Check the keys and values of labels or of a node selector. `field`: path of the map."""
     for key, value in labels.items():
         _check_key(field, key, key, problems)
         if problem := words.label_value(value):

@@ -1,4 +1,4 @@
-"""Rules for what a container or machine mounts. Source: kubernetes, pkg/apis/core/validation."""
+"""Rules for volume mounts and devices of a container or machine. Source: kubernetes, pkg/apis/core/validation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from . import words
 from .problems import Problems, show
 
 _SHOWN: Final = 10
-"""Maximum of volumes that an error lists; a manifest may have thousands of them, and as many errors."""
+"""Maximum number of volume names in one error; a manifest may have thousands of volumes, and as many errors."""
 
 
 def check_mounts(
@@ -22,7 +22,11 @@ def check_mounts(
     privileged: bool,
     problems: Problems,
 ) -> None:
-    """Check that mounts and devices name volumes of the pod, and that no two have the same target."""
+    """Check that mounts and devices name volumes of the pod, and that no two have the same path.
+
+    `field`: path of the container or machine. `volumes`: names of the pod's volumes. `privileged`: the
+    container is privileged, so that mount propagation may be Bidirectional.
+    """
     targets: set[str] = set()
     for index, mount in enumerate(mounts):
         where = f"{field}.volumeMounts[{index}]"

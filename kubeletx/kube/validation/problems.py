@@ -13,14 +13,14 @@ INT32_MAX = 2**31 - 1
 
 
 class Problems:
-    """Collector of all mistakes in the object `obj`, such as a pod in a file."""
+    """Collects all mistakes in one object in `found`. `obj`: name of the object in the errors, such as a file."""
 
     def __init__(self, obj: str) -> None:
         self._obj = obj
         self.found: list[InvalidPod] = []
 
     def add(self, field: str, problem: str, fix: str = "") -> None:
-        """Add one problem: what was found in `field`, and what to do."""
+        """Add one problem: what was found in `field`, and what to do about it (`fix`)."""
         self.found.append(InvalidPod(obj=self._obj, field=field, problem=problem, fix=fix))
 
     def required(self, field: str, value: str | None, fix: str = "set it") -> bool:
@@ -30,7 +30,7 @@ class Problems:
         return bool(value)
 
     def word(self, field: str, value: str | None, check: Check, fix: str = "correct it") -> None:
-        """Add a problem if the text is set and `check` refuses it."""
+        """Add a problem if the text is not empty and `check` refuses it."""
         if value and (problem := check(value)):
             self.add(field, f"{show(value)} {problem}", fix)
 
@@ -51,20 +51,26 @@ class Problems:
             self.add(field, f"{value} is out of range", f"use {wanted}")
 
     def unique(self, field: str, value: str, seen: set[str], what: str) -> None:
-        """Add a problem if the value is in `seen` already; then add it to `seen`."""
+        """Add a problem if the name `value` is in `seen`; then add the name to `seen`.
+
+        `what`: what has the name, such as "container", for the message.
+        """
         if value and value in seen:
             self.add(field, f"{show(value)} is already the name of another {what}", "choose another name")
         seen.add(value)
 
     def exactly_one(self, field: str, found: list[str], allowed: Iterable[str], what: str) -> None:
-        """Add a problem unless exactly one of several fields is set. `found`: names of those that are set."""
+        """Add a problem unless exactly one of the fields `allowed` is set.
+
+        `found`: names of the fields that are set. `what`: kind of these fields, such as "source".
+        """
         if len(found) > 1:
             self.add(field, f"has {' and '.join(found)}", f"keep exactly one {what}")
         elif not found:
             self.add(field, f"has no {what}", f"set {alternatives(allowed)}")
 
     def quantity(self, field: str, text: str | None) -> Quantity | None:
-        """Parse a quantity that must not be negative. None if it is missing, or invalid, which adds a problem."""
+        """Parse a quantity of 0 or more. Returns None if it is missing or invalid; an invalid one adds a problem."""
         if text is None:
             return None
         try:

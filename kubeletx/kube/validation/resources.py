@@ -10,7 +10,8 @@ from .problems import Problems, show
 def check_resources(field: str, resources: ResourceRequirements, problems: Problems) -> None:
     """Check that every amount is a quantity of 0 or more, and that no request is above its limit.
 
-    A request that equals its limit, as by default, is not checked: a mistake in both is reported once.
+    Requests for huge pages and devices must equal their limits. A request that is written like its limit is
+    not checked, so that a mistake in both is reported once.
     """
     own = {name: text for name, text in resources.requests.items() if resources.limits.get(name) != text}
     check_amounts(f"{field}.requests", own, problems)
@@ -36,12 +37,12 @@ def check_resources(field: str, resources: ResourceRequirements, problems: Probl
 
 
 def check_amounts(field: str, amounts: dict[str, str], problems: Problems) -> None:
-    """Check a map from resource names to quantities."""
+    """Check a map from resource names to quantities of 0 or more. `field`: path of the map."""
     for name, text in amounts.items():
         problems.word(field, name, words.qualified_name)
         problems.quantity(f"{field}[{name}]", text)
 
 
 def _may_overcommit(name: str) -> bool:
-    """Return True if a request for the resource may be less than its limit; not so for huge pages and devices."""
+    """Return True if a request for this resource may be less than its limit; False for huge pages and devices."""
     return ("/" not in name or "kubernetes.io/" in name) and not name.startswith("hugepages-")

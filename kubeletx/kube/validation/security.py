@@ -15,7 +15,10 @@ _HOST_IPC_SYSCTLS: Final = ("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue
 
 
 def check_pod_security(field: str, spec: PodSpec, problems: Problems) -> None:
-    """Check the pod's security context, and that it does not contradict the namespaces shared with the node."""
+    """Check the pod's security context, and that it fits the namespaces that the pod shares with the node.
+
+    These are set by hostNetwork, hostPID, hostIPC and hostUsers. `field`: path of the security context.
+    """
     if spec.share_process_namespace and spec.host_pid:
         problems.add("spec.shareProcessNamespace", "true together with hostPID", "keep one of them")
     if spec.host_users is False:
@@ -44,7 +47,7 @@ def check_pod_security(field: str, spec: PodSpec, problems: Problems) -> None:
 
 
 def check_container_security(field: str, context: SecurityContext, spec: PodSpec, problems: Problems) -> None:
-    """Check a container's security context."""
+    """Check a container's security context. `field`: path of the security context; `spec`: the pod's spec."""
     _check_ids(field, context, problems)
     problems.one_of(f"{field}.procMount", context.proc_mount, ("Default", "Unmasked"))
     if context.proc_mount == "Unmasked" and spec.host_users is not False:

@@ -22,7 +22,7 @@ _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def check_spec(spec: PodSpec, problems: Problems) -> None:
-    """Check everything below ``spec``."""
+    """Check all fields of a pod's spec."""
     _check_workload(spec, problems)
     problems.one_of("spec.restartPolicy", spec.restart_policy, ("Always", "OnFailure", "Never"))
     problems.between("spec.terminationGracePeriodSeconds", spec.termination_grace_period_seconds, 0)
@@ -69,7 +69,7 @@ def _check_workload(spec: PodSpec, problems: Problems) -> None:
 
 
 def _check_names(spec: PodSpec, problems: Problems) -> None:
-    """Check host name, subdomain and DNS settings."""
+    """Check host name, subdomain, host aliases and DNS settings."""
     problems.word("spec.hostname", spec.hostname, words.dns_label)
     problems.word("spec.subdomain", spec.subdomain, words.dns_label)
     problems.word("spec.hostnameOverride", spec.hostname_override, words.dns_subdomain)

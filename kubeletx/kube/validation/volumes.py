@@ -40,11 +40,11 @@ _REQUIRED: Final = {
     "azure_file": ("secret_name", "share_name"),
     "image": ("reference",),
 }
-"""Required fields of each source."""
+"""Required fields of each volume source."""
 
 
 def check_volumes(volumes: tuple[Volume, ...], problems: Problems) -> None:
-    """Check that names are unique, and that each volume has exactly one complete source."""
+    """Check that the volumes' names differ, and that each volume has exactly one valid source."""
     seen: set[str] = set()
     for index, volume in enumerate(volumes):
         field = f"spec.volumes[{index}]"

@@ -1,4 +1,7 @@
-"""Syntax of names and other short texts. Each check returns the problem, or "" for a valid text.
+"""Checks of names and other short strings.
+
+Each returns "" if the string is valid, otherwise an error phrase that the caller appends to the string, such as
+"has an empty prefix before '/'".
 
 Source: apimachinery, pkg/util/validation and pkg/api/validation.
 """
@@ -55,7 +58,7 @@ def runtime_name(text: str) -> str:
 
 
 def qualified_name(text: str) -> str:
-    """Check a label key: a name, or a DNS subdomain, '/' and a name; returns the problem, or an empty text."""
+    """Check a label key: ``NAME`` or ``DNS-SUBDOMAIN/NAME``; returns the problem, or an empty text."""
     prefix, slash, name = text.rpartition("/")
     if slash and (problem := dns_subdomain(prefix)):
         return f"has a prefix that {problem}" if prefix else "has an empty prefix before '/'"
@@ -136,9 +139,9 @@ def _ssh_public_key(line: str) -> str:
 
 
 def _ssh_parts(blob: bytes) -> list[bytes]:
-    """Split a binary SSH key into its fields, each preceded by its length. Source: RFC 4253, 6.6.
+    """Split a binary SSH key into its fields. Each field is preceded by its length. Source: RFC 4253, 6.6.
 
-    Empty if the key is incomplete.
+    Returns an empty list if the key is incomplete.
     """
     parts = []
     while blob:

@@ -1,3 +1,1 @@
-"""The cgroups of pods: creation and limits in every hierarchy, the formats of the kernel's files, pressure
-and usage.
-"""
+"""The cgroups of pods: creates and limits them in every hierarchy, and reads their usage and pressure."""

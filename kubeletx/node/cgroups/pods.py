@@ -51,7 +51,7 @@ class CgroupDriver(Protocol):
         ...
 
     def limit(self, path: str, limits: Resources) -> None:
-        """Set those of the limits that are not None."""
+        """Set the fields of `limits` that are not None."""
         ...
 
     def remove(self, path: str) -> None:
@@ -62,7 +62,7 @@ class CgroupDriver(Protocol):
 class PodCgroupManager:
     """Creates, limits and removes the cgroups of pods.
 
-    Changes of cgroups that pods share are made one at a time.
+    Cgroups that several pods share are changed one at a time.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class PodCgroupManager:
         """`driver`: called once, when a cgroup is first needed.
 
         `limits_of`: returns the limits of a pod's own cgroup. `root`: path of the cgroup above kubepods.
-        `per_qos`: with False there are no cgroups of QoS classes and no kubepods.
+        `per_qos` False: pods' cgroups are directly below `root`, without kubepods and QoS classes.
         """
         self._choose_driver = driver
         self._limits_of = limits_of
@@ -98,14 +98,15 @@ class PodCgroupManager:
         return self._choose_driver()
 
     async def prepare(self, limit: NodeResources | None = None) -> None:
-        """Create the cgroups that pods share. `limit`: limit of all pods together; None: no limit."""
+        """Create the cgroups that pods share. `limit`: for all pods together, set on kubepods; None: no limit."""
         async with self._lock:
             await self._timed("create", self._prepare, limit)
             self._prepared = True
 
     async def resume(self, pods: Iterable[Pod]) -> None:
-        """Count the Burstable pods that an earlier agent process started, and set the CPU shares of their
-        class accordingly.
+        """Set the CPU shares of the Burstable class to the sum over pods that an earlier agent process started.
+
+        `pods`: pods of any class.
         """
         if not self._per_qos:
             return
@@ -116,10 +117,9 @@ class PodCgroupManager:
             await self._write_burstable()
 
     async def create(self, pod: Pod) -> str:
-        """Create the pod's cgroup with its limits and return its path, with a leading slash: the cgroup
-        parent of the pod's units.
+        """Create the pod's cgroup and set its limits; if the cgroup exists, only set the limits.
 
-        For an existing cgroup only the limits are set.
+        Returns the cgroup's path with a leading slash: the cgroup parent of the pod's containers or machine.
         """
         if not self._prepared:
             await self.prepare()
@@ -146,8 +146,9 @@ class PodCgroupManager:
             self.durations.add(time.perf_counter() - began, operation)
 
     def _paths(self, pod: Pod) -> list[str]:
-        """Return the possible paths of the pod's cgroup: several if the spec is unknown, and with it the QoS
-        class.
+        """Return the possible paths of the pod's cgroup.
+
+        If the pod's spec is unknown, its QoS class is unknown too: returns a path for each class.
         """
         own = self.path(pod)  # raises for a UID that would name another cgroup
         if not self._per_qos or pod.spec.containers or spec_workload_type(pod) is not None:
@@ -155,7 +156,7 @@ class PodCgroupManager:
         return [self._join(directory, f"pod{pod.metadata.uid}") for directory in _DIRECTORY.values()]
 
     def path(self, pod: Pod) -> str:
-        """Path of the pod's cgroup, without a leading slash."""
+        """Return the path of the pod's cgroup, without a leading slash. Raises Internal for an unsafe pod UID."""
         uid = pod.metadata.uid
         if not uid or "/" in uid or uid.startswith("."):
             raise Internal(f"pod UID {uid!r} cannot name a cgroup")
@@ -163,15 +164,17 @@ class PodCgroupManager:
         return self._join(parent, f"pod{uid}")
 
     def location(self, pod: Pod) -> str:
-        """Return the path of the pod's cgroup in the kernel's tree, without a leading slash; with the systemd
-        driver it consists of slices.
+        """Return the path of the pod's cgroup below the cgroup mount point, without a leading slash.
+
+        With the systemd driver its parts are the names of slices; with the cgroupfs driver it is the same as `path`.
         """
         path = self.path(pod)
         return slice_path(path) if isinstance(self._driver, SystemdSlices) else path
 
     def shared(self) -> tuple[str, ...]:
-        """Return the paths of the cgroups that pods share, without leading slashes: kubepods, then those of
-        QoS classes.
+        """Return the paths of the cgroups that several pods share: kubepods, then those of QoS classes.
+
+        Like the path of `location`, they are relative to the cgroup mount point, without leading slashes.
         """
         top = self._join()
         if not top:
@@ -200,7 +203,7 @@ class PodCgroupManager:
             self._driver.limit(self._join(_DIRECTORY[BEST_EFFORT]), Resources(cpu_shares=MIN_SHARES))
 
     def _limit_all(self, top: str, limit: NodeResources) -> None:
-        """Limit all pods together.
+        """Set the limit of all pods together on the cgroup `top`.
 
         A failure is only logged: cgroup v1 refuses a limit below what running pods use now.
         """
@@ -232,7 +235,7 @@ class PodCgroupManager:
 
     async def _write_burstable(self) -> None:
         together = _shares(self._burstable_sum)
-        if together != self._burstable_written:  # a write that failed is made up for by the next pod
+        if together != self._burstable_written:  # after a failed write, the next change of a pod writes again
             path = self._join(_DIRECTORY[BURSTABLE])
             await self._timed("update", self._driver.limit, path, Resources(cpu_shares=together))
             self._burstable_written = together
@@ -252,35 +255,39 @@ class SystemdSlices:
         self._run = run or _run
 
     def create(self, path: str) -> None:
-        """Start the slice; systemd makes its parents."""
+        """Start the slice for a cgroup path; systemd creates its cgroup and its parent slices."""
         self._run(["systemctl", "start", slice_name(path)])
 
     def limit(self, path: str, limits: Resources) -> None:
-        """Set the slice's properties for the limits that are not None; they hold until the next boot."""
+        """Set the slice's properties for the limits that are not None; they are kept until the next boot."""
         properties = slice_properties(limits, self._trees.version)
         if properties:
             self._run(["systemctl", "set-property", "--runtime", slice_name(path), *properties])
 
     def remove(self, path: str) -> None:
-        """Stop the slice, which ends everything in it, and remove what is left of its cgroup."""
+        """Stop the slice, which ends the processes in it, and remove its cgroup if systemd did not."""
         self._run(["systemctl", "stop", slice_name(path)])
         self._trees.remove(slice_path(path))
 
 
 def make_driver(name: str, trees: CgroupTrees) -> CgroupDriver:
-    """Return the driver named ``cgroupfs`` or ``systemd``."""
+    """Return the cgroup driver called `name`: ``cgroupfs`` (`trees` itself) or ``systemd``."""
     return SystemdSlices(trees) if name == "systemd" else trees
 
 
 def slice_name(path: str) -> str:
-    """Return the unit name of the slice for a path: ``kubepods/burstable/pod1-2`` is
-    kubepods-burstable-pod1_2.slice.
+    """Return the name of the systemd slice for a cgroup path.
+
+    Example: ``kubepods-burstable-pod1_2.slice`` for ``kubepods/burstable/pod1-2``.
     """
     return "-".join(part.replace("-", "_") for part in path.split("/") if part) + ".slice"
 
 
 def slice_path(path: str) -> str:
-    """Return the path of a slice in systemd's cgroup tree, where each parent slice is a directory above it."""
+    """Return the directory of the slice for a cgroup path, relative to the cgroup mount point.
+
+    Example: ``kubepods.slice/kubepods-burstable.slice`` for ``kubepods/burstable``.
+    """
     parts = [part.replace("-", "_") for part in path.split("/") if part]
     return "/".join("-".join(parts[: count + 1]) + ".slice" for count in range(len(parts)))
 
@@ -288,7 +295,7 @@ def slice_path(path: str) -> str:
 def slice_properties(limits: Resources, version: int) -> list[str]:
     """Return the limits that are not None as systemd properties, each as ``Name=value``.
 
-    `version`: of the cgroup layout, 1 or 2.
+    `version`: version of the cgroup layout, 1 or 2, which have different property names.
     """
     found: list[str] = []
     if limits.cpu_shares is not None:

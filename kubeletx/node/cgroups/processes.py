@@ -21,7 +21,7 @@ MAX_LINKS = 10_000
 class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of processes, threads, open files and sockets of one cgroup; None: unknown.
 
-    `max_threads`: 0 means no limit.
+    `max_threads`: limit of threads; 0: no limit.
     """
 
     processes: int | None = None
@@ -32,8 +32,9 @@ class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_processes(trees: CgroupTrees, path: str, *, proc: Path = Path("/proc")) -> ProcessUsage:
-    """Count the processes of the cgroup at `path`, without those of cgroups below it; all None if the
-    controllers are missing.
+    """Count the processes, threads, open files and sockets of the cgroup at `path`, without cgroups below it.
+
+    All are None if the kernel lacks the memory and cpu controllers.
     """
     directory = trees.directory("memory", path) or trees.directory("cpu", path)
     if directory is None:

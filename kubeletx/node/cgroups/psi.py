@@ -1,7 +1,8 @@
 """Pressure stall information (PSI): how long tasks waited for a resource.
 
-Source: kernel, Documentation/accounting/psi.rst. ``/proc/pressure`` has it for the machine, cgroup v2 for
-each cgroup. In a hybrid layout the unified tree has it for the cgroups that runtimes also create there.
+The files in ``/proc/pressure`` report it for the whole machine, those of cgroup v2 for each cgroup. In a hybrid layout
+the unified tree reports it for the cgroups that runtimes create in that tree too. Source: kernel,
+Documentation/accounting/psi.rst.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ RESOURCES = ("cpu", "memory", "io")
 
 
 class Stall(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a PSI file: percent of time stalled in the last 10, 60 and 300 seconds, and the total
+    """One line of a PSI file.
+
+    `avg10`, `avg60`, `avg300`: percent of the last 10, 60 and 300 seconds in which tasks stalled. `total_us`: total
     stalled time in microseconds.
     """
 
@@ -27,9 +30,9 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PressureStall(msgspec.Struct, frozen=True, kw_only=True):
-    """Stall times of one resource. `some`: at least one task waited.
+    """Stall times of one resource.
 
-    `full`: all tasks waited, so that none could run.
+    `some`: times in which at least one task waited for it. `full`: times in which all tasks waited, so none could run.
     """
 
     some: Stall = Stall()
@@ -37,7 +40,7 @@ class PressureStall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pressures(msgspec.Struct, frozen=True, kw_only=True):
-    """Pressure stall of CPU, memory and I/O; None if the kernel does not report it."""
+    """Stall times of CPU, memory and I/O; None for a resource for which the kernel does not report them."""
 
     cpu: PressureStall | None = None
     memory: PressureStall | None = None
@@ -45,16 +48,16 @@ class Pressures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_pressures(directory: Path, suffix: str = "") -> Pressures:
-    """Read the PSI files in `directory`.
+    """Read the PSI files of CPU, memory and I/O in `directory`; a resource without a file is None in the result.
 
-    `suffix` of their names: empty in ``/proc/pressure``, ``.pressure`` in a cgroup.
+    `suffix`: end of the file names. It is empty in ``/proc/pressure`` and ``.pressure`` in a cgroup's directory.
     """
     found = {name: parse_pressure(text_of(directory / f"{name}{suffix}")) for name in RESOURCES}
     return Pressures(**found)
 
 
 def parse_pressure(text: str) -> PressureStall | None:
-    """Parse the content of one PSI file; None if it has no known line."""
+    """Parse the content of one PSI file; None if it has neither a line ``some`` nor a line ``full``."""
     lines = {}
     for line in text.split("\n"):
         kind, _, rest = line.partition(" ")

@@ -1,4 +1,4 @@
-"""Reads and parses the kernel's cgroup files. Missing values are None or empty."""
+"""Reads and parses the kernel's cgroup files. A file that cannot be read gives None or an empty result."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from pathlib import Path
 
 _PIECE_BYTES = 1 << 12
 UNLIMITED_BYTES = 1 << 62
-"""Values from this on mean "no limit": cgroup v1 writes 2^63, rounded down to whole pages, if there is none.
-"""
+"""A limit of at least this number of bytes means "no limit": cgroup v1 then reports 2^63, rounded down to pages."""
 
 
 def text_of(path: Path) -> str:
     """Return the text of a small file; empty if it cannot be read.
 
-    It is read without a file object, which would take most of the time: a scrape reads some thirty files for
-    each pod.
+    It is read by system calls: a Python file object would take most of the time, and a scrape reads about thirty
+    files for each pod.
     """
     pieces = []
     try:
@@ -37,7 +36,7 @@ def number_of(path: Path) -> int | None:
 
 
 def limit_of(path: Path) -> int | None:
-    """Return the limit in the file: 0 for no limit; None if the file cannot be read."""
+    """Return the limit in the file; 0: there is no limit; None: the file cannot be read or has no number."""
     text = text_of(path).strip()
     if text == "max":
         return 0
@@ -47,7 +46,7 @@ def limit_of(path: Path) -> int | None:
 
 
 def table_of(path: Path) -> dict[str, int]:
-    """Return name → number, from a file with one pair per line."""
+    """Read a file with one ``name number`` pair on each line; returns the numbers by name."""
     pairs = (line.split() for line in text_of(path).split("\n"))
     return {words[0]: int(words[1]) for words in pairs if len(words) == 2 and words[1].isdigit()}
 

@@ -1,8 +1,8 @@
-"""The kernel's cgroup file systems: finds their layout; creates, limits and removes one cgroup in all of
-them.
+"""The kernel's cgroup file systems: finds their layout, and creates, limits and removes a cgroup in all of them.
 
-There are two layouts. Unified (v2): one tree. Split (v1, also the hybrid form): one tree for each controller,
-and a cgroup is a directory of the same path in each of them. All calls block; run them in a thread.
+There are two layouts. Unified (v2): there is one tree. Split (v1): there is one tree for each controller, and a cgroup
+is a directory with the same path in each tree. A hybrid layout is a split one with a unified tree in addition. All
+calls block; run them in a thread.
 """
 
 from __future__ import annotations
@@ -23,12 +23,10 @@ UNLIMITED = -1
 
 
 class CgroupTrees:
-    """The cgroup trees of this machine as one object: a cgroup is named by its path, which is the same in
-    every tree.
-    """
+    """All cgroup trees of this machine. A cgroup has the same path, relative to the root, in every tree."""
 
     def __init__(self, mount: Path = CGROUP_MOUNT) -> None:
-        """`mount`: mount point of the cgroup file systems."""
+        """`mount`: directory of the cgroup file systems. The layout is read from it now."""
         self._mount = mount
         self.version = 2 if (mount / "cgroup.controllers").exists() else 1
         self._v1 = {} if self.version == 2 else dict(_v1_trees(mount))
@@ -36,19 +34,21 @@ class CgroupTrees:
 
     @property
     def roots(self) -> Sequence[Path]:
-        """Top directory of every tree in which the agent makes cgroups."""
+        """Root directories of all trees in which the agent creates cgroups."""
         return (self._mount,) if self.version == 2 else tuple(dict.fromkeys(self._v1.values()))
 
     def directory(self, controller: str, path: str) -> Path | None:
-        """Return the directory of the cgroup in the tree of `controller`; None if the kernel lacks the
-        controller.
+        """Return the directory of the cgroup in the tree of `controller`, whether or not the cgroup exists.
+
+        None: the kernel lacks the controller.
         """
         root = self._mount if self.version == 2 else self._v1.get(controller)
         return root / path if root is not None else None
 
-    def directory_beside(self, path: str) -> Path | None:
-        """Return the directory of the cgroup in the unified tree of a hybrid layout; None in a pure v1 or v2
-        layout.
+    def sibling_directory(self, path: str) -> Path | None:
+        """Return the directory of the cgroup in the unified tree of a hybrid layout.
+
+        None: the layout is not hybrid but pure v1 or v2.
         """
         return self._beside[0] / path if self._beside else None
 
@@ -57,8 +57,9 @@ class CgroupTrees:
         return all((root / path).is_dir() for root in self.roots)
 
     def find_closed(self, path: str) -> Path | None:
-        """Return the directory that keeps this user from making the cgroup; None if the user may make it in
-        every tree.
+        """Return the first existing directory in which this user lacks permission to create the cgroup.
+
+        None: the user may create it in every tree.
         """
         for root in self.roots:
             at = root / path
@@ -71,7 +72,7 @@ class CgroupTrees:
     def create(self, path: str) -> None:
         """Create the cgroup and its missing parents in every tree; succeeds if it exists.
 
-        Raises Internal if the kernel refuses.
+        Raises Internal if a directory cannot be created.
         """
         for root in self.roots:
             try:
@@ -83,9 +84,9 @@ class CgroupTrees:
                 raise Internal(f"cannot make cgroup {path} in {root}: {error.strerror}") from error
 
     def limit(self, path: str, limits: Resources) -> None:
-        """Write those limits that are not None; `UNLIMITED` removes a limit.
+        """Write the limits that are not None to the cgroup's files; the value `UNLIMITED` removes a limit.
 
-        Raises Internal if the kernel refuses a value.
+        Raises Internal if the kernel refuses a value, FileNotFoundError if the cgroup does not exist.
         """
         files = v2_files(limits) if self.version == 2 else v1_files(limits)
         for (controller, name), value in files.items():
@@ -102,7 +103,7 @@ class CgroupTrees:
                 raise Internal(f"cannot write {value!r} to {root / path / name}: {error.strerror}") from error
 
     def processes(self, path: str) -> set[int]:
-        """Return the ids of the processes in the cgroup and in those below it."""
+        """Return the ids of the processes in the cgroup and in all cgroups below it."""
         found: set[int] = set()
         for root in self.roots:
             for directory, _, files in os.walk(root / path):
@@ -113,8 +114,7 @@ class CgroupTrees:
         return found - {0}
 
     def remove(self, path: str, *, wait_seconds: float = REMOVE_SECONDS) -> None:
-        """Kill the remaining processes, then remove the cgroup and everything below it; succeeds if it does
-        not exist.
+        """Kill the processes in the cgroup, then remove it and all cgroups below it; succeeds if it does not exist.
 
         Raises Internal if it cannot be removed within `wait_seconds`.
         """
@@ -136,8 +136,9 @@ class CgroupTrees:
 
 
 def v1_files(limits: Resources) -> dict[tuple[str, str], str]:
-    """Return the values that set these limits in cgroup v1, as (controller, file) → value, in the order in
-    which to write them.
+    """Return the contents of the cgroup v1 files that set these limits, by (controller, file name).
+
+    They are in the order in which to write them. Limits that are None are left out.
     """
     values: dict[tuple[str, str], int | None] = {
         ("cpu", "cpu.shares"): limits.cpu_shares,
@@ -152,8 +153,9 @@ def v1_files(limits: Resources) -> dict[tuple[str, str], str]:
 
 
 def v2_files(limits: Resources) -> dict[tuple[str, str], str]:
-    """Return the values that set these limits in cgroup v2, as (controller, file) → value, in the order in
-    which to write them.
+    """Return the contents of the cgroup v2 files that set these limits, by (controller, file name).
+
+    They are in the order in which to write them. Limits that are None are left out.
     """
     files: dict[tuple[str, str], str] = {}
     if limits.cpu_shares is not None:
@@ -178,13 +180,14 @@ def cpu_weight(shares: int) -> int:
 
 
 def cpu_shares(weight: int) -> int:
-    """Convert a v2 weight to CPU shares; converting shares to a weight and back may lower them a little."""
+    """Convert a v2 weight to CPU shares. Shares that were converted to a weight and back may be a little lower."""
     return 2 + (weight - 1) * 262_142 // 9999
 
 
 def _v1_trees(mount: Path) -> Iterator[tuple[str, Path]]:
-    """Yield (controller, its tree) for each controller; controllers that are mounted together (cpu,cpuacct)
-    have the same tree.
+    """Yield each v1 controller with the root directory of its tree.
+
+    Controllers that are mounted together (cpu,cpuacct) have the same tree.
     """
     for entry in sorted(mount.iterdir()):
         if (
@@ -198,9 +201,9 @@ def _v1_trees(mount: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _v2_trees(mount: Path) -> Iterator[Path]:
-    """Yield the unified trees of a hybrid layout.
+    """Yield the root directories of the unified trees of a hybrid layout.
 
-    The agent makes no cgroups there, but runc does, and leaves their parents behind.
+    The agent creates no cgroups there, but runc does, and does not remove their parents.
     """
     for entry in sorted(mount.iterdir()):
         if not entry.is_symlink() and (entry / "cgroup.controllers").exists():
@@ -208,9 +211,9 @@ def _v2_trees(mount: Path) -> Iterator[Path]:
 
 
 def _make_v1(directory: Path, *, is_cpuset: bool) -> None:
-    """Make a v1 cgroup.
+    """Make a v1 cgroup, and its missing parents.
 
-    Its parents are only made if one is missing: this runs in some nine trees for every pod.
+    The cgroup itself is tried first, to save system calls: this runs in about nine trees for every pod.
     """
     try:
         directory.mkdir()
@@ -244,7 +247,7 @@ def _enable_controllers(directory: Path) -> None:
 
 
 def _inherit_cpuset(directory: Path) -> None:
-    """Copy CPUs and memory nodes from the parent: a new v1 cpuset is empty and takes no process."""
+    """Copy CPUs and memory nodes from the parent: a new v1 cpuset is empty and refuses processes."""
     for name in ("cpuset.cpus", "cpuset.mems"):
         file = directory / name
         if file.exists() and not file.read_text().strip() and (directory / "tasks").exists():

@@ -1,9 +1,8 @@
-"""Reads the kernel's counters of one cgroup: throttling, memory by kind, disk traffic, and the network of its
-processes.
+"""Reads the kernel's counters of one cgroup: throttling, memory by kind, disk traffic, network of its processes.
 
-Runtimes report processor time and memory; the other figures that dashboards show come from these files, in
-both layouts of `trees`. A figure that the kernel does not count is None. Every read blocks for about ten
-microseconds; call it in a thread.
+Runtimes report processor time and memory; the other values that dashboards show come from these files, in both layouts
+of `trees`. A value that the kernel does not count is None. Every read blocks for about ten microseconds; call it in a
+thread.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ BLOCK_DEVICES = Path("/sys/dev/block")
 
 
 class BlockDeviceUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Traffic of a cgroup with one block device since the cgroup was made.
+    """Bytes and operations that a cgroup has read from and written to one block device since the cgroup was made.
 
     `device`: major and minor number, such as ``8:0``.
     """
@@ -36,10 +35,10 @@ class BlockDeviceUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CgroupSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of one cgroup, as the kernel has them. None: unknown; 0: no limit.
+    """Limits of one cgroup, read from the kernel's files. None: unknown; 0: no limit.
 
-    `swap_limit_bytes`: limit of swap without memory; here None may also mean no limit. `swap_file_bytes`:
-    content of the kernel's swap limit file, which in v1 limits memory and swap together.
+    `swap_limit_bytes`: limit of swap without memory; here None may also mean no limit. `swap_file_bytes`: value in
+    the kernel's swap limit file, which in v1 limits memory and swap together.
     """
 
     cpu_shares: int | None = None
@@ -54,7 +53,7 @@ class CgroupSpec(msgspec.Struct, frozen=True, kw_only=True):
 class CgroupUsage(msgspec.Struct, frozen=True, kw_only=True):
     """Counters of one cgroup; None: not counted by this kernel.
 
-    All include the cgroups below it, except `own_faults` and `own_major_faults` in v1.
+    All include the cgroups below this one, except `own_faults` and `own_major_faults` in v1.
     """
 
     cpu_seconds: float | None = None
@@ -93,8 +92,9 @@ def read_cgroup(trees: CgroupTrees, path: str) -> CgroupUsage:
 def read_interfaces(
     trees: CgroupTrees, path: str, *, proc: Path = Path("/proc")
 ) -> tuple[InterfaceStats, ...]:
-    """Return the network interfaces, except loopback, that the first process of the cgroup sees; empty
-    without a process.
+    """Return the traffic of the network interfaces in the network namespace of the cgroup's first process.
+
+    Loopback is left out. Empty: the cgroup has no process.
     """
     for name in ("memory", "cpu"):
         directory = trees.directory(name, path)
@@ -106,7 +106,7 @@ def read_interfaces(
 
 
 def children(trees: CgroupTrees, path: str) -> tuple[str, ...]:
-    """Return the names of the cgroups directly below the one at `path`."""
+    """Return the names of the cgroups directly below the one at `path`; empty if it does not exist."""
     directory = trees.directory("memory", path) or trees.directory("cpu", path)
     try:
         return tuple(one.name for one in directory.iterdir() if one.is_dir()) if directory is not None else ()
@@ -137,9 +137,9 @@ def made_at(trees: CgroupTrees, path: str) -> float:
 
 
 def parse_net_dev(text: str) -> tuple[InterfaceStats, ...]:
-    """Parse ``/proc/PID/net/dev``; loopback is left out.
+    """Parse the content of ``/proc/PID/net/dev``; loopback is left out.
 
-    Containers choose names of interfaces, of any characters except blanks, ``/`` and ``:``.
+    A container may name an interface with any characters except blanks, ``/`` and ``:``.
     """
     found = []
     for line in text.split("\n")[2:]:
@@ -164,8 +164,9 @@ def parse_net_dev(text: str) -> tuple[InterfaceStats, ...]:
 
 
 def device_name(device: str, *, directory: Path = BLOCK_DEVICES) -> str:
-    """Return the path of a block device, such as ``/dev/sda`` for ``8:0``; `device` itself if the kernel has
-    no name for it.
+    """Return the path of a block device, such as ``/dev/sda`` for the numbers ``8:0``.
+
+    If the kernel has no name for the device, returns `device` unchanged.
     """
     for line in text_of(directory / device / "uevent").split("\n"):
         key, _, value = line.partition("=")
@@ -213,7 +214,7 @@ def _read_v2(trees: CgroupTrees, path: str) -> CgroupUsage:
 def _read_v1(trees: CgroupTrees, path: str) -> CgroupUsage:
     cpu, account = trees.directory("cpu", path), trees.directory("cpuacct", path)
     memory, disk = trees.directory("memory", path), trees.directory("blkio", path)
-    beside = trees.directory_beside(path)
+    beside = trees.sibling_directory(path)
     times = table_of(cpu / "cpu.stat") if cpu is not None else {}
     spent = table_of(account / "cpuacct.stat") if account is not None else {}
     kinds = table_of(memory / "memory.stat") if memory is not None else {}
@@ -289,7 +290,7 @@ def _spec_v1(cpu: Path | None, memory: Path | None) -> CgroupSpec:
 
 
 def parse_io_stat(text: str) -> tuple[BlockDeviceUsage, ...]:
-    """Parse the content of cgroup v2's ``io.stat``."""
+    """Parse the content of cgroup v2's ``io.stat``; returns the traffic with each block device."""
     found = []
     for line in filter(None, text.split("\n")):
         device, *words = line.split()
@@ -326,7 +327,7 @@ def _disks_v1(directory: Path) -> tuple[BlockDeviceUsage, ...]:
 
 
 def _operations(text: str) -> dict[str, dict[str, int]]:
-    """Parse one of cgroup v1's ``blkio`` files: device → operation → value."""
+    """Parse one of cgroup v1's ``blkio`` files; returns the values by device, then by operation such as Read."""
     found: dict[str, dict[str, int]] = {}
     for line in text.split("\n"):
         words = line.split()

@@ -1,4 +1,4 @@
-"""Admission: decides once, before a pod is bound to a runtime, whether the pod may run on this node."""
+"""Admission: decides once, before a pod is assigned to a runtime, whether the pod may run on this node."""
 
 from .chain import admit, admit_beside
 from .counter import FreedRoom, NodeAdmission

@@ -1,14 +1,15 @@
-"""`admit`: the admission chain in the kubelet's order (A1); the first refusal decides and is final (A2).
+"""`admit`: runs the admission checks in the kubelet's order; the first failed check rejects the pod for good.
 
-The codes in parentheses are rows of docs/kubelet-parity.md.
+See docs/kubelet-parity.md, rows A1 and A2. The order is:
 
     [pressure of the node] → kubeletx annotations → sysctls → operating system → groups → resource fit
             → placement → host ports → AppArmor → kernel features → what the chosen runtime cannot do
             → [taints, of scheduled pods] → [shutdown of the node]
 
-`NodeAdmission` adds those in brackets, from `gate` and `taints`; pressure and shutdown may end.
+`NodeAdmission` adds the checks in brackets, from `gate` and `taints`. Those of pressure and shutdown reject pods only
+while the pressure or the shutdown lasts.
 
-A pod that runs already is never checked again: after a restart of the agent it is only counted (A6).
+A pod that runs already is never checked again: after a restart of the agent only its resources are reserved (row A6).
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ def admit(
     *,
     source: SourceTraits = CLUSTER,
 ) -> Rejection | None:
-    """Reason the pod cannot run here together with `others`; None if it is admitted.
+    """Return the reason the pod cannot run here together with the pods `others`; None if it is admitted.
 
-    `traits`: of the chosen runtime, None if it has not answered yet (the pod then waits for it anyway). All of `others`
-    count as pods on this node from the same source.
+    `traits`: traits of the runtime chosen for the pod. None: the runtime has not answered yet, and what needs its
+    traits is not checked (the pod then waits for the runtime anyway). All of `others` count as pods of the same
+    `source` that run on this node.
     """
     taken = (taken_by(other, source, None) for other in others)
     return admit_beside(
@@ -58,10 +60,10 @@ def admit_beside(
     traits: Traits | None,
     handler: str = "",
 ) -> Rejection | None:
-    """Reason the pod cannot run here beside the pods summed up in `occupancy`; None if it is admitted.
+    """Return the reason the pod cannot run here in addition to the pods in `occupancy`; None if it is admitted.
 
-    `wanted`: what the pod takes of this node; None: nothing. `traits`: as in `admit`. `handler`: runtime
-    handler of the pod's class.
+    `wanted`: resources that the pod would use on this node; None if it uses none, because its runtime is on another
+    machine. `traits`: as in `admit`. `handler`: runtime handler of the pod's RuntimeClass.
     """
     refusal = check_annotations(pod)
     refusal = refusal or check_sysctls(pod, node) or check_system(pod, node) or check_groups(pod, node)
@@ -85,7 +87,10 @@ def check_annotations(pod: Pod) -> Rejection | None:
 
 
 def check_runtime(pod: Pod, traits: Traits | None, handler: str = "") -> Rejection | None:
-    """Reject a pod that needs what the chosen runtime, with the handler of the pod's class, cannot do."""
+    """Reject a pod that needs a feature which its runtime lacks with this runtime handler.
+
+    `traits`: as in `admit`. `handler`: runtime handler of the pod's RuntimeClass.
+    """
     lacks = missing(pod, traits, handler) if traits is not None else ()
     if not lacks:
         return None

@@ -1,7 +1,8 @@
-"""`NodeAdmission`: admits pods and keeps what each admitted pod takes of the node.
+"""`NodeAdmission`: admits pods and keeps account of the node's resources that each admitted pod uses.
 
-Synchronous: of two pods that ask at the same moment, the second sees the first one counted. The sum over all
-pods is kept, so that admitting a pod costs the same with ten pods or five thousand.
+Admission is synchronous: of two pods that arrive at the same moment, the second is checked after the resources of the
+first are reserved. The sum over all pods is maintained, so that admitting a pod costs the same with ten pods or five
+thousand.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from .taints import check_taints
 
 
 class HasTraits(Protocol):
-    """The part of a runtime that admission reads (`RuntimeHandle` implements it)."""
+    """A runtime, reduced to the traits that admission reads (`RuntimeHandle` implements it)."""
 
     @property
     def traits(self) -> Traits | None:
@@ -37,19 +38,19 @@ class HasTraits(Protocol):
 
 
 class FreedRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """Room reserved for a critical pod. `victims`: pods to end for it.
+    """Result of `NodeAdmission.make_room`: the node's resources are reserved for a critical pod.
 
-    `resource`: the first one that was short.
+    `victims`: UIDs of the pods that the caller must end for it. `resource`: name of the first resource that was short.
     """
 
     victims: tuple[PodUid, ...] = ()
     resource: str
     awaited: tuple[str, ...]
-    """namespace/name of the victims and of the pods that were ending already."""
+    """namespace/name of each pod whose end the critical pod waits for: the victims and the pods that were ending."""
 
 
 class NodeAdmission:
-    """Admits pods to one node and counts them until they are released."""
+    """Admits pods to one node and reserves their resources until `release`."""
 
     def __init__(
         self,
@@ -57,9 +58,10 @@ class NodeAdmission:
         gate: AdmissionGate | None = None,
         runtime_labels: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`gate`: the node's present pressure and shutdown.
+        """`gate`: the node's present pressure and shutdown; None: neither.
 
-        `runtime_labels`: returns the labels of this node's runtimes, which replace those of the cluster.
+        `runtime_labels`: returns the present labels of this node's runtimes. They replace the runtime labels of the
+        Node object, which may be older.
         """
         self._node = node
         self._runtime_labels = runtime_labels
@@ -70,44 +72,52 @@ class NodeAdmission:
         self._with_ports: dict[PodUid, Taken] = {}
         self._amounts: dict[str, int] = {}
         self._reserved: set[PodUid] = set()
-        """Critical pods that are counted although the pods that end for them still run."""
+        """Critical pods whose resources are reserved although the pods that end for them still run."""
 
     @property
     def occupancy(self) -> Occupancy:
-        """Sum of what all counted pods take of the node."""
+        """Resources, number and host ports of all pods that are admitted or have a reservation from `make_room`."""
         ports = tuple((port, taken.ref) for taken in self._with_ports.values() for port in taken.ports)
         return Occupancy(amounts=dict(self._amounts), pods=len(self._taken), ports=ports)
 
     @property
     def labels(self) -> dict[str, str]:
-        """The Node's labels, as last read from the cluster, with the runtimes' labels as they are now."""
+        """Labels of the Node object as last read from the cluster, with the present labels of the runtimes."""
         return with_runtime_labels(self._node.labels, self._runtime_labels())
 
     def follow(self, look: Callable[[], Awaitable[None]]) -> None:
-        """Set the function that `refresh` awaits. It reads the Node and calls `relabel`; it must not raise."""
+        """Set the function that `refresh` awaits. It must read the Node, call `relabel`, and must not raise."""
         self._look = look
 
     def relabel(self, labels: Mapping[str, str] | None, taints: Sequence[Taint] = ()) -> None:
-        """Set labels and taints of the Node as the cluster has them, users' own included.
+        """Set the labels and taints of the Node object as read from the cluster, including those that users set.
 
-        `labels` None: use those that the agent gives the Node.
+        `labels` None: use the labels that the agent itself gives the Node.
         """
         known = dict(self._own_labels if labels is None else labels)
         self._node = replace(self._node, labels=known, taints=tuple(taints))
 
     async def refresh(self) -> None:
-        """Read the node's current labels: a pod may arrive before the label by which it was scheduled (A4)."""
+        """Read labels and taints of the Node object again; do nothing before `follow` was called.
+
+        A pod may arrive before the label by which the scheduler chose this node (docs/kubelet-parity.md, row A4).
+        """
         if self._look is not None:
             await self._look()
 
     def runtime_awaited(self, pod: Pod) -> Waiting | None:
-        """Runtimes that a pod refused for the node's labels may wait for; None if the refusal is final."""
+        """Return the waiting reason of a pod that `admit` rejected for the node's labels; None: the rejection is final.
+
+        The pod waits if the labels would match once all runtimes are ready.
+        """
         return runtime_awaited(pod, self._node_now())
 
     def admit(self, desired: DesiredPod, handle: HasTraits, handler: str = "") -> Rejection | None:
-        """Admit and count the pod and return None, or return the reason for the refusal.
+        """Admit the pod, reserve its resources and return None; or return the rejection.
 
-        A pod that is counted already is admitted again.
+        `handle`: the runtime chosen for the pod. `handler`: runtime handler of the pod's RuntimeClass. A pod that was
+        admitted before is not checked again. For a pod with a reservation from `make_room`, the reservation is dropped
+        first and all checks run.
         """
         if desired.uid in self._reserved:
             self.release(desired.uid)
@@ -128,12 +138,13 @@ class NodeAdmission:
         leaves: Callable[[PodUid], bool],
         may_leave: Callable[[PodUid], bool],
     ) -> FreedRoom | Rejection | None:
-        """Reserve room for a critical pod that was not admitted, or return the refusal if there can be none.
+        """Reserve resources for a critical pod that `admit` rejected, and choose the pods to end for it.
 
-        None: the pod is not critical, or no resource is short.
+        Return a rejection if ending other pods cannot help. Return None, and reserve nothing, if the pod is not
+        critical or no resource is short.
 
-        `leaves`: whether a pod is ending already. `may_leave`: whether it could be ended. Call `admit` again
-        whenever one has left: the reservation holds until then.
+        `leaves`: returns True for a pod that is ending already. `may_leave`: returns True for a pod that can be ended.
+        The reservation lasts until the next `admit` of this pod; call that whenever a pod has left the node.
         """
         wanted = taken_by(desired.pod, desired.traits, handle.traits)
         if wanted is None or not wanted.is_critical:
@@ -180,13 +191,19 @@ class NodeAdmission:
         return replace(self._node, labels=self.labels)
 
     def restore(self, pod: Pod, handle: HasTraits | None = None, source: SourceTraits = CLUSTER) -> None:
-        """Count a pod that already runs, without any check (A6). `handle` None: its runtime is not configured any more."""
+        """Reserve the resources of a pod that already runs, without any check (docs/kubelet-parity.md, row A6).
+
+        `handle`: the pod's runtime; None if it is no longer configured.
+        """
         wanted = taken_by(pod, source, handle.traits if handle is not None else None)
         if wanted is not None and pod.uid not in self._taken:
             self._count(wanted)
 
     def change(self, pod: Pod, handle: HasTraits, source: SourceTraits = CLUSTER) -> Rejection | None:
-        """Count the pod with what its changed spec wants; return the reason, and change nothing, if that does not fit."""
+        """Reserve the resources of the pod's changed spec instead of the earlier ones, and return None.
+
+        If they do not fit, keep the earlier reservation and return the rejection.
+        """
         before = self._taken.get(pod.uid)
         self.release(pod.uid)
         wanted = taken_by(pod, source, handle.traits)
@@ -197,12 +214,12 @@ class NodeAdmission:
         return refusal
 
     def would_ever_fit(self, pod: Pod, handle: HasTraits, source: SourceTraits = CLUSTER) -> bool:
-        """Return True if the resources of the node suffice for the pod as its only pod."""
+        """Return True if the pod would fit on the node if no other pod were there."""
         wanted = taken_by(pod, source, handle.traits)
         return wanted is None or check_resources(wanted, self._node, Occupancy()) is None
 
     def release(self, uid: PodUid) -> None:
-        """Stop counting the pod; unknown UIDs are ignored."""
+        """Free the resources reserved for the pod; unknown UIDs are ignored."""
         self._reserved.discard(uid)
         self._with_ports.pop(uid, None)
         taken = self._taken.pop(uid, None)

@@ -1,7 +1,8 @@
-"""Temporary refusals of new pods: node pressure, and the node's shutdown (A1, A5 in docs/kubelet-parity.md).
+"""Rejection of new pods while the node is under pressure or shuts down (A1, A5 in docs/kubelet-parity.md).
 
-Critical pods are admitted under any pressure. Under memory pressure only, so are pods with requests, and
-those that tolerate it. Source: kubelet, eviction_manager.go (Admit) and nodeshutdown.
+Critical pods are admitted under any pressure. If memory is the only resource under pressure, pods that are not
+BestEffort and pods that tolerate the taint for memory pressure are admitted too. Source: kubelet, eviction_manager.go
+(Admit) and nodeshutdown.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ MEMORY_PRESSURE_TAINT = "node.kubernetes.io/memory-pressure"
 
 
 class AdmissionGate:
-    """Present pressure and shutdown of the node. The evictor and the shutdown watch write it, admission reads it."""
+    """The node's present pressure, and whether it shuts down.
+
+    The evictor and the watch for a shutdown of the host write it, admission reads it.
+    """
 
     def __init__(self) -> None:
         self.pressure = Pressure()
@@ -28,7 +32,7 @@ class AdmissionGate:
 
 
 def check_pressure(desired: DesiredPod, pressure: Pressure) -> Rejection | None:
-    """Reject the pod because of the node's pressure; None if it may run under it."""
+    """Reject the pod because of the node's pressure; None if there is none or the pod is admitted despite it."""
     pod = desired.pod
     if pressure == Pressure() or is_critical(pod, desired.traits):
         return None
@@ -39,12 +43,12 @@ def check_pressure(desired: DesiredPod, pressure: Pressure) -> Rejection | None:
 
 
 def refused(pressure: Pressure) -> str:
-    """Message for a pod refused under pressure, with the node's conditions."""
+    """Return the message for a pod rejected under this pressure; it lists the node's conditions."""
     return f"The node had condition: [{' '.join(conditions(pressure))}]. "
 
 
 def conditions(pressure: Pressure) -> Sequence[str]:
-    """Names of the node conditions that are true, such as MemoryPressure."""
+    """Return the names of the node conditions that are true under this pressure, such as MemoryPressure."""
     named = (
         ("MemoryPressure", pressure.memory),
         ("DiskPressure", pressure.disk),

@@ -1,7 +1,8 @@
-"""Features this agent lacks that keep a pod from starting. Pure.
+"""`held_back`: makes a pod wait if it uses resource claims (DRA), which this agent does not support. Pure.
 
-A pod that requests a device and runs without it misbehaves, and the scheduler counts the device as used. The
-pod waits, as with a kubelet without the driver, so that a later version of the agent can start it.
+A pod that requests a device and runs without it misbehaves, and the scheduler counts the device as used. The pod is
+therefore not started. It is not rejected either: it waits, as on a kubelet without the DRA driver, and a later version
+of the agent can start it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from ..model.facts import Waiting
 
 
 def held_back(pod: Pod) -> Waiting | None:
-    """Reason that the pod must wait unbound: it uses resource claims (DRA). None if it uses none."""
+    """Return the waiting reason of a pod that uses resource claims (DRA); None if it uses none.
+
+    The pod must not be assigned to a runtime while it waits.
+    """
     field = next(_claims(pod), "")
     if not field:
         return None
@@ -27,7 +31,7 @@ def held_back(pod: Pod) -> Waiting | None:
 
 
 def _claims(pod: Pod) -> Iterator[str]:
-    """Yield every field that asks for devices by a claim (DRA), including a claim that the scheduler made for the pod."""
+    """Yield the path of every field that refers to a resource claim, including claims that the scheduler made."""
     spec, status = pod.spec, pod.status
     yield from (f"spec.resourceClaims[{index}]" for index in range(len(spec.resource_claims)))
     if spec.resources.claims:

@@ -1,4 +1,4 @@
-"""Ports of the node that pods publish: no two pods may have the same one."""
+"""Check of host ports: two pods must not publish the same port of the node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANY_ADDRESSES = ("", "0.0.0.0", "::")
 
 
 class HostPort(NamedTuple):
-    """A port that a pod publishes on the node. `address` empty: on all addresses of the node."""
+    """A port that a pod publishes on the node. `address`: IP address of the node; empty for all its addresses."""
 
     protocol: str
     address: str
@@ -22,7 +22,7 @@ class HostPort(NamedTuple):
 
 
 def host_ports_of(pod: Pod) -> tuple[HostPort, ...]:
-    """Host ports of regular containers and sidecars; with hostNetwork every container port is a host port."""
+    """Return the host ports of regular containers and sidecars; with hostNetwork, every container port is one."""
     found = []
     for container in (*pod.spec.containers, *(c for c in init_units(pod) if is_sidecar(c))):
         for port in container.ports:
@@ -36,7 +36,7 @@ def host_ports_of(pod: Pod) -> tuple[HostPort, ...]:
 
 
 def conflicts(a: HostPort, b: HostPort) -> bool:
-    """Return True if both ports cannot be open together."""
+    """Return True if two pods cannot publish these ports on one node."""
     if (a.protocol, a.port) != (b.protocol, b.port):
         return False
     return a.address == b.address or not a.address or not b.address
@@ -45,7 +45,7 @@ def conflicts(a: HostPort, b: HostPort) -> bool:
 def check_host_ports(wanted: Sequence[HostPort], used: Sequence[tuple[HostPort, str]]) -> Rejection | None:
     """Reject the pod if another pod uses one of its ports; None if all are free.
 
-    `used`: ports, each with its pod.
+    `used`: ports in use, each with the namespace/name of its pod.
     """
     for port in wanted:
         for other, owner in used:

@@ -1,4 +1,4 @@
-"""Inputs of admission: the node, and the resources that pods take of it."""
+"""Inputs of admission: the node, and the resources that pods use on it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ CPU, MEMORY, EPHEMERAL_STORAGE, PODS = "cpu", "memory", "ephemeral-storage", "po
 
 
 class AdmissionNode(Fact, frozen=True, kw_only=True):
-    """The node that pods are admitted to.
+    """The node as admission sees it: its resources, labels, taints and kernel features.
 
-    `allocatable`: by resource name; CPU in millicores, all else in whole units. A missing cpu, memory or
-    ephemeral-storage is not limited. `labels` include kubernetes.io/os and kubernetes.io/hostname.
+    `allocatable`: amount by resource name; CPU in millicores, everything else in whole units (bytes, numbers). If cpu,
+    memory or ephemeral-storage is missing, it is not limited. `labels` include kubernetes.io/os and
+    kubernetes.io/hostname.
     """
 
     name: str
@@ -30,7 +31,7 @@ class AdmissionNode(Fact, frozen=True, kw_only=True):
     max_pods: int = 110
     labels: dict[str, str] = {}
     taints: tuple[Taint, ...] = ()
-    """Taints in the cluster; a cluster's pod must tolerate those with effect NoExecute."""
+    """Taints of the Node object; a pod that a scheduler placed here must tolerate those with effect NoExecute."""
     operating_system: str = "linux"
     allowed_unsafe_sysctls: tuple[str, ...] = ()
     """Names of sysctls; a name that ends in ``*`` matches every sysctl with this prefix."""
@@ -42,7 +43,10 @@ class AdmissionNode(Fact, frozen=True, kw_only=True):
 
 
 class Taken(Fact, frozen=True, kw_only=True):
-    """Resources that one pod takes of the node: amounts as in `AdmissionNode.allocatable`, and host ports."""
+    """Resources that one pod uses on the node: host ports, and amounts in the units of `AdmissionNode.allocatable`.
+
+    `ref`: the pod's namespace/name. `qos`: its QoS class.
+    """
 
     uid: PodUid
     ref: str
@@ -50,16 +54,17 @@ class Taken(Fact, frozen=True, kw_only=True):
     ports: tuple[HostPort, ...] = ()
     qos: str = BEST_EFFORT
     is_critical: bool = False
-    """True: only a critical pod of higher priority preempts it, and it may preempt others."""
+    """True: the pod may preempt others, and only a critical pod of higher priority can preempt it."""
     priority: int | None = None
-    """spec.priority; None for static pods without one, whose priorities are not compared."""
+    """spec.priority; None if the spec has none. Such a pod is neither above nor below any other critical pod."""
 
 
 def taken_by(pod: Pod, source: SourceTraits, traits: Traits | None) -> Taken | None:
-    """Resources the pod takes of this node; None if it runs on another machine.
+    """Return the resources that the pod uses on this node; None if its runtime is on another machine.
 
-    The runtime's own overhead is added for pods of node-local sources that declare none. It is not added for pods of a
-    cluster: its scheduler did not count it, so it must not cause a rejection here.
+    `traits`: traits of the pod's runtime; None if unknown: the runtime then counts as local and without overhead.
+    The runtime's own overhead is added for pods of node-local sources whose spec declares no overhead. It is not added
+    for pods of a cluster: the scheduler did not count it, so it must not cause a rejection here.
     """
     if traits is not None and traits.remote:
         return None
@@ -83,16 +88,16 @@ def taken_by(pod: Pod, source: SourceTraits, traits: Traits | None) -> Taken | N
 
 
 class Occupancy(Fact, frozen=True, kw_only=True):
-    """Resources that all pods take together: sums of `amounts`, the number of pods, and the holder of each port."""
+    """Resources that several pods use together: sum of the amounts by resource name, number of pods, host ports."""
 
     amounts: dict[str, int] = {}
     pods: int = 0
     ports: tuple[tuple[HostPort, str], ...] = ()
-    """(port, namespace/name of the pod that holds it)."""
+    """Each used host port with the namespace/name of its pod."""
 
 
 def occupancy_of(pods: Iterable[Taken]) -> Occupancy:
-    """Sum up the resources that these pods take."""
+    """Sum up the resources that these pods use."""
     amounts: dict[str, int] = {}
     ports: list[tuple[HostPort, str]] = []
     number = 0

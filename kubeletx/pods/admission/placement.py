@@ -1,4 +1,4 @@
-"""Placement (A4 in docs/kubelet-parity.md): operating system, node selector, required node affinity."""
+"""Placement checks (A4 in docs/kubelet-parity.md): operating system, node selector, required node affinity."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_MATCH = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affi
 
 
 class _Requirement(msgspec.Struct, frozen=True):
-    """One matchExpression. `operator`: In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+    """One matchExpression or matchField. `operator`: In, NotIn, Exists, DoesNotExist, Gt or Lt."""
 
     key: str
     operator: str
@@ -57,15 +57,19 @@ CORDONED, READY = "cordoned", "ready"
 
 
 def with_runtime_labels(labels: Mapping[str, str], runtimes: Mapping[str, str]) -> dict[str, str]:
-    """Replace the runtimes' labels in `labels` with their present values; the API server's copy may be older."""
+    """Return `labels` with all runtime labels replaced by `runtimes`, their present values.
+
+    `labels` come from the API server, whose copy of the runtime labels may be older.
+    """
     others = {key: value for key, value in labels.items() if not key.startswith(RUNTIME_LABEL_PREFIX)}
     return {**others, **runtimes}
 
 
 def runtime_awaited(pod: Pod, node: AdmissionNode) -> Waiting | None:
-    """Waiting reason of a pod that does not match this node: a runtime whose label is not ``ready`` now.
+    """Return the waiting reason of a pod whose node selector or affinity would match if all runtimes were ready.
 
-    None: the pod's node selector or affinity would not match if all runtimes were ready.
+    The message names the labels of the runtimes that are not ``ready`` now. None: the pod need not wait, since all
+    runtimes are ready or their labels are not the reason that it does not match.
     """
     away = {
         key: value
@@ -85,7 +89,10 @@ def runtime_awaited(pod: Pod, node: AdmissionNode) -> Waiting | None:
 
 
 def check_system(pod: Pod, node: AdmissionNode) -> Rejection | None:
-    """Reject a pod whose spec.os is not the node's. A virtual machine has its own operating system and always passes."""
+    """Reject a pod whose spec.os or label kubernetes.io/os differs from the node's operating system.
+
+    A virtual machine has an operating system of its own, so its spec.os is not checked.
+    """
     label = pod.metadata.labels.get(OS_LABEL)
     if label is not None and label != node.operating_system:
         return Rejection(
@@ -120,7 +127,10 @@ def check_placement(pod: Pod, node: AdmissionNode) -> Rejection | None:
 
 
 def selects(selector: dict[str, Any], name: str, labels: Mapping[str, str]) -> bool:
-    """Return True if a core/v1 NodeSelector, as JSON, matches the node; an invalid one matches none."""
+    """Return True if a core/v1 NodeSelector matches the node with this name and these labels.
+
+    `selector`: decoded JSON. An invalid selector matches no node.
+    """
     try:
         return _selects(msgspec.convert(selector, _Selector), name, labels)
     except msgspec.ValidationError:

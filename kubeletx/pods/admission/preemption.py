@@ -1,13 +1,12 @@
-"""Choice of pods that end to make room for a critical one (A7 in docs/kubelet-parity.md). Pure.
+"""`choose_victims`: chooses the pods that end so that a critical pod fits (A7 in docs/kubelet-parity.md). Pure.
 
-    what is missing ─► critical ones of a lower priority, if all that are not critical are not enough
-                    ─► guaranteed ones, if all others together are not enough
-                    ─► burstable ones, if those and all best effort ones are not enough
-                    ─► best effort ones for the rest                  ─► without those that are not needed
+The classes of pods, from the lowest to the highest, are best effort, burstable, guaranteed, and critical; a critical
+pod of lower priority is in a lower class. Pods of a class end only if all pods of the lower classes together would not
+free enough. Within a class, the pod that frees most of the missing resources ends first; of equal pods the smaller
+one. At last, pods that need not end are taken off the list.
 
-Within a class the pod that frees most of the missing resources ends first, and of equal ones the smaller.
-Among critical pods the lower priority is the lower class. Source: kubelet, pkg/kubelet/preemption and types. The rules
-that no pod ends without need, and no critical pod while others suffice, are those of kubeletx.
+Source: kubelet, pkg/kubelet/preemption and types. Two rules are kubeletx's own: no pod ends without need, and no
+critical pod ends while other pods suffice.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ..model.facts import Rejection
 from .node import CPU, MEMORY, PODS, Taken
 
 Missing: TypeAlias = Mapping[str, int]
-"""Resource name to the missing amount, always above 0."""
+"""Missing amount by resource name; CPU in millicores; always above 0."""
 
 MESSAGE = "Preempted in order to admit critical pod"
 
@@ -32,7 +31,10 @@ _CLASSES = (BEST_EFFORT, BURSTABLE, GUARANTEED)
 
 
 def may_preempt(pod: Taken, other: Taken) -> bool:
-    """Return True if `pod` may preempt `other`: a critical one only by higher priority, if both have one."""
+    """Return True if `pod` may preempt `other`; only critical pods preempt.
+
+    If `other` is critical too, both need a priority and that of `pod` must be higher.
+    """
     if not pod.is_critical:
         return False
     if not other.is_critical:
@@ -41,7 +43,11 @@ def may_preempt(pod: Taken, other: Taken) -> bool:
 
 
 def choose_victims(missing: Missing, wanted: Taken, pods: Iterable[Taken]) -> tuple[Taken, ...] | None:
-    """Choose the pods that end for `wanted`; None if even all that may end would not free enough."""
+    """Choose the pods that end for `wanted`; None if even ending all candidates would not free enough.
+
+    `missing`: amounts that `wanted` lacks. `pods`: the pods of the node that can be ended; those that `wanted` may not
+    preempt are never chosen.
+    """
     lower = [pod for pod in pods if may_preempt(wanted, pod)]
     if without(missing, lower):
         return None
@@ -55,9 +61,9 @@ def choose_victims(missing: Missing, wanted: Taken, pods: Iterable[Taken]) -> tu
 
 
 def no_victims(missing: Missing, wanted: Taken, pods: Iterable[Taken], refusal: Rejection) -> Rejection:
-    """Rejection of `wanted` when no pod can make way for it; names the missing resource.
+    """Return the rejection of `wanted` if ending other pods cannot free enough; its message names what is missing.
 
-    `refusal`: the rejection that started the search for victims.
+    `missing`, `pods`: as in `choose_victims`. `refusal`: rejection by the resource check, quoted in the message.
     """
     left = without(missing, [pod for pod in pods if may_preempt(wanted, pod)])
     lacks = ", ".join(
@@ -72,7 +78,7 @@ def no_victims(missing: Missing, wanted: Taken, pods: Iterable[Taken], refusal: 
 
 
 def without(missing: Missing, pods: Iterable[Taken]) -> dict[str, int]:
-    """Amounts still missing once these pods are gone; empty if nothing is."""
+    """Return the amounts that are still missing after these pods have ended; empty if nothing is missing."""
     left = dict(missing)
     for pod in pods:
         left = {name: amount - _amount(pod, name) for name, amount in left.items()}
@@ -80,7 +86,7 @@ def without(missing: Missing, pods: Iterable[Taken]) -> dict[str, int]:
 
 
 def _class(pod: Taken) -> tuple[bool, int, int]:
-    """Sort key of a pod's class: best effort, burstable, guaranteed, critical by priority; higher ones end later."""
+    """Return the sort key of a pod's class: best effort, burstable, guaranteed, critical by priority (highest last)."""
     priority = pod.priority if pod.is_critical and pod.priority is not None else 0
     return pod.is_critical, priority, _CLASSES.index(pod.qos)
 
@@ -97,13 +103,13 @@ def _nearest(pods: Sequence[Taken], missing: Missing) -> list[Taken]:
 
 
 def _distance(pod: Taken, missing: Missing) -> float:
-    """Distance to enough room if `pod` ends: the sum over resources of (missing part)²; 0 is enough."""
+    """Return what is still missing if `pod` ends, as the sum over resources of (missing fraction)²; 0: nothing."""
     parts = ((amount - _amount(pod, name)) / amount for name, amount in missing.items())
     return sum(part * part for part in parts if part > 0)
 
 
 def _needed(missing: Missing, victims: Sequence[Taken]) -> tuple[Taken, ...]:
-    """Remove the victims that are not needed because the others free enough, highest class first."""
+    """Leave out each victim whose end is not needed because the others free enough; try the highest class first."""
     kept = list(victims)
     for pod in reversed(victims):
         others = [one for one in kept if one is not pod]

@@ -1,4 +1,4 @@
-"""Resource fit (A3 in docs/kubelet-parity.md): the sum of requests must fit into what the node can give."""
+"""Resource fit (A3 in docs/kubelet-parity.md): all pods' requests together must not exceed the node's allocatable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _NATIVE_DOMAIN = "kubernetes.io/"
 
 
 class Shortage(NamedTuple):
-    """One resource of which the node has too little left."""
+    """A resource of which the node has too little left for a pod. CPU in millicores, everything else in whole units.
+
+    `used`: requests of the pods that are there already. `capacity`: allocatable amount of the node.
+    """
 
     name: str
     requested: int
@@ -27,7 +30,7 @@ class Shortage(NamedTuple):
 
 
 def check_resources(wanted: Taken, node: AdmissionNode, occupancy: Occupancy) -> Rejection | None:
-    """Reject the pod for its first shortage; None if everything fits."""
+    """Reject the pod for the first resource of `shortages`; None if everything fits."""
     first = next(shortages(wanted, node, occupancy), None)
     return out_of(first) if first is not None else None
 
@@ -49,8 +52,8 @@ def shortages(wanted: Taken, node: AdmissionNode, occupancy: Occupancy) -> Itera
 def _is_unlimited(name: str, node: AdmissionNode) -> bool:
     """Return True if the node does not limit this resource.
 
-    These are basic resources that were not measured, and extended ones that this node does not list: a cluster may
-    provide them in other ways.
+    This is so for cpu, memory and ephemeral-storage if they were not measured, and for extended resources that the node
+    does not list: a cluster may provide those in other ways.
     """
     return name not in node.allocatable and (name in _FIRST or _is_extended(name))
 
@@ -60,7 +63,7 @@ def _is_extended(name: str) -> bool:
 
 
 def out_of(short: Shortage) -> Rejection:
-    """Rejection for a resource the node lacks, with the kubelet's reason and message (OutOfcpu ...)."""
+    """Return the rejection for this shortage, with the kubelet's reason (such as OutOfcpu) and message."""
     return Rejection(
         reason=f"OutOf{short.name}",
         message=f"Node didn't have enough resource: {short.name}, requested: {short.requested}, "

@@ -48,7 +48,7 @@ def _unsupported(what: str) -> Rejection:
 
 
 def _profiles(pod: Pod, field: str) -> Iterator[bool]:
-    """Yield for each security context of the pod whether its `field` demands a profile."""
+    """Yield for each security context of the pod whether its `field` is set to a profile other than Unconfined."""
     spec = pod.spec
     contexts = [spec.security_context]
     for container in (*spec.init_containers, *spec.containers, *spec.ephemeral_containers):

@@ -1,7 +1,7 @@
-"""Sysctls (E8 in docs/kubelet-parity.md): the safe ones, and those that the operator allows.
+"""Sysctls of pods (E8 in docs/kubelet-parity.md): safe sysctls and those that the operator allows are admitted.
 
-Safe means namespaced and without influence on other pods. The list is that of Kubernetes 1.36; every
-kernel that this agent runs on has all of them. Names may be written with slashes.
+A sysctl is safe if it is namespaced and does not influence other pods. The list is that of Kubernetes 1.36; every
+kernel that this agent runs on has all of them. In a pod, names may be written with slashes instead of dots.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ def check_sysctls(pod: Pod, node: AdmissionNode) -> Rejection | None:
 
 
 def is_allowed(name: str, patterns: tuple[str, ...]) -> bool:
-    """Return True if the dotted name is safe, or matches one of the operator's patterns."""
+    """Return True if the sysctl is safe or matches one of the operator's patterns; ``*`` at the end matches any rest.
+
+    `name`: written with dots.
+    """
     if name in SAFE:
         return True
     for pattern in map(dotted, patterns):

@@ -1,7 +1,7 @@
 """Taints of the node that a pod must tolerate to run here. Source: kubelet, lifecycle/predicate.go. Pure.
 
-NoExecute only: NoSchedule is the scheduler's business. Static pods, which no scheduler places, are not
-checked.
+Only taints with effect NoExecute are checked: NoSchedule is the scheduler's business. Static pods are not checked,
+since no scheduler places them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ def check_taints(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> 
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Return True if the toleration matches; an empty key or effect matches all. Source: core/v1 Toleration."""
+    """Return True if the toleration matches the taint. Source: core/v1 Toleration.
+
+    An empty effect matches every effect; an empty key with operator Exists matches every key.
+    """
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:

@@ -1,7 +1,7 @@
 """Disk usage of pods, measured periodically on threads, for evictions and statistics.
 
-A pod is measured every minute, one with disk limits of its own every ten seconds. One whose directories take
-long to walk is measured more rarely, so that measuring never takes more than a fiftieth of one thread's time.
+A pod is measured every minute; a pod with disk limits every ten seconds. A pod whose directories take long to walk is
+measured less often, so that its measurements take at most a fiftieth of one thread's time.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from .volume_use import VolumeUse
 LOOK_SECONDS: Final = 10.0
 PERIOD_SECONDS: Final = 60.0
 LAZINESS: Final = 50
-"""Factor between the duration of a walk and the pause before the next."""
+"""Minimum interval between two measurements of a pod, as a multiple of the duration of the last one."""
 _LOCAL: Final = (layout.EMPTY_DIR, layout.DOWNWARD_API, layout.PROJECTED, layout.CONFIG_MAP, layout.SECRET)
 
 
 class PodDisk(Fact, frozen=True, kw_only=True):
     """Measured disk usage of one pod.
 
-    `volumes`: those on the node's disk, by name. `logs`: by container. `other`: further files of the pod. `at`:
-    monotonic. `seconds`: duration of the measurement. `told`: all volumes below the pod's directory, memory-backed ones
-    included, for statistics.
+    `at`: monotonic time of the measurement. `seconds`: its duration. `volumes`: volumes on the node's disk, by name.
+    `reported`: all volumes below the pod's directory by name, memory-backed ones included, for statistics. `logs`: usage
+    by container. `other`: other files of the pod, such as its hosts file.
     """
 
     at: float
     volumes: Mapping[str, DiskUse] = {}
-    told: Mapping[str, VolumeUse] = {}
+    reported: Mapping[str, VolumeUse] = {}
     logs: Mapping[str, DiskUse] = {}
     other: DiskUse = DiskUse()
     seconds: float = 0.0
 
 
 class DiskBoard:
-    """Last measured disk usage of each pod; `run` measures it again at intervals."""
+    """Measures the disk usage of pods periodically (`run`) and keeps the last result of each pod (`figures`)."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class DiskBoard:
         clock: Clock,
         period_seconds: float = PERIOD_SECONDS,
     ) -> None:
-        """`pods`: returns the pods that are worth measuring now."""
+        """`pods`: returns the pods to measure now. `period_seconds`: interval for pods without disk limits."""
         self._context = context
         self._pods = pods
         self._blocking = blocking
@@ -69,7 +69,7 @@ class DiskBoard:
 
     @property
     def figures(self) -> Mapping[PodUid, PodDisk]:
-        """Last measurement by pod; pods that were not measured yet are missing."""
+        """Last measurement of each pod by UID; pods that were not measured yet are missing."""
         return self._figures
 
     async def run(self) -> None:
@@ -79,9 +79,9 @@ class DiskBoard:
             await self._clock.sleep(LOOK_SECONDS)
 
     async def refresh(self, *, max_age_seconds: float | None = None) -> None:
-        """Measure the pods that are due.
+        """Measure the pods that are due by their intervals.
 
-        `max_age_seconds`: instead, all whose last measurement is older than this.
+        If `max_age_seconds` is given, measure instead every pod whose last measurement is older than this.
         """
         pods = list(self._pods())
         for uid in self._figures.keys() - {pod.uid for pod in pods}:
@@ -107,20 +107,20 @@ def _measure(context: NodeContext, pod: Pod, now: float, wall: float) -> PodDisk
     root = context.root_dir
     device = _device(root)
     volumes: dict[str, DiskUse] = {}
-    told: dict[str, VolumeUse] = {}
+    reported: dict[str, VolumeUse] = {}
     for kind in _LOCAL:
         for path in _children(layout.volumes_dir(root, pod.uid) / f"kubernetes.io~{kind}"):
             use, fs = measure(path), read_fs(path)
             if _device(path) == device:  # else it is in memory
                 volumes[path.name] = use
             if fs is not None:
-                told[path.name] = VolumeUse(at=wall, fs=fs, use=use)
+                reported[path.name] = VolumeUse(at=wall, fs=fs, use=use)
     logs = {path.name: measure(path) for path in _children(context.log_directory(pod))}
     own = context.pod_directory(pod.uid)
     return PodDisk(
         at=now,
         volumes=volumes,
-        told=told,
+        reported=reported,
         logs=logs,
         other=measure(layout.hosts_path(root, pod.uid)) + measure(own / "containers"),
         seconds=time.perf_counter() - began,
@@ -128,7 +128,7 @@ def _measure(context: NodeContext, pod: Pod, now: float, wall: float) -> PodDisk
 
 
 def _children(path: Path) -> list[Path]:
-    """The subdirectories of a directory, without links."""
+    """Return the subdirectories of a directory, without symbolic links; empty if it cannot be opened."""
     try:
         with hold_directory(path, depth=1) as directory:
             return [path / name for name in directory.directories()]

@@ -1,11 +1,11 @@
-"""`Evictor`: looks every ten seconds at what the node is short of, and ends one pod at a time to relieve it.
+"""`Evictor`: checks every ten seconds which resources the node is short of, and ends one pod at a time to relieve it.
 
     signals ─► thresholds ─┬─► conditions of the node, admission
                            └─► pods over their own limits ─► for a disk: dead containers, unused images
                                                                        └─► first pod by rank
 
-Only stores on the disk that is short are relieved. After an eviction the next look comes once the pod has
-stopped. Decisions are in `thresholds`, `rank` and `limits`; this file reads, waits and acts. Source: kubelet,
+Dead containers and images are removed only on the disk that is short. After an eviction the next check waits until the
+pod has stopped. Decisions are in `thresholds`, `rank` and `limits`; this file reads, waits and acts. Source: kubelet,
 pkg/kubelet/eviction/eviction_manager.go.
 """
 
@@ -56,17 +56,17 @@ log = structlog.get_logger(__name__)
 
 LOOK_SECONDS: Final = 10.0
 STOP_SECONDS: Final = 30.0
-"""Longest time for which the next look waits until an evicted pod has stopped."""
+"""Longest time for which the next check is delayed until an evicted pod has stopped."""
 HARD_GRACE_SECONDS: Final = 1
 STORES_SECONDS: Final = 300.0
-"""Time after which the image stores are asked again for their data directories."""
+"""Interval between queries of the image stores for their data directories."""
 
 
 class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the evictor. `hold_seconds`: time for which a pressure is still reported after it ended.
+    """Settings of the evictor.
 
-    `max_grace_seconds`: of soft evictions. `local_limits`: whether pods that exceed a disk limit of their own
-    are ended.
+    `hold_seconds`: time for which a pressure is still reported after it ended. `max_grace_seconds`: longest grace
+    period of a soft eviction. `local_limits`: True if pods that exceed a disk limit of their own are ended.
     """
 
     thresholds: tuple[Threshold, ...] = ()
@@ -76,7 +76,11 @@ class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EvictedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of the node that the evictor reads. `pids`: returns the number of processes of a pod; None if unknown."""
+    """Objects of the node that the evictor uses to measure pods, free disk space and end pods.
+
+    `root_dir`: the agent's root directory, on the node's file system. `ref`: the Node object, for events. `pids`:
+    returns the number of processes of a pod; None if unknown.
+    """
 
     root_dir: Path
     ref: ObjectRef
@@ -88,12 +92,12 @@ class EvictedNode(msgspec.Struct, frozen=True, kw_only=True):
     disks: DiskBoard
     pids: Callable[[Pod], int | None] = lambda _pod: None
     evictions: Counter[str] = msgspec.field(default_factory=Counter)
-    """Evictions by signal."""
+    """Number of evictions by signal."""
     proc: Path = Path("/proc")
 
 
 class Evictor:
-    """Loop that evicts pods under pressure or over their own disk limits; `run` is its only task."""
+    """Evicts pods when the node is under pressure or when pods exceed their own disk limits; `run` is the loop."""
 
     def __init__(
         self,
@@ -106,7 +110,10 @@ class Evictor:
         on_pressure: Callable[[Pressure], object],
         wait: Callable[[float], Awaitable[object]] | None = None,
     ) -> None:
-        """`on_pressure`: called on every change. `wait`: returns after the given seconds, or earlier if a look is due."""
+        """`on_pressure`: called with the node's pressure whenever it changes.
+
+        `wait`: sleeps for the given seconds, but returns earlier if a check is due; None: use the clock's sleep.
+        """
         self._node = node
         self._policy = policy
         self._clock = clock
@@ -129,7 +136,7 @@ class Evictor:
                 await self._wait(LOOK_SECONDS)
 
     async def look(self) -> Sequence[PodUid]:
-        """Read all eviction signals once and act on them; return the pods that were ended."""
+        """Read all eviction signals once and act on them; return the UIDs of the pods that were ended."""
         mono = self._clock.monotonic()
         look = step(
             self._state,
@@ -162,15 +169,15 @@ class Evictor:
         return (await self._read())[1]
 
     async def _read(self) -> tuple[tuple[ImageDisk, ...], Sequence[Observation]]:
-        """Read the image file systems and the eviction signals, using the mount table of the previous look."""
+        """Read the image file systems and the eviction signals; `_find_mounts` must have been called before."""
         return await self._blocking(
             partial(_read, self._node.root_dir, dict(self._mounts), self._clock.monotonic(), self._node.proc)
         )
 
     async def _find_mounts(self) -> None:
-        """Ask the image stores at intervals where they keep their data.
+        """Query the image stores, at intervals, for the directories of their data.
 
-        For a store that does not answer, the last known place is kept.
+        For a store that does not answer, the last known directories are kept.
         """
         local = self._local_runtimes()
         now = self._clock.monotonic()
@@ -243,7 +250,10 @@ class Evictor:
     # --- relief ---
 
     async def _relieve(self, met: Met) -> bool:
-        """Remove dead containers and unused images of the stores on this disk; True if the threshold is no longer met."""
+        """Remove dead containers and unused images on the disk that is short.
+
+        Return True if the threshold is no longer met.
+        """
         disks, _ = await self._read()
         on_it = {name for disk in disks if disk.place == met.observation.place for name in disk.runtimes}
         if not on_it:
@@ -258,14 +268,14 @@ class Evictor:
         return met.key not in again.state.acting
 
     async def _remove_dead(self, runtimes: set[RuntimeName]) -> None:
-        """Remove the containers of pods that have ended; the pods' statuses have the data already."""
+        """Remove the ended containers of pods that have ended; the pods' statuses have their data already."""
         for worker in list(self._node.pods.workers.values()):
             runtime = worker.facts.runtime
             if runtime not in runtimes or not has_ended(worker.desired, worker.facts):
                 continue
             handle = self._node.registry.find(runtime) if runtime is not None else None
             snapshot = worker.facts.snapshot
-            if handle is None or snapshot is None or worker.desired.is_going:
+            if handle is None or snapshot is None or worker.desired.is_ending:
                 continue
             dead = [unit for unit in snapshot.units if unit.state is UnitState.EXITED]
             try:

@@ -1,12 +1,12 @@
-"""`HostShutdown`: when the host goes down, pods end in the order of their priority, and the host waits for them.
+"""`HostShutdown`: ends pods in the order of their priority when the host shuts down, and delays the host meanwhile.
 
     PrepareForShutdown ─► node NotReady, new pods refused ─► each group: end, wait
                        ─► statuses reported ─► lock released
-            false ──────► ready again; the lock is taken again
+    PrepareForShutdown false (cancelled) ─► node ready again; the lock is taken again
 
-A pod ends as Failed with reason Terminated. A pod of a cluster stays Failed; one of this node's own sources
-runs again when the agent starts (`recovery`). A stop of the agent alone ends no pod. Source: kubelet,
-pkg/kubelet/nodeshutdown.
+A pod ends as Failed with reason Terminated. A pod of a cluster stays Failed; a pod of this node's own sources runs
+again when the agent starts (`recovery`). If only the agent stops, no pod ends.
+Source: kubelet, pkg/kubelet/nodeshutdown.
 """
 
 from __future__ import annotations
@@ -31,14 +31,17 @@ MESSAGE: Final = "Pod was terminated in response to imminent node shutdown."
 RETRY_SECONDS: Final = 30.0
 LOOK_SECONDS: Final = 0.2
 TELL_SECONDS: Final = 5.0
-"""Time for which the shutdown waits until all statuses are reported."""
+"""Longest time for which the shutdown is delayed until all pod statuses are reported."""
 
 
 class ShutdownLock(Protocol):
     """A lock that delays a shutdown of the host (`node.logind.Logind` implements it)."""
 
     async def open(self, delay_seconds: int) -> bool:
-        """Take the lock with this delay; True if the host is going down already. Raises Unavailable."""
+        """Connect and take the lock; return True if the host is shutting down already.
+
+        `delay_seconds`: time for which the host must wait for the release. Raises Unavailable.
+        """
         ...
 
     async def hold(self) -> None:
@@ -59,7 +62,7 @@ class ShutdownLock(Protocol):
 
 
 class HostShutdown:
-    """Ends pods when the host shuts down. `run` is its only task; without groups it does nothing."""
+    """Ends pods when the host shuts down; `run` is the loop."""
 
     def __init__(
         self,
@@ -71,11 +74,12 @@ class HostShutdown:
         events: EventSink,
         node: ObjectRef,
         on_change: Callable[[bool], object],
-        has_told: Callable[[], bool] = lambda: True,
+        has_reported: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`on_change`: called with True when a shutdown begins, False when it is cancelled.
+        """`groups`: groups of pods by priority, with their grace periods; if all periods are 0, `run` does nothing.
 
-        `has_told`: whether all statuses are reported.
+        `on_change`: called with True when a shutdown begins, False when it is cancelled. `has_reported`: returns True if
+        all pod statuses are reported.
         """
         self._lock = lock
         self._groups = tuple(groups)
@@ -84,10 +88,13 @@ class HostShutdown:
         self._events = events
         self._node = node
         self._on_change = on_change
-        self._has_told = has_told
+        self._has_reported = has_reported
         self._problem = ""
         self._is_closed = False
-        """True while the node refuses pods for a shutdown; it may have been cancelled while the bus was unreachable."""
+        """True from the start of a shutdown until its cancellation is noticed.
+
+        The shutdown may have been cancelled while the bus was unreachable.
+        """
 
     async def run(self) -> None:
         """Wait for shutdowns of the host until cancelled; reconnect when the bus or logind is unreachable."""
@@ -95,10 +102,10 @@ class HostShutdown:
             return
         while True:
             try:
-                is_going = await self._lock.open(total_seconds(self._groups))
+                is_ending = await self._lock.open(total_seconds(self._groups))
                 self._problem = ""
                 log.info("Watching for a shutdown of the host", grace_seconds=total_seconds(self._groups))
-                await self._follow(is_going)
+                await self._follow(is_ending)
             except KubeletxError as error:
                 if str(error) != self._problem:
                     log.warning("Cannot watch for a shutdown of the host", err=str(error))
@@ -107,21 +114,21 @@ class HostShutdown:
                 self._lock.close()
             await self._clock.sleep(RETRY_SECONDS)
 
-    async def _follow(self, is_going: bool) -> None:
+    async def _follow(self, is_ending: bool) -> None:
         ending: asyncio.Task[None] | None = None
         try:
             while True:
-                if is_going and ending is None:
+                if is_ending and ending is None:
                     self._is_closed = True
                     ending = asyncio.create_task(self._go_down(), name="host-shutdown")
-                elif not is_going and self._is_closed:
+                elif not is_ending and self._is_closed:
                     if ending is not None:
                         await _cancel(ending)
                     ending = None
                     await self._come_back()
-                is_going = await self._lock.next()
+                is_ending = await self._lock.next()
         except KubeletxError:
-            if ending is not None:  # the bus went first: pods end all the same
+            if ending is not None:  # the bus ended first: pods must still end
                 await ending
             raise
         finally:
@@ -141,7 +148,7 @@ class HostShutdown:
         priorities = {uid: priority_of(worker.desired.pod) for uid, worker in workers.items()}
         for group, uids in in_order(self._groups, priorities):
             await self._end(uids, group.shutdown_grace_period_seconds)
-        await self._wait(self._has_told, TELL_SECONDS)
+        await self._wait(self._has_reported, TELL_SECONDS)
         log.warning("Pods have ended; the host may go on")
         self._lock.release()
 

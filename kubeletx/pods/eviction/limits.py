@@ -1,8 +1,9 @@
-"""Disk limits of single pods, which hold without pressure on the node (X3 in docs/kubelet-parity.md). Pure.
+"""Disk limits of single pods, enforced even if the node is not under pressure (X3 in docs/kubelet-parity.md). Pure.
 
-They are checked in this order: emptyDir's sizeLimit, then the pod's ephemeral storage, then each container's.
-What was not measured is not over its limit. The kernel limits memory-backed volumes, and a machine's root
-disk has a fixed size. Source: kubelet, pkg/kubelet/eviction/eviction_manager.go, localStorageEviction.
+They are checked in this order: sizeLimit of emptyDir volumes, then the pod's ephemeral storage, then each container's.
+Usage that was not measured never exceeds a limit. Memory-backed volumes are not checked, since the kernel limits them.
+Ephemeral storage of machines is not checked, since their root disks have a fixed size. Source: kubelet,
+pkg/kubelet/eviction/eviction_manager.go, localStorageEviction.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from .use import DiskPart, PodUse
 
 
 def has_limits(pod: Pod) -> bool:
-    """Return True if the pod has any disk limit."""
+    """Return True if the pod has a sizeLimit of an emptyDir on disk, or a limit of ephemeral storage."""
     return bool(empty_dir_limits(pod)) or has_storage_limits(pod)
 
 
 def has_storage_limits(pod: Pod) -> bool:
-    """Return True if the pod has an ephemeral storage limit, which also counts writable layers."""
+    """Return True if the pod has a limit of ephemeral storage; its usage includes the containers' writable layers."""
     return EPHEMERAL_STORAGE in effective_limits(pod.spec)
 
 
 def empty_dir_limits(pod: Pod) -> dict[str, str]:
-    """Volume name to sizeLimit, for emptyDir volumes on disk."""
+    """Return the sizeLimit of each emptyDir volume on disk that has one, by volume name."""
     return {
         volume.name: volume.empty_dir.size_limit
         for volume in pod.spec.volumes
@@ -49,7 +50,7 @@ class Exceeded(NamedTuple):
 
 
 def exceeded(use: PodUse) -> Exceeded | None:
-    """The first limit that the pod exceeds; None if it exceeds none, or is critical and never evicted."""
+    """Return the first limit that the pod exceeds; None if it exceeds none or is critical and never evicted."""
     if use.is_critical:
         return None
     return _volumes(use) or (None if use.has_own_disk else _pod(use) or _containers(use))

@@ -1,11 +1,11 @@
 """Order of evictions when a threshold is met. Pure.
 
-    memory           uses more than it requests → lower priority → uses more above its request
-    disk, inodes     the same, by its data on the disk that is short
-    process ids      lower priority → more processes
+    memory           first pods that use more than they request; then by lower priority; then by usage above the request
+    disk, inodes     the same, with the pod's data on the disk that is short
+    process ids      first by lower priority; then by number of processes
 
-An unmeasured pod comes after all others: it may not be the cause. (The kubelet evicts such a pod first;
-it has one runtime for all pods, while here a slow runtime must not cost its pods.)
+A pod that was not measured comes after all others, since it may not be the cause. (The kubelet evicts such a pod first.
+It has one runtime for all pods; here, pods must not be evicted because their runtime is slow.)
 Source: kubelet, pkg/kubelet/eviction/helpers.go.
 """
 
@@ -24,7 +24,7 @@ INODES: Final = "inodes"
 
 
 def resource_of(signal: str) -> str:
-    """The resource that a signal is about, as messages name it."""
+    """Return the resource of an eviction signal, as used in messages: memory, pids, inodes or ephemeral-storage."""
     if signal == MEMORY:
         return "memory"
     if signal == PIDS:
@@ -38,14 +38,17 @@ def is_disk(signal: str) -> bool:
 
 
 def is_concerned(use: PodUse, met: Met) -> bool:
-    """Return True if ending the pod could help. The pressure of a store concerns only the pods of its runtimes."""
+    """Return True if ending the pod could relieve the pressure.
+
+    Pressure on the disk of an image store concerns only pods whose runtime uses that disk.
+    """
     if not met.threshold.signal.startswith(("imagefs.", "containerfs.")):
         return True
     return use.image_place == met.observation.place
 
 
 def parts_of(use: PodUse, met: Met) -> frozenset[DiskPart]:
-    """Parts of the pod's data on the disk under pressure."""
+    """Return the parts of the pod's data that are on the disk under pressure."""
     if met.observation.place != NODE:
         return frozenset({DiskPart.ROOTFS})
     if use.image_place == NODE:
@@ -54,7 +57,7 @@ def parts_of(use: PodUse, met: Met) -> frozenset[DiskPart]:
 
 
 def rank(uses: Iterable[PodUse], met: Met) -> list[PodUse]:
-    """The pods that may be ended for this threshold, in the order of eviction."""
+    """Return the pods that may be ended for this threshold, in the order of eviction."""
     able = [use for use in uses if not use.is_critical and is_concerned(use, met)]
     if met.threshold.signal == PIDS:
         return sorted(able, key=lambda use: (use.priority, -(use.pids or 0), use.uid))
@@ -62,7 +65,10 @@ def rank(uses: Iterable[PodUse], met: Met) -> list[PodUse]:
 
 
 def usage(use: PodUse, met: Met) -> int | None:
-    """The pod's usage of the resource that is short, in bytes or numbers; None if not measured."""
+    """Return the pod's usage of the resource that is short; None if it was not measured.
+
+    The unit is bytes, or the number of inodes or processes.
+    """
     resource = resource_of(met.threshold.signal)
     if resource == "memory":
         return use.memory_bytes

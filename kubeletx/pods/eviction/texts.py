@@ -1,4 +1,4 @@
-"""The kubelet's messages of evictions, exactly as it writes them (pkg/kubelet/eviction/helpers.go). Pure."""
+"""Messages of evictions, exactly as the kubelet writes them (pkg/kubelet/eviction/helpers.go). Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .use import ContainerUse, PodUse
 
 
 def low_on(met: Met, use: PodUse) -> str:
-    """Message for a pod that is evicted for this threshold."""
+    """Return the message for a pod that is evicted because this threshold is met."""
     resource, seen = resource_of(met.threshold.signal), met.observation
     wanted = amount(resource, met.threshold.value(seen.capacity))
     text = f"The node was low on resource: {resource}. "
@@ -31,22 +31,22 @@ def low_on(met: Met, use: PodUse) -> str:
 
 
 def empty_dir_over(volume: str, limit: str) -> str:
-    """Message for an emptyDir larger than its sizeLimit."""
+    """Return the message for an emptyDir volume larger than its sizeLimit."""
     return f'Usage of EmptyDir volume "{volume}" exceeds the limit "{limit}". '
 
 
 def container_over(container: str, limit: str) -> str:
-    """Message for a container above its limit of ephemeral storage."""
+    """Return the message for a container above its limit of ephemeral storage."""
     return f'Container {container} exceeded its local ephemeral storage limit "{limit}". '
 
 
 def pod_over(limit: str) -> str:
-    """Message for a pod above the sum of its containers' limits of ephemeral storage."""
+    """Return the message for a pod above the sum of its containers' limits of ephemeral storage."""
     return f"Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "
 
 
 def amount(resource: str, value: int) -> str:
-    """Format a value of a resource: bytes as 1Mi, numbers as they are."""
+    """Format an amount of this resource: memory and ephemeral-storage like ``1Mi``, others as plain numbers."""
     return quantity.from_bytes(value) if resource in ("memory", EPHEMERAL_STORAGE) else str(value)
 
 

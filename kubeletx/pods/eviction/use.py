@@ -1,4 +1,4 @@
-"""Measured usage of one pod."""
+"""Data types for the measured usage of one pod: memory, disk space and processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..model.sources import SourceTraits
 
 
 class DiskPart(enum.Enum):
-    """Part of a pod's data on disk."""
+    """Part of a pod's data on disk: writable layers, container logs, or volumes and other files."""
 
     ROOTFS = "rootfs"
     LOGS = "logs"
@@ -23,7 +23,7 @@ class DiskPart(enum.Enum):
 
 
 class ContainerUse(Fact, frozen=True, kw_only=True):
-    """Usage of a container, or of a machine with its emulator.
+    """Usage of a container, or of a virtual machine including its emulator process.
 
     Values that were not measured are None, never 0.
     """
@@ -35,10 +35,11 @@ class ContainerUse(Fact, frozen=True, kw_only=True):
 
 
 class PodUse(Fact, frozen=True, kw_only=True):
-    """Measured usage of one pod. `image_place`: where its runtime keeps writable layers; None if unknown.
+    """Measured usage of one pod.
 
-    `volumes`: those on the node's disk, by name. `other`: further files of the pod, such as its hosts file.
-    `has_own_disk`: its root disk has a fixed size, so that limits of ephemeral storage hold by themselves.
+    `image_place`: place (`ImageDisk.place`) of the disk on which the pod's runtime keeps writable layers; None if
+    unknown. `volumes`: volumes on the node's disk, by name. `other`: other files of the pod, such as its hosts file.
+    `has_own_disk`: True for a machine, whose root disk has a fixed size, so that its ephemeral storage is not checked.
     """
 
     uid: PodUid
@@ -67,7 +68,7 @@ class PodUse(Fact, frozen=True, kw_only=True):
         return _total(one.memory_bytes for one in self.containers)
 
     def disk(self, parts: Collection[DiskPart]) -> DiskUse | None:
-        """Disk usage of these parts; None if none was measured."""
+        """Return the pod's disk usage in these parts together; None if none of them was measured."""
         found: list[DiskUse] = []
         for one in self.containers:
             if DiskPart.ROOTFS in parts and one.rootfs is not None:

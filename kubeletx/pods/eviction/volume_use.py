@@ -1,10 +1,10 @@
-"""Usage of volumes outside the pod's own directory: claims, nfs, volumes of drivers.
+"""Usage of volumes outside the pod's own directory: persistent volume claims, nfs, volumes of drivers.
 
-    running pods ─► their prepared volumes ─► one statvfs each, on threads of this board's own ─► figures
+    running pods ─► their prepared volumes ─► one statvfs each, on separate threads ─► figures
 
-Each volume is measured once in a period. A dead file server blocks the thread of its one request; its volume
-is not measured again before that returns, and its last figures are dropped. As in the kubelet, the figures
-are those of the whole file system. Volumes below the pod's directory are measured by `eviction.disks`.
+Each volume is measured once in a period. If a file server does not answer, one thread is blocked; the volume is not
+measured again before that call returns, and its last result is dropped. As in the kubelet, the result is the usage of
+the whole file system. Volumes below the pod's directory are measured by `eviction.disks`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,17 @@ CLAIMS: Final = frozenset({"persistent_volume_claim", "ephemeral"})
 _OTHERS_BUSINESS: Final = frozenset(
     {"empty_dir", "config_map", "secret", "downward_api", "projected", "host_path", "image"}
 )
-"""Volume kinds not measured here: those in the pod's directory, and hostPath and image, which are not the pod's own."""
+"""Volume kinds that are not measured here.
+
+They are the kinds in the pod's directory, and hostPath and image volumes, whose data is not the pod's own.
+"""
 
 
 class VolumeUse(Fact, frozen=True, kw_only=True):
-    """Usage of one volume. `at`: seconds since the epoch. `fs`: usage of its file system.
+    """Usage of one volume. `at`: time of the measurement, seconds since the epoch.
 
-    `use`: the volume's own part of it; None: all of it. `claim`: the claim that it comes from, in the pod's namespace;
-    empty if none.
+    `fs`: usage of the volume's file system. `use`: usage of the volume itself; None if the volume is the whole file
+    system. `claim`: name of its PersistentVolumeClaim in the pod's namespace; empty if it has none.
     """
 
     at: float
@@ -50,7 +53,7 @@ class VolumeUse(Fact, frozen=True, kw_only=True):
 
 
 class VolumeBoard:
-    """Last measured usage of each volume; `run` is its only task."""
+    """Measures volumes outside the pods' directories periodically (`run`) and keeps the last results (`figures`)."""
 
     def __init__(
         self,
@@ -61,7 +64,11 @@ class VolumeBoard:
         clock: Clock,
         period_seconds: float,
     ) -> None:
-        """`pods`: returns the pods that are worth measuring now. `prepared`: returns their prepared volumes."""
+        """`pods`: returns the pods to measure now. `prepared`: returns a pod's prepared volumes; None if it has none.
+
+        `blocking`: runs calls on threads that may be blocked by file servers. `period_seconds`: interval between two
+        measurements of a volume.
+        """
         self._pods = pods
         self._prepared = prepared
         self._blocking = blocking
@@ -73,9 +80,9 @@ class VolumeBoard:
 
     @property
     def figures(self) -> Mapping[PodUid, Mapping[str, VolumeUse]]:
-        """Last usage by pod and volume name.
+        """Last measured usage by pod UID and volume name.
 
-        Volumes not measured yet, or whose file server does not answer, are missing.
+        Volumes that were not measured yet, or whose file server does not answer, are missing.
         """
         return self._figures
 
@@ -106,7 +113,7 @@ class VolumeBoard:
                 yield pod.uid, volume.name, path, _claim(pod, volume)
 
     def _path(self, pod: Pod, volume: Volume) -> Path | None:
-        """Path to measure; None if the volume is not measured."""
+        """Return the path to measure; None if the volume is not measured here."""
         if kind_of(volume) in _OTHERS_BUSINESS:
             return None
         prepared = self._prepared(pod.uid)
@@ -120,7 +127,7 @@ class VolumeBoard:
             fs = await self._blocking(read_fs, path)
         except KubeletxError as error:
             log.debug("Failed to measure a volume", pod_uid=uid, volume=volume, err=str(error))
-            self._asked_at.pop((uid, volume), None)  # all threads are taken: the next look asks again
+            self._asked_at.pop((uid, volume), None)  # all threads are busy: try again in the next round
             return
         finally:
             self._asking.discard((uid, volume))

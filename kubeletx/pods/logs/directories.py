@@ -1,9 +1,11 @@
-"""Directories of pods and their logs, and the links that log collectors look for (kubelet V2, I8, L3).
+"""Data and log directories of pods, and the symbolic links that log collectors read.
+
+See docs/kubelet-parity.md, rows V2, I8 and L3.
 
     <pod_logs_dir>/<ns>_<name>_<uid>/<container>/<n>.log       0755
     <links_dir>/<name>_<ns>_<container>-<id>.log → the log
 
-The pod's own directory below root_dir belongs to `kubeletx.volumes`. All functions block.
+`kubeletx.volumes` removes a pod's data directory (below root_dir). All functions block.
 """
 
 from __future__ import annotations
@@ -30,17 +32,20 @@ STANDARD_LOGS_DIR: Final = Path("/var/log/pods")
 STANDARD_LINKS_DIR: Final = Path("/var/log/containers")
 _LONGEST_NAME: Final = 255
 _GOING: Final = ".going__"
-"""With the pod's UID: a log directory that is being removed."""
+"""Prefix of the name of a log directory that is being removed; the pod's UID follows."""
 _ATTEMPT: Final = re.compile(r"\d{1,9}\.log(?:\..*)?", re.ASCII)
-"""Name of a log file. At most nine digits: a pod that can write here may have made any name."""
+"""Name of a log file. At most nine digits, since a pod that can write here may have created any name."""
 _NO_DIRECTORY: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
 class PodDirectories:
-    """Makes, finds and removes directories of pods."""
+    """Makes and removes pods' directories, logs and links to logs, and finds logs of earlier runs."""
 
     def __init__(self, context: NodeContext, *, links_dir: Path | None = None) -> None:
-        """`links_dir`: None makes links only if the log directory is the standard one, where collectors look."""
+        """`links_dir`: directory for the links to logs.
+
+        None: `STANDARD_LINKS_DIR` if the logs are in the standard directory, otherwise no links are made.
+        """
         self._context = context
         standard = STANDARD_LINKS_DIR if context.pod_logs_dir == STANDARD_LOGS_DIR else None
         self._links_dir = links_dir or standard
@@ -58,7 +63,7 @@ class PodDirectories:
         _do(_make_log_directory, self._context.log_directory(pod))
 
     def highest_attempt(self, pod: Pod, container: str) -> int | None:
-        """The highest restart count among the container's logs; None if no log has content."""
+        """Return the highest restart count among the container's log files that are not empty; None without one."""
         path = self._context.log_directory(pod) / layout.check_name(container, "spec.containers[].name")
         try:
             with hold_directory(path) as directory:
@@ -81,7 +86,10 @@ class PodDirectories:
         return {name: attempt + 1 for name, attempt in found.items() if attempt is not None}
 
     def link_log(self, pod: Pod, container: str, unit_id: UnitId, log_path: str) -> None:
-        """Make the link for log collectors, or replace it. `log_path`: relative to the pod's log directory."""
+        """Make or replace the link for log collectors; do nothing if links are not made.
+
+        `log_path`: the log, relative to the pod's log directory.
+        """
         if self._links_dir is None:
             return
         stem = f"{pod.name}_{pod.namespace}_{container}-{unit_id}"[: _LONGEST_NAME - len(".log")]
@@ -100,9 +108,9 @@ class PodDirectories:
         _do(_remove_files, message.parent, message.name)
 
     def remove_logs(self, uid: PodUid) -> None:
-        """Remove the log directory of this UID, whatever the pod's name was, and the links into it. Idempotent.
+        """Remove the log directory of the pod with this UID, and the links into it. Idempotent.
 
-        It is renamed first, so that late writers (the follower of a raw log) fail instead of refilling it.
+        The directory is renamed first, so that late writers (`RawLogFollower`) fail instead of writing new files there.
         """
         for path in self._log_directories():
             if path.name.rsplit("_", 1)[-1] != uid:
@@ -116,7 +124,7 @@ class PodDirectories:
             _do(remove_tree, going)
 
     def _remove_links(self, target: str) -> None:
-        """Remove links for log collectors whose target begins with `target`; other links are left."""
+        """Remove the links for log collectors whose target path begins with `target`."""
         if self._links_dir is None or not self._links_dir.is_dir():
             return
         for link in list(self._links_dir.iterdir()):
@@ -143,7 +151,10 @@ def _make_log_directory(path: Path) -> None:
 
 
 def _remove_files(path: Path, prefix: str) -> None:
-    """Remove all files in `path` whose name begins with `prefix`, but no directories; if `path` is a link, nothing."""
+    """Remove all files in `path` whose names begin with `prefix`, but no directories.
+
+    Do nothing if `path` is a symbolic link or does not exist.
+    """
     try:
         with hold_directory(path) as directory:
             for name in directory.names(prefix):

@@ -1,7 +1,7 @@
-"""Waiting for files to change: one inotify descriptor for all waiters, read by the event loop.
+"""`FileWatcher`: waits for files to change. One inotify descriptor serves all waiters; the event loop reads it.
 
-Where the kernel gives no inotify descriptor (limits reached), waiting falls back to a short pause, so that
-followers still move.
+If the kernel gives no inotify descriptor (limits reached), each wait is a short pause instead, so that readers still
+make progress.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FALLBACK_SECONDS: Final = 0.1
 
 
 class FileWatcher:
-    """Reports changes of files in directories. Belongs to one event loop; close it at the end."""
+    """Waits for changes of files in directories. Use it in one event loop only; close it at the end."""
 
     def __init__(self) -> None:
         self._inotify: Inotify | None = None
@@ -44,7 +44,7 @@ class FileWatcher:
     def watch(self, directory: Path) -> Iterator[asyncio.Event]:
         """Context with an event that is set at every change of a file in `directory`.
 
-        Clear the event before you read a file, so that no change is missed.
+        Clear the event before reading a file, so that no change is missed.
         """
         changed = asyncio.Event()
         self._waiters.setdefault(directory, set()).add(changed)
@@ -58,7 +58,10 @@ class FileWatcher:
                 self._drop(directory)
 
     async def wait(self, changed: asyncio.Event, seconds: float) -> None:
-        """Wait until `changed` is set, for at most `seconds`, or a short pause without inotify."""
+        """Wait until `changed` (from `watch`) is set, but at most `seconds`; without inotify, only pause shortly.
+
+        The caller must read the file after each return, since it may have changed in every case.
+        """
         limit = seconds if self._inotify is not None else min(seconds, _FALLBACK_SECONDS)
         try:
             async with asyncio.timeout(limit):

@@ -1,9 +1,10 @@
-"""Lines of container logs, as CRI runtimes write them. Pure.
+"""Format of the lines of container logs, as CRI runtimes write them. Pure.
 
     2026-11-20T12:00:00.123456789Z stdout F text of a whole line
     2026-11-20T12:00:00.123456789Z stderr P first part of a longer line
 
-F ends a line, P does not. Source: the CRI log format that the kubelet reads.
+Tag F: the text ends with a newline. Tag P: the text is a part of a line that continues in the next record. Source: the
+CRI log format that the kubelet reads.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _TIME: Final = re.compile(rb"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(
 
 
 class LogRecord(NamedTuple):
-    """One line of a log file, parsed. `partial`: the tag is P. `text`: without the newline that tag F implies."""
+    """One parsed line of a log file. `partial`: True for tag P. `text`: without the newline that tag F implies."""
 
     time: bytes
     stream: bytes
@@ -71,15 +72,18 @@ def parse_time(text: bytes) -> int:
 
 
 class LineSplitter:
-    """Splits a stream of raw bytes into log lines; keeps an unfinished line until its rest arrives."""
+    """Converts the raw output of a container to log lines; keeps an unfinished line until the rest arrives."""
 
     def __init__(self, stream: bytes = b"stdout", *, pending: bytes = b"") -> None:
-        """`stream`: name written into each line. `pending`: the unfinished line of an earlier splitter."""
+        """`stream`: stdout or stderr, written into each line. `pending`: the unfinished line of an earlier splitter."""
         self._stream = stream
         self.pending = pending
 
     def feed(self, data: bytes, at_ns: int) -> bytes:
-        """Return the log lines that `data` completes, formatted; a line above `MAX_LINE_BYTES` comes in parts."""
+        """Return the formatted log lines that `data` completes; a line above `MAX_LINE_BYTES` is written in parts.
+
+        `at_ns`: time written into the lines, in nanoseconds since the epoch.
+        """
         *whole, rest = (self.pending + data).split(b"\n")
         lines = [line for text in whole for line in self._parts(text, at_ns, last=True)]
         while len(rest) > MAX_LINE_BYTES:
@@ -89,7 +93,7 @@ class LineSplitter:
         return b"".join(lines)
 
     def finish(self, at_ns: int) -> bytes:
-        """Return the log line for the rest of a stream that ended without a newline."""
+        """Return the log line for the unfinished line at the end of the output; empty if there is none."""
         rest, self.pending = self.pending, b""
         return b"".join(self._parts(rest, at_ns, last=True)) if rest else b""
 

@@ -1,11 +1,13 @@
-"""`LogKeeper`: writes and rotates the logs of all units on all runtimes, by the log mode of each (DECISIONS 18).
+"""`LogKeeper`: writes and rotates the logs of containers and machines ("units") on all runtimes.
 
-    file       the runtime writes the log; the agent rotates it by rename and reopen, every 10 s
-    raw-file   one follower for each unit, also for one that ended while the agent did not run
-    stream     one writer for each unit that runs
+The work depends on the log mode of the runtime (`LogMode`; DECISIONS 18 in docs/decisions/answers.md):
 
-The units come from the runtimes' snapshots, so nothing is stored and a restart finds them again. Each runtime has a
-rotation task of its own: a runtime that hangs delays no other.
+    file       the runtime writes the log; the agent checks every 10 s if it must be rotated, by rename and reopen
+    raw-file   the runtime writes raw output; one follower for each unit, also an ended one, copies it to the log
+    stream     the runtime streams the output; one writer for each running unit writes the log
+
+The units are read from the runtimes' snapshots, so that nothing is stored and all are found again after a restart. Each
+runtime has a rotation task of its own, so that a runtime that hangs does not delay others.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from kubeletx.api import (
     UnitSummary,
 )
 from kubeletx.kube.validation import words
+from kubeletx.runtimes.handles.checked import wrong_output
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
 
@@ -42,7 +45,7 @@ from .rotation import LogRotator, OpenLog, RotationLimits
 log = structlog.get_logger(__name__)
 
 KEEPING_SECONDS = 1.0
-"""Interval of checks for new units while the agent writes logs itself; `wake` makes a check come sooner."""
+"""Interval of checks for new units, if any runtime leaves the writing of logs to the agent (raw-file, stream)."""
 
 
 class LogKeeper:
@@ -117,7 +120,10 @@ class LogKeeper:
                 )
 
     def _start_writers(self, group: asyncio.TaskGroup) -> bool:
-        """Start a task for each log without one; return True if any runtime leaves writing logs to the agent."""
+        """Start a task for each log that the agent must write and that has no task yet.
+
+        Return True if any runtime leaves the writing of logs to the agent.
+        """
         present: set[UnitId] = set()
         keeps = False
         for handle in self._handles():
@@ -163,7 +169,7 @@ class LogKeeper:
                 return  # the log has gone with its pod
             log.warning("Failed to keep log", pod=_ref(snapshot), container=unit.name, err=str(err))
             await self._clock.sleep(self._limits.interval_seconds)
-        except Exception:  # a plugin's stream may raise anything; the logs of other runtimes go on
+        except Exception:  # the logs of other runtimes go on
             log.exception("Failed to keep log with a bug", pod=_ref(snapshot), container=unit.name)
             await self._clock.sleep(self._limits.interval_seconds)
         finally:
@@ -176,7 +182,7 @@ class LogKeeper:
         if runtime is None:
             return
         await keep_stream(
-            runtime.log_stream(unit.id),
+            handle.stream("log_stream", lambda: runtime.log_stream(unit.id), wrong_output),
             log_file,
             blocking=self._blocking,
             clock=self._clock,
@@ -198,7 +204,7 @@ def _mode(handle: RuntimeHandle) -> LogMode | None:
 
 
 def _units(handle: RuntimeHandle) -> Iterator[tuple[PodSnapshot, UnitSummary]]:
-    """Yield units whose names are safe as parts of a log path; a runtime may report any names."""
+    """Yield each unit of the runtime with its pod's snapshot; skip units whose names are not safe in a log path."""
     for snapshot in list(handle.pods().values()):
         if not snapshot.sandboxes:
             continue

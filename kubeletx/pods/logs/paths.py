@@ -11,14 +11,15 @@ RAW_SUFFIX: Final = ".raw"
 
 
 def log_path(container: str, attempt: int, log_mode: LogMode = LogMode.FILE) -> str:
-    """Path of one attempt's log, relative to the sandbox's log directory.
+    """Return the path of the log of one run of a container, relative to the sandbox's log directory.
 
-    The log itself is ``<container>/<attempt>.log``; a raw file is in the same directory (see `raw_files`).
+    It is ``<container>/<attempt>.log``. In log mode raw-file, it is the path of the raw file,
+    ``<container>/<attempt>.raw``, from which the agent writes the log (see `raw_files`). `attempt`: restart count.
     """
     suffix = RAW_SUFFIX if log_mode is LogMode.RAW_FILE else ".log"
     return f"{container}/{attempt}{suffix}"
 
 
 def raw_path(log_file: Path) -> Path:
-    """Path of the raw file that a runtime writes for `log_file`: ``0.log`` becomes ``0.raw``."""
+    """Return the path of the raw file from which the agent writes `log_file`: ``0.raw`` for ``0.log``."""
     return log_file.with_suffix(RAW_SUFFIX)

@@ -1,4 +1,4 @@
-"""`PodFiles`: a pod's directories and small files on this node, for its worker; blocking work runs on threads."""
+"""`PodFiles`: manages a pod's directories and small files on this node; blocking work runs on threads."""
 
 from __future__ import annotations
 
@@ -22,15 +22,12 @@ from .termination_messages import read_message
 log = structlog.get_logger(__name__)
 
 OVERRIDES_FILE: Final = "overrides.json"
-"""File in the pod's data directory with operators' requests for its machine."""
+"""File in the pod's data directory with operators' requests and granted resources (`workloads.overrides`)."""
 _MAX_OVERRIDES_BYTES: Final = 1 << 20
 
 
 class PodFiles:
-    """Makes and removes a pod's directories, logs and small files, and reads termination messages.
-
-    Implements `services.Directories`.
-    """
+    """Makes and removes pods' directories, logs and small files, and reads termination messages."""
 
     def __init__(
         self, context: NodeContext, directories: PodDirectories, volumes: VolumePreparer, blocking: Blocking
@@ -43,7 +40,8 @@ class PodFiles:
     async def create(self, pod: Pod) -> dict[str, int]:
         """Make the pod's log and data directories.
 
-        Returns container → restart count of its next run, for containers that have logs already (L3).
+        For containers that have logs of earlier runs already, return the restart count of the next run by container
+        name (docs/kubelet-parity.md, row L3).
         """
 
         def create() -> dict[str, int]:
@@ -53,21 +51,22 @@ class PodFiles:
         return await self._blocking(create)
 
     async def remove(self, pod: Pod) -> None:
-        """Remove the pod's log and data directories with everything below; refuses while something is mounted there.
+        """Remove the pod's log and data directories with everything below.
 
-        The data directory is removed last: after a crash it shows that the logs are the agent's to remove.
+        Raises Unavailable, and keeps the data directory, while something is mounted there. The data directory is
+        removed last: if the agent crashes before, it shows that the pod's logs must still be removed.
         """
         await self._blocking(self._directories.remove_logs, pod.uid)
         await self._volumes.remove_directory(pod.uid)
 
     async def remove_log(self, pod: Pod, container: str, attempt: int) -> None:
-        """Remove one attempt's log with its rotated parts."""
+        """Remove the logs, rotated ones included, and the termination message of one attempt (run of a container)."""
         await self._blocking(self._directories.remove_attempt, pod, container, attempt)
 
     async def begin_once(self, pod: Pod, what: str) -> bool:
-        """Record on disk that operation `what` begins; return False if that was recorded before.
+        """Record on disk that operation `what` begins, and return True; return False if that was recorded before.
 
-        Returns True also if the record cannot be written, as on a full disk.
+        Returns True also if the record cannot be written, for example on a full disk.
         """
 
         def begin() -> bool:
@@ -88,7 +87,7 @@ class PodFiles:
         return await self._blocking(begin)
 
     async def read_overrides(self, pod: Pod) -> bytes | None:
-        """Read the operators' requests for the pod's machine; None if there are none."""
+        """Read the pod's overrides file (`OVERRIDES_FILE`); None if there is none. Raises Unavailable."""
 
         def read() -> bytes | None:
             try:
@@ -103,7 +102,10 @@ class PodFiles:
         return await self._blocking(read)
 
     async def write_overrides(self, pod: Pod, data: bytes) -> None:
-        """Replace the operators' requests for the pod's machine, atomically and with fsync."""
+        """Replace the pod's overrides file (`OVERRIDES_FILE`) atomically, with fsync.
+
+        Raises Unavailable if it cannot be written or the pod has no data directory.
+        """
 
         def write() -> None:
             if not self._overrides(pod).parent.is_dir():
@@ -119,7 +121,7 @@ class PodFiles:
         return self._context.pod_directory(pod.uid) / OVERRIDES_FILE
 
     async def link_log(self, pod: Pod, container: str, attempt: int, unit_id: UnitId) -> None:
-        """Make the link for log collectors; a failure is logged and otherwise ignored (L3)."""
+        """Make the link for log collectors; a failure is only logged (docs/kubelet-parity.md, row L3)."""
         if not self._directories.makes_links:
             return
         try:
@@ -130,7 +132,10 @@ class PodFiles:
             log.warning("Cannot link container log", pod=pod.ref, container=container, err=str(error))
 
     async def read_message(self, pod: Pod, container: Container, attempt: int, *, failed: bool) -> str:
-        """Read the termination message of one ended attempt (ST9)."""
+        """Read the termination message of one ended run of a container (docs/kubelet-parity.md, row ST9).
+
+        `failed`: its exit code was not 0.
+        """
         file = layout.termination_message_path(self._context.root_dir, pod.uid, container.name, attempt)
         log_file = self._context.log_directory(pod) / log_path(container.name, attempt)
         policy = container.termination_message_policy

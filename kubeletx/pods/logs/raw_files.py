@@ -1,15 +1,18 @@
-"""Log files that the host writes itself (DECISIONS 18): for runtimes with raw files or with streams.
+"""Logs that the agent writes itself, for runtimes with log mode raw-file or stream.
 
-A raw file grows also while the agent does not run. Its follower writes the log with format and times, and rotates it.
-After every batch it saves its position in the raw file and the log's size in ``<n>.raw.offset``; after a crash the
-log is truncated to the saved size and the raw bytes after the saved position are read again: no line is lost or
-doubled. The file system gets back the space of raw bytes that were read. File work runs on threads, in directories
-that a pod with a hostPath may write to: no link is followed and no file that is not a regular one is opened.
+See DECISIONS 18 in docs/decisions/answers.md.
 
-Another process may rotate the raw file (libvirt's virtlogd does: ``<n>.raw`` becomes ``<n>.raw.0``, that ``.1`` and
-so on). The saved position therefore names its file by inode, and a hard link ``<n>.raw.held.<inode>`` keeps that file,
-and its inode number, until it was read to its end; then the next younger file is read. A file is lost only if it was
-removed before the follower opened it.
+A raw file contains the plain output that a runtime writes, also while the agent does not run. `RawLogFollower`
+converts it to a log in CRI format and rotates the log. After every batch it saves its position in the raw file and the
+log's size in ``<n>.raw.offset``. After a crash the log is truncated to the saved size and the raw file is read again
+from the saved position, so that no line is lost or doubled. The disk space of raw bytes that were read is given back to
+the file system. File work runs on threads. A pod with a hostPath may be able to write to these directories; therefore
+no link is followed and only regular files are opened.
+
+Another process may rotate the raw file. For example, libvirt's virtlogd renames ``<n>.raw`` to ``<n>.raw.0``, that to
+``<n>.raw.1`` and so on. The saved position therefore identifies its file by inode. A hard link
+``<n>.raw.held.<inode>`` keeps the file and its inode number until the file is read to its end; then the next newer file
+is read. A file is lost only if it was removed before the follower opened it.
 """
 
 from __future__ import annotations
@@ -50,9 +53,10 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class CopyProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """Saved position of a follower. `inode`: of the raw file; 0 means ``<n>.raw``.
+    """Saved position of a `RawLogFollower`.
 
-    `offset`: number of bytes of the raw file that are in the log. `log_size`: the log's size at that moment.
+    `inode`: inode number of the raw file; 0 means the file that is named ``<n>.raw`` now. `offset`: number of bytes of
+    the raw file that are in the log. `log_size`: size of the log in bytes with these.
     """
 
     offset: _Count = 0
@@ -69,7 +73,7 @@ class LogFile:
         self.size = 0
 
     def open(self, directory: HeldDirectory, size: int | None = None) -> None:
-        """Open for appending; the directory must exist. `size`: truncate to this first, if the file is longer."""
+        """Open the log for appending, and create it if missing. `size`: truncate a longer file to this many bytes."""
         self._fd = directory.open_or_create(self._path.name, os.O_WRONLY | os.O_APPEND, _LOG_MODE)
         self.size = os.fstat(self._fd).st_size
         if size is not None and self.size > size:
@@ -107,7 +111,7 @@ class LogFile:
 
 
 class RawLogFollower:
-    """Writes one unit's log from its raw file, until the unit has ended."""
+    """Writes the log of one container or machine (unit) from its raw file, until the unit has ended."""
 
     def __init__(
         self,
@@ -118,7 +122,7 @@ class RawLogFollower:
         watcher: FileWatcher,
         limits: RotationLimits | None = None,
     ) -> None:
-        """`log_file`: the log to write; `raw_path` names its raw file."""
+        """`log_file`: the log to write; `raw_path` returns the path of its raw file."""
         self._raw = raw_path(log_file)
         self._note_name = f"{self._raw.name}.offset"
         self._blocking = blocking
@@ -134,7 +138,10 @@ class RawLogFollower:
         self._is_over = False
 
     async def run(self, is_running: Callable[[], bool]) -> None:
-        """Write the log until the unit has ended and its raw file is read to the end; may be cancelled at any time."""
+        """Write the log until the unit has ended and its raw file is read to the end; may be cancelled at any time.
+
+        `is_running`: returns True while the unit may still write to the raw file.
+        """
         with self._watcher.watch(self._raw.parent) as changed:
             try:
                 while True:
@@ -151,10 +158,11 @@ class RawLogFollower:
                 self._close_unless_busy()
 
     def _alone(self, work: Callable[[HeldDirectory], bool]) -> bool:
-        """Run `work`, one call at a time, and return its result; False without a call if the follower is closed.
+        """Call `work` with the open directory, one call at a time, and return its result.
 
-        Called on a thread. If the awaiting task is cancelled meanwhile, the files stay open until the thread is done:
-        descriptor numbers must not be reused while it writes.
+        Return False without a call if the follower has ended or the directory does not exist yet. Runs on a thread. If
+        the awaiting task is cancelled meanwhile, the files stay open until the thread is done, since descriptor numbers
+        must not be reused while it writes.
         """
         try:
             with self._work:
@@ -178,7 +186,7 @@ class RawLogFollower:
                 self._work.release()
 
     def _step(self, directory: HeldDirectory) -> bool:
-        """Move one chunk to the log; False if there was nothing to read."""
+        """Copy one chunk of the raw file to the log, or change to the next raw file; False if nothing was to do."""
         if self._fd < 0 and not self._open(directory):
             return False
         younger = self._younger(directory)  # before reading: a file that was renamed grows no more
@@ -204,7 +212,7 @@ class RawLogFollower:
         progress = self._load(directory)
         files = self._files(directory)
         name, offset = self._find(directory, progress.inode, files), progress.offset
-        if name is None and progress.inode == 0 and offset:  # a note of an agent that knew of no rotation
+        if name is None and progress.inode == 0 and offset:  # saved by an agent without support for rotation
             name = self._raw.name
         elif name is None and files:  # nothing was read yet
             name, offset = files[0][0], 0
@@ -229,7 +237,7 @@ class RawLogFollower:
         return True
 
     def _younger(self, directory: HeldDirectory) -> str | None:
-        """Name of the raw file to read after the present one; None while the present one still grows."""
+        """Return the name of the raw file to read after the present one; None if the present one is the newest."""
         found = directory.stat(self._raw.name)  # None: in the middle of a rotation
         if found is not None and found.st_ino == self._inode:
             return None
@@ -238,7 +246,10 @@ class RawLogFollower:
         return files[at + 1][0] if at + 1 < len(files) else None
 
     def _follow(self, directory: HeldDirectory, younger: str) -> bool:
-        """Continue with the next raw file, False if it is gone; a line may begin in one file and end in the next."""
+        """Continue with the raw file `younger`; return False if it is gone.
+
+        A line may begin in one file and end in the next.
+        """
         if not self._open_raw(directory, younger, 0):
             return False
         self._save(directory)
@@ -248,19 +259,19 @@ class RawLogFollower:
         return f"{self._raw.name}{_HELD}{inode}"
 
     def _find(self, directory: HeldDirectory, inode: int, files: list[tuple[str, int]]) -> str | None:
-        """Present name of the raw file with this inode; None if it is gone."""
+        """Return the present name of the raw file with this inode, or of the hard link to it; None if both are gone."""
         held = self._held(inode)
         is_held = bool(inode) and directory.stat(held) is not None
         return next((name for name, one in files if one == inode), held if is_held else None)
 
     def _let_go(self, directory: HeldDirectory) -> None:
-        """Remove the hard links to earlier raw files, to which the saved position no longer refers."""
+        """Remove the hard links to all raw files but the present one."""
         for name in directory.files(f"{self._raw.name}{_HELD}"):
             if name != self._held(self._inode):
                 directory.unlink(name)
 
     def _files(self, directory: HeldDirectory) -> list[tuple[str, int]]:
-        """The raw file and those it was renamed to, with their inodes, oldest first."""
+        """Return name and inode of the raw file and of rotated raw files, oldest first."""
         found = _look_for(directory, self._raw.name)
         for _ in range(_ROTATION_LOOKS):
             if (again := _look_for(directory, self._raw.name)) == found:
@@ -273,13 +284,13 @@ class RawLogFollower:
             with os.fdopen(directory.open(self._note_name), "rb") as note:
                 return msgspec.json.decode(note.read(_NOTE_BYTES), type=CopyProgress)
         except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
-            # no note, or a damaged one: begin at the start of the raw file
+            # nothing saved, or not readable: begin at the start of the raw file
             return CopyProgress()
 
     def _save(self, directory: HeldDirectory) -> None:
         offset = self._position - len(self._lines.pending)
         if offset < 0:
-            return  # a line that began in the file before this one: the note still tells of its beginning
+            return  # the line began in the previous file, to which the saved position still refers
         progress = CopyProgress(offset=offset, log_size=self._log.size, inode=self._inode)
         fresh = f"{self._note_name}.new"
         with os.fdopen(directory.replace(fresh, _LOG_MODE), "wb") as note:
@@ -290,7 +301,7 @@ class RawLogFollower:
             self._noted = self._inode
 
     def _free_space(self) -> None:
-        """Give the space of what was read back to the file system, in steps; ignored if the file system cannot."""
+        """Give disk space of raw bytes that were read back to the file system, in steps; failures are ignored."""
         done = self._position - len(self._lines.pending)
         done -= done % _FREE_STEP
         if done > self._freed:
@@ -326,7 +337,10 @@ async def keep_stream(
     clock: Clock,
     limits: RotationLimits | None = None,
 ) -> None:
-    """Write a runtime's log stream to `log_file` until it ends."""
+    """Write the output of a container to `log_file` in CRI format until `stream` ends, and rotate the file.
+
+    `stream`: yields pairs of ``stdout`` or ``stderr`` and raw bytes.
+    """
     file = LogFile(log_file, clock, limits or RotationLimits())
     lines = {name: LineSplitter(name.encode()) for name in ("stdout", "stderr")}
 
@@ -353,7 +367,7 @@ async def keep_stream(
 
 
 def now_ns(clock: Clock) -> int:
-    """Wall-clock time in nanoseconds since the epoch."""
+    """Return the wall-clock time in nanoseconds since the epoch."""
     moment = clock.now()
     return int(moment.timestamp()) * 10**9 + moment.microsecond * 1000
 

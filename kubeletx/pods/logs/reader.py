@@ -1,11 +1,11 @@
-"""Reading container logs: what ``kubectl logs`` and ``kubeletx logs`` show.
+"""Reading of container logs, for ``kubectl logs`` and ``kubeletx logs``.
 
-Lines are taken from the file that the unit writes; parts of a long line are joined again. Following goes on
-over rotation and ends when the unit has ended and everything was read. File work runs on the caller's
-threads, one chunk at a time.
+Lines are read from the current log file, not from rotated ones; parts of a long line are joined again. A request that
+follows the log goes on after a rotation and ends when the container or machine has ended and everything was read. File
+work runs on threads, one chunk at a time.
 
-A pod with a hostPath can write to the directory: only regular files are read, no link is followed, and a line
-without end costs no more memory than `MAX_LINE_BYTES`.
+A pod with a hostPath may be able to write to the directory: only regular files are read, no link is followed, and a
+line without end uses no more memory than `MAX_LINE_BYTES`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ T = TypeVar("T")
 
 _CHUNK: Final = 256 * 1024
 MAX_LINE_BYTES: Final = 1024 * 1024
-"""Lines above this are returned in parts."""
+"""Longer lines are returned in parts."""
 _NO_RECORD: Final = b"-"
-"""Stands for the first part of a long line that is not a record, so that the rest is not parsed as one."""
+"""Replaces the first part of a long line that is not a log record, so that the rest is not parsed as one."""
 _STATE_SECONDS: Final = 1.0
 """Interval of checks that the unit still runs, while a followed file does not change."""
 
@@ -38,17 +38,22 @@ class LogReader:
     """Reads log files; one object serves any number of readers."""
 
     def __init__(self, *, blocking: Blocking, watcher: FileWatcher | None = None) -> None:
-        """`watcher`: a shared one; None makes one of its own."""
+        """`watcher`: a `FileWatcher` shared with others; None: make a new one."""
         self._blocking = blocking
         self._watcher = watcher or FileWatcher()
+
+    async def require(self, path: Path) -> None:
+        """Raise NotFound if there is no log at `path` that can be read, Unavailable if it cannot be opened."""
+        await self._call(_require, path)
 
     async def read(
         self, path: Path, options: LogSelection, *, is_running: Callable[[], bool] = lambda: False
     ) -> AsyncIterator[bytes]:
-        """Yield the selected text in pieces.
+        """Yield the text of the log at `path`, selected and formatted by `options`, in pieces.
 
-        `is_running`: returns whether the unit may still write to its log; called only if the options say to follow.
-        Raises NotFound when there is no log and the unit does not run, Unavailable when it cannot be read.
+        `is_running`: returns True if the container or machine may still write to the log; called only if
+        `options.follow` is set. Raises NotFound if there is no log and nothing runs that could write it, Unavailable if
+        the log cannot be read.
         """
         shown = LogOutput(options)
         if shown.full:
@@ -102,14 +107,23 @@ class LogReader:
             raise Unavailable(f"cannot read log: {err.strerror} ({err.filename})") from err
 
 
+def _require(path: Path) -> None:
+    follower = _Follower(path)
+    try:
+        if not follower.open(LogSelection()):
+            raise _not_found(path)
+    finally:
+        follower.close()
+
+
 def _show_more(follower: _Follower, shown: LogOutput, options: LogSelection) -> bytes | None:
-    """Output for the lines since the last call, possibly empty; None if there are no new lines."""
+    """Return the formatted lines since the last call, possibly empty; None if there are no new lines."""
     data = follower.read_more(options)
     return None if data is None else shown.format(data)
 
 
 class _Follower:
-    """Reads the file at one path, and the new file there after a rotation."""
+    """Reads the file at one path, and after a rotation the new file at this path."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -119,21 +133,21 @@ class _Follower:
         self.found = False
 
     def read_more(self, options: LogSelection) -> bytes | None:
-        """Read whole lines that are new since the last call, possibly none; None at the end of the file."""
-        if self._file is None and not self._open(options):
+        """Return the lines that are new since the last call, possibly none (b""); None at the end of the file."""
+        if self._file is None and not self.open(options):
             return None
         assert self._file is not None
         if self._tail is not None:
             return self._search_tail(self._file, self._tail)
         data = self._file.read(_CHUNK)
         if not data and self._was_replaced():
-            data = self._file.read(_CHUNK)  # what was written before the writer let go of the old file
+            data = self._file.read(_CHUNK)  # what was written before the writer closed the old file
         if not data and self._was_replaced():
             self.close()
             if self._rest:  # the writer left the old file in the middle of a line
                 self._rest += b"\n"
-            # The new file is read from its start, whatever the tail was.
-            return self.read_more(LogSelection()) if self._open(LogSelection()) else None
+            # The new file is read from its start; `tail_lines` applies to the first file only.
+            return self.read_more(LogSelection()) if self.open(LogSelection()) else None
         if not data:
             return None
         data = self._rest + data
@@ -146,7 +160,7 @@ class _Follower:
         return self._file is None or not self._was_replaced()
 
     def rest(self) -> bytes:
-        """Take the last line if it has no newline: the writer ended, or has not finished the line; else empty."""
+        """Return and drop the unfinished line (without a newline) at the end of the file; empty if there is none."""
         rest, self._rest = self._rest, b""
         return rest
 
@@ -157,7 +171,10 @@ class _Follower:
             self._file = None
 
     def _cut_long_line(self) -> bytes:
-        """Return the first part of an unfinished line above the limit; the rest gets the same time and stream."""
+        """If the unfinished line exceeds the limit, return its present text as a part (tag P); otherwise b"".
+
+        The rest of the line then begins with the same time and stream.
+        """
         if len(self._rest) <= MAX_LINE_BYTES:
             return b""
         record = parse_line(self._rest)
@@ -175,7 +192,8 @@ class _Follower:
             self._tail = None
         return b""
 
-    def _open(self, options: LogSelection) -> bool:
+    def open(self, options: LogSelection) -> bool:
+        """Open the file at the path; return False if there is none."""
         try:
             with hold_directory(self._path.parent) as directory:
                 descriptor = directory.open(self._path.name)
@@ -210,5 +228,5 @@ def _not_found(path: Path) -> NotFound:
 
 
 async def read_all(reader: LogReader, path: Path, options: LogSelection) -> bytes:
-    """Return the whole log at once; for small logs."""
+    """Return the selected text of the log at once, as `LogReader.read` yields it; for small logs."""
     return b"".join([piece async for piece in reader.read(path, options)])

@@ -1,12 +1,12 @@
-"""Rotation of container logs (kubelet I8): at most 10 MiB a file and 5 files, checked every 10 s.
+"""Rotation of container logs (I8 in docs/kubelet-parity.md): by default 10 MiB a file and 5 files, checked every 10 s.
 
-    web/0.log                         what the unit writes
-    web/0.log.20261120-120000         the newest rotated one, readable as it is
-    web/0.log.20261120-110000.gz      older ones
+    web/0.log                         the current log, which the runtime writes
+    web/0.log.20261120-120000         the newest rotated file, not compressed
+    web/0.log.20261120-110000.gz      older rotated files
 
-The file is renamed and the runtime is asked to reopen its path; if that fails the file gets its name back, so
-that no line is lost. A rotation that a crash interrupted is finished at the next check. What to remove or
-pack is decided by file names alone.
+The current log is renamed and the runtime is asked to reopen its path; if that fails the file gets its name back, so
+that no line is lost. A rotation that a crash interrupted is finished at the next check. Only the names of files decide
+which files are removed or compressed.
 
 A pod with a hostPath can write to these directories: only regular files are rotated and packed, no link is followed.
 """
@@ -34,11 +34,14 @@ log = structlog.get_logger(__name__)
 _PACKED: Final = ".gz"
 _UNFINISHED: Final = ".tmp"
 _LARGEST_PACKED_BYTES: Final = 1 << 30
-"""A larger file is removed in its turn but not packed: a sparse one would keep a thread busy for hours."""
+"""Larger files are not compressed, since a sparse file would keep a thread busy for hours; they are removed in turn."""
 
 
 class RotationLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of rotation: size of a file and number of files. `max_files` includes the current one; at least 2."""
+    """Limits of rotation: size of a file and number of files of one log.
+
+    `max_files` includes the current file and is at least 2. `interval_seconds`: time between checks.
+    """
 
     max_size_bytes: int = 10 * 1024 * 1024
     max_files: int = 5
@@ -46,7 +49,7 @@ class RotationLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenLog(msgspec.Struct, frozen=True, kw_only=True):
-    """The log of a running unit. `reopen`: calls the runtime's reopen_log. `pod`, `container`: for messages."""
+    """The log of a running container. `reopen`: calls the runtime's reopen_log. `pod`, `container`: for messages."""
 
     path: Path
     reopen: Callable[[], Awaitable[None]]
@@ -62,9 +65,10 @@ class Housekeeping(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_housekeeping(name: str, present: Iterable[str], max_files: int) -> Housekeeping:
-    """Plan the housekeeping of the rotated files of log `name`, given all names of its directory.
+    """Decide which rotated files of the log `name` to remove and which to compress before its next rotation.
 
-    Afterwards there is room for one more rotated file in addition to the current one.
+    `present`: all names in its directory. `max_files`: see `RotationLimits`. So many files are removed that the limit
+    holds after the rotation.
     """
     rotated = sorted(one for one in present if one.startswith(f"{name}."))
     unfinished = [one for one in rotated if one.endswith(_UNFINISHED)]
@@ -79,12 +83,12 @@ def plan_housekeeping(name: str, present: Iterable[str], max_files: int) -> Hous
 
 
 def rotated_name(name: str, now: datetime) -> str:
-    """New name of the log `name` when it is rotated at `now`; such names sort by time."""
+    """Return the name that the log `name` gets when it is rotated at `now`; these names sort by time."""
     return f"{name}.{now:%Y%m%d-%H%M%S}"
 
 
 def tidy(directory: HeldDirectory, name: str, limits: RotationLimits) -> None:
-    """Remove and compress rotated files of the log `name`, as `plan_housekeeping` decides. Blocking.
+    """Remove and compress rotated files of the log `name` in `directory`, as `plan_housekeeping` decides. Blocking.
 
     A failure to compress is logged; the file stays as it is.
     """
@@ -99,7 +103,10 @@ def tidy(directory: HeldDirectory, name: str, limits: RotationLimits) -> None:
 
 
 def pack(directory: HeldDirectory, name: str) -> None:
-    """Replace a file by its gzip form; a crash leaves one of the two whole. Blocking."""
+    """Replace the file `name` by ``<name>.gz``; after a crash at least one of both is complete. Blocking.
+
+    Does nothing with a file above 1 GiB.
+    """
     unfinished = f"{name}{_PACKED}{_UNFINISHED}"
     with os.fdopen(directory.open(name), "rb") as plain:
         found = os.fstat(plain.fileno())
@@ -115,7 +122,7 @@ def pack(directory: HeldDirectory, name: str) -> None:
 
 
 class LogRotator:
-    """Rotates the logs of all running units, one after the other."""
+    """Rotates the logs of running containers, one after the other."""
 
     def __init__(self, *, blocking: Blocking, clock: Clock, limits: RotationLimits | None = None) -> None:
         self._blocking = blocking
@@ -123,13 +130,13 @@ class LogRotator:
         self._limits = limits or RotationLimits()
 
     async def run(self, logs: Callable[[], Iterable[OpenLog]]) -> None:
-        """Check the logs at each interval, until cancelled. `logs`: returns those of all units that run then."""
+        """Check the logs at each interval, until cancelled. `logs`: returns the logs of all containers that run now."""
         while True:
             await self._clock.sleep(self._limits.interval_seconds)
             await self.rotate_all(list(logs()))
 
     async def rotate_all(self, logs: Sequence[OpenLog]) -> None:
-        """Rotate every log that is too large. A failure is logged and concerns that log alone."""
+        """Rotate every log that is too large. If one fails, that is logged, and the others are still rotated."""
         try:
             due = await self._blocking(_find_due, logs, self._limits.max_size_bytes)
         except KubeletxError as err:
@@ -151,7 +158,7 @@ class LogRotator:
         rotated = rotated_name(one.path.name, self._clock.now())
         match await self._blocking(_rename, one.path, rotated, self._limits):
             case _Renamed.MISSING:
-                await one.reopen()  # only that was left to do
+                await one.reopen()  # completes an interrupted rotation
                 log.info("Finished log rotation", pod=one.pod, container=one.container, path=str(one.path))
                 return
             case _Renamed.NO:
@@ -169,7 +176,10 @@ def _find_due(logs: Sequence[OpenLog], max_size: int) -> list[OpenLog]:
 
 
 def _is_due(path: Path, max_size: int) -> bool:
-    """Return True if the log is too large, or was renamed and not reopened, so that its runtime uses the old file."""
+    """Return True if the log is too large, or if an interrupted rotation must be finished.
+
+    A rotation was interrupted if the log was renamed but not reopened; the runtime still writes to the renamed file.
+    """
     try:
         with hold_directory(path.parent) as directory:
             found = directory.stat(path.name)

@@ -1,6 +1,6 @@
-"""Find the start of a log's last lines from its end. Blocking, in steps of bounded work.
+"""`TailSearch`: finds where the last N lines of a log begin, reading from the end. Blocking, in steps of bounded work.
 
-Only the current block is in memory, for lines of any length: a line's first bytes distinguish its parts.
+Only one block is in memory, even for very long lines: the first bytes of a record show if it is a part of a line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HEADER_BYTES: Final = 128
 
 
 class TailSearch:
-    """Finds the offset from which `lines` whole lines follow; parts of one line count once."""
+    """Finds the offset in `file` from which the last `lines` lines follow; a line in several parts counts once."""
 
     def __init__(self, file: BinaryIO, lines: int) -> None:
         self._file, self._left = file, lines
@@ -26,7 +26,10 @@ class TailSearch:
         self._is_last_line = True
 
     def step(self) -> int | None:
-        """Search a bounded number of blocks; return the offset (0 if the file has fewer lines), None to continue."""
+        """Search a bounded number of blocks; return the offset, or None if it is not found yet: call `step` again.
+
+        The offset is 0 if the file has fewer lines.
+        """
         if self._left <= 0:
             return self._position
         for _ in range(_BLOCKS_PER_STEP):
@@ -38,7 +41,7 @@ class TailSearch:
         return None
 
     def _search_block(self) -> int | None:
-        """Search the block before the present position; return the offset, None if it is not in this block."""
+        """Search the block before the present position; return the offset, or None if it is not in this block."""
         start = max(0, self._position - _BLOCK)
         self._file.seek(start)
         block = self._file.read(self._position - start)
@@ -62,7 +65,7 @@ class TailSearch:
         return None
 
     def _begins_one_more(self, header: bytes) -> bool:
-        """Count the line with this header; return True if it comes before all wanted lines."""
+        """Count the record with this header; return True if it comes before the lines that are searched for."""
         record = parse_line(header.partition(b"\n")[0])
         if (record is None or not record.partial) and not self._is_last_line:
             self._left -= 1
@@ -71,7 +74,7 @@ class TailSearch:
 
 
 def tail_offset(file: BinaryIO, lines: int) -> int:
-    """Offset from which the last `lines` lines follow, found in one call; for a file that is small or truncated."""
+    """Return the offset from which the last `lines` lines follow; see `TailSearch`. For small files."""
     search = TailSearch(file, lines)
     while (offset := search.step()) is None:
         pass

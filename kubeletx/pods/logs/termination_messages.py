@@ -1,10 +1,10 @@
-"""Termination messages (kubelet ST9): text that a container leaves about its own end.
+"""Termination messages of containers (ST9 in docs/kubelet-parity.md).
 
-The container writes to a file that the agent mounts into it; its last 4096 bytes are the message. With policy
-FallbackToLogsOnError an empty file of a failed container is replaced by the end of its log: at most 80
+A container writes its message to a file that the agent mounts into it; the last 4096 bytes of the file are the message.
+With policy FallbackToLogsOnError, if a failed container's file is empty, the end of its log is the message: at most 80
 lines and 2048 bytes. The limit for a whole pod is applied where its status is built. Reading blocks.
 
-The container decides how large both files are: only their ends are read.
+Only the ends of both files are read, since the container decides how large they are.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ MAX_MESSAGE_BYTES: Final = 4096
 MAX_LOG_BYTES: Final = 2048
 MAX_LOG_LINES: Final = 80
 _LOG_WINDOW_BYTES: Final = 256 * 1024
-"""Bytes read from the log's end: enough for 2048 bytes of text, one byte a line."""
+"""Bytes read from the log's end: enough for 2048 bytes of text even if each line has only one byte."""
 _MESSAGE_DEPTH: Final = 3
-"""``<uid>/containers/<name>``: directories below which nothing but the agent writes, unless a hostPath leads there."""
+"""Number of directories above the message file to open without following links: ``<uid>/containers/<name>``."""
 _LOG_DEPTH: Final = 2
 FALLBACK_TO_LOGS: Final = "FallbackToLogsOnError"
 
 
 def read_message(file: Path, *, policy: str | None, failed: bool, log_file: Path | None) -> str:
-    """The message of one ended attempt; empty if it left none.
+    """Return the termination message of one ended run of a container; empty if it left none.
 
-    `file`: see `kubeletx.volumes.layout.termination_message_path`. `failed`: its exit code was not 0.
-    `log_file`: its log, if there is one. If a file cannot be read, the returned text says so.
+    `file`: the message file (`kubeletx.volumes.layout.termination_message_path`). `policy`: terminationMessagePolicy.
+    `failed`: the exit code was not 0. `log_file`: the log of the run; None if it has none. If a file cannot be read,
+    the returned text says so.
     """
     try:
         message = _read_end(file, MAX_MESSAGE_BYTES, depth=_MESSAGE_DEPTH)
@@ -51,7 +52,10 @@ def read_message(file: Path, *, policy: str | None, failed: bool, log_file: Path
 
 
 def _read_end(file: Path, size: int, *, depth: int) -> bytes:
-    """Read the last bytes of a file that a container writes; refuses anything but a regular file."""
+    """Return the last `size` bytes of a file that a container writes. Raises OSError if it is no regular file.
+
+    `depth`: see `hold_directory`.
+    """
     with (
         hold_directory(file.parent, depth=depth) as directory,
         os.fdopen(directory.open(file.name), "rb") as opened,

@@ -1,8 +1,10 @@
-"""Actions of a plan. Each has a key; an action whose key is in flight is not started again.
+"""Actions that a plan can request for a pod, such as `CreateSandbox` or `StopUnit`.
 
-Actions that change the same sandbox or unit share a key, so that at most one changing call runs for each. `cancellable`
-actions are waits, pulls, probes and hooks: a deletion cancels them. Create, start, stop and remove run to their
-deadline; then a look shows their effect (docs/architecture.md, "Rules that hold everywhere", 8).
+A unit is a container or a virtual machine. Each action has a key; while one with the same key runs, it is not
+started again. Actions that change the same sandbox or unit share a key, so that at most one changing call runs
+for each. The deletion of a pod cancels its `cancellable` actions, such as image pulls and hooks. Create, start,
+stop and remove run to their deadline; a query of the runtime then shows their effect (docs/architecture.md,
+"Rules that hold everywhere", 8).
 """
 
 from __future__ import annotations
@@ -18,43 +20,43 @@ from .facts import ActionFailure, PodFacts
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all actions: one call or write that a plan asks for."""
+    """Base class of all actions: one operation on a pod that a plan requests, such as a call to its runtime."""
 
     cancellable: ClassVar[bool] = False
     subject: ClassVar[str] = ""
-    """What the action changes, such as ``sandbox``; with the container's name, if any, it forms the key."""
+    """Object that the action changes, such as ``sandbox``. `key` adds the container's name, if there is one."""
     doing: ClassVar[str] = ""
-    """The action in words, for messages about repeats without effect (`pacing`).
+    """The action in words, for an event that reports repeats without effect (see `pacing`).
 
-    Empty: repeats are not counted.
+    Empty: `pacing` does not count repeats of this action.
     """
 
     @property
     def key(self) -> str:
-        """Identifies what is changed, as ``sandbox`` or ``unit/web``: at most one action per key runs."""
+        """Identifier of the changed object, such as ``sandbox`` or ``unit/web``; at most one action per key runs."""
         name = getattr(self, "name", None)
         return f"{self.subject}/{name}" if name else self.subject
 
     @property
     def target(self) -> str:
-        """Distinguishes actions of one kind on one unit for `pacing`: an attempt number, an interface."""
+        """Text that tells apart actions of one kind on one unit, such as an attempt number; used by `pacing`."""
         return ""
 
     @property
     def ends_in_seconds(self) -> int | None:
-        """Grace period of an action that ends the unit; None: it ends no unit, or has no grace period."""
+        """Grace period in seconds if the action stops a container or machine; None for other actions or without one."""
         return None
 
     def failure(self, facts: PodFacts) -> ActionFailure | None:
-        """The last failure of this action, None without one.
+        """Return the last recorded failure of this action; None if there is none.
 
-        Here: the one that all stops and removals share.
+        The base class returns `facts.stop_failure`, which all stops and removals share.
         """
         return facts.stop_failure
 
 
 class Bind(Action, frozen=True, kw_only=True):
-    """Choose the runtime, admit the pod and write the binding: the first write for a pod."""
+    """Choose a runtime, admit the pod and store the choice (the binding). This is the first write for a pod."""
 
     subject: ClassVar[str] = "bind"
 
@@ -66,14 +68,14 @@ class Look(Action, frozen=True, kw_only=True):
 
 
 class PrepareVolumes(Action, frozen=True, kw_only=True):
-    """Make directories and volumes ready on the node."""
+    """Create the pod's directories and prepare its volumes on the node."""
 
     cancellable: ClassVar[bool] = True
     subject: ClassVar[str] = "volumes"
 
 
 class EnsureImage(Action, frozen=True, kw_only=True):
-    """Make sure, by the pull policy, that the container's image is in the store of the pod's runtime."""
+    """Make sure that the pod's runtime has the container's image; the pull policy decides whether to pull it."""
 
     name: str
     cancellable: ClassVar[bool] = True
@@ -81,7 +83,7 @@ class EnsureImage(Action, frozen=True, kw_only=True):
 
 
 class CreateSandbox(Action, frozen=True, kw_only=True):
-    """Create and start the sandbox with this attempt number."""
+    """Create and start the pod's sandbox. `attempt`: CRI attempt number of the new sandbox."""
 
     attempt: int
     subject: ClassVar[str] = "sandbox"
@@ -92,19 +94,19 @@ class CreateSandbox(Action, frozen=True, kw_only=True):
 
 
 class StartUnit(Action, frozen=True, kw_only=True):
-    """Create and start one unit in the sandbox. `attempt` is its restart count."""
+    """Create and start one unit (container or machine) in the sandbox. `attempt`: its restart count."""
 
     name: str
     attempt: int
     sandbox_id: SandboxId
     generation: int = 0
-    """Generation of the unit; see `plan.restart_all`."""
+    """Number of earlier restarts of all containers in this sandbox; see `plan.restart_all`."""
     subject: ClassVar[str] = "unit"
     doing: ClassVar[str] = "starting container"
 
     @property
     def target(self) -> str:
-        """Attempt number, as text."""
+        """The attempt number as text."""
         return str(self.attempt)
 
     def failure(self, facts: PodFacts) -> ActionFailure | None:
@@ -121,7 +123,7 @@ class RunPostStart(Action, frozen=True, kw_only=True):
 
 
 class ReadMessage(Action, frozen=True, kw_only=True):
-    """Read what an ended unit left as its termination message (ST9)."""
+    """Read the termination message of an ended container (docs/kubelet-parity.md, row ST9)."""
 
     name: str
     unit_id: UnitId
@@ -131,7 +133,11 @@ class ReadMessage(Action, frozen=True, kw_only=True):
 
 
 class StopUnit(Action, frozen=True, kw_only=True):
-    """Run preStop within the grace period, then stop the unit. `reason` and `message`: for the Killing event."""
+    """Run the container's preStop hook, then stop the unit. The grace period begins with the hook.
+
+    `message`: text of the Killing event. `reason`: why the unit is stopped; unless it is ``Killing`` or empty, it
+    is kept as the reason of a restart. `run_pre_stop` False: skip the hook.
+    """
 
     name: str
     unit_id: UnitId
@@ -140,7 +146,7 @@ class StopUnit(Action, frozen=True, kw_only=True):
     message: str = ""
     run_pre_stop: bool = True
     overtakes: bool = False
-    """True for a second, shorter stop while one with a longer grace is in flight."""
+    """True for a second stop with a shorter grace period, sent while the first stop still runs."""
     subject: ClassVar[str] = "unit"
     doing: ClassVar[str] = "stopping container"
 
@@ -150,32 +156,38 @@ class StopUnit(Action, frozen=True, kw_only=True):
 
     @property
     def target(self) -> str:
-        """Distinguishes a stop that overtakes another from an ordinary one."""
+        """``True`` for a stop that overtakes another, ``False`` for an ordinary one."""
         return str(self.overtakes)
 
     @property
     def key(self) -> str:
-        """Identifies the unit.
+        """Identifier of the unit.
 
-        A stop with `overtakes` has a key of its own, so that it need not wait for the first.
+        A stop with `overtakes` has a separate key, so that it can run while the first stop runs.
         """
         return f"unit/{self.name}/now" if self.overtakes else f"unit/{self.name}"
 
 
 class ReadOverrides(Action, frozen=True, kw_only=True):
-    """Read grants and operators' requests for the pod that an earlier agent process stored."""
+    """Load the pod's overrides file: granted resources and requests of operators. See `workloads.overrides`."""
 
     subject: ClassVar[str] = "overrides"
 
 
 class DropOverride(Action, frozen=True, kw_only=True):
-    """Remove the power that a command such as ``vm stop`` requested: the spec's power has changed since."""
+    """Remove the power state that a command such as ``kubeletx vm stop`` requested.
+
+    Planned when the spec's own power state has changed since that command.
+    """
 
     subject: ClassVar[str] = "overrides"
 
 
 class ResizeContainer(Action, frozen=True, kw_only=True):
-    """Give a running container other CPU and memory. `restart`: by a restart, as its resizePolicy demands."""
+    """Change CPU and memory of a running container to `resources`.
+
+    `restart`: the container's resizePolicy demands a restart, so only store the grant; the restart applies it.
+    """
 
     name: str
     unit_id: UnitId
@@ -189,7 +201,7 @@ class ResizeContainer(Action, frozen=True, kw_only=True):
 
 
 class ResizePod(Action, frozen=True, kw_only=True):
-    """Change the resources of the pod as a whole (`spec.resources`)."""
+    """Change the pod-level CPU and memory (`spec.resources`) of a running pod to `resources`."""
 
     resources: ResourceRequirements
     subject: ClassVar[str] = "pod-size"
@@ -200,7 +212,7 @@ class ResizePod(Action, frozen=True, kw_only=True):
 
 
 class RemoveUnit(Action, frozen=True, kw_only=True):
-    """Remove an ended unit that is no longer needed, and its log."""
+    """Remove an ended unit (container or machine) from its runtime, and its log file."""
 
     name: str
     unit_id: UnitId
@@ -210,7 +222,7 @@ class RemoveUnit(Action, frozen=True, kw_only=True):
 
 
 class StopSandbox(Action, frozen=True, kw_only=True):
-    """Stop the sandbox and everything in it. `message`: for the Killing event; empty: none."""
+    """Stop the sandbox and everything in it. `message`: text of a Killing event; empty: record no event."""
 
     sandbox_id: SandboxId
     message: str = ""
@@ -239,6 +251,6 @@ class RemoveDirectories(Action, frozen=True, kw_only=True):
 
 
 class Unbind(Action, frozen=True, kw_only=True):
-    """Delete the binding: the last write for a pod."""
+    """Delete the binding (the stored choice of the runtime). This is the last write for a pod."""
 
     subject: ClassVar[str] = "bind"

@@ -1,10 +1,9 @@
 """Back-off rules: when an ended container may start again, and when a failed action is tried again.
 
-Crash loop (B1, B2 in docs/kubelet-parity.md). An entry belongs to one container. The first restart does not
-wait: a container that ends without an entry, or whose entry was idle for more than twice the cap, starts
-again at once. Every restart writes the next entry: 10 s, 20 s, ... up to the cap; the delay counts from the
-*exit*, the idle time from the *restart*. These are the rules of client-go's `flowcontrol.Backoff` as the
-kubelet uses them.
+Crash loop (docs/kubelet-parity.md, rows B1 and B2). Each container has at most one `RestartBackoff` entry. A
+container without an entry restarts at once. Every restart writes the next entry: 10 s, 20 s, ... up to the
+cap. The delay counts from the *exit*. The entry is forgotten if the container exits more than twice the cap
+after its last *restart*. These are the rules of client-go's `flowcontrol.Backoff` as the kubelet uses them.
 
     exit, no entry      -> start now, entry 10 s
     exit, entry 10 s    -> start 10 s after the exit, entry 20 s
@@ -12,8 +11,8 @@ kubelet uses them.
     exit > 600 s after the last restart -> forgotten: start now, entry 10 s
 
 Failures (image pulls, sandboxes, hooks, volumes) use `next_failure` with one of the policies below: the first
-retry comes after `initial_seconds`, each further one after twice as long. Jitter is drawn by the caller and
-handed in, so that everything here stays a function of its arguments.
+retry comes after `initial_seconds`, each further one after twice the previous delay. The caller passes the
+random number for the jitter, so that all functions here are pure.
 """
 
 from __future__ import annotations
@@ -29,16 +28,21 @@ CRASH_CAP_SECONDS = 300.0
 
 
 def is_forgotten(entry: RestartBackoff | None, exited_at: float, *, cap: float = CRASH_CAP_SECONDS) -> bool:
-    """Return True without an entry, or if the container ran so long that earlier crashes no longer count."""
+    """Return True if earlier crashes of the container no longer count.
+
+    This is so if there is no entry, or if the container exited more than twice `cap` seconds after its last
+    restart. `exited_at`: monotonic.
+    """
     return entry is None or exited_at - entry.updated_at > 2 * cap
 
 
 def restart_at(
     entry: RestartBackoff | None, exited_at: float, now: float, *, cap: float = CRASH_CAP_SECONDS
 ) -> float | None:
-    """Time at which a container that ended at `exited_at` may start again; None means now.
+    """Return the time at which a container that ended at `exited_at` may start again; None means now.
 
-    All times are monotonic seconds. `entry` is what the last restart left, None before the first one.
+    All times are monotonic seconds. `entry`: the entry that the last restart wrote; None before the first
+    restart. `cap`: upper bound of the delay in seconds.
     """
     if entry is None or is_forgotten(entry, exited_at, cap=cap):
         return None
@@ -54,9 +58,10 @@ def next_backoff(
     initial: float = CRASH_INITIAL_SECONDS,
     cap: float = CRASH_CAP_SECONDS,
 ) -> RestartBackoff:
-    """The entry to keep once the container that ended at `exited_at` is started again.
+    """Return the entry to store when the container that ended at `exited_at` is started again.
 
-    `now`: when it is started again; None: at the first moment that `restart_at` allows.
+    `entry`: the previous entry, if any. `now`: time of the start; None: the earliest time that `restart_at`
+    allows. Times are monotonic.
     """
     if now is None:
         now = restart_at(entry, exited_at, exited_at, cap=cap) or exited_at
@@ -66,9 +71,9 @@ def next_backoff(
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Delays between tries of a failed action: `initial_seconds`, doubled each time, at most `cap_seconds`.
+    """Back-off delays of a failed action: `initial_seconds` first, then doubled each time up to `cap_seconds`.
 
-    `jitter`: fraction of the delay by which it may be longer or shorter; 0.5 is half of it.
+    `jitter`: fraction by which a delay may be longer or shorter; 0.5 means by up to half.
     """
 
     initial_seconds: float
@@ -77,19 +82,19 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 IMAGE = RetryPolicy(initial_seconds=10, cap_seconds=300)
-"""For image pulls (B3)."""
+"""For image pulls (docs/kubelet-parity.md, row B3)."""
 SANDBOX = RetryPolicy(initial_seconds=0.1, cap_seconds=10, jitter=0.5)
 """For creating, stopping and removing sandboxes."""
 SYNC = RetryPolicy(initial_seconds=0.1, cap_seconds=10, jitter=0.5)
-"""For everything else that the worker retries (W1): unit creation, stops, directories."""
+"""For all other retries of the pod worker: unit creation, stops, directories (docs/kubelet-parity.md, row W1)."""
 VOLUME = RetryPolicy(initial_seconds=0.5, cap_seconds=122, jitter=0.1)
 """For preparing and releasing volumes."""
 
 
 def failure_backoff(previous: ActionFailure | None, policy: RetryPolicy) -> float:
-    """Seconds to wait after one more failure, without jitter.
+    """Return the seconds to wait after a new failure, without jitter.
 
-    `previous`: the failure before it; None: the first.
+    `previous`: the failure before the new one; None if the new one is the first in a row.
     """
     if previous is None or previous.delay_seconds <= 0:
         return min(policy.initial_seconds, policy.cap_seconds)
@@ -105,11 +110,11 @@ def next_failure(
     now: float,
     draw: float = 0.5,
 ) -> ActionFailure:
-    """Return the failure to keep, with the time of the next try.
+    """Return the record of a new failure, with the time of the next try.
 
-    `previous`: the failure before it; None: the first. `draw`: a random number from 0 to 1 that places the
-    retry within the policy's jitter (0.5: the middle). `ActionFailure.delay_seconds` is the step without
-    jitter. `now` is monotonic.
+    `previous`: the failure before the new one; None if the new one is the first in a row. `now`: monotonic.
+    `draw`: a random number from 0 to 1 that places the retry within the policy's jitter (0.5: the middle).
+    `delay_seconds` of the result does not include the jitter.
     """
     delay = failure_backoff(previous, policy)
     spread = 1 + policy.jitter * (2 * min(max(draw, 0.0), 1.0) - 1)
@@ -123,7 +128,7 @@ def next_failure(
 
 
 def duration_text(seconds: float) -> str:
-    """Seconds as the kubelet writes them in its messages: 10s, 1m20s, 5m0s, 1h0m0s."""
+    """Format seconds as in the kubelet's messages: 10s, 1m20s, 5m0s, 1h0m0s; below one second as 500ms."""
     whole = round(seconds)
     if 0 < seconds < 1:
         return f"{round(seconds * 1000)}ms"

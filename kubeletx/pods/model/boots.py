@@ -1,7 +1,8 @@
-"""Boots of one unit. A machine keeps its unit while the guest reboots and over ``vm stop`` and ``vm start``.
+"""Boots of a unit (container or virtual machine), used to discard probe results of an earlier boot.
 
-Probes belong to a boot: after a reboot a guest is not started and not ready until its probes pass again. A container
-boots once, with its unit. Pure.
+A machine is still the same unit after a reboot of its guest, and after ``vm stop`` and ``vm start``. Probe results
+belong to one boot: after a reboot the guest is neither started nor ready until its probes pass again. A container
+boots only once. Pure.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from .frame import at_ns, is_of_unit
 
 
 def boot_of(facts: PodFacts, unit: UnitSummary) -> str:
-    """Identifier of the unit's present boot; empty for a container, and until a look has shown the unit's status."""
+    """Return an identifier of the present boot of a machine; `unit` is the machine.
+
+    Empty for a container, and while the runtime has not reported the unit's status yet.
+    """
     status = _status_of(facts, unit)
     return f"{status.restarts}/{status.started_at_ns}" if status is not None else ""
 
 
 def is_of_boot(status: ContainerStatus | None, facts: PodFacts, unit: UnitSummary) -> bool:
-    """Return True if a reported container status is of this unit's present boot."""
+    """Return True if `status`, an earlier container status, describes the present boot of this container or machine."""
     if status is None or not is_of_unit(status, unit.id):
         return False
     seen = _status_of(facts, unit)
@@ -37,7 +41,7 @@ def is_of_boot(status: ContainerStatus | None, facts: PodFacts, unit: UnitSummar
 
 
 def without_old_boots(facts: PodFacts) -> PodFacts:
-    """Return the facts without probe outcomes of units that have ended or booted again since."""
+    """Return the facts without the probe results of machines that ended or rebooted after the probe."""
     if not facts.own.reboots or facts.snapshot is None:
         return facts
     known = dict(facts.units)

@@ -1,6 +1,6 @@
-"""`Draft`, which collects actions, and `Plan`, its result, with its `Goal`.
+"""`Plan`, the next actions for a pod, and `Draft`, the builder that collects them.
 
-All rules of `plan` and `workloads` add to one draft. Pure.
+All rules in `pods.plan` and `pods.workloads` add their actions to one draft. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from .pacing import due_at
 
 
 class Goal(enum.Enum):
-    """Goal of a plan: RUN, END or DELETE; see `plan.pod`."""
+    """Goal of a plan for a pod.
+
+    RUN: its containers should run. END: stop them, but keep status and logs. DELETE: stop and remove everything of
+    the pod. See `plan.pod`.
+    """
 
     RUN = "run"
     END = "end"
@@ -23,7 +27,7 @@ class Goal(enum.Enum):
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """Event for the pod's users, recorded once. `type`: Normal or Warning."""
+    """Kubernetes event about the pod that the worker has to record. `type`: Normal or Warning."""
 
     reason: str
     message: str
@@ -31,10 +35,11 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Actions to start, and when to plan again.
+    """Result of planning for one pod: the actions to start now, and when to plan again.
 
-    `wake_at`: monotonic time to plan again without any input; None: only on input. `finished`: the worker may end.
-    `goal` and `why` are for the log and `describe`. `notice`: why the pod waits; `refusals`: wanted changes that its
+    `wake_at`: monotonic time at which to plan again even if nothing changed; None: plan again only when something
+    changes. `finished`: the pod is gone, and its worker may end. `goal` and `why` are for the log and `describe`.
+    `notice`: event with the reason that the pod waits. `refusals`: events about requested changes that the
     runtime cannot make.
     """
 
@@ -46,11 +51,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     notice: Notice | None = None
     refusals: tuple[Notice, ...] = ()
     is_partial: bool = False
-    """True while the plan waits for a look; `refusals` may then be incomplete."""
+    """True if the plan first needs the pod's present state from its runtime; `refusals` may then be incomplete."""
 
 
 class Draft:
-    """Builder of a plan: collects wake-up times, and actions whose key is not in flight or planned."""
+    """Builder of a `Plan`: collects actions, skipping those whose key is in flight or planned, and wake-up times."""
 
     def __init__(self, goal: Goal, facts: PodFacts, now: Now) -> None:
         self.goal, self.now = goal, now
@@ -63,14 +68,14 @@ class Draft:
         self._refusals: list[Notice] = []
 
     def is_busy(self, key: str) -> bool:
-        """Return True if the key is in flight or planned already."""
+        """Return True if an action with this key is in flight or already planned."""
         return key in self._busy
 
     def do(self, action: Action) -> None:
-        """Plan the action unless its key is in flight or planned.
+        """Plan the action unless one with the same key is in flight or already planned.
 
-        If it was done before without effect, it is planned only after a pause (`pacing`), with a wake-up
-        until then.
+        If earlier runs succeeded without effect, it must wait (see `pacing`): then only a wake-up at the end of
+        the wait is planned.
         """
         if action.key in self._busy:
             return
@@ -82,30 +87,33 @@ class Draft:
         self._actions.append(action)
 
     def end(self, action: Action) -> None:
-        """Plan a stop or removal; after a failed one only once its back-off has passed."""
+        """Plan a stop or removal. After a failure of any stop or removal, wait first until its back-off has passed."""
         if self.is_due(self._stop_failure):
             self.do(action)
 
     def look(self, facts: PodFacts) -> None:
-        """Plan a look now or, if one is wanted later (as after a failed look), a wake-up at that time."""
+        """Plan to read the pod's state from its runtime.
+
+        If the read is scheduled for later (`look_wanted_at`), as after a failed read, plan a wake-up then.
+        """
         if facts.look_wanted_at is not None and facts.look_wanted_at > self.now.mono:
             self.wake(facts.look_wanted_at)
         else:
             self.do(Look())
 
     def refuse(self, reason: str, message: str) -> None:
-        """Add an event, recorded once, which says that the runtime cannot make a wanted change."""
+        """Add a warning event that the runtime cannot make a requested change; the worker records it once."""
         self._refusals.append(Notice(reason=reason, message=message))
 
     def wake(self, at: float | None) -> None:
-        """Plan again at this monotonic time at the latest; None adds nothing."""
+        """Request that the pod is planned again at monotonic time `at` or earlier; None requests nothing."""
         if at is not None and (self._wake_at is None or at < self._wake_at):
             self._wake_at = at
 
     def is_due(self, failure: ActionFailure | None) -> bool:
         """Return True if there is no failure or its back-off has passed.
 
-        Otherwise plan a wake-up at `retry_at`, if any.
+        Otherwise return False, and request a wake-up at the failure's `retry_at`, if that is set.
         """
         if failure is None:
             return True
@@ -117,7 +125,7 @@ class Draft:
         return False
 
     def plan(self, why: str = "", *, finished: bool = False, is_partial: bool = False) -> Plan:
-        """Return the plan with everything collected; for the parameters see `Plan`."""
+        """Build the plan from everything collected so far; `Plan` explains the parameters."""
         return Plan(
             goal=self.goal,
             actions=tuple(self._actions),

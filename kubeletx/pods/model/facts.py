@@ -1,7 +1,8 @@
-"""Facts of one pod: the last look plus what the worker's own actions reported.
+"""Facts of one pod: its last state seen on the runtime, and the results of the agent's own actions for it.
 
-`plan_pod(desired, facts, now)` and `build_status(desired, facts, now)` read nothing else. Facts are frozen;
-`results.apply` returns a changed copy. Monotonic times are floats in seconds.
+`plan_pod(desired, facts, now)` plans from these values only; `build_status` also reads the node's identity. Facts
+are frozen; `results.apply` returns a changed copy. Monotonic times are floats in seconds. A unit is a container
+or a virtual machine.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from .sources import BUILT_IN, SourceTraits
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of frozen values about pods and the node."""
+    """Base class of the frozen structs in this file and of similar ones about pods and the node."""
 
 
 class Now(Fact, frozen=True, kw_only=True):
-    """One moment on both clocks. `wall` is aware UTC and may jump; `mono` only grows.
+    """One moment on both clocks. `wall`: timezone-aware UTC, may jump. `mono`: monotonic seconds.
 
-    `draw`: a random number from 0 to 1, for the jitter of what begins to wait at this moment.
+    `draw`: a random number from 0 to 1, for the jitter of a back-off that begins at this moment.
     """
 
     wall: datetime
@@ -37,11 +38,11 @@ class Now(Fact, frozen=True, kw_only=True):
 
 
 class Deletion(Fact, frozen=True, kw_only=True):
-    """Request to end the pod. `requested_at`: monotonic. `grace_seconds` may only shrink (T4).
+    """Request to end the pod. `requested_at`: monotonic. A later request may only shorten `grace_seconds`.
 
-    `reason`/`message`: for the status if the node, not the source, ended the pod (Evicted, DeadlineExceeded,
-    ...). `force`: do not wait for a runtime that does not answer. `over_own_limit`: the pod exceeded a limit
-    of its own, so its end is no disruption.
+    `reason` and `message`: for the pod's status if the node ended the pod (Evicted, DeadlineExceeded, ...); empty
+    if the pod was deleted. `force`: do not wait for a runtime that does not answer. `over_own_limit`: the
+    pod exceeded one of its own limits, so it gets no DisruptionTarget condition. See docs/kubelet-parity.md, row T4.
     """
 
     requested_at: float
@@ -53,11 +54,11 @@ class Deletion(Fact, frozen=True, kw_only=True):
 
 
 class DesiredPod(Fact, frozen=True, kw_only=True):
-    """The pod as its source wants it.
+    """Desired state of a pod, as its source (API server, manifest file, ...) last delivered it.
 
-    `problem`: error of a manifest that became invalid (the pod runs on); or empty. `held_until`: monotonic;
-    set for a recovered pod that its source has not claimed yet: nothing is started or changed for it before
-    this time. None: claimed.
+    `problem`: error text if the manifest has become invalid, else empty; the pod keeps running. `held_until`: set
+    for a pod that the agent found at its start and that no source has delivered yet. Until this monotonic time
+    nothing is started or changed for the pod. None: a source has delivered it.
     """
 
     uid: PodUid
@@ -68,29 +69,29 @@ class DesiredPod(Fact, frozen=True, kw_only=True):
     problem: str = ""
     held_until: float | None = None
     source_traits: SourceTraits | None = None
-    """Traits of a source that is not built in; None: look them up by its name."""
+    """Traits of the pod's source; None: those of the built-in source with the name `source`."""
 
     @property
     def traits(self) -> SourceTraits:
-        """Traits of the pod's source, which differ for pods of the API server, of files and of other sources."""
+        """Treatment of pods of this source, for example whether they get mirror pods or may be evicted."""
         return self.source_traits or BUILT_IN.of(self.source)
 
     @property
     def ref(self) -> str:
-        """namespace/name, as in logs."""
+        """The pod as ``namespace/name``, for logs."""
         return f"{self.pod.metadata.namespace}/{self.pod.metadata.name}"
 
     @property
-    def is_going(self) -> bool:
-        """True if the pod is being deleted; False if the node only ended it (deadline, eviction)."""
+    def is_ending(self) -> bool:
+        """True if the pod is being deleted. False if it runs, or if only the node ended it (deadline, eviction)."""
         return self.deletion is not None and not self.deletion.reason
 
 
 class ActionFailure(Fact, frozen=True, kw_only=True):
-    """Last failure of an action. `reason`: the Waiting reason that users see.
+    """Last failure of an action. `reason`: the reason shown in a container's Waiting state.
 
-    `retry_at`: monotonic time of the next try; None: no try before something else changes. `delay_seconds`:
-    the back-off step reached, without jitter. `count`: failures in a row.
+    `retry_at`: monotonic time of the next try; None: no retry before the pod or the failed request changes.
+    `delay_seconds`: the present back-off delay, without jitter. `count`: failures in a row.
     """
 
     reason: str
@@ -101,9 +102,10 @@ class ActionFailure(Fact, frozen=True, kw_only=True):
 
 
 class Waiting(Fact, frozen=True, kw_only=True):
-    """Reason that a pod is not bound yet (DECISIONS 5 in docs/decisions/answers.md).
+    """Reason that a pod waits before it is assigned to a runtime (DECISIONS 5 in docs/decisions/answers.md).
 
-    `reason`: RuntimeNotFound, RuntimeCordoned, RuntimeNotReady, or that of a review or a preemption.
+    `reason`: RuntimeNotFound, RuntimeCordoned, RuntimeNotReady, or the reason given by an admission review or by
+    the preemption of other pods.
     """
 
     reason: str
@@ -111,14 +113,17 @@ class Waiting(Fact, frozen=True, kw_only=True):
 
 
 class Rejection(Fact, frozen=True, kw_only=True):
-    """Final refusal of a pod: it becomes Failed with this reason (A2 in docs/kubelet-parity.md)."""
+    """Final refusal to run a pod: it becomes Failed with this reason (docs/kubelet-parity.md, row A2)."""
 
     reason: str
     message: str
 
 
 class HookState(enum.Enum):
-    """State of a unit's postStart hook. A unit is started once its hook is DONE or UNKNOWN."""
+    """State of a container's postStart hook; NONE: there is no hook to run.
+
+    While it is PENDING, RUNNING or FAILED, the container does not count as started.
+    """
 
     NONE = "none"
     PENDING = "pending"
@@ -126,13 +131,14 @@ class HookState(enum.Enum):
     DONE = "done"
     FAILED = "failed"
     UNKNOWN = "unknown"
-    """The hook had begun before a crash of the agent; it is never run again."""
+    """The agent crashed after the hook began. The hook is not repeated, and the container counts as started."""
 
 
 class RestartBackoff(Fact, frozen=True, kw_only=True):
-    """Crash-loop entry of one container (B1): `delay_seconds` between an exit and the next start.
+    """Crash-loop back-off of one container. `delay_seconds`: time between its next exit and the start after it.
 
-    `updated_at`: monotonic time of the restart that made the entry.
+    `updated_at`: monotonic time of the restart that wrote this entry. See `backoff` and docs/kubelet-parity.md,
+    row B1.
     """
 
     delay_seconds: float
@@ -140,14 +146,15 @@ class RestartBackoff(Fact, frozen=True, kw_only=True):
 
 
 class ProbeFacts(Fact, frozen=True, kw_only=True):
-    """Latest outcome of each probe of one unit. None: no probe, or no outcome yet.
+    """Latest outcome of each probe of one container or machine. None: there is no such probe, or no outcome yet.
 
-    First values (P2): readiness False, liveness True, startup None.
+    Without an outcome, readiness counts as False, liveness as True and startup as unknown (docs/kubelet-parity.md,
+    row P2).
     """
 
     unit_id: UnitId
     boot: str = ""
-    """Boot of the unit that was probed (`boots.boot_of`); outcomes of an earlier boot do not count."""
+    """Identifier of the probed boot, from `boots.boot_of`; outcomes of an earlier boot are discarded."""
     readiness: bool | None = None
     liveness: bool | None = None
     startup: bool | None = None
@@ -158,33 +165,33 @@ _OPEN_HOOKS = (HookState.PENDING, HookState.RUNNING, HookState.FAILED)
 
 
 class UnitFacts(Fact, frozen=True, kw_only=True):
-    """Facts of one container, found by its name, that the runtime's lists do not show."""
+    """Facts of one container, over all its restarts, that the runtime does not report."""
 
     failure: ActionFailure | None = None
-    """Failure of the last create or start."""
+    """Failure of the container's last create or start; None if it succeeded."""
     image: ImageStatus | None = None
-    """Status of the image in the bound store; None if it is not there or not known yet."""
+    """The image's status in the image store of the pod's runtime; None if it is missing or not checked yet."""
     image_failure: ActionFailure | None = None
     backoff: RestartBackoff | None = None
     exited_at: float | None = None
-    """Monotonic time at which the newest unit was first seen ended."""
+    """Monotonic time at which the newest unit ended, from its finish time; None if it was not seen ended."""
     hook: HookState = HookState.NONE
     hook_unit: UnitId | None = None
     probes: ProbeFacts | None = None
     resize_failure: ActionFailure | None = None
     killed: str = ""
-    """Reason of the `StopUnit` that stopped the newest unit for a restart, or empty."""
+    """Reason of the `StopUnit` that stopped the newest unit for a restart; empty if there was none."""
     termination_messages: dict[UnitId, str] = {}
-    """Termination messages of ended units, from their file or the end of their log (ST9)."""
+    """Termination messages of ended units, read from their file or the end of their log."""
     restarts_before: int = 0
-    """Restart count known from the log directory if the runtime no longer has older units."""
+    """Restart count of the container's next run by its log files; used if the runtime no longer has its units."""
 
 
 class VolumeFacts(Fact, frozen=True, kw_only=True):
-    """State of the pod's volumes. `ready`: all are prepared on the node.
+    """State of the pod's volumes. `ready`: all are prepared on the node. `released`: none is left on the node.
 
-    `stale_at`: monotonic time of the last change of their content; running containers keep the old content until the
-    new one is written. None: up to date.
+    `stale_at`: monotonic time of the last change of config maps, secrets or pod fields that is not written to the
+    volumes yet; until then containers see the old content. None: the volumes are up to date.
     """
 
     ready: bool = False
@@ -194,7 +201,10 @@ class VolumeFacts(Fact, frozen=True, kw_only=True):
 
 
 class Outage(Fact, frozen=True, kw_only=True):
-    """Outage of the bound runtime: it does not answer; all other facts stay as last seen (DECISIONS 24)."""
+    """Outage of the pod's runtime: it does not answer since `since`.
+
+    All other facts stay as last seen (DECISIONS 24 in docs/decisions/answers.md).
+    """
 
     since: datetime
     reason: str
@@ -202,27 +212,30 @@ class Outage(Fact, frozen=True, kw_only=True):
 
 
 class Pace(Fact, frozen=True, kw_only=True):
-    """Repeats of an action that succeeded without effect: `count` in a row, the last at `at` (monotonic)."""
+    """Runs of one action in a row that changed nothing: their number (`count`), and monotonic time of the last (`at`).
+
+    See `pacing`.
+    """
 
     count: int
     at: float
 
 
 class WorkloadFacts(Fact, frozen=True, kw_only=True):
-    """Facts that only one kind of workload has.
+    """Base of the facts that only one kind of workload has, such as virtual machines.
 
-    The base class serves pods of plain containers, which have none.
+    The base class itself is used for pods of plain containers, which have no such facts.
     """
 
     reboots: ClassVar[bool] = False
-    """True if a unit may boot again and stay the same unit; no list shows that, only a look at the unit."""
+    """True if a unit can reboot and stay the same unit. Only the unit's status shows a reboot, no list of units."""
     has_own_kernel: ClassVar[bool] = False
-    """True if the pod is one unit with a kernel and a root disk of its own, outside the node's cgroups."""
+    """True if the pod is one unit with its own kernel and root disk, outside the node's cgroups."""
     no_ephemeral: ClassVar[str] = ""
-    """Reason that the workload takes no ephemeral containers; empty if it does."""
+    """Reason that the workload does not support ephemeral containers; empty if it does."""
 
     def edited(self) -> Self:
-        """Return the facts after a user changed the pod: failures that excluded a retry are dropped."""
+        """Return the facts to use after a user edited the pod: failures are dropped, so that they are retried."""
         return self
 
 
@@ -231,30 +244,32 @@ W = TypeVar("W", bound=WorkloadFacts)
 
 
 class PodFacts(Fact, frozen=True, kw_only=True):
-    """All that is known of one pod.
+    """All facts about one pod.
 
-    `unsettled_until`: monotonic; a call that timed out may take effect until then, so nothing is changed, and
-    the pod does not count as removed, before a look that began later (rule 8 of docs/architecture.md).
-    `recovered`: found at start rather than created by this process. `previous_status`: the last one, from
-    this process or from the store.
+    `unsettled_until`: monotonic time until which a call that timed out may still take effect. Until the runtime
+    was queried after this time, nothing is changed and the pod does not count as removed (rule 8 of
+    docs/architecture.md). `look_wanted_at`: monotonic time of the next planned query of the runtime; None: none is
+    planned. `recovered`: the pod existed before this agent process. `previous_status`: the pod status that this
+    process, or an earlier one, published last.
     """
 
     runtime: RuntimeName | None = None
     runtime_ready: bool = False
     network_ready: bool = False
     network_problem: str = ""
-    """Reason the runtime's network is not ready, from the runtime."""
+    """The runtime's message on why its network is not ready; empty if it is ready."""
     bind_wanted: bool = True
-    """True if choosing a runtime may be tried: nothing was tried yet, or a runtime changed since."""
+    """True if a `Bind` may be tried: none was tried yet, the last one failed, or a runtime or the pod changed since."""
     expects_address: bool = True
     """True if the runtime gives the pod an address on the pod network."""
     image_before_sandbox: bool = False
+    """True if the runtime needs the images before it creates the sandbox."""
     own: WorkloadFacts = _CONTAINERS
-    """Facts of the pod's workload; plain containers have none of their own."""
+    """Facts that only the pod's kind of workload has; an empty object for plain containers."""
     overrides: Grants | None = None
-    """Grants and operators' requests from the pod's file; None if not read yet, or if it needs none."""
+    """Granted resources and operators' requests from the pod's overrides file; None if the file was not read."""
     asked: Mapping[str, str] = {}
-    """Power states requested without a write to the disk, by owner; they end with this agent process."""
+    """Requested power states by the name of the requester. They are kept in memory only."""
     grace_seconds: int = 30
     """The pod's own grace period."""
     crash_cap_seconds: float = 300.0
@@ -264,25 +279,25 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     units: dict[str, UnitFacts] = {}
     sandbox_failure: ActionFailure | None = None
     resize_failure: ActionFailure | None = None
-    """Failure of the last resize of the pod as a whole."""
+    """Failure of the last resize of the pod-level resources; None if it succeeded."""
     stop_failure: ActionFailure | None = None
     paces: dict[str, Pace] = {}
-    """Recent actions by key, so that one without effect is not repeated in an endless loop."""
+    """Repeats of recent actions, by the key of `pacing`, so that none without effect is repeated endlessly."""
     waiting: Waiting | None = None
     rejection: Rejection | None = None
     admitted: bool = False
     in_flight: frozenset[str] = frozenset()
     """Keys of the actions in flight."""
     stopping: dict[str, float] = {}
-    """Container name → monotonic time at which the grace of its stop in flight ends."""
+    """Container name → monotonic time at which the grace period of its running stop ends."""
     changed_at: float | None = None
-    """End of the last changing call; only a look that began later shows its effect."""
+    """Monotonic end of the last call that changed the pod; only a query begun later shows the effect."""
     unsettled_until: float | None = None
     look_wanted_at: float | None = None
     started_at: datetime | None = None
-    """status.startTime: when the node accepted the pod."""
+    """Value of status.startTime: when the node accepted the pod."""
     deadline_at: float | None = None
-    """activeDeadlineSeconds on the monotonic clock."""
+    """Monotonic time at which activeDeadlineSeconds expires; None: the pod has no deadline."""
     deadline_seconds: int | None = None
     """The activeDeadlineSeconds from which `deadline_at` was computed."""
     finished_init: bool = False
@@ -292,15 +307,18 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     previous_status: PodStatus | None = None
 
     def unit(self, name: str) -> UnitFacts:
-        """Facts of one container name; empty ones if nothing is known."""
+        """Return the facts of the container with this name; empty facts if nothing is known."""
         return self.units.get(name, _NO_UNIT_FACTS)
 
     def of(self, kind: type[W]) -> W | None:
-        """The workload's facts if they are of type `kind`; None if the pod is of another workload."""
+        """Return the workload's facts if they are of type `kind`; None if the pod is of another workload."""
         return self.own if isinstance(self.own, kind) else None
 
     def is_started(self, container: Container, unit: UnitSummary) -> bool:
-        """Return True if the unit lives, its postStart hook is done and its startup probe passed."""
+        """Return True if the container counts as started. `unit`: the container on the runtime.
+
+        It must be alive, and its postStart hook and startup probe, if any, must have succeeded.
+        """
         if not unit.state.is_alive:
             return False
         known = self.unit(container.name)
@@ -311,7 +329,7 @@ class PodFacts(Fact, frozen=True, kw_only=True):
         return known.probes is not None and known.probes.unit_id == unit.id and known.probes.startup is True
 
     def newest(self, name: str) -> UnitSummary | None:
-        """The container's newest unit in the last snapshot of the runtime; None if there is none."""
+        """Return the container's newest unit on the runtime as last seen; None if there is none."""
         if self.snapshot is None:
             return None
         return next((unit for unit in self.snapshot.units if unit.name == name), None)

@@ -1,4 +1,4 @@
-"""`Frame`: inputs of the container statuses of one pod, and shared look-ups."""
+"""`Frame`, the values from which a pod's container statuses are built, and functions that read statuses."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .roles import ephemeral_units, init_units, regular_units
 CONTAINER_CREATING = "ContainerCreating"
 POD_INITIALIZING = "PodInitializing"
 TERMINATION_MESSAGES_BYTES = 12 * 1024
-"""All termination messages of a pod together.
+"""Limit of all termination messages of a pod together.
 
-Each container gets an equal part (ST9 in docs/kubelet-parity.md).
+Each container gets an equal part (docs/kubelet-parity.md, row ST9).
 """
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs of every container status of one pod.
+    """Values from which the statuses of all containers of one pod are built.
 
-    `will_run`: the pod's goal is to run, so ended containers may run again. `backend`: the part before
-    ``://`` in container ids; None while unknown. `default_reason`: Waiting reason if no
-    other applies. `message_bytes`: limit of a stored termination message.
+    `will_run`: the pod should run, so ended containers may run again. `backend`: the part of container IDs before
+    ``://``, such as ``containerd``; None while unknown. `default_reason`: Waiting reason if no other applies.
+    `message_bytes`: size limit of each container's termination message.
     """
 
     desired: DesiredPod
@@ -42,9 +42,10 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
 def frame_of(
     desired: DesiredPod, facts: PodFacts, now: Now, backends: Mapping[RuntimeName, str], *, will_run: bool
 ) -> Frame:
-    """Build the frame of one pod.
+    """Build the `Frame` of one pod.
 
-    `backends`: the name before ``://`` by runtime; those not known yet are missing.
+    `backends`: runtime → the part of its container IDs before ``://``; a runtime that has not reported it yet is
+    missing. `will_run`: the pod should run.
     """
     pod = desired.pod
     number = len(init_units(pod)) + len(regular_units(pod)) + len(ephemeral_units(pod))
@@ -60,7 +61,7 @@ def frame_of(
 
 
 def previous_of(previous: PodStatus | None, name: str) -> ContainerStatus | None:
-    """Last reported status of the container, in any role; None if there is none."""
+    """Return the container's entry in a pod status, whether init, regular or ephemeral; None if it has none."""
     if previous is None:
         return None
     for statuses in (
@@ -75,15 +76,15 @@ def previous_of(previous: PodStatus | None, name: str) -> ContainerStatus | None
 
 
 def is_of_unit(status: ContainerStatus | None, unit_id: UnitId) -> bool:
-    """Return True if the status is of this unit, not of an earlier run."""
+    """Return True if the container status is of the run with this ID on the runtime, not of an earlier run."""
     return status is not None and bare_id(status.container_id) == unit_id
 
 
 def bare_id(container_id: str | None) -> str:
-    """The runtime's own id: the part of a containerID after ``://``."""
+    """Return the part of a containerID after ``://``, which is the runtime's own ID; empty if there is none."""
     return (container_id or "").partition("://")[2]
 
 
 def at_ns(nanoseconds: int) -> datetime | None:
-    """Nanoseconds since the epoch as UTC; None for 0 (it has not happened)."""
+    """Convert nanoseconds since the epoch to UTC, in whole seconds; None for 0, which means never."""
     return datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC) if nanoseconds > 0 else None

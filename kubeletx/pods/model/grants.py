@@ -1,6 +1,6 @@
-"""Resources granted to a running pod since its creation.
+"""Resources that in-place resizes have granted to a running pod and its containers.
 
-A file in its directory stores them (`workloads.overrides`).
+The pod's overrides file stores them (see `workloads.overrides`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kubeletx.kube.types.core import ResourceRequirements
 
 
 class Granted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """CPU and memory granted to a running container. `restart`: it gets them by its next restart."""
+    """CPU and memory granted to one container. `restart`: unit `unit_id` must be restarted to apply them."""
 
     unit_id: UnitId
     resources: ResourceRequirements
@@ -20,9 +20,9 @@ class Granted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Grants(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Grants of one pod, whatever its workload is. `workloads.overrides` adds what operators requested."""
+    """Resources granted by resizes of one pod. Subclass `PodOverrides` adds the requests of operators."""
 
     granted: dict[str, Granted] = {}
-    """Granted resources by container; a container not listed has those of its creation."""
+    """Container name → granted resources. A container that is not listed has the resources of its creation."""
     granted_pod: ResourceRequirements | None = None
-    """CPU and memory granted to the pod as a whole; None: those of its creation."""
+    """Granted pod-level CPU and memory; None: the pod has the resources of its creation."""

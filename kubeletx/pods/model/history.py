@@ -1,4 +1,4 @@
-"""History of a pod: its last actions and their results, for `describe --history` and for errors. Pure."""
+"""History of a pod: its last actions and their results, for `describe --history` and for log lines of bugs. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from .actions import Action
 from .results import Nothing, Result, Together
 
 KEPT: Final = 50
-"""Entries kept per pod; equal consecutive ones share an entry."""
+"""Number of entries kept per pod. Consecutive runs with equal action and result share one entry."""
 TEXT_LENGTH: Final = 200
 _WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Ended runs of one action. `at`: end of the last, UTC; `seconds`: its duration; `count`: equal runs in a row."""
+    """One action with its result, as text. `count`: number of runs in a row with the same result.
+
+    `at`: end of the last run, UTC. `seconds`: duration of the last run.
+    """
 
     at: datetime
     action: str
@@ -29,13 +32,13 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 1
 
     def line(self) -> str:
-        """The entry as one line of text."""
+        """Return the entry as one line of text."""
         times = f" ({self.count} times)" if self.count > 1 else ""
         return f"{self.action}: {self.result}{times}"
 
 
 class History:
-    """The last actions of one pod, oldest first."""
+    """The last `KEPT` actions of one pod with their results."""
 
     def __init__(self) -> None:
         self._entries: deque[HistoryEntry] = deque(maxlen=KEPT)
@@ -46,7 +49,7 @@ class History:
         return tuple(self._entries)
 
     def add(self, action: Action, result: Result | None, *, at: datetime, seconds: float) -> None:
-        """Add the end of an action, after a run of `seconds`; `result` None: it was cancelled."""
+        """Record that an action ended at `at` after `seconds`. `result` None: the action was cancelled."""
         words = "cancelled" if result is None else describe_result(result)
         entry = HistoryEntry(at=at, action=describe_action(action), result=words, seconds=seconds)
         last = self._entries[-1] if self._entries else None
@@ -56,17 +59,17 @@ class History:
             self._entries.append(entry)
 
     def last_lines(self, count: int = 5) -> list[str]:
-        """The newest entries as lines, oldest first."""
+        """Return the newest `count` entries as lines of text, oldest first."""
         return [entry.line() for entry in list(self._entries)[-count:]]
 
 
 def describe_action(action: Action) -> str:
-    """The action in words: ``start unit web``."""
+    """Describe the action in words, such as ``start unit web``."""
     return f"{_words(type(action).__name__)} {getattr(action, 'name', '')}".rstrip()
 
 
 def describe_result(result: Result) -> str:
-    """The result in words, with its reason and message; at most `TEXT_LENGTH` characters."""
+    """Describe the result in words, with its reason and message, in at most `TEXT_LENGTH` characters."""
     if isinstance(result, Nothing):
         return "done"
     if isinstance(result, Together):

@@ -1,6 +1,6 @@
-"""`NodeContext`: everything about the node that the translation of a Pod depends on.
+"""`NodeContext`: the properties of the node that are needed to build sandbox and container specs from a Pod.
 
-Made once by the agent from its configuration and passed down; a changed node means a new value.
+The agent creates it once from its configuration. It is frozen: if the node changes, a new one is created.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kubeletx.volumes.pod_fields import FieldContext
 
 
 def read_host_file(path: Path) -> str:
-    """Text of a small file of the node. Bytes that are not UTF-8 are replaced."""
+    """Read a small text file of the node. Bytes that are not UTF-8 are replaced."""
     return path.read_text(encoding="utf-8", errors="replace")
 
 
@@ -29,25 +29,25 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     root_dir: Path
     pod_logs_dir: Path = Path("/var/log/pods")
     host_ips: tuple[str, ...] = ()
-    """Addresses of the node, primary first, at most one per family."""
+    """Addresses of the node, the primary one first, at most one per IP family."""
     cluster_dns: tuple[str, ...] = ()
     cluster_domain: str = ""
     resolv_conf: Path | None = Path("/etc/resolv.conf")
-    """Resolver file of the host; None: pods get no name servers of the host."""
+    """Resolver file of the host; None: pods do not get the host's name servers."""
     hosts_file: Path = Path("/etc/hosts")
-    """File whose content begins the hosts file of host-network pods."""
+    """Hosts file of the node; the hosts file of a host-network pod begins with its content."""
     allocatable: dict[str, int] = {}
     """Allocatable amounts by resource name; CPU in millicores, all others in whole units."""
     memory_capacity_bytes: int = 0
-    """Memory of the node; 0 if unknown, then Burstable pods get the middle of the OOM score range."""
+    """Memory of the node. 0 if unknown; then memory requests do not lower the OOM scores of Burstable pods."""
     swap_capacity_bytes: int = 0
     memory_swap: str = "NoSwap"
-    """NoSwap or LimitedSwap. Only used where `swap_controller` is True."""
+    """NoSwap or LimitedSwap. Used only if `swap_controller` is True."""
     swap_controller: bool = False
-    """True if cgroups of this node can limit swap."""
+    """True if the node's cgroups can limit swap."""
     cgroup_version: int = 2
     cgroup_root: str = ""
-    """Cgroup that is the parent of all pods' cgroups; empty is the root of the tree."""
+    """Parent cgroup of all pods' cgroups; empty: the root of the cgroup tree."""
     cpu_cfs_quota: bool = True
     cpu_cfs_quota_period_us: int = 100_000
     single_process_oom_kill: bool = False
@@ -61,7 +61,7 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     recursive_read_only: bool = False
     """True if the kernel supports recursive read-only mounts (5.12 and later); the runtime must support them too."""
     read_file: Callable[[Path], str] = read_host_file
-    """Reads a host file. This package reads the host's files through it only."""
+    """Function that reads a text file of the host; tests replace it."""
 
     @property
     def seccomp_directory(self) -> Path:
@@ -69,7 +69,7 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
         return self.seccomp_dir or self.root_dir / "seccomp"
 
     def log_directory(self, pod: Pod) -> Path:
-        """Directory of the pod's container logs: ``<namespace>_<name>_<uid>``."""
+        """Return the directory of the pod's container logs: ``<pod_logs_dir>/<namespace>_<name>_<uid>``."""
         parts = (
             layout.check_name(pod.namespace, "metadata.namespace"),
             layout.check_name(pod.name, "metadata.name"),
@@ -78,11 +78,14 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
         return self.pod_logs_dir / "_".join(parts)
 
     def pod_directory(self, uid: PodUid) -> Path:
-        """Directory of the pod's volumes and files."""
+        """Return the directory of the pod's volumes and files."""
         return layout.pod_dir(self.root_dir, uid)
 
     def fields(self, pod_ips: tuple[str, ...] = ()) -> FieldContext:
-        """Values for fieldRef and resourceFieldRef of the downward API."""
+        """Return the values that fieldRef and resourceFieldRef need in addition to the Pod itself.
+
+        `pod_ips`: the pod's addresses.
+        """
         return FieldContext(
             node_name=self.node_name,
             host_ips=self.host_ips,

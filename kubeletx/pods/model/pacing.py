@@ -1,11 +1,17 @@
-"""Pacing of repeated actions that report no error and have no effect. Pure.
+"""Delays between repeats of an action that reports success but has no effect. Pure.
 
-A plan names an action again while the facts still ask for it. A runtime that reports success and does nothing would
-otherwise be called again in an endless loop. The first `FREE` repeats are immediate, since a runtime's list
-may be slightly older than its answer; then each wait is twice the previous one. A failure has its own back-off
-(`backoff`) and is not counted here. Restarts of a container are not repeats: each has another attempt.
+A plan requests an action again as long as the pod is not in the desired state. Without delays, a runtime that
+reports success and changes nothing would be called in an endless loop. The first `FREE` repeats are immediate,
+since a list from the runtime may be slightly older than its last answer. After that each delay is twice the
+previous one. Failed actions are not counted here; they have their own delays (`backoff`). Restarts of a container
+are not repeats, since each has a new attempt number.
 
-    done, asked again ─► at once, `FREE` times ─► after 0.1 s, 0.2 s, ... 10 s ─► not asked for 20 s: forgotten
+    repeats 1 to `FREE`: at once ─► then after 0.1 s, 0.2 s, ... 10 s ─► no run for 20 s: the count starts again
+
+Reads of the pod's state (`Look`) that show no change are delayed in the same way, by at most 1 s: a runtime may report
+changes all the time that its lists do not show. A read that shows a change sets the count back.
+
+    reads 1 to `FREE_LOOKS`: at once ─► then after 0.2 s, 0.4 s, 0.8 s, 1 s, 1 s, ...
 """
 
 from __future__ import annotations
@@ -14,34 +20,41 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from .actions import Action
-from .backoff import SYNC
+from .actions import Action, Look
+from .backoff import SYNC, RetryPolicy
 from .facts import Now, Pace, PodFacts
 
 FREE = 3
 NOTICED = 6
-"""Repeats without effect after which an event names the action."""
+"""Number of successful runs in a row after which an event reports that the action has no effect."""
 FORGOTTEN_SECONDS = 2 * SYNC.cap_seconds
+FREE_LOOKS = 8
+LOOKS = RetryPolicy(initial_seconds=0.2, cap_seconds=1.0)
+LOOKS_FORGOTTEN_SECONDS = 2 * LOOKS.cap_seconds
 
 _FIELDS = ("name", "unit_id", "sandbox_id")
 
 
 def doing(action: Action) -> str:
-    """The action as text: ``stopping container web``."""
+    """Describe the running action, such as ``stopping container web``."""
     return f"{action.doing} {getattr(action, 'name', '')}".rstrip()
 
 
 def due_at(paces: Mapping[str, Pace], action: Action) -> float | None:
-    """Monotonic time at which the action may be repeated; None means now."""
+    """Return the monotonic time at which the action may be repeated; None means now."""
     pace = paces.get(_key(action))
-    if pace is None or pace.count <= FREE:
+    free, policy = (FREE_LOOKS, LOOKS) if isinstance(action, Look) else (FREE, SYNC)
+    if pace is None or pace.count <= free:
         return None
-    doublings = min(pace.count - FREE - 1, 20)
-    return pace.at + min(SYNC.initial_seconds * float(1 << doublings), SYNC.cap_seconds)
+    doublings = min(pace.count - free - 1, 20)
+    return pace.at + min(policy.initial_seconds * float(1 << doublings), policy.cap_seconds)
 
 
 def count_done(facts: PodFacts, action: Action, now: Now) -> tuple[PodFacts, int]:
-    """Facts after the action ended, and how often in a row it succeeded without effect."""
+    """Count a run of the action that has just ended; return the new facts and its number of runs in a row.
+
+    The number is 0 if the action failed or if its repeats are not counted.
+    """
     if not action.doing or action.failure(facts) is not None:
         return facts, 0
     paces = {key: one for key, one in facts.paces.items() if now.mono - one.at <= FORGOTTEN_SECONDS}
@@ -50,7 +63,25 @@ def count_done(facts: PodFacts, action: Action, now: Now) -> tuple[PodFacts, int
     return replace(facts, paces={**paces, _key(action): pace}), pace.count
 
 
+def count_look(facts: PodFacts, action: Look, now: Now, *, has_news: bool) -> PodFacts:
+    """Count a read of the pod's state that has just ended; return the new facts.
+
+    `has_news`: it showed another state than the read before it.
+    """
+    key = _key(action)
+    before = facts.paces.get(key)
+    if has_news:
+        return facts if before is None else replace(facts, paces=_without(facts.paces, key))
+    is_first = before is None or now.mono - before.at > LOOKS_FORGOTTEN_SECONDS
+    pace = Pace(count=1 if before is None or is_first else before.count + 1, at=now.mono)
+    return replace(facts, paces={**facts.paces, key: pace})
+
+
+def _without(paces: Mapping[str, Pace], key: str) -> dict[str, Pace]:
+    return {other: pace for other, pace in paces.items() if other != key}
+
+
 def _key(action: Action) -> str:
-    """Key of a repeated action: its kind and target, for a start with its attempt."""
+    """Return the key under which repeats are counted: the action's class, name, IDs and `target`."""
     ids = (str(getattr(action, field, "")) for field in _FIELDS)
     return "/".join((type(action).__name__, *ids, action.target))

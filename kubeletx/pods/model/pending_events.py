@@ -1,8 +1,9 @@
-"""Runtime events that no look has shown yet (rule 9 of docs/architecture.md). Pure.
+"""Runtime events whose change is not visible in the runtime's reported state yet (docs/architecture.md, rule 9).
 
-containerd's CRI status can lag behind its own exit event, so one look may be too early. An event is settled
-when the snapshot shows at least its change, or when a look that began after the event does not show the
-object at all. Until then looks repeat, 10 ms to 10 s apart; after that only the slow relist remains.
+containerd's CRI status can lag behind its own exit event, so one query after the event may be too early. An event
+is settled when a snapshot of the pod shows its change, or when a query that began after the event does not show
+the object at all. Until then the query is repeated, 10 ms to 10 s apart. After that only the periodic relist of all
+pods can show the change. Pure.
 """
 
 from __future__ import annotations
@@ -25,26 +26,32 @@ class PendingEvent(msgspec.Struct, frozen=True):
 
 
 class PendingEvents(msgspec.Struct, frozen=True, kw_only=True):
-    """Events that no look has shown yet, and the delay before the next look."""
+    """Runtime events of one pod whose change is not visible in the runtime's reported state yet (`open`).
+
+    `delay_seconds`: delay before the next query of the runtime.
+    """
 
     open: tuple[PendingEvent, ...] = ()
     delay_seconds: float = 0.0
 
     def add(self, event: RuntimeEvent, at: float) -> PendingEvents:
-        """Return a copy with the event added and no delay, so that the next look comes at once."""
+        """Return a copy with the event added and without delay, so that the runtime is queried at once.
+
+        `at`: monotonic time at which the event arrived. Only the newest `MOST_PENDING` events are kept.
+        """
         return PendingEvents(open=(*self.open[-MOST_PENDING + 1 :], PendingEvent(event, at)))
 
     def after(self, snapshot: PodSnapshot | None) -> PendingEvents:
-        """Return a copy without the events that this snapshot shows; None shows none."""
+        """Return a copy without the events whose change this snapshot of the pod shows; None shows none."""
         if snapshot is None or not self.open:
             return self
         left = tuple(pending_event for pending_event in self.open if not is_settled(pending_event, snapshot))
         return msgspec.structs.replace(self, open=left) if left else PendingEvents()
 
     def later(self) -> PendingEvents:
-        """Return a copy with twice the delay, after a look that did not show every event.
+        """Return a copy with twice the delay, for use after a query that did not show the changes of all events.
 
-        Without events once the delay exceeds `LAST_DELAY_SECONDS`.
+        If the delay would exceed `LAST_DELAY_SECONDS`, all events are dropped instead.
         """
         delay = max(self.delay_seconds * 2, FIRST_DELAY_SECONDS)
         if delay > LAST_DELAY_SECONDS:
@@ -53,7 +60,7 @@ class PendingEvents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_settled(pending_event: PendingEvent, snapshot: PodSnapshot) -> bool:
-    """Return True if the snapshot shows the event's change, or that its object is gone."""
+    """Return True if the snapshot shows the event's change, or does not show the event's object any more."""
     event, looked_since = pending_event.event, snapshot.looked_at > pending_event.at
     if event.kind in (EventKind.OOM, EventKind.CHANGED, EventKind.RESYNC):
         return looked_since

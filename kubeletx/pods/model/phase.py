@@ -1,4 +1,4 @@
-"""The phase of a pod, from the statuses of its containers (ST1 in docs/kubelet-parity.md).
+"""The phase of a pod, computed from its container statuses (docs/kubelet-parity.md, row ST1).
 
     an init container failed and is not run again      Failed
     init not finished, or something never started      Pending
@@ -7,8 +7,8 @@
                                   all with exit code 0 Succeeded
                                   otherwise            Failed
 
-Succeeded and Failed are final; `status.py` keeps them. A container that waits for its next run counts by
-how its last run ended. Sidecars that ended do not count. Source: kubelet, kubelet_pods.go getPhase.
+Succeeded and Failed are final; `status.build` keeps them. For a container that waits for its next run, the exit
+code of its last run counts. Sidecars that ended do not count. Source: kubelet, kubelet_pods.go getPhase.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FINAL = (SUCCEEDED, FAILED)
 
 
 class _Count(msgspec.Struct):
-    """Numbers of containers by state."""
+    """Numbers of a pod's regular containers and sidecars by state, and the state of its init containers."""
 
     init_open: bool = False
     init_failed: bool = False
@@ -42,11 +42,10 @@ class _Count(msgspec.Struct):
 def phase_of(
     pod: Pod, statuses: Sequence[ContainerStatus], *, initialized: bool = False, is_over: bool = False
 ) -> str:
-    """The phase that follows from `statuses` (init and regular containers, in any order).
+    """Compute the pod's phase from `statuses`, those of init and regular containers in any order.
 
-    `initialized`: a regular container ran in this sandbox, so that a restarting sidecar does not bring
-    the pod back to Pending. `is_over`: the pod was deleted and nothing of it will run again, whatever its
-    restart policy says.
+    `initialized`: a regular container ran in this sandbox, so a restarting sidecar does not set the pod back to
+    Pending. `is_over`: the pod was deleted, so no container runs again, whatever the restart policy says.
     """
     by_name = {status.name: status for status in statuses}
     count = _Count()
@@ -62,7 +61,10 @@ def phase_of(
 
 
 def last_exit_code(status: ContainerStatus) -> int | None:
-    """Exit code of the container's present run or, while it waits, of its last run; None if neither has ended."""
+    """Return the exit code of an ended container or, if it waits for its next run, of its last run.
+
+    None if the container runs or has not run yet.
+    """
     state = status.state
     if state.terminated is not None:
         return state.terminated.exit_code
@@ -72,7 +74,7 @@ def last_exit_code(status: ContainerStatus) -> int | None:
 
 
 def is_waiting(state: ContainerState) -> bool:
-    """Return True if the state is waiting, or empty, which means the same."""
+    """Return True if the container is waiting; an empty state means waiting, too."""
     return state.running is None and state.terminated is None
 
 
@@ -81,7 +83,7 @@ def _count_init(
 ) -> None:
     code = last_exit_code(status) if status is not None else None
     if status is None or code is None:
-        count.init_open |= not initialized  # the runtime may forget a finished one
+        count.init_open |= not initialized  # the runtime may have removed a finished one
     elif code != 0 and not should_restart(container, pod.spec.restart_policy, code, is_init=True):
         count.init_failed = True
 

@@ -21,14 +21,17 @@ _CLASSES: Final = {
 
 
 def priority_of(pod: Pod) -> int:
-    """The pod's priority; higher is more important."""
+    """Return the pod's priority, a higher number for a more important pod; 0 without priority and built-in class."""
     if pod.spec.priority is not None:
         return pod.spec.priority
     return _CLASSES.get(pod.spec.priority_class_name or "", 0)
 
 
 def is_critical(pod: Pod, source: SourceTraits) -> bool:
-    """Return True for static and mirror pods and for `CRITICAL_PRIORITY` or more: they are never evicted."""
+    """Return True if the pod is critical, and therefore never evicted.
+
+    Critical are pods of sources with `is_critical`, mirror pods, and pods with `CRITICAL_PRIORITY` or more.
+    """
     if source.is_critical or MIRROR in pod.metadata.annotations:
         return True
     return priority_of(pod) >= CRITICAL_PRIORITY

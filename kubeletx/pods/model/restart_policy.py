@@ -1,9 +1,10 @@
-"""Restart decision for an ended container (B4, L7 in docs/kubelet-parity.md).
+"""Decides whether an ended container runs again (docs/kubelet-parity.md, rows B4 and L7).
 
-The container's own rules on exit codes decide before its own restart policy, and that before the pod's. A
-container that the node stopped because it was unhealthy runs again unless the policy is Never; one whose
-image changed runs again under every policy. Init containers under Always restart on failure only; sidecars
-carry Always themselves. Source: kubelet, component-helpers and kuberuntime's computePodActions; KEP-5307.
+The first of these that applies decides: the container's restart rules for exit codes, its own restart policy, the
+pod's restart policy. A container that the node stopped because it was unhealthy runs again unless the policy is
+Never. A container whose image changed runs again under every policy. An init container of a pod with policy Always
+restarts only after a failure. A sidecar is an init container whose own policy is Always. Source: kubelet,
+component-helpers and kuberuntime's computePodActions; KEP-5307.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from kubeletx.kube.types.core import Container, ContainerRestartRule, ContainerR
 
 ALWAYS, ON_FAILURE, NEVER = "Always", "OnFailure", "Never"
 LOST_EXIT_CODE = 137
-"""Exit code of a container that ran and that its runtime no longer has."""
+"""Exit code reported for a container that ran, but that its runtime no longer has."""
 
 RESTART, RESTART_ALL = "Restart", "RestartAllContainers"
 SPEC_CHANGED = "SpecChanged"
-"""Reason for stopping a container whose image no longer matches its spec."""
+"""Reason for stopping a container that no longer matches its spec, for example because its image changed."""
 
 
 def restart_policy_of(container: Container, pod_policy: str | None) -> str:
-    """The restart policy of this container: its own, else the pod's, else Always."""
+    """Return the restart policy of this container: its own, else the pod's, else Always."""
     return container.restart_policy or pod_policy or ALWAYS
 
 
@@ -32,10 +33,11 @@ def should_restart(
     killed: str = "",
     is_init: bool = False,
 ) -> bool:
-    """Return True if the container that ended with `exit_code` is to run again.
+    """Return True if the container, which ended with `exit_code`, should run again.
 
-    `killed`: the node's reason for stopping it for a restart (its health, a hook, a changed image), or empty.
-    `is_init`: an ordinary init container, which is done once it exited with 0.
+    `pod_policy`: restart policy of the pod; None means Always. `killed`: the agent's reason if it stopped the
+    container for a restart (failed probe or hook, changed image), else empty. `is_init`: the container is an init
+    container but no sidecar, so it is done after exit code 0.
     """
     if is_init and exit_code == 0 and not killed:
         return False
@@ -48,7 +50,7 @@ def should_restart(
 
 
 def rule_for(container: Container, exit_code: int) -> ContainerRestartRule | None:
-    """The container's first rule that matches the exit code; None if none does."""
+    """Return the first of the container's `restartPolicyRules` that matches the exit code; None if none does."""
     for rule in container.restart_policy_rules:
         if rule.action in (RESTART, RESTART_ALL) and _matches(rule.exit_codes, exit_code):
             return rule

@@ -1,7 +1,8 @@
-"""Results of actions and inputs of a pod: frozen values, and the change of each to the facts.
+"""`Result` and its subclasses: outcomes of a pod's actions, and other inputs, which change the pod's facts.
 
-A step returns one `Result`; the worker applies it when the action ends: `apply(facts, result, now)`. Results do not
-depend on how an action was carried out. They are data: shown, kept as history and replayed.
+Each action is carried out by a step (`pods.steps`), which returns one `Result`. The pod's worker then updates its
+facts: `apply(facts, result, now)`. Results are frozen values, so they can be shown, kept in the pod's history and
+replayed. Failures are retried with the back-off policies of `backoff`.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ LOOK_AGAIN_SECONDS = 1.0
 
 
 class Result(msgspec.Struct, frozen=True):
-    """Outcome of an action, or another input of a pod: a frozen value that changes the facts (`apply`)."""
+    """Base of all results: the outcome of an action, or another input. `apply` makes the change to the facts."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
-        """The facts after this result, which came at `now`."""
+        """Return the facts changed by this result, which arrived at `now`."""
         raise TypeError(f"{type(self).__name__} does not say what it does")
 
 
 def apply(facts: PodFacts, result: Result, now: Now) -> PodFacts:
-    """Return the facts as changed by a result that came at `now`."""
+    """Return a copy of the facts, changed by a result that arrived at `now`."""
     return result._apply(facts, now)
 
 
 class Together(Result, frozen=True):
-    """Several results, applied in order."""
+    """Several results of one action, applied in order."""
 
     results: tuple[Result, ...]
 
@@ -57,14 +58,14 @@ class Together(Result, frozen=True):
 
 
 class Nothing(Result, frozen=True):
-    """No change beyond what the runtime's snapshot shows."""
+    """The action ended, and no facts need to change."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         return facts
 
 
 class Bound(Result, frozen=True):
-    """The pod's binding to a runtime is stored."""
+    """The pod was assigned to `runtime`, and this binding is stored. `started_at`: value for status.startTime."""
 
     runtime: RuntimeName
     started_at: datetime
@@ -82,9 +83,9 @@ class Bound(Result, frozen=True):
 
 
 class Waits(Result, frozen=True):
-    """The pod cannot be bound now.
+    """The pod cannot be assigned to a runtime yet and waits. `reason` and `message` are shown to users.
 
-    `Bind` is tried again once a runtime changes, also if that was during the step.
+    `Bind` is tried again after a runtime or the pod changed, even if the change came while this `Bind` was running.
     """
 
     reason: str
@@ -95,7 +96,7 @@ class Waits(Result, frozen=True):
 
 
 class Rejected(Result, frozen=True):
-    """The pod is rejected, which is final: it becomes Failed."""
+    """The node rejected the pod for good: it becomes Failed with this reason and message."""
 
     reason: str
     message: str
@@ -111,7 +112,7 @@ class Rejected(Result, frozen=True):
 
 
 class BindFailed(Result, frozen=True):
-    """The binding could not be written, or an admission review has not decided.
+    """The binding to a runtime could not be stored, or a plugin's admission review has not decided yet.
 
     `Bind` is retried with back-off.
     """
@@ -130,14 +131,17 @@ class BindFailed(Result, frozen=True):
 
 
 class Unbound(Result, frozen=True):
-    """The binding is deleted: the last write for the pod."""
+    """The binding to the runtime is deleted. The pod is gone, and its worker ends."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         return replace(facts, unbound=True)
 
 
 class VolumesReady(Result, frozen=True):
-    """All volumes are prepared, with the content as of `began` (monotonic), the start of the preparation."""
+    """All volumes are prepared. `began`: monotonic start of the preparation.
+
+    If a config map, secret or pod field changed after `began`, the volumes are written again.
+    """
 
     began: float
 
@@ -148,9 +152,10 @@ class VolumesReady(Result, frozen=True):
 
 
 class ObjectsChanged(Result, frozen=True):
-    """Cluster objects that the pod refers to changed: volumes are written again.
+    """A config map, a secret or another cluster object that the pod refers to changed.
 
-    A failed volume preparation, and units that failed with a configuration error, are retried at once.
+    The volumes are written again. A failed volume preparation, and containers that failed with a configuration
+    error, are retried at once.
     """
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
@@ -166,7 +171,10 @@ class ObjectsChanged(Result, frozen=True):
 
 
 class PodEdited(Result, frozen=True):
-    """A user changed the pod: failed actions are retried at once; a changed image loses its back-off (B3)."""
+    """A user changed the pod from `before` to `after`: failed starts and resizes are retried at once.
+
+    A container with a new image also loses its image pull failure and back-off (docs/kubelet-parity.md, row B3).
+    """
 
     before: Pod
     after: Pod
@@ -187,9 +195,9 @@ class PodEdited(Result, frozen=True):
 
 
 class PowerAsked(Result, frozen=True):
-    """The owner requests a power state, without a write to the disk.
+    """Requester `owner` wants the pod in a power state, such as ``standby``; an empty `power` withdraws the request.
 
-    An empty `power` withdraws its request.
+    The request is kept in memory only. `workloads.power` chooses among several requests.
     """
 
     owner: str
@@ -201,7 +209,7 @@ class PowerAsked(Result, frozen=True):
 
 
 class RanBefore(Result, frozen=True):
-    """Logs of earlier runs were found. `restarts`: container to the restart count of its next run."""
+    """Log files of earlier runs were found. `restarts`: container name → restart count of its next run."""
 
     restarts: Mapping[str, int]
 
@@ -212,7 +220,7 @@ class RanBefore(Result, frozen=True):
 
 
 class VolumesFailed(Result, frozen=True):
-    """Volumes could not be prepared or released."""
+    """Volumes could not be prepared or released; retried with back-off."""
 
     reason: str
     message: str
@@ -223,21 +231,21 @@ class VolumesFailed(Result, frozen=True):
 
 
 class VolumesReleased(Result, frozen=True):
-    """Volumes of the pod are released: nothing of them is left on the node."""
+    """The pod's volumes are unmounted and removed from the node."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         return replace(facts, volumes=VolumeFacts(released=True))
 
 
 class DirectoriesGone(Result, frozen=True):
-    """Cgroup, log and data directories are removed."""
+    """The pod's cgroup, log directory and data directory are removed."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         return replace(facts, directories_gone=True, stop_failure=None)
 
 
 class ImagePresent(Result, frozen=True):
-    """The container's image is in the bound store. `status`: its status there."""
+    """Result: the container's image is in the image store of the pod's runtime. `status`: the image there."""
 
     name: str
     status: ImageStatus
@@ -247,7 +255,10 @@ class ImagePresent(Result, frozen=True):
 
 
 class ImageFailed(Result, frozen=True):
-    """The image is not available. `retry_at`: from the store's own back-off, if it has one."""
+    """The image could not be made available in the runtime's image store; retried with back-off.
+
+    `retry_at`: monotonic time of the retry, if the image store sets it; None: use the worker's own back-off.
+    """
 
     name: str
     reason: str
@@ -262,14 +273,17 @@ class ImageFailed(Result, frozen=True):
 
 
 class SandboxMade(Result, frozen=True):
-    """A new sandbox exists; all units start from the beginning in it."""
+    """A new sandbox was created; all containers start in it from the beginning, init containers included."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         return replace(facts, sandbox_failure=None, changed_at=now.mono)
 
 
 class SandboxFailed(Result, frozen=True):
-    """Creating the sandbox failed or got no answer; a later look shows whether it exists."""
+    """Creating the sandbox failed or got no answer; retried with back-off.
+
+    A later query of the runtime shows whether the sandbox exists.
+    """
 
     reason: str
     message: str
@@ -280,7 +294,10 @@ class SandboxFailed(Result, frozen=True):
 
 
 class Unsettled(Result, frozen=True):
-    """A changing call timed out and may take effect before `until` (rule 8 of docs/architecture.md)."""
+    """A call that changes the runtime timed out; it may still take effect until `until` (monotonic).
+
+    Nothing is changed for the pod until the runtime was queried after that time (docs/architecture.md, rule 8).
+    """
 
     until: float
 
@@ -289,7 +306,7 @@ class Unsettled(Result, frozen=True):
 
 
 class UnitStarted(Result, frozen=True):
-    """The unit runs; its postStart hook, if any, is due."""
+    """A container or machine was started as `unit_id`. `has_hook`: its postStart hook must run next."""
 
     name: str
     unit_id: UnitId
@@ -310,7 +327,10 @@ class UnitStarted(Result, frozen=True):
 
 
 class UnitFailed(Result, frozen=True):
-    """The unit could not be created or, if `created`, it exists but could not be started."""
+    """A container or machine could not be created or started; it is retried with back-off.
+
+    `created` True: it was created, but its start failed.
+    """
 
     name: str
     reason: str
@@ -325,7 +345,7 @@ class UnitFailed(Result, frozen=True):
 
 
 class UnitExited(Result, frozen=True):
-    """The container's newest unit has ended, at `exited_at` on the monotonic clock."""
+    """Container or machine `name` ended at `exited_at` (monotonic)."""
 
     name: str
     exited_at: float
@@ -335,7 +355,7 @@ class UnitExited(Result, frozen=True):
 
 
 class HookNoted(Result, frozen=True):
-    """The state of the unit's postStart hook changed. `message`: the error of a FAILED one."""
+    """The state of the container's postStart hook changed to `state`. `message`: the error if the hook FAILED."""
 
     name: str
     unit_id: UnitId
@@ -350,9 +370,9 @@ class HookNoted(Result, frozen=True):
 
 
 class MessageRead(Result, frozen=True):
-    """The termination message of an ended unit was read.
+    """The termination message of an ended container was read; it may be empty.
 
-    The message of the unit before it is kept as well.
+    The container's previous termination message is kept as well, for its lastState.
     """
 
     name: str
@@ -365,7 +385,7 @@ class MessageRead(Result, frozen=True):
 
 
 class Killed(Result, frozen=True):
-    """The agent stopped the unit. `reason`: why it is to be restarted; empty: it is not."""
+    """The agent stopped the container or machine. `reason`: why it is restarted; empty: no restart is intended."""
 
     name: str
     reason: str
@@ -375,7 +395,7 @@ class Killed(Result, frozen=True):
 
 
 class Probed(Result, frozen=True):
-    """A container's probes had new outcomes."""
+    """A probe of the container has a new outcome. `probes`: the latest outcomes of all its probes."""
 
     name: str
     probes: ProbeFacts
@@ -385,7 +405,7 @@ class Probed(Result, frozen=True):
 
 
 class Resized(Result, frozen=True):
-    """A resize of the unit succeeded, or is requested; the failure of an earlier try is dropped."""
+    """A resize of the container or machine succeeded or was newly requested; its last failure is dropped."""
 
     name: str
 
@@ -394,9 +414,9 @@ class Resized(Result, frozen=True):
 
 
 class ResizeFailed(Result, frozen=True):
-    """A resize of the unit failed.
+    """A resize of the container or machine failed.
 
-    It is retried with back-off; if not `may_heal`, only after the pod was edited.
+    `may_heal` True: it is retried with back-off. False: it is retried only after a user edited the pod.
     """
 
     name: str
@@ -412,14 +432,14 @@ class ResizeFailed(Result, frozen=True):
 
 
 class PodResized(Result, frozen=True):
-    """The pod as a whole has the resources of its spec."""
+    """A resize of the pod-level resources succeeded: the pod now has those of its spec."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         return replace(facts, changed_at=now.mono, resize_failure=None)
 
 
 class PodResizeFailed(Result, frozen=True):
-    """A resize of the pod as a whole failed; it is retried with back-off."""
+    """A resize of the pod-level resources failed; it is retried with back-off."""
 
     reason: str
     message: str
@@ -429,17 +449,17 @@ class PodResizeFailed(Result, frozen=True):
         return replace(facts, changed_at=now.mono, resize_failure=failure)
 
 
-class LookWanted(Result, frozen=True):
-    """A unit or sandbox is no longer on its runtime: the next action is a look at the pod."""
+class LookNeeded(Result, frozen=True):
+    """The runtime no longer has a container or sandbox of the pod. The pod's state is read from the runtime next."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         return replace(facts, changed_at=now.mono, look_wanted_at=now.mono)
 
 
 class Changed(Result, frozen=True):
-    """A call that changes something on the runtime succeeded.
+    """A call that changes the pod on its runtime succeeded.
 
-    Only a look that begins later shows its effect.
+    Only a query of the runtime that begins later shows the effect.
     """
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
@@ -458,7 +478,7 @@ class StopFailed(Result, frozen=True):
 
 
 class LookFailed(Result, frozen=True):
-    """A look got no answer, or not all details; it is repeated after `LOOK_AGAIN_SECONDS`."""
+    """Reading the pod's state got no answer or lacked details; it is repeated after `LOOK_AGAIN_SECONDS`."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         return replace(facts, look_wanted_at=now.mono + LOOK_AGAIN_SECONDS)
@@ -479,5 +499,5 @@ def _count_restart(facts: PodFacts, name: str, now: Now) -> PodFacts:
 def next_try(
     previous: ActionFailure | None, policy: RetryPolicy, reason: str, message: str, now: Now
 ) -> ActionFailure:
-    """The failure after `previous`, with the time of its next try."""
+    """Return the record of a new failure that follows `previous`, with the time of the next try by `policy`."""
     return next_failure(previous, policy, reason=reason, message=message, now=now.mono, draw=now.draw)

@@ -1,4 +1,4 @@
-"""Units of a pod by role. A virtual machine is the one regular unit of its pod."""
+"""The containers of a pod by role: init, sidecar, regular, ephemeral. A virtual machine is one regular container."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kubeletx.kube.types.core import AnyUnit, Container, EphemeralContainer, Pod
 
 
 class UnitRole(StrEnum):
-    """Role of a unit in its pod, which decides when it starts and whether it runs again."""
+    """Role of a container in its pod, which decides when it starts and whether it runs again."""
 
     INIT = "init"
     SIDECAR = "sidecar"
@@ -19,27 +19,27 @@ class UnitRole(StrEnum):
 
 
 def init_units(pod: Pod) -> tuple[Container, ...]:
-    """Init containers in spec order, including sidecars (restartPolicy Always)."""
+    """Return the pod's init containers in spec order, including sidecars (restartPolicy Always)."""
     return pod.spec.init_containers
 
 
 def regular_units(pod: Pod) -> tuple[Container, ...]:
-    """The pod's main containers in spec order; for a VM pod one container that represents the machine."""
+    """Return the pod's regular containers in spec order; for a VM pod one container that represents the machine."""
     return main_containers(pod)
 
 
 def ephemeral_units(pod: Pod) -> tuple[EphemeralContainer, ...]:
-    """Ephemeral containers: started once, never again (L8 in docs/kubelet-parity.md)."""
+    """Return the ephemeral containers, which are never restarted (docs/kubelet-parity.md, row L8)."""
     return pod.spec.ephemeral_containers
 
 
 def all_units(pod: Pod) -> tuple[Container | EphemeralContainer, ...]:
-    """Units of every role."""
+    """Return the init, regular and ephemeral containers of the pod, in this order."""
     return (*init_units(pod), *regular_units(pod), *ephemeral_units(pod))
 
 
 def find_unit(pod: Pod, name: str) -> Container | EphemeralContainer | None:
-    """The container of any role with this name; None if there is none."""
+    """Return the container with this name, whatever its role; None if there is none."""
     for unit in all_units(pod):
         if unit.name == name:
             return unit
@@ -47,7 +47,7 @@ def find_unit(pod: Pod, name: str) -> Container | EphemeralContainer | None:
 
 
 def role_of(pod: Pod, name: str) -> UnitRole:
-    """Role of the unit with this name; a virtual machine is a regular unit."""
+    """Return the role of the container with this name; any unknown name, like a virtual machine, is REGULAR."""
     for container in init_units(pod):
         if container.name == name:
             return UnitRole.SIDECAR if is_sidecar(container) else UnitRole.INIT
@@ -57,9 +57,10 @@ def role_of(pod: Pod, name: str) -> UnitRole:
 
 
 def spec_of(pod: Pod, name: str, *, own_kernel: bool = False) -> AnyUnit:
-    """Return the container with this name, or the machine of a machine pod. Raises KeyError if there is none.
+    """Return the spec of the container with this name, or of the pod's virtual machine.
 
-    `own_kernel`: the pod's runtime runs machines (`WorkloadFacts.has_own_kernel`).
+    `own_kernel`: the pod's runtime runs virtual machines (`WorkloadFacts.has_own_kernel`). Raises KeyError if the
+    pod has no such container.
     """
     whole = whole_unit(pod, own_kernel=own_kernel)
     if whole is not None:
@@ -71,7 +72,7 @@ def spec_of(pod: Pod, name: str, *, own_kernel: bool = False) -> AnyUnit:
 
 
 def field_of(pod: Pod, container: str) -> str:
-    """Field path of the container for events, such as ``spec.containers{web}``."""
+    """Return the field path of the container for events, such as ``spec.containers{web}``."""
     if any(c.name == container for c in init_units(pod)):
         return f"spec.initContainers{{{container}}}"
     if any(c.name == container for c in ephemeral_units(pod)):

@@ -1,4 +1,4 @@
-"""CPU and memory, the only resources that change in place: compare, merge and format them. Pure."""
+"""Compare, merge and format CPU and memory, the only resources that an in-place resize can change. Pure."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from kubeletx.kube.types.core import ResourceRequirements
 
 RESIZED: Final = ("cpu", "memory")
 INFEASIBLE: Final = "Infeasible"
-"""Reason of a resize that its node or runtime can never grant."""
+"""Reason of a failed resize that the node or the runtime can never grant."""
 
 _decoder = msgspec.json.Decoder(ResourceRequirements)
 
 
 def resources_text(resources: ResourceRequirements) -> str:
-    """CPU and memory as compact JSON, for an annotation."""
+    """Format the CPU and memory of `resources` as compact JSON, for an annotation."""
     return msgspec.json.encode(resized(resources), order="sorted").decode()
 
 
 def read_resources(text: str) -> ResourceRequirements | None:
-    """Parse the text of `resources_text`; None if it is invalid or its amounts are not quantities."""
+    """Parse text written by `resources_text`. Return None if it is invalid JSON or has invalid quantities."""
     try:
         found = _decoder.decode(text)
         amounts(found)
@@ -34,12 +34,12 @@ def read_resources(text: str) -> ResourceRequirements | None:
 
 
 def is_same(one: ResourceRequirements, other: ResourceRequirements) -> bool:
-    """Return True if both have equal amounts of CPU and memory, however they are written."""
+    """Return True if both have equal amounts of CPU and memory; ``1`` and ``1000m`` are equal."""
     return amounts(one) == amounts(other)
 
 
 def resized(resources: ResourceRequirements) -> ResourceRequirements:
-    """The CPU and memory of `resources`, without all else."""
+    """Return only the CPU and memory requests and limits of `resources`."""
     return ResourceRequirements(
         limits={name: text for name, text in resources.limits.items() if name in RESIZED},
         requests={name: text for name, text in resources.requests.items() if name in RESIZED},
@@ -47,7 +47,7 @@ def resized(resources: ResourceRequirements) -> ResourceRequirements:
 
 
 def merged(wanted: ResourceRequirements, has: ResourceRequirements) -> ResourceRequirements:
-    """`wanted` with the CPU and memory of `has`."""
+    """Return `wanted` with its CPU and memory replaced by those of `has`."""
     return replace(
         wanted,
         limits={**{k: v for k, v in wanted.limits.items() if k not in RESIZED}, **has.limits},
@@ -56,7 +56,10 @@ def merged(wanted: ResourceRequirements, has: ResourceRequirements) -> ResourceR
 
 
 def larger(first: ResourceRequirements, second: ResourceRequirements) -> ResourceRequirements:
-    """The larger of both amounts for each resource; a missing limit counts as the largest."""
+    """Return for each request and limit the larger of both amounts.
+
+    A limit that one of them lacks is left out, since no limit counts as the largest.
+    """
     if is_same(first, second):
         return first
     limits = {
@@ -75,14 +78,17 @@ def larger(first: ResourceRequirements, second: ResourceRequirements) -> Resourc
 
 
 def lowers_memory(has: ResourceRequirements | None, wanted: ResourceRequirements) -> bool:
-    """Return True if the memory limit decreases; `has` None: the present one is unknown."""
+    """Return True if a change from `has` to `wanted` lowers or adds a memory limit.
+
+    `has` None: the present limit is unknown, so any new limit may lower it.
+    """
     limit = amounts(wanted)["memory"][1]
     before = amounts(has)["memory"][1] if has is not None else -1
     return limit >= 0 and (before < 0 or limit < before)
 
 
 def amounts(resources: ResourceRequirements) -> dict[str, tuple[int, int]]:
-    """Resource name → (request, limit), in millicores or bytes; -1 if not set."""
+    """Return for ``cpu`` (millicores) and ``memory`` (bytes) the pair (request, limit); -1 if not set."""
     return {
         name: (
             _amount(name, resources.requests.get(name)),

@@ -1,8 +1,9 @@
-"""`PodSink`, through which every source delivers pods to the manager, and the traits of sources.
+"""`PodSink`, through which every source delivers its pods to the pod manager, and the traits of sources.
 
-A source reports changes, one pod at a time, and says once when its first complete set was delivered.
-Until every configured source is synced, nothing is cleaned up (kubelet S4). A pod that a source
-no longer mentions is kept: only `remove` removes it.
+A source is, for example, the API server or a directory of manifest files. It reports changes, one pod at a time,
+and calls `synced` once, after it has delivered its first complete set of pods. The agent removes
+leftovers of earlier runs only after all configured sources are synced (docs/kubelet-parity.md, row S4). A pod
+is removed only by `remove`.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ API = "api"
 
 
 class SourceTraits(msgspec.Struct, frozen=True, kw_only=True):
-    """Treatment of pods of one source, such as the cluster or manifest files: mirror pods, eviction, deletion.
+    """Treatment of the pods of one source, for example whether they get mirror pods or may be evicted.
 
-    The defaults fit sources that are local to the node, such as manifest files.
+    The defaults are those of a source on the node itself, such as the pods of ``kubeletx apply``.
     """
 
     name: str
@@ -34,42 +35,43 @@ class SourceTraits(msgspec.Struct, frozen=True, kw_only=True):
     mirrored: bool = True
     """True if the cluster shows a mirror pod for each pod of this source."""
     terminal_on_delete: bool = False
-    """True: a deleted pod is reported as ended once nothing of it runs."""
+    """True: a deleted pod is reported as Failed or Succeeded once none of its containers runs."""
     counts_overhead: bool = True
-    """True if the runtime's own overhead counts for pods that declare none: no scheduler has counted it."""
+    """True: admission adds the runtime's overhead for pods without `spec.overhead`; no scheduler has done so."""
     is_scheduled: bool = False
-    """True if a scheduler chose this node by its labels and taints.
+    """True if a scheduler assigned the pods to this node.
 
-    A pod that does not fit them is then rejected.
+    Admission then also checks the node's taints. It reads the Node object again before it rejects a pod because
+    of the node's labels or taints.
     """
     is_critical: bool = False
     """True: the pods are never evicted."""
     tolerates_taints: bool = False
-    """True if the pods tolerate every taint that would end them."""
+    """True: each pod gets a toleration for every NoExecute taint."""
     reclaims_after_loss: bool = False
-    """True: after the loss of the state database, pods that the source does not deliver are stopped.
+    """Decides about running pods that the source does not deliver after the agent lost its state database.
 
-    False: kept.
+    True: stop them. False: keep them running.
     """
     remedy: str = "static pods: delete the manifest file"
-    """Advice for removing a pod of this source."""
+    """Advice for users who want to remove a pod of this source."""
 
 
 class SourceTable:
-    """The traits of every source by name. A source that is not in the table has the default traits."""
+    """Table of the traits of sources by name. A source that is not in the table has the default traits."""
 
     def __init__(self, sources: Iterable[SourceTraits]) -> None:
         self._traits = {one.name: one for one in sources}
 
     def of(self, name: str) -> SourceTraits:
-        """The traits of the source."""
+        """Return the traits of the source with this name; the default traits if it is unknown."""
         return self._traits.get(name) or SourceTraits(name=name)
 
     def __contains__(self, name: str) -> bool:
         return name in self._traits
 
     def with_more(self, more: Iterable[SourceTraits]) -> SourceTable:
-        """A copy of the table with these sources added."""
+        """Return a copy of the table with these sources added."""
         return SourceTable((*self._traits.values(), *more))
 
 
@@ -97,9 +99,9 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class WaitsFor(msgspec.Struct, frozen=True):
-    """Answer to `PodSink.update`: another pod with this namespace and name exists.
+    """Answer to `PodSink.update`: an older pod with the same namespace and name still exists.
 
-    The new one starts when it is gone.
+    The new pod starts when the older one is gone. The fields describe the older pod.
     """
 
     ref: str
@@ -109,12 +111,12 @@ class WaitsFor(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """Message for users."""
+        """The reason for waiting, as a text for users."""
         return f"waits for the end of pod {self.ref} ({self.uid}) of source {self.source!r}"
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Answer to `PodSink.update`: the pod was refused, for the reason in `message`."""
+    """Answer to `PodSink.update`: the pod was refused. `message`: the reason."""
 
     message: str
 
@@ -123,15 +125,16 @@ Outcome = Accepted | WaitsFor | Refused
 
 
 class PodSink(Protocol):
-    """Interface through which sources deliver pods.
+    """Interface through which sources deliver pods. `source`: name of the calling source.
 
-    All methods are synchronous, quick, and called in the event loop.
+    All methods are synchronous and quick. They must be called from the event loop.
     """
 
     def update(self, source: str, pod: Pod) -> Outcome:
-        """Add or change a pod. `pod.metadata.uid` is set and defaults are applied.
+        """Add a pod, or change the pod with the same UID.
 
-        Returns Refused if a pod of another source has this UID.
+        The caller has set `pod.metadata.uid` and applied the defaults. Returns Refused if a pod of another source
+        has this UID.
         """
         ...
 
@@ -144,13 +147,16 @@ class PodSink(Protocol):
         ...
 
     def synced(self, source: str) -> None:
-        """Report that all pods this source has at present were delivered at least once."""
+        """Report that the source has delivered all of its present pods at least once."""
         ...
 
     def invalid(self, source: str, origin: str, error: InvalidPod, uid: PodUid | None = None) -> None:
-        """Report that `origin` (a file or URL) is invalid. With `uid`: its pod runs on and shows the error."""
+        """Report that the manifest from `origin` (a file or URL) is invalid.
+
+        `uid`: the pod that was created from an earlier, valid version; it keeps running and shows the error.
+        """
         ...
 
     def valid(self, source: str, origin: str) -> None:
-        """Report that `origin` is valid again, or gone: its error is dropped."""
+        """Report that the manifest from `origin` is valid again or gone, so that its error is dropped."""
         ...

@@ -1,4 +1,4 @@
-"""Errors in a container's part of the manifest, as status and events show them."""
+"""Errors for a Pod whose sandbox or container specs cannot be built, and names of pods and fields in messages."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ CONFIG_POD_SANDBOX_ERROR: Final = "ConfigPodSandboxError"
 
 
 class ContainerConfigError(InvalidPod):
-    """The container cannot be translated for a runtime (Waiting reason CreateContainerConfigError)."""
+    """The container's spec for its runtime cannot be built (Waiting reason CreateContainerConfigError)."""
 
     def __init__(self, *, field: str, problem: str, fix: str = "", obj: str = "") -> None:
         super().__init__(field=field, problem=problem, fix=fix, obj=obj, reason=CREATE_CONTAINER_CONFIG_ERROR)
 
 
 class SandboxConfigError(InvalidPod):
-    """The sandbox cannot be translated for a runtime (reason ConfigPodSandboxError)."""
+    """The sandbox's spec for its runtime cannot be built (reason ConfigPodSandboxError)."""
 
     def __init__(self, *, field: str, problem: str, fix: str = "", obj: str = "") -> None:
         super().__init__(field=field, problem=problem, fix=fix, obj=obj, reason=CONFIG_POD_SANDBOX_ERROR)
 
 
 def path_of(pod: Pod, container: PodUnit) -> str:
-    """Path of the container in the manifest, such as ``spec.containers[0]``."""
+    """Return the path of the container in the manifest: ``spec.containers[0]``, or ``spec.virtualMachine``."""
     spec = pod.spec
     lists: tuple[tuple[str, tuple[Container, ...]], ...] = (
         ("containers", spec.containers),
@@ -41,5 +41,5 @@ def path_of(pod: Pod, container: PodUnit) -> str:
 
 
 def describe(pod: Pod) -> str:
-    """The pod as the kubelet's messages write it: ``name_namespace(uid)``."""
+    """Return the pod's name as in the kubelet's messages: ``name_namespace(uid)``."""
     return f"{pod.name}_{pod.namespace}({pod.uid})"

@@ -1,1 +1,1 @@
-"""Planning for one pod: pure functions from its desired state, the facts and the time to its next actions."""
+"""Planning for one pod: pure functions that derive its next actions from its desired state, its facts and the time."""

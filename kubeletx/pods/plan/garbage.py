@@ -1,10 +1,10 @@
-"""Dead units and sandboxes of a living pod that may be removed (I7 in docs/kubelet-parity.md). Pure.
+"""Selects dead containers and sandboxes of a running pod for removal (docs/kubelet-parity.md, row I7). Pure.
 
-    unit       dead, and not the newest dead one of its container       → remove
-    sandbox    not ready, not the newest of its pod, no unit left in it → remove
+    a unit is removed if      it is dead, is not its container's newest dead unit, and not its newest unit
+    a sandbox is removed if   it is not ready, is not the newest of its pod, and has no unit left in it
 
-The kept units are for `logs --previous`. The newest unit of a container is never removed here: between create
-and start a list of the runtime shows it as dead. `plan.stop` removes everything of ending pods.
+The newest dead unit is kept for `logs --previous`. A container's newest unit is never removed here, because the
+runtime shows it as dead between create and start. `plan.stop` removes everything of ending pods.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import msgspec
 from kubeletx.api import SandboxState, SandboxSummary, UnitState, UnitSummary
 
 KEPT_DEAD_UNITS = 1
-"""Dead units kept for each container, with or without a living one."""
+"""Number of dead units kept for each container, whether or not it also has a living one."""
 
 
 class Garbage(msgspec.Struct, frozen=True, kw_only=True):
-    """Dead objects of one pod that may be removed now, each list oldest first.
+    """Dead units (containers or machines) and sandboxes of one pod that may be removed now, each oldest first.
 
-    Units are removed before sandboxes.
+    All units must be removed before the sandboxes.
     """
 
     units: tuple[UnitSummary, ...] = ()
@@ -35,7 +35,7 @@ class Garbage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def dead_objects(sandboxes: Sequence[SandboxSummary], units: Sequence[UnitSummary]) -> Garbage:
-    """Select the objects of one pod that may be removed, by the rules of this module."""
+    """Select those of one pod's sandboxes and units that may be removed, by the rules of this module."""
     going = _dead_units(units)
     removed = {unit.id for unit in going}
     used = {unit.sandbox_id for unit in units if unit.id not in removed}
@@ -49,7 +49,7 @@ def dead_objects(sandboxes: Sequence[SandboxSummary], units: Sequence[UnitSummar
 
 
 def _dead_units(units: Sequence[UnitSummary]) -> list[UnitSummary]:
-    """Dead units beyond the newest `KEPT_DEAD_UNITS` of each container, without its newest unit."""
+    """Return the dead units to remove: not a container's newest `KEPT_DEAD_UNITS` dead ones, nor its newest unit."""
     by_container: dict[str, list[UnitSummary]] = {}
     for unit in sorted(units, key=_age, reverse=True):
         by_container.setdefault(unit.name, []).append(unit)
@@ -61,5 +61,5 @@ def _dead_units(units: Sequence[UnitSummary]) -> list[UnitSummary]:
 
 
 def _age(thing: UnitSummary | SandboxSummary) -> tuple[int, int]:
-    """Sort key: the attempt, then the time of creation; a newer object has the larger key."""
+    """Return a sort key: the attempt, then the time of creation; a newer object has the larger key."""
     return (thing.attempt, thing.created_at_ns)

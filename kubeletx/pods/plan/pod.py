@@ -1,16 +1,17 @@
 """`plan_pod`: derives a pod's next actions, and the time of the next plan, from (desired, facts, now).
 
-A pod has one goal at a time, derived, never stored:
+A pod has one goal at a time. It is derived in each plan and never stored:
 
-    RUN     its units should run, by restart policy
-    END     it ran to its end, missed its deadline, was evicted or refused: stop everything, keep the
-            binding and the dead units for status and logs (of an evicted pod they go: the disk may be short)
-    DELETE  it is no longer wanted: stop, remove, release; the binding is removed last
+    RUN     its containers should run, by restart policy
+    END     it finished, missed its deadline, was evicted or rejected: stop everything, but keep the binding
+            (the stored choice of the runtime) and the dead containers for status and logs. The dead
+            containers of an evicted pod are removed, because the disk may be short.
+    DELETE  it was deleted: stop and remove everything, release the volumes, and remove the binding last
 
-No I/O, no clock, no logging. Any action may be lost and is planned again from the next facts. An action is
-left out while one with the same key is in flight. While a look (a read of the pod's state from its runtime)
-is in flight, nothing new is started on the runtime, since the facts are about to change. While a create or
-start is in flight, a look is put off for up to `PATIENCE_SECONDS`, since its result would be outdated.
+No I/O, no clock, no logging. An action that was lost in a crash is planned again from the next facts. No action
+is planned while one with the same key is in flight. While a look (a read of the pod's state from its runtime) is
+in flight, nothing new is started on the runtime, since the facts are about to change. While a create or start is
+in flight, a look is delayed for up to `PATIENCE_SECONDS`, since its result would be outdated.
 """
 
 from __future__ import annotations
@@ -40,15 +41,16 @@ from .stop import plan_removal, plan_stop_units
 from .units import plan_units, wanted_now
 
 PATIENCE_SECONDS = 1.0
-"""Time for which a look waits for a create or start in flight, which would make its result outdated."""
+"""Maximum delay of a query of the runtime while a create or start is in flight, which would outdate its result."""
 
 
 def goal_of(desired: DesiredPod, facts: PodFacts) -> Goal:
     """Derive the pod's goal.
 
-    A deletion with a reason is the node's own (eviction, deadline): END, not DELETE.
+    DELETE if the pod was deleted. END if it has ended or was rejected, or if the node ended it (eviction,
+    deadline): such a `Deletion` has a reason. RUN otherwise.
     """
-    if desired.is_going:
+    if desired.is_ending:
         return Goal.DELETE
     if desired.deletion is not None or facts.rejection is not None:
         return Goal.END
@@ -56,10 +58,10 @@ def goal_of(desired: DesiredPod, facts: PodFacts) -> Goal:
 
 
 def deadline_end(desired: DesiredPod, facts: PodFacts, now: Now) -> Deletion | None:
-    """Deletion of a pod that has reached its activeDeadlineSeconds.
+    """Return the `Deletion` that ends a pod which has reached its activeDeadlineSeconds.
 
-    None before that, or if it is ending or has ended. This is T8 of the parity table
-    (docs/kubelet-parity.md).
+    None if the deadline is not reached, or if the pod is already ending or has ended (docs/kubelet-parity.md,
+    row T8).
     """
     if facts.deadline_at is None or facts.deadline_at > now.mono or desired.deletion is not None:
         return None
@@ -76,7 +78,7 @@ def deadline_end(desired: DesiredPod, facts: PodFacts, now: Now) -> Deletion | N
 def plan_pod(desired: DesiredPod, facts: PodFacts, now: Now) -> Plan:
     """Return the actions to start for this pod now, and when to plan again.
 
-    The module describes the goals.
+    The module docstring describes the rules.
     """
     goal = goal_of(desired, facts)
     draft = Draft(goal, facts, now)
@@ -120,7 +122,10 @@ def _plan_run(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
 
 
 def _is_held(desired: DesiredPod, draft: Draft) -> bool:
-    """Return True, and plan the wake-up, while a pod found at start waits for its source to deliver it."""
+    """Return True if the pod existed before the agent started and its source has not delivered it yet.
+
+    Also request a wake-up at the end of this wait.
+    """
     if desired.held_until is None or desired.held_until <= draft.now.mono:
         return False
     draft.wake(desired.held_until)
@@ -142,10 +147,10 @@ def _plan_end(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
 
 
 def _is_evicted(desired: DesiredPod, facts: PodFacts) -> bool:
-    """Return True for an evicted pod whose status is Failed: that has the exits, so units may be removed."""
+    """Return True for an evicted pod whose status is Failed: it has the exit codes, so its units may be removed."""
     status = facts.previous_status
-    has_told = status is not None and status.phase == FAILED
-    return has_told and desired.deletion is not None and desired.deletion.reason == EVICTED
+    has_reported = status is not None and status.phase == FAILED
+    return has_reported and desired.deletion is not None and desired.deletion.reason == EVICTED
 
 
 def _plan_delete(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
@@ -171,7 +176,7 @@ def _plan_delete(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
 
 
 def _read_messages(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-    """Plan to read the termination message of each container's newest unit, once that has ended."""
+    """Plan to read the termination message of each container's newest unit that has ended, once per unit."""
     for container in (*init_units(desired.pod), *regular_units(desired.pod)):
         unit = newest(facts, container.name)
         if unit is None or unit.state is not UnitState.EXITED:
@@ -187,7 +192,8 @@ def _is_forced(desired: DesiredPod) -> bool:
 def _may_act(facts: PodFacts, draft: Draft) -> bool:
     """Return True if the facts are fresh enough to change something on the runtime.
 
-    False while the runtime does not answer, and while a look is needed, which is then planned or in flight.
+    False while the runtime does not answer, and while the pod's state must first be read from the runtime: that
+    read is then in flight, or is planned here.
     """
     if facts.outage is not None:
         return False

@@ -1,8 +1,8 @@
-"""Progress of a pod: units that will not run again, and units to start now or later.
+"""Progress of a pod: which of its containers are to be started next, and which will not run again.
 
-init 0 ─► init 1 ─► ... ─► regular units, all in one pass (L1, L5 in docs/kubelet-parity.md)
-  │ sidecars: the next one waits until they are started (startup probe passed, postStart done; L6)
-  └ a finished init set is run again only in a new sandbox
+init 0 ─► init 1 ─► ... ─► all regular containers at once (docs/kubelet-parity.md, rows L1, L5 and L6)
+  │ a sidecar among them must have started (startup probe passed, postStart done) before the next one starts
+  └ init containers run again only in a new sandbox
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .sandbox import current_sandbox
 
 
 class Due(msgspec.Struct, frozen=True, kw_only=True):
-    """Unit to start, with its attempt number.
+    """Container that must be started, with the attempt number (restart count) of its new unit.
 
     `at`: monotonic time before which it must not start; None: start now.
     """
@@ -38,16 +38,17 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def newest(facts: PodFacts, name: str) -> UnitSummary | None:
-    """The container's newest unit in the last snapshot of the runtime; None if there is none."""
+    """Return the container's newest unit on the runtime as last seen; None if there is none."""
     return facts.newest(name)
 
 
 def is_blind(facts: PodFacts) -> bool:
-    """Return True if a list showed a change whose details need a look: a start, an end, an address.
+    """Return True if details of the pod must be queried from the runtime.
 
-    Units that the stored status already shows need no look, so that a restart of the agent is cheap. A unit
-    that may boot again needs one: its guest may have rebooted, or have been given another size, which no list
-    shows.
+    This is so if the runtime's lists show a change, such as a start or an end of a unit, or a new sandbox, for
+    which the exit code, start time or address is unknown. A unit that the last published status already shows is
+    not queried, so that a restart of the agent is cheap. A machine is always queried, since no list shows a
+    reboot or a new size.
     """
     snapshot, previous = facts.snapshot, facts.previous_status
     if snapshot is None:
@@ -57,13 +58,13 @@ def is_blind(facts: PodFacts) -> bool:
         return True
     newest_ones = {unit.name: unit for unit in reversed(snapshot.units)}
     return any(
-        snapshot.status_of(unit.id) is None and (facts.own.reboots or not _is_told(previous, unit))
+        snapshot.status_of(unit.id) is None and (facts.own.reboots or not _is_reported(previous, unit))
         for unit in newest_ones.values()
     )
 
 
-def _is_told(previous: PodStatus | None, unit: UnitSummary) -> bool:
-    """Return True if the stored status shows this unit in its present state."""
+def _is_reported(previous: PodStatus | None, unit: UnitSummary) -> bool:
+    """Return True if the last published status shows this unit in its present state."""
     if previous is None:
         return False
     for one in (*previous.init_container_statuses, *previous.container_statuses):
@@ -77,13 +78,13 @@ def _is_told(previous: PodStatus | None, unit: UnitSummary) -> bool:
 
 
 def was_cut_off(snapshot: PodSnapshot, unit: UnitSummary) -> bool:
-    """Return True if the unit's creation was interrupted, so that nothing of it ever ran."""
+    """Return True if the container (`unit`) never ran, because its start was interrupted."""
     status = snapshot.status_of(unit.id)
     return unit.state is UnitState.EXITED and status is not None and status.reason == START_CUT_OFF
 
 
 def _final_exit_code(facts: PodFacts, name: str) -> int | None:
-    """Exit code of a container that ended, from its newest unit or the stored status; None if it has not ended."""
+    """Return the exit code of an ended container; None if it has not ended, or its exit code is not known yet."""
     unit = newest(facts, name)
     if unit is None:
         code = stored_exit_code(facts, name, None)
@@ -92,9 +93,9 @@ def _final_exit_code(facts: PodFacts, name: str) -> int | None:
 
 
 def _was_running(facts: PodFacts, name: str) -> bool:
-    """Return True if the stored status shows the container running.
+    """Return True if the last published status shows the container running.
 
-    Called only if the runtime has no unit of it any more.
+    Call it only if the runtime no longer has a unit of the container.
     """
     previous = facts.previous_status
     if previous is None or facts.snapshot is None:
@@ -104,7 +105,7 @@ def _was_running(facts: PodFacts, name: str) -> bool:
 
 
 def _runs_told(facts: PodFacts, name: str) -> int:
-    """Number of runs that the stored status shows, 0 without one: the restart count of the next run (L3)."""
+    """Return the number of the container's runs by the last published status: the restart count of its next run."""
     previous = facts.previous_status
     if previous is None:
         return 0
@@ -115,7 +116,7 @@ def _runs_told(facts: PodFacts, name: str) -> int:
 
 
 def _has_run(status: ContainerStatus) -> bool:
-    """Return True if the container of this status has run; one whose start was interrupted has not."""
+    """Return True if the container's latest run in `status` really began; an interrupted start does not count."""
     before = status.last_state.terminated
     if status.state.running is not None or status.state.terminated is not None:
         return True
@@ -146,7 +147,11 @@ def _runs_again(desired: DesiredPod, facts: PodFacts, container: Container, code
 
 
 def has_ended(desired: DesiredPod, facts: PodFacts) -> bool:
-    """Return True if the pod has ended: its stored phase, or the one by its units, is Succeeded or Failed."""
+    """Return True if the pod is finished.
+
+    This is so if its last published phase is Succeeded or Failed, if an init container failed for good, or if all
+    regular containers ended and will not run again.
+    """
     previous = facts.previous_status
     if previous is not None and previous.phase in ("Succeeded", "Failed"):
         return True
@@ -162,28 +167,32 @@ def has_ended(desired: DesiredPod, facts: PodFacts) -> bool:
 
 
 def wants_any_unit(desired: DesiredPod, facts: PodFacts) -> bool:
-    """Return True if a new sandbox would have a unit to run."""
+    """Return True if a regular container of the pod would still run in a new sandbox."""
     if workload_of(facts).is_wanted_off(desired, facts):
         return False
     return not all(_ended_for_good(desired, facts, c) for c in regular_units(desired.pod))
 
 
 def is_started(facts: PodFacts, container: Container, unit: UnitSummary) -> bool:
-    """Return True if the unit lives, its postStart hook is done and its startup probe passed.
+    """Return True if the container counts as started. `unit`: the container on the runtime.
 
-    The next init container may start then.
+    It must be alive, and its postStart hook and startup probe, if any, must have succeeded. If it is a sidecar, the next
+    init container may then start.
     """
     return facts.is_started(container, unit)
 
 
 def due_units(desired: DesiredPod, facts: PodFacts, now: Now, *, fresh: bool) -> Iterator[Due]:
-    """Yield units to start, now or later, in the current sandbox or, with `fresh`, in one to be created."""
+    """Yield the containers to start, now or after a back-off, in the pod's current sandbox.
+
+    `fresh` True: yield those to start in a sandbox that is still to be created.
+    """
     sandbox = None if fresh else current_sandbox(facts)
     sandbox_id = sandbox.id if sandbox is not None else None
     initialized = sandbox_id is not None and _any_regular_in(desired, facts, sandbox_id)
     yield from _due_ephemeral(desired, facts, sandbox_id)
     if not fresh and any(unit.state.is_alive for _, unit in outdated_units(desired, facts)):
-        return  # all end before any starts again
+        return  # all must end before any starts again
     for container in init_units(desired.pod):
         due, passed = _init_step(desired, facts, now, container, sandbox_id, initialized)
         if due is not None:
@@ -214,7 +223,11 @@ def _init_step(
     sandbox_id: SandboxId | None,
     initialized: bool,
 ) -> tuple[Due | None, bool]:
-    """Return an init container's due start or None, and whether the containers after it may start."""
+    """Return (due, passed) for one init container.
+
+    `due`: its next start, or None. `passed`: True if the containers after it may start. `initialized`: a regular
+    container already ran in this sandbox.
+    """
     unit = newest(facts, container.name)
     here = unit is not None and unit.sandbox_id == sandbox_id and not is_outdated(desired, facts, unit)
     if is_sidecar(container):

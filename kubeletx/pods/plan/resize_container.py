@@ -1,13 +1,13 @@
-"""In-place resize of containers: granted resources, next step, and reported state. Pure.
+"""In-place resize of containers: the resources that they have, the next step, and the pod conditions. Pure.
 
-    spec (wanted) ──► fits the node? ──no──► PodResizePending: Deferred (may fit later), Infeasible (never)
-                          │ yes, counted
+    changed spec ──► fits the node? ──no──► PodResizePending: Deferred (may fit later), Infeasible (never)
+                          │ yes: reserve the resources
                           ▼
-      pod's cgroup, then the container's (or its restart, if resizePolicy says so) ──► granted, written down
+      change the pod's cgroup, then the container's (or restart it, if resizePolicy says so) ──► store the grant
 
-A container is created with its spec's resources, which its annotation keeps; later grants are in the pod's
-overrides. Both outlive the agent, so that it finds a change of the spec made while it was stopped. Only CPU
-and memory can change.
+A container is created with the resources of its spec, and an annotation on it records them. Later grants are
+stored in the pod's overrides file. Both survive a restart of the agent, so the agent notices a change of the spec
+that was made while it was stopped. Only CPU and memory can change.
 
 Source: KEP-1287; kubelet, pkg/kubelet/allocation.
 """
@@ -38,7 +38,7 @@ C = TypeVar("C", bound=Container)
 
 
 def granted(unit: UnitSummary, facts: PodFacts) -> ResourceRequirements | None:
-    """CPU and memory that were last granted to the unit, or with which it was created; None if unknown."""
+    """Return the CPU and memory last granted to a container, else those of its creation; None if unknown."""
     known = facts.overrides.granted.get(unit.name) if facts.overrides is not None else None
     if known is not None and known.unit_id == unit.id:
         return known.resources
@@ -49,9 +49,9 @@ def granted(unit: UnitSummary, facts: PodFacts) -> ResourceRequirements | None:
 
 
 def with_granted(container: C, facts: PodFacts) -> C:
-    """Return the container with its granted resources in place of the spec's.
+    """Return the container with its granted resources in place of those in the spec.
 
-    Unchanged if these are unknown or equal.
+    If the granted resources are unknown or equal, return the container unchanged.
     """
     unit = newest(facts, container.name)
     own = workload_of(facts).granted(container, unit, facts)
@@ -64,7 +64,7 @@ def with_granted(container: C, facts: PodFacts) -> C:
 
 
 def granted_pod(pod: Pod, facts: PodFacts) -> Pod:
-    """The pod with the granted resources of itself and its containers, as admission counts it."""
+    """Return the pod with the resources granted to it and its containers in place of those in the spec."""
     if facts.snapshot is None:
         return pod
     whole = workload_of(facts).with_granted(pod, lambda one: with_granted(one, facts).resources)
@@ -80,7 +80,10 @@ def granted_pod(pod: Pod, facts: PodFacts) -> Pod:
 
 
 def largest_pod(pod: Pod, facts: PodFacts) -> Pod:
-    """The pod with the larger of wanted and granted amounts: the limits of its cgroup during a resize."""
+    """Return the pod with the larger of the spec's and the granted amount of each resource.
+
+    The pod's cgroup has these limits during a resize.
+    """
     spec = pod.spec
     containers = tuple(_larger(one, with_granted(one, facts)) for one in spec.containers)
     init = tuple(_larger(one, with_granted(one, facts)) for one in spec.init_containers)
@@ -89,7 +92,10 @@ def largest_pod(pod: Pod, facts: PodFacts) -> Pod:
 
 
 def plan_resize(container: Container, unit: UnitSummary, facts: PodFacts, draft: Draft) -> None:
-    """Plan the next step of a resize for one running container."""
+    """Plan the next step of a resize, if the spec of a running container differs from its granted resources.
+
+    The step is to load the overrides file, to restart the container, or to resize it in place.
+    """
     if unit.state is not UnitState.RUNNING or unit.annotations.get(MADE_WITH_RESOURCES) is None:
         return
     has = granted(unit, facts)
@@ -124,7 +130,7 @@ def plan_resize(container: Container, unit: UnitSummary, facts: PodFacts, draft:
 
 
 def resize_conditions(desired: DesiredPod, facts: PodFacts) -> Iterator[PodCondition]:
-    """Yield conditions PodResizePending and PodResizeInProgress, each only while it is True."""
+    """Yield the pod conditions PodResizePending and PodResizeInProgress, each only while it is True."""
     open_ = list(_open_resizes(desired, facts))
     waiting = [one for one in open_ if one is not None and one.reason in (DEFERRED, INFEASIBLE)]
     if waiting:
@@ -141,7 +147,7 @@ def resize_conditions(desired: DesiredPod, facts: PodFacts) -> Iterator[PodCondi
 
 
 def _open_resizes(desired: DesiredPod, facts: PodFacts) -> Iterator[ActionFailure | None]:
-    """Yield an item for each unfinished resize of the pod and its containers: its last failure, or None."""
+    """Yield one item for each unfinished resize of the pod or a container: its last failure, or None if it has none."""
     pod = desired.pod
     has = with_pod_granted(pod, facts).spec.resources
     if facts.runtime is not None and not is_same(has, pod.spec.resources) and not has_ended(desired, facts):

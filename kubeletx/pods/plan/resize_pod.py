@@ -1,9 +1,11 @@
-"""Changes of the pod's own resources (`spec.resources`) while it runs. Pure.
+"""In-place resize of the pod-level resources (`spec.resources`). Pure.
 
-    pod's cgroup: larger of old and new ─► containers that use the pod's limits ─► cgroup: new ─► grant stored
+    pod's cgroup: the larger of old and new limits ─► containers without own limits: new limits
+      ─► pod's cgroup: new limits ─► store the grant
 
-A sandbox's annotation holds the resources at its creation, the pod's overrides file those granted since.
-Containers without a limit of their own use the pod's, so they change with it, always in place.
+An annotation on the sandbox records the resources at its creation; the pod's overrides file stores those granted
+later. A container without its own limit uses the pod's limit, so it is resized together with the pod, always in
+place.
 
 Source: KEP-5419; kubelet, pkg/kubelet/allocation.
 """
@@ -30,7 +32,10 @@ _NOTHING = ResourceRequirements()
 
 
 def pod_granted(pod: Pod, facts: PodFacts) -> ResourceRequirements:
-    """Granted CPU and memory of the pod as a whole; empty if its spec never had any."""
+    """Return the pod-level CPU and memory last granted, else those of the sandbox's creation, which may be empty.
+
+    If the pod has no sandbox yet, return those of its spec.
+    """
     if facts.overrides is not None and facts.overrides.granted_pod is not None:
         return facts.overrides.granted_pod
     sandboxes = facts.snapshot.sandboxes if facts.snapshot is not None else ()
@@ -40,9 +45,9 @@ def pod_granted(pod: Pod, facts: PodFacts) -> ResourceRequirements:
 
 
 def with_pod_granted(pod: Pod, facts: PodFacts) -> Pod:
-    """Return the pod with its granted `spec.resources`.
+    """Return the pod with its granted pod-level resources in `spec.resources`.
 
-    Unchanged if they are equal or the workload resizes itself.
+    Unchanged if they are equal, or if its workload has its own resize rules (`Workload.resizes_itself`).
     """
     has = pod_granted(pod, facts)
     if workload_of(facts).resizes_itself or is_same(has, pod.spec.resources):
@@ -51,7 +56,10 @@ def with_pod_granted(pod: Pod, facts: PodFacts) -> Pod:
 
 
 def plan_pod_resize(pod: Pod, facts: PodFacts, draft: Draft) -> None:
-    """Plan the next step of a resize for a pod whose sandbox is ready."""
+    """Plan the next step of a resize, if `spec.resources` differs from the granted pod-level resources.
+
+    The pod's sandbox must be ready.
+    """
     has = pod_granted(pod, facts)
     if is_same(has, pod.spec.resources) and (facts.overrides is not None or is_same(has, _NOTHING)):
         return
@@ -62,7 +70,7 @@ def plan_pod_resize(pod: Pod, facts: PodFacts, draft: Draft) -> None:
 
 
 def heirs(pod: Pod, facts: PodFacts) -> Iterator[UnitSummary]:
-    """Yield running units that use one of the pod's limits, because their container has none of its own."""
+    """Yield the running units that use the pod's CPU or memory limit, because their container has no such limit."""
     limited = [name for name in RESIZED if name in pod.spec.resources.limits]
     sidecars = (one for one in init_units(pod) if is_sidecar(one))
     for container in (*sidecars, *regular_units(pod)):

@@ -1,20 +1,20 @@
-"""Restart rules with action RestartAllContainers (L7 in docs/kubelet-parity.md).
+"""Restart rules with action RestartAllContainers (docs/kubelet-parity.md, row L7).
 
-One container's exit restarts all containers of the pod in the same sandbox.
+If a container exits with a code that matches such a rule, all containers of the pod are restarted in the same
+sandbox.
 
-Every unit belongs to a generation, 0 at first, written on it as an annotation when it is created. A unit that
-ended with an exit code that matches such a rule of its container requests the generation after its own:
+Each unit has a generation number, which is stored in an annotation when it is created. The first generation is 0.
+An exit that matches a rule makes the next generation due:
 
-    unit exits, rule matches ─► generation g + 1 is due
-      ├─ living units of earlier generations are stopped (the sandbox and the volumes stay)
-      ├─ once none lives, all containers start again as at first: init containers in order, then the others
-      └─ what they start carries g + 1, so that the old exit requests nothing more
+    unit of generation g exits, rule matches ─► generation g + 1 is due
+      ├─ living units of earlier generations are stopped; the sandbox and the volumes are kept
+      ├─ then all containers start as in a new pod: init containers in order, then the others
+      └─ the new units have generation g + 1, so that the old exit causes no further restart
 
-Only annotations and exit codes decide, so that a new agent process continues a restart that it finds begun.
-Users see what a kubelet shows: until the first container starts again, condition AllContainersRestarting is
-True and ended containers wait with reason RestartingAllContainers; their last run ended with exit code 137
-and that reason. Source: KEP-5532; kubelet, kubelet_pods.go (convertToAPIContainerStatuses) and
-status/generate.go.
+Only annotations and exit codes are used, so that a new agent process can continue an unfinished restart. The
+status is as with the kubelet: until the first container starts again, condition AllContainersRestarting is True
+and ended containers wait with reason RestartingAllContainers; their last run is shown with exit code 137 and
+this reason. Source: KEP-5532; kubelet, kubelet_pods.go (convertToAPIContainerStatuses) and status/generate.go.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ MESSAGE = "The container is removed because RestartAllContainers in place"
 
 
 def generation_of(unit: UnitSummary) -> int:
-    """The generation the unit was created for."""
+    """Return the generation number in the unit's annotation; 0 if it has none."""
     return whole_number(unit.annotations.get(RESTART_GENERATION)) or 0
 
 
 def due_generation(desired: DesiredPod, facts: PodFacts) -> int:
-    """The generation that all units of the current sandbox should have.
+    """Return the generation number that all units of the current sandbox should have.
 
-    0 if the pod has no rule that restarts all containers.
+    It is 0 if the pod has no rule with action RestartAllContainers.
     """
     if not has_rule(desired):
         return 0
@@ -52,7 +52,7 @@ def due_generation(desired: DesiredPod, facts: PodFacts) -> int:
 
 
 def is_outdated(desired: DesiredPod, facts: PodFacts, unit: UnitSummary | None) -> bool:
-    """Return True if the unit is in the current sandbox and of an earlier generation than the due one."""
+    """Return True if the unit is in the current sandbox and must be replaced: its generation is below the due one."""
     if unit is None:
         return False
     sandbox = current_sandbox(facts)
@@ -62,12 +62,12 @@ def is_outdated(desired: DesiredPod, facts: PodFacts, unit: UnitSummary | None) 
 
 
 def has_rule(desired: DesiredPod) -> bool:
-    """Return True if a rule of the pod may restart all its containers."""
+    """Return True if a container of the pod has a rule with action RestartAllContainers."""
     return any(rule.action == RESTART_ALL for c in _containers(desired) for rule in c.restart_policy_rules)
 
 
 def is_restarting(desired: DesiredPod, facts: PodFacts) -> bool:
-    """Return True during a restart of all containers: an old unit still lives, or no new one exists yet."""
+    """Return True during a restart of all containers: an old unit is still alive, or no new unit exists yet."""
     due = due_generation(desired, facts)
     if due == 0:
         return False
@@ -77,12 +77,12 @@ def is_restarting(desired: DesiredPod, facts: PodFacts) -> bool:
 
 
 def end_by_restart() -> ContainerStateTerminated:
-    """Terminated state of a container that was restarted with all others."""
+    """Build the terminated state that is reported for a container ended by a restart of all containers."""
     return ContainerStateTerminated(exit_code=LOST_EXIT_CODE, reason=RESTARTING_ALL, message=MESSAGE)
 
 
 def outdated_units(desired: DesiredPod, facts: PodFacts) -> list[tuple[Container, UnitSummary]]:
-    """Containers whose newest unit has an earlier generation, with that unit, last container first."""
+    """Return each container whose newest unit is of an earlier generation, with this unit; last container first."""
     due = due_generation(desired, facts)
     if due == 0:
         return []
@@ -100,7 +100,7 @@ def _asks_for(container: Container, unit: UnitSummary, facts: PodFacts) -> int:
 
 
 def _newest(desired: DesiredPod, facts: PodFacts) -> Iterator[tuple[Container, UnitSummary]]:
-    """Yield each container with its newest unit, if it is in the current sandbox."""
+    """Yield each container whose newest unit is in the current sandbox, with this unit."""
     sandbox = current_sandbox(facts)
     if sandbox is None or facts.snapshot is None:
         return

@@ -1,4 +1,4 @@
-"""The current sandbox of a pod, and the need for a new one (L2 in docs/kubelet-parity.md). Pure."""
+"""Finds the current sandbox of a pod, and decides whether it needs a new one (docs/kubelet-parity.md, row L2). Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..model.facts import DesiredPod, PodFacts
 
 
 class SandboxNeed(enum.Enum):
-    """Reason that a pod needs a new sandbox, in words; READY: it needs none."""
+    """Reason that a pod needs a new sandbox; READY: it needs none. The values are texts for the log."""
 
     READY = "ready"
     MISSING = "there is none"
@@ -22,7 +22,7 @@ class SandboxNeed(enum.Enum):
 
 
 def current_sandbox(facts: PodFacts) -> SandboxSummary | None:
-    """The newest sandbox if it is ready; None otherwise."""
+    """Return the pod's newest sandbox if it is ready; None otherwise."""
     if facts.snapshot is None or not facts.snapshot.sandboxes:
         return None
     newest = facts.snapshot.sandboxes[0]
@@ -30,7 +30,7 @@ def current_sandbox(facts: PodFacts) -> SandboxSummary | None:
 
 
 def sandbox_need(desired: DesiredPod, facts: PodFacts) -> SandboxNeed:
-    """Return READY if the newest sandbox can be used, else the reason for a new one."""
+    """Return READY if the pod's newest sandbox can be used, else the reason that a new one is needed."""
     snapshot = facts.snapshot
     if snapshot is None or not snapshot.sandboxes:
         return SandboxNeed.MISSING
@@ -47,10 +47,11 @@ def sandbox_need(desired: DesiredPod, facts: PodFacts) -> SandboxNeed:
 
 
 def stop_stale(facts: PodFacts, draft: Draft, *, newest_too: bool) -> bool:
-    """Plan to stop what must end before a new sandbox is created; True while some of it still lives.
+    """Plan to stop the sandboxes and units that must end before a new sandbox is created.
 
-    These are ready sandboxes other than the newest (with `newest_too` the newest as well), and living units
-    outside the usable sandbox: a sandbox's own process may die while its units run on.
+    The newest sandbox is kept if it is ready and `newest_too` is False. All other ready sandboxes and the living
+    units in them are stopped, and also living units of dead sandboxes, since units can survive the death of their
+    sandbox's process. Return True while any of these sandboxes and units is still alive.
     """
     snapshot = facts.snapshot
     assert snapshot is not None

@@ -1,15 +1,15 @@
-"""Stopping a pod: regular units in parallel, then sidecars in reverse order, all within one grace period.
+"""Stopping a pod: regular containers in parallel, then sidecars in reverse order, all within one grace period.
 
-    regular (all at once) ─► last sidecar ─► ... ─► first sidecar ─► sandbox ─► [removal] ─► a look that
-    shows nothing left (T5 in docs/kubelet-parity.md)
+    regular (all at once) ─► last sidecar ─► ... ─► first sidecar ─► sandbox
+      ─► if the pod is deleted: removal ─► a query that shows nothing left (docs/kubelet-parity.md, row T5)
 
-A deletion removes the sandbox of a machine without stopping it first, if the runtime can switch machines off:
-the end of the domain need not wait for the end of the pod's network, which external programs take down. A CRI
-runtime is always asked to stop the sandbox first.
+If the runtime can switch machines off, the deletion of a machine pod removes the sandbox without stopping it
+first: the machine's end need not wait for external programs that take down the pod's network. With a CRI runtime
+the sandbox is always stopped first.
 
-The grace period counts from the deletion request and may only shrink (T4). If a stop in flight has more time
-than is left now, a second, shorter stop of the same unit is sent, as the kubelet does: the only case of two
-calls for one unit.
+The grace period counts from the deletion request and may only shrink (row T4). If a running stop has more time than
+is left now, a second stop of the same unit is sent with the shorter time, as the kubelet does. This is the only
+case in which two calls change one unit at the same time.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ OVERTAKE_SECONDS = 1
 def plan_stop_units(
     desired: DesiredPod, facts: PodFacts, draft: Draft, *, leave_sandboxes: bool = False
 ) -> bool:
-    """Plan the next stops; True once no unit lives and every sandbox is stopped.
+    """Plan the next stops of the pod. Return True once no unit is alive and every sandbox is stopped.
 
-    `leave_sandboxes`: do not stop sandboxes, and do not wait for their stop.
+    `leave_sandboxes`: do not stop sandboxes; return True once no unit is alive.
     """
     assert facts.snapshot is not None
     if draft.is_busy("sandbox"):
@@ -53,7 +53,10 @@ def plan_stop_units(
 
 
 def plan_removal(facts: PodFacts, draft: Draft) -> bool:
-    """Plan the removal of stopped units and sandboxes; True once a look begun after the removals finds none."""
+    """Plan the removal of the pod's stopped sandboxes and units from the runtime, one at a time.
+
+    Return True once a query that began after the last removal shows that none is left.
+    """
     assert facts.snapshot is not None
     if draft.is_busy("sandbox"):
         return False
@@ -71,7 +74,7 @@ def plan_removal(facts: PodFacts, draft: Draft) -> bool:
 
 
 def _next_wave(desired: DesiredPod, living: list[UnitSummary]) -> list[UnitSummary]:
-    """The units that may be stopped now: regular ones first, then sidecars from the last to the first."""
+    """Return the units to stop now: all but the sidecars, then one sidecar at a time from the last to the first."""
     sidecars = [c.name for c in init_units(desired.pod) if is_sidecar(c)]
     regular = [u for u in living if u.name not in sidecars]
     if regular:

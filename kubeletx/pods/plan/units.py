@@ -1,4 +1,4 @@
-"""Plan for units in a ready sandbox: stop those that must end, start those that are due, remove dead ones."""
+"""Plans for the containers of a pod whose sandbox is ready: stop, start, resize and remove them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from .sandbox import current_sandbox
 
 
 def wanted_now(desired: DesiredPod, facts: PodFacts, now: Now, *, fresh: bool) -> tuple[str, ...]:
-    """Names of the units to start as soon as possible, whose images are needed now.
+    """Return the names of the containers to start now, without back-off; their images are needed.
 
-    `fresh`: for a sandbox still to be created, in which init containers run again.
+    `fresh`: plan for a sandbox that is still to be created, in which init containers run again.
     """
     return tuple(due.name for due in due_units(desired, facts, now, fresh=fresh) if due.at is None)
 
 
 def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-    """Plan stops, starts, resizes and removals of units in the current sandbox, which must be ready."""
+    """Plan stops, starts, resizes and removals of the containers in the pod's current sandbox, which must be ready."""
     sandbox = current_sandbox(facts)
     assert sandbox is not None
     if _restarts_all(desired, facts, draft):
@@ -43,7 +43,7 @@ def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
     for container in (*(c for c in init_units(desired.pod) if is_sidecar(c)), *regular_units(desired.pod)):
         unit = newest(facts, container.name)
         if draft.is_busy(ResizePod.subject):
-            continue  # it changes units too, one call at a time for each
+            continue  # a pod resize changes units, too; only one call at a time may change a unit
         if unit is not None and unit.sandbox_id == sandbox.id:
             _tend(container, unit, facts, draft)
             if not workload.resizes_itself:
@@ -66,7 +66,7 @@ def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
         if due.name in held:
             continue
         if facts.snapshot.sandbox_status is None:
-            draft.look(facts)  # found again by a list: its address is not known, and a unit needs it
+            draft.look(facts)  # a list showed the sandbox, but not its address, which a new unit needs
             return
         known = facts.unit(due.name)
         if facts.volumes.ready and known.image is not None and draft.is_due(known.failure):
@@ -77,7 +77,7 @@ def plan_units(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
 
 
 def _restarts_all(desired: DesiredPod, facts: PodFacts, draft: Draft) -> bool:
-    """Plan to stop living units of an earlier generation (`plan.restart_all`); True if there are any (L7)."""
+    """Plan to stop living units of an earlier generation (see `plan.restart_all`). Return True if there are any."""
     alive = [(c, unit) for c, unit in outdated_units(desired, facts) if unit.state.is_alive]
     for container, unit in alive:
         _kill(container, unit, facts, draft, RESTART_ALL, "will be restarted with all containers of the pod")
@@ -85,11 +85,11 @@ def _restarts_all(desired: DesiredPod, facts: PodFacts, draft: Draft) -> bool:
 
 
 def _held_back(desired: DesiredPod, facts: PodFacts, draft: Draft) -> frozenset[str]:
-    """Regular containers that wait for the postStart hook of an earlier one.
+    """Return the names of the regular containers that must wait for the postStart hook of an earlier container.
 
-    Containers are started in spec order and do not wait for each other's readiness, but as with the kubelet a
-    postStart hook holds the following ones back until it is done: sidecar injectors build on that. A
-    container that cannot start now (image, configuration, back-off) delays no other.
+    Containers are started in spec order and do not wait for each other's readiness. As with the kubelet, however,
+    the following containers start only after the postStart hook is done; sidecar injectors depend on this. A
+    container that cannot start now (image, configuration, back-off) delays no other container.
     """
     regular = regular_units(desired.pod)
     for index, container in enumerate(regular):
@@ -109,7 +109,7 @@ def _holds_back(container: Container, desired: DesiredPod, facts: PodFacts, draf
 
 
 def _remove_cut_off(facts: PodFacts, draft: Draft) -> None:
-    """Plan the removal of a unit that never ran; it is created again with the same attempt."""
+    """Plan to remove containers whose start was interrupted; they are created again with the same attempt number."""
     assert facts.snapshot is not None
     for unit in facts.snapshot.units:
         if was_cut_off(facts.snapshot, unit) and newest(facts, unit.name) is unit:
@@ -117,9 +117,10 @@ def _remove_cut_off(facts: PodFacts, draft: Draft) -> None:
 
 
 def _tend(container: Container, unit: UnitSummary, facts: PodFacts, draft: Draft) -> None:
-    """Plan for a container's existing unit: stop it, or run its postStart hook if that is due.
+    """Plan to stop a container's unit or to run its postStart hook, if one of these is needed.
 
-    It is stopped if its state is unknown, its definition changed, or its hook or a probe failed.
+    It is stopped if its state is unknown, its definition changed, its postStart hook failed, or its startup or
+    liveness probe failed.
     """
     if unit.state is UnitState.UNKNOWN:
         _kill_unknown(container, unit, facts, draft)
@@ -185,9 +186,9 @@ def _kill(
 
 
 def _tidy(facts: PodFacts, draft: Draft) -> None:
-    """Plan to remove one dead unit or sandbox that is no longer needed.
+    """Plan to remove one dead unit or sandbox that is no longer needed (see `plan.garbage`).
 
-    Nothing is planned while any action is in flight (I7).
+    Nothing is planned while any action of the pod is in flight.
     """
     snapshot = facts.snapshot
     assert snapshot is not None

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from kubeletx.api import Clock, EventSink, KubeletxError, ObjectRef, PodUid, RuntimeName, SupportsExec
+from kubeletx.api import (
+    Clock,
+    EventSink,
+    ExecResult,
+    KubeletxError,
+    ObjectRef,
+    PodUid,
+    RuntimeName,
+    Session,
+    StreamRequest,
+    StreamUrl,
+    SupportsExec,
+    UnitId,
+)
 from kubeletx.api.counting import LabelledDurations
+from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.runtimes.registry import RuntimeRegistry
 
 from ..model.draft import Goal
@@ -20,10 +34,29 @@ from .targets import has_probes
 ANSWER_SECONDS = 3.0
 
 
-class RuntimeExecFinder:
-    """Runs commands in the containers of one pod, through the current connection to its runtime.
+class GuardedExec:
+    """The exec capability of a runtime, whose calls raise only KubeletxError and CancelledError."""
 
-    `runtime`: the pod's runtime; None until the pod is bound to one.
+    def __init__(self, handle: RuntimeHandle, found: SupportsExec) -> None:
+        self._handle = handle
+        self._found = found
+
+    async def exec_sync(self, unit_id: UnitId, command: Sequence[str], timeout_seconds: float) -> ExecResult:
+        """Run a command in the unit until it exits, and return its output and exit code."""
+        found = self._found
+        return await self._handle.unlimited(
+            "exec_sync", lambda: found.exec_sync(unit_id, command, timeout_seconds)
+        )
+
+    async def exec(self, unit_id: UnitId, request: StreamRequest) -> StreamUrl | Session:
+        """Prepare a command with streams for its input and output."""
+        return await self._handle.unlimited("exec", lambda: self._found.exec(unit_id, request))
+
+
+class RuntimeExecFinder:
+    """Finds the exec capability of one pod's runtime, through the current connection to the runtime.
+
+    `runtime`: the pod's runtime; None until the pod is assigned to one.
     """
 
     def __init__(self, registry: RuntimeRegistry, runtime: RuntimeName | None) -> None:
@@ -31,15 +64,18 @@ class RuntimeExecFinder:
         self.runtime = runtime
 
     def find(self) -> SupportsExec | None:
-        """The runtime's exec capability; None if the pod is not bound, or the runtime lacks exec or does not answer."""
+        """Return the exec capability of the pod's runtime.
+
+        None if the pod has no runtime yet, or if its runtime does not support exec or does not answer.
+        """
         handle = self._registry.find(self.runtime) if self.runtime is not None else None
         if handle is None or not handle.state.reachable:
             return None
         found: SupportsExec | None = handle.capability(SupportsExec)
-        return found
+        return GuardedExec(handle, found) if found is not None else None
 
     async def answers(self) -> bool:
-        """Return True if the runtime answers now."""
+        """Return True if the runtime answers a health check within `ANSWER_SECONDS`."""
         handle = self._registry.find(self.runtime) if self.runtime is not None else None
         if handle is None:
             return False
@@ -52,7 +88,7 @@ class RuntimeExecFinder:
 
 
 class UnitProbes:
-    """Owner of all probes of the node: starts and stops them as pods change."""
+    """Starts and stops the probes of all pods on the node as the pods change."""
 
     def __init__(self, registry: RuntimeRegistry, clock: Clock, events: EventSink) -> None:
         self._registry, self._clock, self._events = registry, clock, events
@@ -63,10 +99,10 @@ class UnitProbes:
     def sync(
         self, desired: DesiredPod, facts: PodFacts, goal: Goal, on_result: Callable[[str, ProbeFacts], None]
     ) -> None:
-        """Start and stop the pod's probes so that they match `facts`; does nothing for a pod without probes.
+        """Start and stop the pod's probes so that they match `facts`; do nothing for a pod without probes.
 
-        `on_result`: gets a container's name and its probe values when one of them changes. The function given in the
-        pod's first call is used for all later ones.
+        `goal`: the plan's goal; if it is not RUN, only readiness is probed. `on_result`: called with a container's name
+        and its probe values when a value changes. The function of the first call for a pod is used for all later calls.
         """
         uid, pod = desired.uid, desired.pod
         probes = self._sets.get(uid)
@@ -85,11 +121,11 @@ class UnitProbes:
         probes.sync(targets_of(desired, facts, is_stopping=goal is not Goal.RUN))
 
     def counts(self) -> Mapping[PodUid, Counter[tuple[str, ProbeKind, ProbeOutcome]]]:
-        """Number of answers of each pod with probes, by container, kind of probe and outcome."""
+        """Return the number of probe attempts by container, kind and outcome, for each pod with probes by UID."""
         return {uid: probes.counts for uid, probes in self._sets.items()}
 
     def durations(self) -> Mapping[PodUid, LabelledDurations]:
-        """Durations of the probe attempts of each pod with probes, by container and kind of probe."""
+        """Return the durations of probe attempts by container and kind of probe, for each pod with probes by UID."""
         return {uid: probes.durations for uid, probes in self._sets.items()}
 
     def drop(self, uid: PodUid) -> None:
@@ -102,16 +138,16 @@ class UnitProbes:
             task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """End all probes of all pods; returns when their tasks have ended."""
+        """End the probes of all pods and wait until their tasks have ended."""
         for uid in list(self._sets):
             await self._sets.pop(uid).close()
         await asyncio.gather(*self._closing, return_exceptions=True)
 
 
 def pod_ip(facts: PodFacts) -> str:
-    """The pod's first address, which network probes and hooks connect to; empty if it has none.
+    """Return the pod's first IP address, for network probes and hooks; empty if it has none.
 
-    Taken from the previous status while the runtime has not shown the pod's sandbox.
+    Before the runtime's status of the sandbox is known, the address in the previous pod status is used.
     """
     status = facts.snapshot.sandbox_status if facts.snapshot is not None else None
     if status is not None:

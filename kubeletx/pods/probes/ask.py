@@ -1,4 +1,7 @@
-"""Makes one probe attempt with the handler that the probe names, in up to three tries (P4)."""
+"""Makes one probe attempt with the probe's handler (exec, HTTP, TCP or gRPC), in up to three tries.
+
+See docs/kubelet-parity.md, row P4.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ TRIES = 3
 
 
 async def ask(probe: Probe, target: ProbeTarget, finder: ExecFinder) -> ProbeResult:
-    """Probe up to three times, until the result is not UNKNOWN; return the last one. Never raises for the container."""
+    """Probe up to three times, until the result is not UNKNOWN; return the last result.
+
+    A failure of the container or the network is a result, not an exception. `finder`: gives exec probes the runtime's exec.
+    """
     answer = ProbeResult(ProbeOutcome.UNKNOWN)
     for _ in range(TRIES):
         answer = await ask_once(probe, target.container, target, finder)
@@ -27,7 +33,7 @@ async def ask(probe: Probe, target: ProbeTarget, finder: ExecFinder) -> ProbeRes
 async def ask_once(
     probe: Probe, container: Container, target: ProbeTarget, finder: ExecFinder
 ) -> ProbeResult:
-    """Probe once. A network probe of a pod without an address returns SUSPENDED."""
+    """Probe once and return the result. A network probe of a pod without an address returns SUSPENDED."""
     seconds = Timing.of(probe).timeout_seconds
     if probe.exec is not None:
         return await ask_exec(probe.exec, target.unit_id, finder, seconds)

@@ -1,7 +1,7 @@
-"""Exec probes: a command inside the unit; exit code 0 passes (P6).
+"""Exec probes: run a command in the container or machine; exit code 0 passes (P6 in docs/kubelet-parity.md).
 
-A runtime that does not answer makes a probe neither pass nor fail. A time-out is the container's failure only
-if the runtime itself still answers: otherwise the whole runtime hangs, and no container is to blame.
+If the runtime does not answer, a probe neither passes nor fails. A timeout of the command is a failure of the container
+only if the runtime still answers a health check; otherwise the runtime itself hangs.
 """
 
 from __future__ import annotations
@@ -20,21 +20,24 @@ MARGIN_SECONDS = 2.0
 
 
 class ExecFinder(Protocol):
-    """Runs commands in the containers of one pod; implemented by `RuntimeExecFinder`."""
+    """Interface that finds the exec capability of one pod's runtime; implemented by `RuntimeExecFinder`."""
 
     def find(self) -> SupportsExec | None:
-        """The runtime's exec capability; None if the pod is not bound, or the runtime lacks exec or does not answer."""
+        """Return the exec capability of the pod's runtime.
+
+        None if the pod has no runtime yet, or if its runtime does not support exec or does not answer.
+        """
         ...
 
     async def answers(self) -> bool:
-        """Return True if the runtime answers now. Called only after a timeout; has its own short deadline."""
+        """Return True if the runtime answers a health check now. Called after a timeout; has a short deadline."""
         ...
 
 
 async def ask_exec(
     action: ExecAction, unit_id: UnitId, finder: ExecFinder, timeout_seconds: float
 ) -> ProbeResult:
-    """Run the probe's command once; convert its exit code, or the error, to a result."""
+    """Run the probe's command once; return a result for its exit code or for the error of the call."""
     exec_ = finder.find()
     if exec_ is None:
         return ProbeResult(ProbeOutcome.SUSPENDED, "the runtime cannot run commands now")

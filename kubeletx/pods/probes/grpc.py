@@ -1,4 +1,7 @@
-"""gRPC probes: the standard health check says SERVING (P6). The libraries are imported on first use."""
+"""gRPC probes: pass if the standard health check returns SERVING (P6 in docs/kubelet-parity.md).
+
+The gRPC libraries are imported on first use.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _DETAILS_CHARS = 1024
 
 
 async def ask_grpc(action: GRPCAction, pod_ip: str, timeout_seconds: float) -> ProbeResult:
-    """Make one gRPC health check, without TLS."""
+    """Make one gRPC health check without TLS and return its result."""
     import grpc
     import grpc.aio
 

@@ -1,4 +1,4 @@
-"""Runs lifecycle hooks (postStart, preStop) of containers, with the runtime that their pod is bound to."""
+"""Runs lifecycle hooks (postStart, preStop) of containers, exec hooks by the runtime of their pod."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .lifecycle_hooks import HookTarget, run_hook
 class UnitHooks:
     """Runs lifecycle hooks of containers on any runtime.
 
-    `host_ip`: address that network hooks of host-network pods connect to.
+    `host_ip`: address to which network hooks of pods with hostNetwork connect.
     """
 
     def __init__(self, registry: RuntimeRegistry, clock: Clock, host_ip: str = "") -> None:
@@ -37,7 +37,11 @@ class UnitHooks:
         seconds: float | None,
         events: PodEvents,
     ) -> str:
-        """Run the hook once, for at most `seconds` (None: no limit); return the failure's text, empty after success."""
+        """Run the hook once; return the text of its failure, empty after success.
+
+        `seconds`: deadline; None: a day (`UNLIMITED_SECONDS`). `events`: gets an event if an HTTPS hook was repeated as
+        HTTP.
+        """
         outcome = await run_hook(
             handler,
             HookTarget(

@@ -1,4 +1,7 @@
-"""HTTP probes: 200 to 399 passes, a redirect to another host passes with a warning (P5)."""
+"""HTTP probes: pass for status 200 to 399 (P5 in docs/kubelet-parity.md).
+
+A redirect to another host is not followed; the probe passes with a warning.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def request_of(action: HTTPGetAction, container: Container, pod_ip: str) -> Http
 async def ask_http(
     action: HTTPGetAction, container: Container, pod_ip: str, timeout_seconds: float
 ) -> ProbeResult:
-    """Send the request once and evaluate the answer."""
+    """Send the request once, redirects on the same host included, and return the result of the probe."""
     try:
         request = request_of(action, container, pod_ip)
     except InvalidPod as error:

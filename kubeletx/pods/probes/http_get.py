@@ -1,9 +1,9 @@
-"""One HTTP GET, as probes and hooks need it (P5, T3): a small HTTP/1.1 client on asyncio streams.
+"""`get`: a small HTTP/1.1 client on asyncio streams for probes and hooks (P5, T3 in docs/kubelet-parity.md).
 
-A new connection for every request, never a proxy, certificates never verified. Redirects are followed on the
-same host, at most ten; one to another host ends the request with its 3xx answer. At most 10 KiB of the body
-are read, at most 64 KiB of status lines, headers and chunk sizes, and at most five 1xx answers, so that no server can
-make an answer expensive. A client library would cost memory and connection pools that nothing here can use.
+Every request opens a new connection, uses no proxy and does not verify certificates. Up to ten redirects on the same
+host are followed; a redirect to another host ends the request with its 3xx answer. At most 10 KiB of the body are read,
+at most 64 KiB of status lines, headers and chunk sizes, and at most five 1xx answers, so that no server can make an
+answer expensive. A client library would cost memory and connection pools that nothing here can use.
 
 The caller sets the deadline (`asyncio.timeout`).
 """
@@ -36,7 +36,11 @@ _PLAIN_HTTP = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACK
 
 
 class HttpGet(msgspec.Struct, frozen=True, kw_only=True):
-    """One GET request. `path` may have a query. A header with an empty value removes the default one."""
+    """One GET request. `path` may have a query.
+
+    `headers`: pairs of name and value; they replace default headers (Host, User-Agent, Accept) of the same name. An
+    empty value removes the default header.
+    """
 
     host: str
     port: int
@@ -52,7 +56,7 @@ class HttpGet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer to a GET. `body`: at most its first 10 KiB."""
+    """Answer to a GET. `body`: at most its first 10 KiB. `location`: header Location; empty if there is none."""
 
     status: int
     body: bytes = b""
@@ -68,17 +72,17 @@ class GetFailed(Unavailable):
 
 
 def _cut(message: str) -> str:
-    """Shorten a message: a redirect's URL has any length that its server chooses."""
+    """Shorten a message, which may contain a very long redirect URL that a server has chosen."""
     return message if len(message) <= MAX_MESSAGE_CHARS else f"{message[:MAX_MESSAGE_CHARS]}..."
 
 
 def authority(host: str, port: int) -> str:
-    """host:port, with an IPv6 address in brackets."""
+    """Return ``host:port``, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def dial_text(host: str, port: int, error: OSError) -> str:
-    """Message for a failed connection, worded as the kubelet's, since users search events for that text.
+    """Return the kubelet's message for a failed connection, since users search events for that text.
 
     asyncio's own text repeats the address instead of naming the cause.
     """
@@ -101,7 +105,7 @@ async def get(request: HttpGet) -> HttpAnswer:
 
 
 def _onward(request: HttpGet, answer: HttpAnswer) -> HttpGet | None:
-    """Next request of a redirect on the same host; None if this is the last answer."""
+    """Return the next request if the answer is a redirect on the same host; None otherwise."""
     if answer.status not in _FOLLOWED or not answer.location:
         return None
     try:
@@ -179,7 +183,7 @@ class _Lines:
         self._left = HEAD_LIMIT_BYTES
 
     async def next(self) -> bytes:
-        """The next line without its end. Raises ValueError above the limit."""
+        """Return the next line without its line break. Raises ValueError above the total limit."""
         line = await self.reader.readuntil(b"\n")
         self._left -= len(line)
         if self._left < 0:

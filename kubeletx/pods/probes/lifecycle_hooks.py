@@ -1,12 +1,12 @@
-"""Lifecycle hooks: postStart and preStop (T1 to T3).
+"""Lifecycle hooks: postStart and preStop (T1 to T3 in docs/kubelet-parity.md).
 
-    exec       runs in the unit; exit code 0 is success
-    httpGet    any HTTP answer is success; HTTPS falls back to HTTP when the server speaks only that
-    tcpSocket  a connection that opens is success
-    sleep      waits
+    exec       runs a command in the container; exit code 0 is success
+    httpGet    any HTTP answer is success; HTTPS is repeated as HTTP if the server does not speak TLS
+    tcpSocket  success if the connection opens
+    sleep      waits; always success
 
-`run_hook` returns a hook's failure and never raises for it: the caller decides what it means (postStart: the
-container is killed; preStop: the stop goes on). A hook need not be idempotent, so a failed one is not tried again.
+`run_hook` returns a hook's failure and does not raise it; the caller decides what follows (postStart: the container is
+killed; preStop: the stop goes on). A failed hook is not repeated, since it may not be idempotent.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from .outcome import ProbeOutcome
 from .tcp import ask_tcp
 
 MINIMUM_STOP_SECONDS = 2
-"""Minimum time for the stop itself after preStop (T2)."""
+"""Minimum time for the stop itself after preStop (docs/kubelet-parity.md, row T2)."""
 UNLIMITED_SECONDS = 24 * 3600.0
-"""postStart has no timeout of its own; a deletion cancels it."""
+"""Limit for hooks without a timeout, such as postStart. (A deletion of the pod cancels postStart.)"""
 OUTPUT_LIMIT_BYTES = 1024
 
 _ONLY_FOR_TLS = frozenset({"authorization"})
@@ -50,7 +50,7 @@ class HookOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HookTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """The unit that a hook belongs to. `pod_ip`: target of network hooks that name no host."""
+    """The container that a hook belongs to. `pod_ip`: address for network hooks that name no host."""
 
     container: Container
     unit_id: UnitId
@@ -58,7 +58,7 @@ class HookTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stop_seconds(grace_seconds: int, hook_seconds: float) -> int:
-    """Seconds of the grace period left for the stop after preStop took `hook_seconds`.
+    """Return how many seconds of the grace period are left for the stop after preStop took `hook_seconds`.
 
     At least 2, or the whole grace period if that is shorter.
     """
@@ -76,9 +76,10 @@ async def run_hook(
     timeout_seconds: float | None = None,
     on_fallback: Callable[[str], None] | None = None,
 ) -> HookOutcome:
-    """Run the hook to its end, or until `timeout_seconds` (None: no limit).
+    """Run the hook to its end, but at most `timeout_seconds` (None: `UNLIMITED_SECONDS`), and return its outcome.
 
-    `on_fallback`: called with a text for the event when HTTPS fell back to HTTP.
+    `finder`: gives exec hooks the runtime's exec. `on_fallback`: called with the text of an event if an HTTPS request
+    succeeded only as HTTP.
     """
     began = clock.monotonic()
     limit = UNLIMITED_SECONDS if timeout_seconds is None else timeout_seconds

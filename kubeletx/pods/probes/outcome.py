@@ -1,9 +1,8 @@
-"""Evaluation of probe answers: thresholds, initial values, holds (P1 to P4). Pure.
+"""Evaluation of probe results: thresholds, initial values, end of probing (P1 to P4 in docs/kubelet-parity.md). Pure.
 
-A probe has a value: ready or not, alive or not, started or not yet. Consecutive equal answers change it:
-`success_threshold` successes make it True, `failure_threshold` failures make it False. An attempt without an answer
-(an error, a runtime that does not answer) counts as neither and does not interrupt the row.
-Source: kubelet, prober/worker.go.
+Each probe has a value: ready or not, alive or not, started or not yet. `success_threshold` successes in a row make it
+True, `failure_threshold` failures in a row make it False. An attempt without an answer (an error, a runtime that does
+not answer) counts as neither and does not interrupt the row. Source: kubelet, prober/worker.go.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from kubeletx.kube.types.core import Probe
 
 
 class ProbeKind(enum.Enum):
-    """Kind of a probe. The values name it in messages."""
+    """Kind of a probe. The values are used in messages."""
 
     READINESS = "Readiness"
     LIVENESS = "Liveness"
@@ -31,25 +30,28 @@ class ProbeOutcome(enum.Enum):
     """A success with a message for an event."""
     FAILURE = "failure"
     UNKNOWN = "unknown"
-    """No answer could be obtained, and that is not the container's fault; worth another try."""
+    """No answer could be obtained, and that is not the container's fault; tried up to three times in an attempt."""
     SUSPENDED = "suspended"
-    """The probe cannot run now (the runtime does not answer, the pod has no address): no event, no other try."""
+    """The probe cannot run now (the runtime does not answer, the pod has no address).
+
+    No event is recorded and the attempt is not repeated before the next period.
+    """
 
 
 class ProbeResult(msgspec.Struct, frozen=True):
-    """Result of one probe attempt. `message`: text for users, as in the event."""
+    """Result of one probe attempt: its outcome in `result`, and a text for events in `message`."""
 
     result: ProbeOutcome
     message: str = ""
 
     @property
     def counts(self) -> bool:
-        """True if the attempt counts as a success (a warning is one) or as a failure."""
+        """True if the attempt counts towards a threshold: SUCCESS, WARNING (as a success) or FAILURE."""
         return self.result not in (ProbeOutcome.UNKNOWN, ProbeOutcome.SUSPENDED)
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """A probe's periods and thresholds with the API's defaults (P1)."""
+    """Periods and thresholds of a probe, with the Kubernetes API's defaults."""
 
     initial_delay_seconds: int = 0
     period_seconds: int = 10
@@ -59,7 +61,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, probe: Probe) -> Timing:
-        """Read the probe's numbers; a missing one, and 0 except as the initial delay, gets its default."""
+        """Read the probe's numbers. A missing or zero number becomes the default; an initial delay of 0 stays."""
         return cls(
             initial_delay_seconds=max(probe.initial_delay_seconds or 0, 0),
             period_seconds=max(probe.period_seconds or 10, 1),
@@ -70,11 +72,11 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
-    """State of one probe after the answers so far.
+    """State of one probe after the attempts so far.
 
-    `value`: passed or failed; None while a startup probe is undecided. `is_decided`: a threshold was reached, so that
-    `value` is no longer the initial one. `last`: the last answer that counted; None before the first. `row`: number of
-    consecutive answers equal to `last`.
+    `value`: True for passed, False for failed; None while a startup probe is undecided. `is_decided`: a threshold was
+    reached, so that `value` is no longer the initial one. `last`: the last answer that counted (True: success); None
+    before the first. `row`: number of consecutive answers equal to `last`.
     """
 
     value: bool | None
@@ -84,9 +86,10 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def first_tally(kind: ProbeKind, before: bool | None = None) -> Tally:
-    """State of a probe before its first answer (P2): readiness False, liveness True, startup None.
+    """Return the state of a probe before its first answer: readiness False, liveness True, startup None.
 
-    `before`: value that the same unit had before the agent restarted, used instead; None if there is none.
+    `before`: if not None, the value that the same container had before the agent restarted; it is used instead.
+    Source: docs/kubelet-parity.md, row P2.
     """
     if before is not None:
         return Tally(value=before)
@@ -94,7 +97,7 @@ def first_tally(kind: ProbeKind, before: bool | None = None) -> Tally:
 
 
 def tally(before: Tally, answer: ProbeResult, timing: Timing) -> Tally:
-    """State of the probe after one more answer; `before` itself if the answer does not count."""
+    """Return the state of the probe after one more result; `before` itself if the result does not count."""
     if not answer.counts:
         return before
     passed = answer.result is not ProbeOutcome.FAILURE
@@ -106,9 +109,9 @@ def tally(before: Tally, answer: ProbeResult, timing: Timing) -> Tally:
 
 
 def is_on_hold(kind: ProbeKind, now: Tally) -> bool:
-    """Return True if the probe rests until its unit is replaced or rebooted.
+    """Return True if the probe makes no more attempts until its container is restarted or its machine reboots.
 
-    That is after a failed liveness probe, and after a startup probe passed or failed.
+    This is so after a liveness probe has failed, and after a startup probe has passed or failed.
     """
     if kind is ProbeKind.STARTUP:
         return now.is_decided

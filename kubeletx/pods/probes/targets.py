@@ -1,4 +1,4 @@
-"""Finds the units (containers, or the machine) of a pod that are to be probed now. Pure: facts → targets."""
+"""`targets_of`: finds the units (containers, or the machine) of a pod that must be probed now. Pure."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from .outcome import ProbeKind
 class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
     """One unit (container or machine) that is alive and has probes.
 
-    `field`: the container's place in the pod, for events, such as spec.containers{web}. `is_resting`: the unit is
-    paused or suspended, so that probes wait. `is_stopping`: only readiness is probed. `was_started`, `was_ready`:
-    values that an earlier agent process reported for this unit; None if there are none. `boot`: identifies the unit's
-    boot (`boots.boot_of`); after another boot its probes begin again. `delays_anew`: the unit rebooted at an unknown
-    time, so that initial delays count from now.
+    `boot`: identifier of the machine's present boot (`boots.boot_of`), empty for containers and while unknown; after
+    another boot its probes begin again. `delays_anew`: the machine rebooted at an unknown time, so that initial delays
+    count from now.
+    `field`: path of the container in the pod, for events, such as spec.containers{web}. `is_resting`: the unit is not
+    running, for example paused or suspended, so that probes wait. `is_stopping`: only readiness is probed.
+    `was_started`, `was_ready`: values that an earlier agent process reported for this unit; None if there are none.
     """
 
     container: Container
@@ -40,7 +41,7 @@ class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
     was_started: bool | None = None
     was_ready: bool | None = None
     known: ProbeFacts | None = None
-    """Probe values that the pod's worker has; a `ProbeSet` with other values reports its own again."""
+    """Probe values that the pod's worker knows; if the values of the `ProbeSet` differ, it reports them again."""
 
     @property
     def name(self) -> str:
@@ -64,9 +65,10 @@ def has_probes(container: Container) -> bool:
 
 
 def targets_of(desired: DesiredPod, facts: PodFacts, *, is_stopping: bool) -> tuple[ProbeTarget, ...]:
-    """Units of regular containers and sidecars that are alive, have probes and whose postStart hook is done.
+    """Return the units to probe: regular containers, sidecars or the machine, if they have probes and are alive.
 
-    `is_stopping`: the pod is no longer meant to run, so that only readiness is probed (P3).
+    Units whose postStart hook is pending, running or failed are left out. `is_stopping`: the pod is ending, so that
+    only readiness is probed (docs/kubelet-parity.md, row P3).
     """
     pod = desired.pod
     named = [("spec.initContainers", c) for c in init_units(pod) if is_sidecar(c)]
@@ -92,13 +94,13 @@ def targets_of(desired: DesiredPod, facts: PodFacts, *, is_stopping: bool) -> tu
 
 
 def _seen(facts: PodFacts, container: Container) -> ProbeTarget | None:
-    """The target as the last snapshot shows it; None if the unit is not alive or its postStart hook is not done."""
+    """Return the target by the last snapshot; None if the unit is not alive or its postStart hook is not done."""
     unit = newest(facts, container.name)
     if unit is None or not unit.state.is_alive or _has_open_hook(facts, unit):
         return None
     status = facts.snapshot.status_of(unit.id) if facts.snapshot is not None else None
     if status is None and facts.own.reboots and facts.recovered:
-        return _stored(facts, container)  # the look that is under way tells whether it has rebooted
+        return _stored(facts, container)  # the query in progress shows whether it has rebooted
     previous = previous_of(facts.previous_status, container.name)
     is_known = facts.recovered and is_of_unit(previous, unit.id)
     has_rebooted = is_known and not is_of_boot(previous, facts, unit)
@@ -116,9 +118,9 @@ def _seen(facts: PodFacts, container: Container) -> ProbeTarget | None:
 
 
 def _stored(facts: PodFacts, container: Container) -> ProbeTarget | None:
-    """The target as the stored status shows it, while the runtime has not answered since the agent started.
+    """Return the target by the stored pod status; None if the container did not run according to it.
 
-    None if the container did not run then.
+    Used as long as the runtime has not answered since the agent started.
     """
     previous = previous_of(facts.previous_status, container.name)
     if previous is None or previous.state.running is None or not previous.container_id:

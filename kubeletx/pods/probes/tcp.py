@@ -1,4 +1,4 @@
-"""TCP probes: a connection that opens passes (P6)."""
+"""TCP probes: pass if a connection opens (P6 in docs/kubelet-parity.md)."""
 
 from __future__ import annotations
 

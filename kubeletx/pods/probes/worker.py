@@ -2,15 +2,17 @@
 
     sync(targets) ──► one task per (unit, kind of probe)
 
+A unit is a container or a machine.
+
     task:  [random part of a period, after a restart of the agent]
            [initial delay, from the unit's start]
            ┌► wait until the unit is neither paused nor suspended, and, unless this is the startup probe,
            │  until the startup probe passed
            │  ask ─► tally ─► value changed: on_result
-           └─ period      └─ liveness or startup failed, or startup passed: rest until another unit or boot
+           └─ period      └─ liveness or startup failed, or startup passed: end until another unit or boot
 
-If the unit is paused when an attempt ends, the result is dropped. While the unit is being stopped, or an operator's
-command holds it, only readiness is probed; if it survives, the other probes resume after their initial delay. Each
+If the unit is paused when an attempt ends, the result is dropped. While the unit is being stopped, or changed by an
+operator's command, only readiness is probed; if it survives, the other probes resume after their initial delay. Each
 task costs one timer while it sleeps. Source: kubelet, prober/worker.go.
 """
 
@@ -38,12 +40,12 @@ from .targets import ProbeTarget
 log = structlog.get_logger(__name__)
 
 OnResult = Callable[[str, ProbeFacts], None]
-"""(container name, probe values of its present unit); called when a value changes."""
+"""Called with a container's name and its probe values when a value changes."""
 Ask = Callable[[Probe, ProbeTarget, ExecFinder], Awaitable[ProbeResult]]
 
 
 class ProbeSet:
-    """Runs the probes of one pod, each in a task. Call `sync` with all present targets; `close` ends all tasks."""
+    """Runs the probes of one pod, each in a task. Call `sync` with all units to probe; `close` ends all tasks."""
 
     def __init__(
         self,
@@ -56,18 +58,24 @@ class ProbeSet:
         ask: Ask = ask_probe,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """`ref`: the pod, for events. `draw`: returns a random number from 0 to 1, to spread probes after a restart."""
+        """`ref`: the pod, for events. `finder`: gives exec probes the runtime's exec.
+
+        `draw`: returns a random number from 0 to 1, to spread probes after a restart of the agent.
+        """
         self._ref, self._finder, self._clock, self._events = ref, finder, clock, events
         self._on_result, self._ask, self._draw = on_result, ask, draw
         self._watches: dict[str, _Watch] = {}
         self.counts: Counter[tuple[str, ProbeKind, ProbeOutcome]] = Counter()
-        """Number of answers by container, kind of probe and outcome, since the pod's first probe."""
+        """Number of attempts by container, kind of probe and outcome, since the pod's first probe."""
         self.durations = LabelledDurations()
-        """Durations of answers, by container and kind of probe."""
+        """Durations of attempts by container and kind of probe."""
         self._ending: set[asyncio.Task[None]] = set()
 
     def sync(self, targets: Sequence[ProbeTarget]) -> None:
-        """Start, stop and update probes to match `targets`. Quick: the pod's worker may call it in every round."""
+        """Start, stop and update probes so that exactly `targets` are probed.
+
+        It is quick: the pod's worker may call it in every round.
+        """
         present = {target.name: target for target in targets}
         for name, watch in list(self._watches.items()):
             target = present.get(name)
@@ -84,7 +92,7 @@ class ProbeSet:
                 self._on_result(target.name, watch.reported)
 
     async def close(self) -> None:
-        """End all probes; returns when their tasks have ended."""
+        """End all probes and wait until their tasks have ended."""
         for name in list(self._watches):
             self._drop(name)
         await asyncio.gather(*self._ending, return_exceptions=True)
@@ -111,7 +119,7 @@ class ProbeSet:
             task = watch.tasks.get(kind)
             if task is not None and not is_wanted:
                 self._end(watch.tasks.pop(kind))
-                watch.resumes.add(kind)  # the stop may fail, or only a command hold the unit: it goes on then
+                watch.resumes.add(kind)  # the stop may fail, or be only a command's change: it goes on then
             elif task is None and is_wanted and probe is not None:
                 watch.tasks[kind] = asyncio.create_task(
                     self._run(watch, kind, probe),
@@ -198,7 +206,10 @@ class ProbeSet:
 
 
 class _Watch:
-    """States and tasks of the probes of one unit during one boot. `delays_anew`: initial delays count from now."""
+    """States and tasks of the probes of one container, or of one boot of a machine.
+
+    `delays_anew`: initial delays count from now instead of from the start of the unit.
+    """
 
     def __init__(self, target: ProbeTarget, *, delays_anew: bool = False) -> None:
         self.target = target
@@ -216,13 +227,13 @@ class _Watch:
         self.has_reported = False
 
     def is_over(self, target: ProbeTarget) -> bool:
-        """Return True if the target's unit has rebooted since this watch began."""
+        """Return True if the machine has rebooted since this object was made, so that its probes must begin again."""
         if not self.boot:
             return target.delays_anew
         return bool(target.boot) and self.boot != target.boot
 
     def update(self, target: ProbeTarget) -> None:
-        """Replace the target with the unit's present state; probes wait while the unit is paused or suspended."""
+        """Replace the target, which has the unit's present state; probes wait while the unit is paused or suspended."""
         self.target = target
         self.boot = self.boot or target.boot
         if target.is_resting:
@@ -240,7 +251,7 @@ class _Watch:
                 return
 
     def values(self) -> ProbeFacts:
-        """Value of each probe that has reached a threshold; None for the others."""
+        """Return the value of each probe that has reached a threshold, and None for the others."""
         return ProbeFacts(
             unit_id=UnitId(self.target.unit_id),
             boot=self.boot,

@@ -1,4 +1,4 @@
-"""Converts a Pod to the `SandboxSpec` and `UnitSpec` that runtimes get. Pure, apart from reading files of the host."""
+"""Converts a Pod to the `SandboxSpec` and `UnitSpec` that runtimes get. Pure, except that it reads host files."""
 
 from ..model.node_context import NodeContext
 from ..model.spec_errors import ContainerConfigError, SandboxConfigError

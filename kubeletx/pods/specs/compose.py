@@ -1,4 +1,4 @@
-"""Builds a container's `UnitSpec` in one call: environment, mounts, then the spec, with extras (see `extras`)."""
+"""Builds the `UnitSpec` of a container or machine in one call: environment, mounts, extras and the spec itself."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .inputs import UnitInputs
 from .unit import build_unit_spec, unit_environment
 
 _UNKNOWN = Traits(refuses=("recursive-read-only",))
-"""Traits of a runtime that was never reached: assume all features except those an old one silently ignores."""
+"""Traits assumed for a runtime that has never answered: all features but one that old runtimes silently ignore."""
 
 
 async def compose_unit(inputs: UnitInputs, volumes: VolumePreparer, prepared: PreparedVolumes) -> UnitSpec:
-    """Build the spec of the unit to create; prepare the files and mounts that it needs on the node.
+    """Build the spec of a unit to create, and prepare on the node the files and mounts that it needs.
 
-    For a runtime that takes no mounts the spec has none, and extras with mounts raise InvalidPod. Raises also what
-    `build_unit_spec` and `VolumePreparer.mounts_for` raise.
+    `prepared`: the pod's volumes, already prepared. If the runtime does not support mounts, the spec has none;
+    then extras with mounts raise InvalidPod. Other errors: see `build_unit_spec` and `VolumePreparer.mounts_for`.
     """
     pod, container, node = inputs.pod, inputs.container, inputs.node
     able = inputs.traits or _UNKNOWN

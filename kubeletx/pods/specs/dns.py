@@ -1,7 +1,7 @@
-"""The pod's resolver settings (kubelet E4): from the host's resolv.conf, the cluster's DNS and dnsConfig.
+"""Builds the pod's DNS resolver settings from the host's resolv.conf, the cluster's DNS and `dnsConfig`.
 
-Limits are those of common resolvers: 3 servers, 32 search domains, 2048 characters of search line. The rest is cut,
-with a warning that becomes an event. Pure.
+The limits are those of common resolvers: 3 servers, 32 search domains, 2048 characters of search line. Entries beyond
+them are dropped, with a warning that the caller records as an event. See docs/kubelet-parity.md, row E4. Pure.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ DNS_CONFIG_FORMING: Final = "DNSConfigForming"
 
 
 class PodWarning(msgspec.Struct, frozen=True, kw_only=True):
-    """Reason and message of a Warning event that the caller records for the pod."""
+    """Reason and message of a Warning event that the caller must record for the pod."""
 
     reason: str
     message: str
 
 
 class DnsResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The resolver settings, and warnings about what was cut."""
+    """Resolver settings of a pod, with warnings about dropped entries and missing cluster DNS."""
 
     dns: Dns
     warnings: tuple[PodWarning, ...] = ()
 
 
 def build_dns(pod: Pod, context: NodeContext) -> DnsResult:
-    """The pod's resolver settings. Raises Unavailable when the host's resolv.conf cannot be read."""
+    """Build the pod's resolver settings. Raises Unavailable if the host's resolv.conf cannot be read."""
     warnings: list[PodWarning] = []
     dns = _base(pod, context, warnings)
     if pod.spec.dns_config is not None:
@@ -49,7 +49,7 @@ def build_dns(pod: Pod, context: NodeContext) -> DnsResult:
 
 
 def parse_resolv_conf(text: str) -> Dns:
-    """Parse a resolv.conf. Of several search or options lines the last one counts."""
+    """Parse the text of a resolv.conf. If it has several search or options lines, the last one counts."""
     servers: list[str] = []
     searches: list[str] = []
     options: list[str] = []

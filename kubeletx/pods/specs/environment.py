@@ -1,8 +1,9 @@
-"""Environment variables of a container (kubelet E1, E3).
+"""Builds the environment variables of a container (docs/kubelet-parity.md, rows E1 and E3).
 
-They come from the agent's extras, service variables, `envFrom` and `env`, in this order; of the same name the last
-one counts. A value may refer to earlier variables with ``$(NAME)``. References to config maps and secrets are read
-from an `ObjectSet`; without one (static pods) they are refused unless they are optional. No I/O.
+They come from the agent's extras (see `extras`), service variables, `envFrom` and `env`, in this order; a later
+variable replaces an earlier one of the same name. A value may refer to earlier variables with ``$(NAME)``. The
+contents of config maps and secrets come from an `ObjectSet`. Static pods have none: for them a reference is an error
+unless it is optional. No I/O except through `EnvFileReader`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ from .extras import GivenExtras
 from .process_size import ProcessSize
 
 EnvFileReader: TypeAlias = Callable[[str, str], dict[str, str] | None]
-"""(volume, path) → values of that file; None if it does not exist. Raises ValueError or OSError."""
+"""Function that reads the variables in file `path` of a volume: (volume name, path) → variables.
+
+None: the file does not exist. Raises ValueError or OSError.
+"""
 
 _FIX_STATIC: Final = "this pod's source gives no cluster objects: write the value, or mark it optional"
 
@@ -46,11 +50,12 @@ def build_environment(
     read_file: EnvFileReader | None = None,
     extras: Sequence[GivenExtras] = (),
 ) -> dict[str, str]:
-    """Build the container's variables, in order, references replaced. Raises InvalidPod (CreateContainerConfigError).
+    """Build the container's variables in order, with all ``$(NAME)`` references replaced.
 
-    `objects`: None when the pod's source has no cluster behind it. `services`: service variables, which
-    anything of the same name replaces. `read_file`: for fileKeyRef; None: there are no such files. `extras`: their
-    variables come before all others, which replace them.
+    `fields`: values for fieldRef and resourceFieldRef. `objects`: config maps and secrets that the container refers
+    to; None if the pod's source is not a cluster. `services`: service variables. `read_file`: reads files for
+    fileKeyRef; None: there are no such files. `extras`: additions of other parts of the agent. Raises InvalidPod
+    (CreateContainerConfigError).
     """
     path = path_of(pod, container)
     empty_dirs = {volume.name for volume in pod.spec.volumes if volume.empty_dir is not None}
@@ -110,7 +115,10 @@ def _from_file(
 
 
 def skipped_names(container: Container, pod: Pod, objects: ObjectSet | None) -> tuple[str, ...]:
-    """The kubelet's message for each envFrom object with keys that are not valid variable names."""
+    """Return the kubelet's warning message for each envFrom object with keys that are not valid variable names.
+
+    `build_environment` skips such keys.
+    """
     found = []
     for source in container.env_from if objects is not None else ():
         for reference, kind, shown in (
@@ -130,12 +138,12 @@ def skipped_names(container: Container, pod: Pod, objects: ObjectSet | None) -> 
 
 
 def as_variables(values: Mapping[str, str]) -> tuple[api.EnvVar, ...]:
-    """Convert to `EnvVar` values in the same order."""
+    """Convert the variables to `api.EnvVar` values in the same order."""
     return tuple(api.EnvVar(name=name, value=value) for name, value in values.items())
 
 
 def is_variable_name(name: str) -> bool:
-    """Return True if a key of an object may become a variable: printable ASCII without ``=``."""
+    """Return True if the name is valid for an environment variable: printable ASCII without ``=``."""
     return bool(name) and name.isascii() and name.isprintable() and "=" not in name
 
 
@@ -155,7 +163,7 @@ def _from_object(source: EnvFromSource, pod: Pod, objects: ObjectSet | None, whe
 def _object(
     objects: ObjectSet | None, kind: str, name: str, pod: Pod, *, optional: bool, where: str
 ) -> ObjectData | None:
-    """Find the config map or secret; None if it does not exist and is optional. Raises InvalidPod otherwise."""
+    """Return the config map or secret; None if it is missing but optional. Raises InvalidPod if it is required."""
     if objects is None:
         if optional:
             return None
@@ -169,14 +177,14 @@ def _object(
 
 
 def _keys(data: ObjectData | None, kind: str) -> Iterable[str]:
-    """Keys that may become variables: data, but not binaryData of a config map."""
+    """Return the keys that may become variables. The binaryData of a config map is left out."""
     if data is None:
         return ()
     return data.text if kind == "configmap" else (*data.text, *data.binary)
 
 
 def _text(data: ObjectData | None, kind: str, key: str) -> str | None:
-    """Decode the value of one key as text; None if it is missing."""
+    """Return the value of one key as text; None if the key or the object is missing."""
     if data is None:
         return None
     if kind == "secret" and (content := data.binary.get(key)) is not None:

@@ -1,16 +1,18 @@
-"""Extras: mounts, variables and annotations that other parts of the agent add to a unit (container or machine).
+"""Extras: mounts, variables and annotations that other components of the agent add to a unit (container or machine).
 
-    part of the agent ─► Part.extras {name: provider} ─► gather_extras ─► UnitInputs.extras ─► compose_unit
+    agent component ─► Part.extras {name: provider} ─► gather_extras ─► UnitInputs.extras ─► compose_unit
 
-Providers are called before each create of a unit, in the order of their names. The pod's own fields win over them:
+A provider is a function that returns the extras of one unit. All providers are called before each creation of a
+unit, in the order of their names. The pod's own fields take precedence over extras:
 
     variable     service variables, envFrom and env of the same name replace it; ``$(NAME)`` in env, command, args and
-                 subPathExpr sees it like a service variable
-    mount        a path that the container mounts already is refused
-    annotation   a key of the pod or of the host is refused
+                 subPathExpr can refer to it as to a service variable
+    mount        an error if the container already has a mount at this path
+    annotation   an error if the pod has this key, or if the key is reserved for the agent
 
-Two providers may not give the same thing. If a provider fails, hangs or gives something that is refused, the unit is
-not created yet (CreateContainerConfigError, with back-off); the message names the provider.
+It is an error if two providers return the same variable, mount path or annotation. If a provider fails, hangs or
+returns an error case, the unit is not created (CreateContainerConfigError) and the creation is retried with back-off;
+the message names the provider.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from ..model.spec_errors import CREATE_CONTAINER_CONFIG_ERROR, ContainerConfigEr
 log = structlog.get_logger(__name__)
 
 ANSWER_SECONDS: Final = 10.0
-"""Deadline of one provider for one unit."""
+"""Deadline in seconds of one provider call for one unit."""
 LONG_RUNNING: Final = frozenset({UnitRole.REGULAR, UnitRole.SIDECAR})
 _KUBELET_PREFIX: Final = "io.kubernetes."
 _OWN_DOMAIN: Final = names.OWN_PREFIX.rstrip("/")
@@ -42,9 +44,9 @@ _OWN_DOMAIN: Final = names.OWN_PREFIX.rstrip("/")
 class UnitExtras(msgspec.Struct, frozen=True, kw_only=True):
     """Additions of one provider to one unit. The repr shows no values and no paths of the node.
 
-    `mounts`: sources exist until the unit is removed; a machine gets them in the way its runtime mounts volumes in
-    guests. `variables`: not for machines. `annotations`: of the unit, not of the sandbox. `scope`: roles of the units
-    that get the extras.
+    `mounts`: their sources must exist until the unit is removed; a machine gets them as its runtime mounts volumes
+    in guests. `variables`: environment variables, ignored for machines. `annotations`: set on the unit, not on the
+    sandbox. `scope`: roles of the units that get the extras; by default regular containers and sidecars.
     """
 
     mounts: tuple[Mount, ...] = ()
@@ -61,18 +63,21 @@ class UnitExtras(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ExtrasProvider: TypeAlias = Callable[[Pod, PodUnit], Awaitable[UnitExtras]]
-"""Returns the extras of one unit; may be asked again for the same one. An ephemeral container comes as a `Container`."""
+"""Async function that returns the extras of one unit: (pod, container) → extras.
+
+It may be called again for the same unit. An ephemeral container is passed as a `Container`.
+"""
 
 
 class GivenExtras(msgspec.Struct, frozen=True):
-    """Extras that the provider named `provider` gave for a unit, after they were checked."""
+    """Checked extras of one unit, with the name of the provider that returned them."""
 
     provider: str
     extras: UnitExtras
 
 
 class ExtrasError(Internal):
-    """A provider failed or gave what no unit can have (Waiting reason CreateContainerConfigError)."""
+    """A provider failed or returned invalid extras (Waiting reason CreateContainerConfigError)."""
 
     def __init__(self, provider: str, container: str, problem: str) -> None:
         text = f"extras of provider {provider!r} for container {container!r}: {problem}"
@@ -86,9 +91,9 @@ async def gather_extras(
     *,
     seconds: float = ANSWER_SECONDS,
 ) -> tuple[GivenExtras, ...]:
-    """Ask every provider, in the order of names; return the extras whose `scope` has the unit's role.
+    """Call every provider, in the order of their names; return the extras whose `scope` includes the unit's role.
 
-    Raises ExtrasError. `seconds`: deadline of each provider.
+    `seconds`: deadline of each provider. Raises ExtrasError if one fails or returns invalid extras.
     """
     role = role_of(pod, container.name)
     found: list[GivenExtras] = []
@@ -101,7 +106,7 @@ async def gather_extras(
 
 
 def extra_annotations(given: Iterable[GivenExtras]) -> dict[str, str]:
-    """Merge the annotations of all extras; no two providers have the same key."""
+    """Merge the annotations of all extras. `gather_extras` has checked that all keys are different."""
     return {key: value for one in given for key, value in one.extras.annotations.items()}
 
 
@@ -114,7 +119,11 @@ def extra_mounts(
     runtime: str,
     takes_mounts: bool,
 ) -> tuple[Mount, ...]:
-    """Mounts of all extras. Raises InvalidPod if the container has a mount there, or the runtime takes none."""
+    """Return the mounts of all extras.
+
+    `own`: the container's own mounts and devices. `takes_mounts`: the runtime supports mounts. Raises InvalidPod if
+    the container already has a mount at one of the paths, or the runtime does not support mounts.
+    """
     taken = {posixpath.normpath(mount.target) for mount in own.mounts}
     taken |= {posixpath.normpath(device.container_path) for device in own.devices}
     found = []
@@ -148,7 +157,7 @@ async def _ask(
     except KubeletxError as err:
         raise ExtrasError(name, container.name, str(err)) from err
     except Exception as err:
-        # A bug of one provider concerns its units only. The message leaves out the error's text, which may hold a secret.
+        # A bug in one provider must affect only its units. The error's text is left out, since it may contain a secret.
         log.exception(
             "Failed to ask a provider of extras", pod=pod.ref, container=container.name, provider=name
         )
@@ -165,7 +174,7 @@ def _check(
     container: PodUnit,
     earlier: Sequence[GivenExtras],
 ) -> None:
-    """Raise ExtrasError if an item is invalid, or an earlier provider gave it too."""
+    """Raise ExtrasError if an item of `extras` is invalid, or is also among those of an earlier provider."""
     owners = {thing: one.provider for one in earlier for thing in _things(one.extras)}
     for kind, key in _things(extras):
         problem = _problem(kind, key, pod)
@@ -182,7 +191,7 @@ def _check(
 
 
 def _things(extras: UnitExtras) -> list[tuple[str, str]]:
-    """(kind, key) of every mount, variable and annotation; only one provider may give each."""
+    """Return (kind, key) of every mount, variable and annotation; each pair must come from only one provider."""
     return [
         *(("mount", posixpath.normpath(mount.target)) for mount in extras.mounts),
         *(("variable", name) for name in extras.variables),

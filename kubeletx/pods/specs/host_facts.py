@@ -1,6 +1,6 @@
-"""Features of this machine, read once at start: huge pages, swap, recursive read-only mounts.
+"""Detects features of the node at start: huge pages, swap, recursive read-only mounts.
 
-The results become fields of `NodeContext`. Unreadable ones count as absent.
+The results become fields of `NodeContext`. A feature whose file cannot be read counts as absent.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import msgspec
 
 _PAGES: Final = re.compile(r"hugepages-(\d+)kB")
 _RECURSIVE_READ_ONLY: Final = (5, 12)
-"""The kernel version that brought mount_setattr(2)."""
+"""First kernel version with mount_setattr(2)."""
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields of `NodeContext` that are read from the machine."""
+    """Detected features of the node; `NodeContext` explains the fields, which have the same names there."""
 
     hugepage_sizes: tuple[str, ...] = ()
     swap_capacity_bytes: int = 0
@@ -27,9 +27,10 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_host_facts(cgroup_version: int, root: Path = Path("/"), release: str | None = None) -> HostFacts:
-    """Read the facts of this machine. `root`: directory that holds sys and proc.
+    """Detect the features of the node this process runs on.
 
-    `release`: the kernel's release; None means that of the running kernel.
+    `cgroup_version`: 1 or 2. `root`: directory that contains ``sys`` and ``proc``. `release`: kernel release, such as
+    ``6.8.0``; None: that of the running kernel.
     """
     return HostFacts(
         hugepage_sizes=_hugepage_sizes(root / "sys/kernel/mm/hugepages"),
@@ -40,7 +41,7 @@ def read_host_facts(cgroup_version: int, root: Path = Path("/"), release: str | 
 
 
 def page_size_name(size_bytes: int) -> str:
-    """The kernel's name of a page size: 2097152 is 2MB."""
+    """Format a huge page size as the kernel does: 2097152 is ``2MB``."""
     size, units = size_bytes, ["B", "KB", "MB", "GB"]
     while size >= 1024 and len(units) > 1:
         size, units = size // 1024, units[1:]

@@ -1,4 +1,4 @@
-"""Host name and domain of a pod. Source: kubelet, kubelet_pods.go GeneratePodHostNameAndDomain."""
+"""Derives the host name and domain of a pod. Source: kubelet, kubelet_pods.go GeneratePodHostNameAndDomain."""
 
 from __future__ import annotations
 
@@ -21,12 +21,16 @@ class HostName(NamedTuple):
 
     @property
     def full(self) -> str:
-        """The fully qualified name; without a domain the name alone."""
+        """``name.domain``, or only the name if the domain is empty."""
         return f"{self.name}.{self.domain}" if self.domain else self.name
 
 
 def host_name(pod: Pod, context: NodeContext) -> HostName:
-    """The pod's names: spec.hostname or the pod's name, cut to 63 characters. Raises InvalidPod."""
+    """Derive the pod's host name and domain.
+
+    The name is spec.hostnameOverride, spec.hostname, or the pod's name cut to 63 characters. Raises InvalidPod if
+    nothing is left of the pod's name.
+    """
     spec = pod.spec
     if spec.hostname_override is not None:
         return HostName(spec.hostname_override, "")
@@ -42,7 +46,10 @@ def host_name(pod: Pod, context: NodeContext) -> HostName:
 
 
 def sandbox_hostname(pod: Pod, context: NodeContext) -> str:
-    """Host name of the sandbox; empty with the node's network, the FQDN if the pod asks for it."""
+    """Return the host name of the pod's sandbox; with `setHostnameAsFQDN` the fully qualified name.
+
+    Empty for a host-network pod. Raises InvalidPod if the fully qualified name is longer than 64 characters.
+    """
     if pod.spec.host_network:
         return ""
     names = host_name(pod, context)

@@ -1,4 +1,4 @@
-"""Text of the pod's managed hosts file (kubelet E5).
+"""Builds the text of the pod's managed /etc/hosts (docs/kubelet-parity.md, row E5).
 
 Other programs recognise a managed file by its first line.
 """
@@ -28,9 +28,10 @@ _LOCAL: Final = (
 
 
 def hosts_text(pod: Pod, context: NodeContext, pod_ips: Sequence[str]) -> str | None:
-    """Text of the pod's hosts file; None while the pod has no address: containers then have their runtime's own file.
+    """Return the text of the pod's hosts file.
 
-    The text of a host-network pod begins with the node's file; if that cannot be read it counts as empty.
+    None if the pod has no address; its containers then keep the file of their runtime. For a host-network pod the
+    text begins with the node's hosts file, if that can be read.
     """
     if pod.spec.host_network:
         return HEADER_HOST_NETWORK + _node_text(context) + _aliases(pod.spec.host_aliases)
@@ -45,7 +46,7 @@ def hosts_text(pod: Pod, context: NodeContext, pod_ips: Sequence[str]) -> str | 
 def _node_text(context: NodeContext) -> str:
     try:
         text = context.read_file(context.hosts_file)
-    except OSError:  # a node without the file is still a node
+    except OSError:  # the node may have no such file
         return ""
     return text if not text or text.endswith("\n") else text + "\n"
 

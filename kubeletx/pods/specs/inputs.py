@@ -1,4 +1,4 @@
-"""`UnitInputs` and `SandboxInputs`: the values that one unit or sandbox is built from."""
+"""`UnitInputs` and `SandboxInputs`: the values from which the spec of a unit or sandbox is built."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from .extras import GivenExtras
 
 
 class UnitInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the spec of one unit is built from: pod, container and node, and data that only the agent has.
+    """Values from which the `UnitSpec` of one unit (container or machine) is built.
 
-    `attempt`: the unit's restart count. `image`: None when the runtime keeps no images. `traits`: of the runtime; None
-    while it was never reached. `pod_ips`: the sandbox's addresses; empty for host network. `objects`: config maps and
-    secrets that the environment refers to; None when the pod's source has no cluster behind it. `services`: service
-    variables. `extras`: additions of other parts of the agent (see `extras`).
+    `attempt`: the unit's restart count. `image`: None if the runtime manages no images. `traits`: properties of the
+    runtime; None if it has never answered. `pod_ips`: the sandbox's addresses; empty for host network. `target_unit`:
+    the unit whose processes an ephemeral container shares. `user_mappings`: ID mapping of the pod's user namespace;
+    None: the node's user namespace. `objects`: config maps and secrets that the environment refers to; None if the
+    pod's source is not a cluster. `services`: service variables. `extras`: additions of other components of the
+    agent (see `specs.extras`).
     """
 
     pod: Pod
@@ -39,12 +41,18 @@ class UnitInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def log_mode(self) -> LogMode:
-        """Log mode of the runtime (who writes its logs, and in which form); FILE while the runtime was never reached."""
+        """The runtime's log mode: who writes container logs, and in which format. FILE if it has never answered."""
         return self.traits.log_mode if self.traits is not None else LogMode.FILE
 
 
 class SandboxInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the spec of one sandbox is built from: pod and node, and data that only the agent has."""
+    """Values from which the `SandboxSpec` of one pod is built.
+
+    `attempt`: attempt number of the sandbox. `handler`: CRI runtime handler; empty: the runtime's default.
+    `runtime_kind` and `workload_type`: `kind` and `workload_type` of the runtime's `api.Endpoint`. `source`: name of
+    the pod's source. `spec_hash`: hash of the pod's spec. `cgroup_parent`: the pod's cgroup; empty: none.
+    `user_mappings`: ID mapping of the pod's user namespace; None: the node's user namespace.
+    """
 
     pod: Pod
     node: NodeContext

@@ -1,7 +1,7 @@
-"""Labels and annotations of sandboxes and units (kubelet X5): enough to find a pod again after a restart.
+"""Builds the labels and annotations of sandboxes and units, by which the agent finds its pods after a restart.
 
-The pod's own labels and annotations go on the sandbox; the agent's come last, so that a manifest cannot
-claim another agent's identity.
+The sandbox also gets the pod's own labels and annotations. The agent's replace those with the same key, so that a
+manifest cannot claim the identity of another agent. See docs/kubelet-parity.md, row X5.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ DEFAULT_TERMINATION_POLICY = "File"
 
 
 def sandbox_labels(pod: Pod, context: NodeContext, runtime_name: RuntimeName) -> dict[str, str]:
-    """The pod's labels and the agent's identity labels, which replace labels of the same key."""
+    """Return the pod's labels with the agent's labels (pod, agent, runtime), which replace those with the same key."""
     return {**pod.metadata.labels, **_identity(pod, context, runtime_name)}
 
 
 def sandbox_annotations(
     pod: Pod, *, source: str, spec_hash: str, runtime_kind: str, workload_type: str
 ) -> dict[str, str]:
-    """The pod's annotations and the agent's, from which the pod can be ended properly even without the database.
+    """Return the pod's annotations with the agent's annotations, which replace those with the same key.
 
-    The agent's replace annotations of the same key.
+    From the agent's annotations a later agent process can end the pod properly, even without its database.
     """
     whole = resized(pod.spec.resources)
     made_with = {}
@@ -50,12 +50,16 @@ def sandbox_annotations(
 def unit_labels(
     pod: Pod, container: PodUnit, context: NodeContext, runtime_name: RuntimeName
 ) -> dict[str, str]:
-    """Labels of one unit: identity of the pod, and the container's name."""
+    """Return the labels of one unit: identity of pod, agent and runtime, and the container's name."""
     return {**_identity(pod, context, runtime_name), names.CONTAINER_NAME: container.name}
 
 
 def unit_annotations(pod: Pod, container: PodUnit, attempt: int) -> dict[str, str]:
-    """Annotations of one unit: hash, restart count, termination message, preStop hook, ports and grace period."""
+    """Return the annotations of one unit, with the kubelet's keys.
+
+    They hold the container's hash, restart count (`attempt`), termination message settings, preStop hook and ports,
+    and the pod's grace period. A machine has only hash, restart count and grace period.
+    """
     found = {
         names.CONTAINER_HASH: container_hash(container),
         names.CONTAINER_RESTART_COUNT: str(attempt),
@@ -75,7 +79,7 @@ def unit_annotations(pod: Pod, container: PodUnit, attempt: int) -> dict[str, st
 
 
 def grace_seconds(pod: Pod) -> int:
-    """The pod's termination grace period; 30 unless it says otherwise."""
+    """Return the pod's terminationGracePeriodSeconds; 30 if it is not set."""
     given = pod.spec.termination_grace_period_seconds
     return DEFAULT_GRACE_SECONDS if given is None else given
 

@@ -1,7 +1,7 @@
-"""Size of a container's arguments and environment, refused where the kernel would refuse it.
+"""Limits the size of a container's arguments and environment to what execve(2) accepts.
 
-References can double a value with every variable: a manifest of a kilobyte could expand to gigabytes. Nothing larger
-than execve(2) accepts is built, so that no pod can fill the agent's memory.
+With ``$(NAME)`` references each variable can be twice as long as the one before, so a manifest of a kilobyte could
+expand to gigabytes. The limit prevents that a pod fills the agent's memory.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ _FIX: Final = "shorten it, or write it to a file in a volume"
 
 
 class ProcessSize:
-    """Counts the bytes of one container's variables, command and arguments.
+    """Counts the bytes of one container's variables, command and arguments, and replaces ``$(NAME)`` references.
 
-    Its methods raise InvalidPod (CreateContainerConfigError) above the kernel's limits.
+    All methods raise InvalidPod (CreateContainerConfigError) if a text or the total exceeds the kernel's limit.
+    `field`: path in the manifest for the error message.
     """
 
     def __init__(self, variables: Mapping[str, str] | None = None) -> None:
-        """`variables`: an environment whose variables are known to be short enough, counted from the start."""
+        """`variables`: an environment that was already checked; its size counts towards the total."""
         self._variables = {name: _entry_size(name, value) for name, value in (variables or {}).items()}
         self._bytes = sum(self._variables.values())
 
     def variable(self, name: str, value: str, field: str) -> None:
-        """Count a variable; it replaces one of the same name."""
+        """Count a variable, in place of an earlier one with the same name."""
         size = _entry_size(name, value)
         if size > MAX_STRING_BYTES:
             problem = f"variable {name!r} has {size} bytes, and a program takes at most {MAX_STRING_BYTES}"
@@ -37,7 +38,7 @@ class ProcessSize:
         self._variables[name] = size
 
     def words(self, words: Iterable[str], variables: Mapping[str, str], field: str) -> tuple[str, ...]:
-        """Replace the references in a command or in arguments, and count the result."""
+        """Return the words of a command or arguments with ``$(NAME)`` references replaced, and count their size."""
         found = []
         for index, word in enumerate(words):
             text = self.expanded(word, variables, f"{field}[{index}]")
@@ -47,7 +48,7 @@ class ProcessSize:
 
     @staticmethod
     def expanded(text: str, variables: Mapping[str, str], field: str) -> str:
-        """Replace the references in `text`, without counting the result."""
+        """Return `text` with ``$(NAME)`` references replaced. The result is not counted."""
         try:
             return expand(text, variables)
         except TooLong as err:

@@ -1,7 +1,7 @@
-"""CPU, memory and oom score of containers and pods in cgroup terms (kubelet R1, R2, R3).
+"""Converts requests and limits of containers and pods to cgroup settings and OOM scores.
 
-Sources: kubelet, pkg/kubelet/cm/helpers_linux.go (CPU), kuberuntime_container_linux.go (memory, swap, huge
-pages), qos/policy.go (oom score). Pure.
+See docs/kubelet-parity.md, rows R1 to R3. Sources: kubelet, pkg/kubelet/cm/helpers_linux.go (CPU),
+kuberuntime_container_linux.go (memory, swap, huge pages), qos/policy.go (OOM score). Pure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ CRITICAL_PRIORITY: Final = 2_000_000_000
 
 
 def unit_resources(pod: Pod, container: PodUnit, context: NodeContext) -> Resources:
-    """Limits of one container or machine; the pod's own limits apply where it has none."""
+    """Compute the resources of one container or machine.
+
+    If it has no CPU or memory limit, the limit in the pod's `spec.resources` applies.
+    """
     needs = container.resources
     cpu_request, memory_request = _request(needs, "cpu"), _request(needs, "memory")
     cpu_limit, memory_limit = (
@@ -67,7 +70,7 @@ def unit_resources(pod: Pod, container: PodUnit, context: NodeContext) -> Resour
 
 
 def sandbox_resources(pod: Pod, context: NodeContext) -> Resources:
-    """Requests and limits of the whole pod without overhead, for runtimes that size the sandbox when they create it."""
+    """Compute the resources of the whole pod without overhead, for runtimes that size a sandbox when they create it."""
     overhead = pod.spec.overhead
     return _pod_level(
         _without(effective_requests(pod.spec), overhead),
@@ -77,7 +80,7 @@ def sandbox_resources(pod: Pod, context: NodeContext) -> Resources:
 
 
 def overhead_resources(pod: Pod, context: NodeContext) -> Resources | None:
-    """Overhead of the pod's runtime class; None without one."""
+    """Return the pod's overhead (`spec.overhead`, from its runtime class) as resources; None if it has none."""
     overhead = pod.spec.overhead
     if not overhead:
         return None
@@ -86,7 +89,10 @@ def overhead_resources(pod: Pod, context: NodeContext) -> Resources | None:
 
 
 def pod_cgroup_resources(pod: Pod, context: NodeContext) -> Resources:
-    """Resources of the pod's cgroup: a limit only if every container has one (R4)."""
+    """Compute the resources of the pod's cgroup.
+
+    A resource is limited only if all containers have a limit for it (docs/kubelet-parity.md, row R4).
+    """
     qos = qos_class(pod.spec)
     if qos == BEST_EFFORT:
         found = Resources(cpu_shares=MIN_SHARES)
@@ -100,19 +106,22 @@ def pod_cgroup_resources(pod: Pod, context: NodeContext) -> Resources:
 
 
 def cpu_shares(millicores: int) -> int:
-    """CPU shares (relative weight in the cgroup) of a request: 1024 per core, from 2 to 262144."""
+    """Convert a CPU request to CPU shares, its weight in the cgroup: 1024 per core, at least 2, at most 262144."""
     if millicores == 0:
         return MIN_SHARES
     return max(MIN_SHARES, min(MAX_SHARES, millicores * 1024 // 1000))
 
 
 def cpu_quota_us(millicores: int, period_us: int) -> int:
-    """Microseconds of CPU time in each period for a limit; at least 1000, the kernel's minimum."""
+    """Convert a CPU limit to microseconds of CPU time per period; at least 1000, the kernel's minimum."""
     return max(MIN_QUOTA_US, millicores * period_us // 1000)
 
 
 def oom_score_adj(pod: Pod, container: PodUnit, memory_capacity_bytes: int) -> int:
-    """OOM score adjustment of the container, from the pod's QoS class and the container's memory request."""
+    """Compute the container's oom_score_adj from the pod's QoS class and the container's memory request.
+
+    `memory_capacity_bytes`: memory of the node; 0 if unknown.
+    """
     qos = qos_class(pod.spec)
     if is_node_critical(pod) or qos == GUARANTEED:
         return GUARANTEED_OOM_SCORE
@@ -129,7 +138,7 @@ def oom_score_adj(pod: Pod, container: PodUnit, memory_capacity_bytes: int) -> i
 
 
 def _share_of_pod_memory(pod: Pod) -> int:
-    """A container's equal share of the pod-level memory request that its containers do not request themselves."""
+    """Return one container's equal share of the pod-level memory request that no container requests for itself."""
     whole = pod.spec.resources.requests.get("memory")
     if whole is None:
         return 0
@@ -139,7 +148,11 @@ def _share_of_pod_memory(pod: Pod) -> int:
 
 
 def is_node_critical(pod: Pod) -> bool:
-    """Return True for a pod of class system-node-critical that has its priority or is not from the API server."""
+    """Return True if the pod has priority class system-node-critical.
+
+    A pod from the API server must also have at least priority 2000000000, so that the name of the class alone is not
+    enough.
+    """
     return pod.spec.priority_class_name == NODE_CRITICAL_CLASS and (
         (pod.spec.priority or 0) >= CRITICAL_PRIORITY
         or pod.metadata.annotations.get("kubernetes.io/config.source", "api") != "api"
@@ -195,7 +208,7 @@ def _request(needs: ResourceRequirements, name: str) -> int | None:
 
 
 def _swap_bytes(pod: Pod, memory_request: int | None, memory_limit: int | None, context: NodeContext) -> int:
-    """Swap the container may use in addition to its memory; 0 unless the node allows swap."""
+    """Return the bytes of swap that the container may use; 0 unless the node and the pod's QoS class allow swap."""
     may = (
         context.memory_swap == "LimitedSwap"
         and context.cgroup_version == 2

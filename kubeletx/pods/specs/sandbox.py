@@ -1,4 +1,4 @@
-"""Converts a Pod to its `SandboxSpec`: identity, network, namespaces and resources, the same for every runtime."""
+"""Converts a Pod to its `SandboxSpec`, which has the same form for every runtime."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def build_sandbox_spec(inputs: SandboxInputs) -> SandboxSpec:
 
 
 def sandbox_warnings(pod: Pod, context: NodeContext) -> tuple[PodWarning, ...]:
-    """Warnings about the pod's resolver settings, recorded as Warning events once per sandbox."""
+    """Return warnings about the pod's resolver settings; the caller records them as events, once per sandbox."""
     return build_dns(pod, context).warnings
 
 
 def _ports(pod: Pod) -> tuple[PortMapping, ...]:
-    """Port mappings; none with host network."""
+    """Return the port mappings of the pod's containers and sidecars; none with host network."""
     if pod.spec.host_network:
         return ()
     return tuple(

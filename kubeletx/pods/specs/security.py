@@ -1,6 +1,6 @@
-"""Security settings of sandboxes and containers (kubelet E6, E7). Pure.
+"""Builds the security settings of sandboxes and containers (docs/kubelet-parity.md, rows E6 and E7). Pure.
 
-What a container sets wins over what its pod sets. An image's own user counts when neither names one; an
+Settings of a container take precedence over those of its pod. If neither sets a user, the image's user applies; an
 image without a user runs as root.
 """
 
@@ -51,7 +51,7 @@ _UNCONFINED: Final = SecurityProfile(type=ProfileType.UNCONFINED)
 
 
 def sandbox_security(pod: Pod) -> api.SandboxSecurity:
-    """Security settings of the sandbox: its seccomp profile is always the runtime's default."""
+    """Build the security settings of the pod's sandbox. Its seccomp profile is always the runtime's default."""
     of_pod = pod.spec.security_context or PodSecurityContext()
     return api.SandboxSecurity(
         run_as_user=of_pod.run_as_user,
@@ -73,9 +73,12 @@ def process_security(
     target_unit: UnitId | None = None,
     user_mappings: tuple[api.IdMapping, ...] | None = None,
 ) -> api.ProcessSecurity:
-    """Security settings of one container. `image`: None if the runtime has no images; then its user is assumed to be root.
+    """Build the security settings of one container.
 
-    Raises InvalidPod (CreateContainerConfigError), as for an image that would break runAsNonRoot.
+    `image`: status of its image, which may set a user; None if the runtime manages no images. `target_unit`: the unit
+    whose processes an ephemeral container shares. `user_mappings`: ID mapping of the pod's user namespace; None: the
+    node's user namespace. Raises InvalidPod (CreateContainerConfigError), for example if the image would violate
+    runAsNonRoot.
     """
     path = path_of(pod, container)
     of_pod = pod.spec.security_context or PodSecurityContext()
@@ -117,7 +120,11 @@ def pod_namespaces(
     target_unit: UnitId | None = None,
     user_mappings: tuple[api.IdMapping, ...] | None = None,
 ) -> Namespaces:
-    """Namespaces of the pod. `target_unit`: the unit whose processes an ephemeral container shares."""
+    """Choose the pod's network, PID, IPC and user namespaces.
+
+    `target_unit`: the unit whose processes an ephemeral container shares. `user_mappings`: ID mapping of the pod's user
+    namespace; None: the node's user namespace.
+    """
     spec = pod.spec
     if spec.host_pid:
         pid = NamespaceMode.NODE
@@ -137,7 +144,7 @@ def pod_namespaces(
 
 
 def is_privileged(container: Container) -> bool:
-    """Return True for a privileged container."""
+    """Return True if the container is privileged."""
     return container.security_context is not None and bool(container.security_context.privileged)
 
 

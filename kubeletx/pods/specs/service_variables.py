@@ -1,4 +1,4 @@
-"""Service environment variables of containers (kubelet E2).
+"""Builds the environment variables that describe services (docs/kubelet-parity.md, row E2).
 
     web, port 80/TCP at 10.0.0.7 ─► WEB_SERVICE_HOST, WEB_SERVICE_PORT, WEB_SERVICE_PORT_<NAME>,
                                     WEB_PORT, WEB_PORT_80_TCP, ..._PROTO, ..._PORT, ..._ADDR
@@ -17,9 +17,10 @@ MASTER_SERVICES = frozenset({"kubernetes"})
 
 
 def service_variables(services: Iterable[ClusterService], namespace: str, *, links: bool) -> dict[str, str]:
-    """Variables of the services in `namespace` (only with `links`) and of the cluster's own service (always).
+    """Return the service variables for a pod in `namespace`.
 
-    A service of the pod's namespace replaces the cluster's service of the same name.
+    They always include service default/kubernetes. `links`: include all services in `namespace` (`enableServiceLinks`);
+    one with the name ``kubernetes`` then replaces default/kubernetes.
     """
     chosen: dict[str, ClusterService] = {}
     for service in sorted(services, key=lambda one: one.name):

@@ -1,7 +1,7 @@
-"""Container or virtual machine of a Pod → `UnitSpec`.
+"""Converts a container or virtual machine of a Pod to its `UnitSpec`.
 
-The caller adds what is not in the Pod: the image as its store knows it, the mounts that `kubeletx.volumes` prepared,
-the pod's addresses.
+The caller provides what is not in the Pod: the image status, the mounts that `kubeletx.volumes` prepared, the pod's
+addresses.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def build_unit_spec(
 ) -> UnitSpec:
     """Build the spec of the container or machine to create. Raises InvalidPod (CreateContainerConfigError).
 
-    `environment`: the result of `unit_environment`, if the caller has it already.
+    `environment`: result of `unit_environment` if the caller has it; None: it is computed.
     """
     pod, container, context = inputs.pod, inputs.container, inputs.node
     attempt, image, log_mode = inputs.attempt, inputs.image, inputs.log_mode
@@ -116,7 +116,10 @@ def unit_environment(
     services: Mapping[str, str] | None = None,
     extras: Sequence[GivenExtras] = (),
 ) -> dict[str, str]:
-    """The container's environment; subPathExpr and $(NAME) in commands refer to it."""
+    """Build the container's environment variables; see `build_environment` for the parameters and errors.
+
+    Commands and subPathExpr refer to these variables. `pod_ips`: the sandbox's addresses; empty for host network.
+    """
     ips = tuple(pod_ips) or (context.host_ips if pod.spec.host_network else ())
 
     files = EnvFiles(context.root_dir, pod.uid)
@@ -132,7 +135,7 @@ def unit_environment(
 
 
 def _mapped(mounts: Sequence[Mount], mappings: tuple[IdMapping, ...] | None) -> tuple[Mount, ...]:
-    """Add the id mappings to mounts, so that files have the same owner ids inside the user namespace as on the node."""
+    """Add the ID mappings to the mounts, so that files have the same owner IDs in the user namespace as on the node."""
     if mappings is None:
         return tuple(mounts)
     return tuple(

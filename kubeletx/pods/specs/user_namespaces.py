@@ -1,8 +1,8 @@
-"""User namespaces of pods with ``hostUsers: false`` (kubelet E6): each pod has its own ids on the node.
+"""Assigns user and group IDs to pods with ``hostUsers: false`` (docs/kubelet-parity.md, row E6).
 
-Every such pod has a block of 65536 ids, the same for users and groups, that begins at a multiple of 65536 and is used
-by no other living pod. The block is written to ``pods/<uid>/userns`` before it is used and removed with the pod's
-directory; there is no other record. Blocking.
+Each of these pods has its own user namespace, with a block of 65536 IDs on the node that no other pod uses; users and
+groups have the same IDs. The block is written to ``pods/<uid>/userns`` before it is used and is removed with the pod's
+directory. There is no other record. All functions block on file I/O.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _MAX_BYTES: Final = 4096
 
 
 class IdRange(msgspec.Struct, frozen=True, kw_only=True):
-    """Range of the node's user and group ids for pods. `blocks`: number of blocks of 65536 ids, one for each pod.
+    """Range of user and group IDs on the node that pods may use: `blocks` blocks of 65536 IDs, one for each pod.
 
-    The default leaves the first block to the node itself.
+    `first_id`: first ID of the first block. The default leaves IDs 0 to 65535 to the node itself.
     """
 
     first_id: int = IDS_PER_POD
@@ -51,7 +51,7 @@ class _Record(ApiStruct, frozen=True, kw_only=True):
 
 
 class UserNamespaces:
-    """Assigns a block of ids to each pod with ``hostUsers: false``; thread-safe."""
+    """Assigns a block of user and group IDs to each pod with ``hostUsers: false``; thread-safe."""
 
     def __init__(self, root_dir: Path, ids: IdRange | None = None) -> None:
         self._root_dir = root_dir
@@ -59,7 +59,7 @@ class UserNamespaces:
         self._lock = threading.Lock()
 
     def mappings_for(self, pod: Pod) -> tuple[IdMapping, ...] | None:
-        """The pod's id mapping, the same at every call; None if the pod uses the node's user namespace.
+        """Return the pod's ID mapping, and assign it on the first call; None if the pod uses the node's user namespace.
 
         Raises Unavailable if no block is free.
         """

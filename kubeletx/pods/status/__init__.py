@@ -1,1 +1,1 @@
-"""Statuses of pods, and the board that holds the newest status of each. Pure."""
+"""Builds the `PodStatus` of pods. The status board keeps the newest status of each pod. No I/O."""

@@ -1,4 +1,4 @@
-"""The status board: the newest status of every pod, and listeners to changes."""
+"""`StatusBoard`: keeps the newest status of every pod and notifies listeners of changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from kubeletx.kube.types.core import PodStatus
 from ..model.facts import DesiredPod, PodFacts
 
 Listener = Callable[[DesiredPod, PodFacts, PodStatus | None], None]
-"""(pod, facts, status); status None: the pod is gone. Called from the event loop; must be quick."""
+"""Function called with (pod, facts, status) when a pod's status changed; status None: the pod is gone.
+
+It is called from the event loop and must return quickly.
+"""
 
 
 class StatusBoard:
@@ -26,12 +29,12 @@ class StatusBoard:
         return self._statuses
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call the listener on every change of a status; returns the function that removes the listener."""
+        """Call `listener` on every later change of a pod's status. Return a function that removes the listener."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     def put(self, desired: DesiredPod, facts: PodFacts, status: PodStatus) -> bool:
-        """Store the pod's status; if it differs from the stored one, call the listeners and return True."""
+        """Store the pod's status. If it differs from the stored one, call the listeners and return True, else False."""
         if self._statuses.get(desired.uid) == status:
             return False
         self._statuses[desired.uid] = status

@@ -1,23 +1,23 @@
-"""`build_status`: the status of a pod. (desired, facts, now, node) → PodStatus. Pure.
+"""`build_status`: builds the `PodStatus` of a pod from its desired state, its facts, the time and the node. Pure.
 
     containers   containers.py        one status per container, in spec order
-    phase        ../model/phase.py    from these statuses
-    conditions   conditions.py        from both
+    phase        ../model/phase.py    from the container statuses
+    conditions   conditions.py        from the container statuses and the phase
 
-Rules in addition to those of these files:
+This file adds these rules:
 
 - Succeeded and Failed are final, with their reason and message.
 - No pod is Succeeded or Failed while a container of it runs or will run again, so that no controller starts a
   replacement too early. A pod that the node ends (eviction, deadline) becomes Failed once nothing of it runs. A
   rejected pod is Failed at once and shows no containers (A2).
-- A pod that was deleted in the API server has ended once nothing of it runs, even if nothing of it ever ran
-  (end.py): its finalizers may wait for that.
-- A pod without a runtime is Pending with the reason (reason, message, and in each container).
+- A pod that was deleted in the API server becomes Failed or Succeeded once nothing of it runs, even if nothing of it
+  ever ran (end.py), since finalizers of controllers may wait for that.
+- A pod that waits for a runtime is Pending; the reason is in the pod's reason and message and in each container.
 - While the runtime does not answer, the status stays as last seen, with two exceptions: network probes still change
   readiness, and condition kubeletx.io/RuntimeReachable is False.
 - Paused and suspended units are shown as running but not ready; their true state is in condition
   kubeletx.io/UnitsRunning.
-- The same facts give an equal status, so that callers may compare.
+- Equal facts give an equal status, so that callers can detect changes by comparison.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ REJECTED = "Pod was rejected: "
 
 
 class NodeIdentity(Fact, frozen=True, kw_only=True):
-    """Data about the node that a pod's status contains.
+    """Data about the node that is needed for a pod's status.
 
-    `host_ips`: the node's addresses, the primary one first, at most one per family. `backends`: for each runtime the
-    name in its version answer, used before ``://`` in container ids; may be a live view.
+    `host_ips`: the node's addresses, the primary one first, at most one per IP family. `backends`: runtime → name in
+    its version response, such as ``containerd``, used before ``://`` in container IDs; may be a live view.
     """
 
     name: str
@@ -72,7 +72,7 @@ class NodeIdentity(Fact, frozen=True, kw_only=True):
 
 
 class _End(Fact, frozen=True, kw_only=True):
-    """The pod's phase with its reason and message."""
+    """Phase, reason and message for the pod's status."""
 
     phase: str
     reason: str | None = None
@@ -122,16 +122,17 @@ def build_status(desired: DesiredPod, facts: PodFacts, now: Now, node: NodeIdent
 
 
 def stored_rejection(status: PodStatus | None) -> Rejection | None:
-    """Read from the stored status how the pod was rejected before the agent restarted; None if it was not."""
+    """Return the rejection recorded in a status that an earlier agent process published; None if there is none."""
     if status is None or status.phase != FAILED or not (status.message or "").startswith(REJECTED):
         return None
     return Rejection(reason=status.reason or "", message=(status.message or "").removeprefix(REJECTED))
 
 
 def status_changes_at(facts: PodFacts, now: Now) -> float | None:
-    """Next monotonic time at which the status changes without an event, besides the times of the plan; None if never.
+    """Return the next monotonic time at which the status changes only because time passes; None if there is none.
 
-    A failed pull is shown by its own reason first and as ImagePullBackOff a moment later.
+    The only case is a failed image pull: it is shown with its own reason first, and as ImagePullBackOff after
+    `waiting.PULL_ERROR_SHOWN_SECONDS`.
     """
     times = [pull_error_ends_at(known.image_failure) for known in facts.units.values()]
     return min((at for at in times if at is not None and at > now.mono), default=None)
@@ -141,7 +142,7 @@ def status_changes_at(facts: PodFacts, now: Now) -> float | None:
 
 
 def _end(desired: DesiredPod, facts: PodFacts, goal: Goal, statuses: tuple[ContainerStatus, ...]) -> _End:
-    """Decide phase, reason and message; the first rule that applies counts."""
+    """Decide the pod's phase, reason and message; the first rule that applies counts."""
     for known in (facts.previous_status, desired.pod.status):
         if known is not None and known.phase in FINAL:
             return _End(phase=known.phase, reason=known.reason, message=known.message)
@@ -176,9 +177,10 @@ def _computed_phase(
 
 
 def _not_final(phase: str, pod: Pod, facts: PodFacts, statuses: tuple[ContainerStatus, ...]) -> str:
-    """The phase, with Succeeded and Failed replaced: the pod is not over, although exit codes suggest it.
+    """Return the phase, with Succeeded and Failed replaced by Running or the previous phase.
 
-    Something still runs, or will run again, as after a failed probe or a changed image.
+    Called for a pod with containers that still run or will run again, for example after a failed probe or a changed
+    image. The exit codes alone would make its phase final.
     """
     if phase not in FINAL:
         return phase
@@ -190,7 +192,7 @@ def _not_final(phase: str, pod: Pod, facts: PodFacts, statuses: tuple[ContainerS
 
 
 def _ran_here(pod: Pod, facts: PodFacts) -> bool:
-    """Return True if a regular container has a unit in the current sandbox, which means initialisation is over."""
+    """Return True if a regular container was created in the current sandbox, so initialisation is finished."""
     sandbox = current_sandbox(facts)
     if sandbox is None or facts.snapshot is None:
         return facts.finished_init
@@ -199,7 +201,7 @@ def _ran_here(pod: Pod, facts: PodFacts) -> bool:
 
 
 def _lives(facts: PodFacts, statuses: tuple[ContainerStatus, ...]) -> bool:
-    """Return True if anything of the pod runs or is being started."""
+    """Return True if a container of the pod runs, or its sandbox or a container is being changed."""
     if any(key == "sandbox" or key.startswith("unit/") for key in facts.in_flight):
         return True
     if facts.snapshot is None:
@@ -210,7 +212,10 @@ def _lives(facts: PodFacts, statuses: tuple[ContainerStatus, ...]) -> bool:
 def _is_terminated(
     desired: DesiredPod, facts: PodFacts, goal: Goal, statuses: tuple[ContainerStatus, ...]
 ) -> bool:
-    """Return True if the pod was deleted in its cluster, or ended by the node (deadline, eviction), and nothing runs."""
+    """Return True if nothing of the pod runs any more after its end was requested.
+
+    This applies to a pod deleted in the API server, or ended by the node (deadline, eviction).
+    """
     if facts.rejection is not None:
         return False
     if goal is Goal.END:
@@ -220,7 +225,11 @@ def _is_terminated(
 
 
 def _has_stopped(facts: PodFacts) -> bool:
-    """Return True if a snapshot newer than the last change shows that nothing runs, or the pod was never bound."""
+    """Return True if nothing of the pod runs.
+
+    The runtime must show this in a query that began after the last change. A pod that was never assigned to a runtime
+    has stopped, too.
+    """
     if any(key in ("bind", "sandbox") or key.startswith("unit/") for key in facts.in_flight):
         return False
     if facts.runtime is None:
@@ -236,7 +245,7 @@ def _has_stopped(facts: PodFacts) -> bool:
 
 
 def _ended_as_told(facts: PodFacts, seen: PodSnapshot, unit: UnitSummary) -> bool:
-    """Return True if the unit does not run and, if it exited as its container's newest, its exit code is known."""
+    """Return True if the unit does not run, and its exit code is known if it is the newest of its container."""
     if unit.state.is_alive or unit.state is UnitState.UNKNOWN:
         return False
     if unit.state is not UnitState.EXITED or newest(facts, unit.name) is not unit:
@@ -253,7 +262,10 @@ def _unready(statuses: tuple[ContainerStatus, ...]) -> tuple[ContainerStatus, ..
 
 
 def _pod_ips(pod: Pod, facts: PodFacts, node: NodeIdentity) -> tuple[str, ...]:
-    """At most one address per family, the node's family first (ST10); kept after the sandbox stopped."""
+    """Return the pod's addresses, at most one per IP family, the node's primary family first.
+
+    They are kept after the sandbox has stopped (docs/kubelet-parity.md, row ST10).
+    """
     previous = facts.previous_status
     if pod.spec.host_network:
         return node.host_ips if _is_placed(facts) else ()
@@ -266,7 +278,10 @@ def _pod_ips(pod: Pod, facts: PodFacts, node: NodeIdentity) -> tuple[str, ...]:
 
 
 def _whole(pod: Pod, facts: PodFacts) -> ResourceRequirements:
-    """Resources of the pod as a whole (Kubernetes 1.36): pod-level ones, else the sums over its containers."""
+    """Return the pod's total granted resources: the pod-level ones, else the sums over its containers.
+
+    The API has these fields since Kubernetes 1.36.
+    """
     spec = granted_pod(pod, facts).spec
     return ResourceRequirements(
         requests={name: str(amount) for name, amount in effective_requests(spec).items()},

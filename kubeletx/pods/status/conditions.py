@@ -1,9 +1,9 @@
-"""Pod conditions (ST2, ST3): status, reason and message of each, and the time of its last change.
+"""Builds the pod conditions of the pod's status (docs/kubelet-parity.md, rows ST2 and ST3).
 
-The agent's own, in the order of the list: PodReadyToStartContainers, Initialized, Ready, ContainersReady,
-PodScheduled, then others that are present only if they apply to the pod (`kubeletx.io/...`). Conditions
-of other owners are kept as they are. `lastTransitionTime` moves only when the condition's status changes.
-Source: kubelet, status/generate.go.
+The agent writes, in this order: PodReadyToStartContainers, Initialized, Ready, ContainersReady, PodScheduled, then
+conditions that are present only if they apply to the pod, such as `kubeletx.io/RuntimeReachable`. Conditions of other
+owners are kept unchanged. `lastTransitionTime` changes only when the condition's status changes. Source: kubelet,
+status/generate.go.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ def build_conditions(
     statuses: Sequence[ContainerStatus],
     now: datetime,
 ) -> tuple[PodCondition, ...]:
-    """All conditions of the pod. `statuses`: init and regular containers; empty if it was rejected."""
+    """Build all conditions of the pod, those of other owners included.
+
+    `statuses`: statuses of init and regular containers; empty if the pod was rejected. `now`: UTC.
+    """
     previous = facts.previous_status
     foreign = tuple(_dated_disruption(one, previous, now) for one in _foreign(desired, previous))
     containers_ready = _containers_ready(desired.pod, facts, phase, statuses)
@@ -88,14 +91,14 @@ def build_conditions(
 
 
 def find_condition(status: PodStatus | None, type: str) -> PodCondition | None:
-    """The condition of this type; None if the status has none."""
+    """Return the condition of this type; None if the status, or the condition in it, is missing."""
     if status is None:
         return None
     return next((c for c in status.conditions if c.type == type), None)
 
 
 def _dated_disruption(condition: PodCondition, previous: PodStatus | None, now: datetime) -> PodCondition:
-    """Set the transition time of a DisruptionTarget condition without one; return any other condition unchanged."""
+    """If a DisruptionTarget condition has no transition time, set it; return all other conditions unchanged."""
     if condition.type != names.DISRUPTION_TARGET or condition.last_transition_time is not None:
         return condition
     return _dated(condition, previous, None, now)
@@ -112,9 +115,9 @@ def _dated(
 
 
 def _foreign(desired: DesiredPod, previous: PodStatus | None) -> Iterator[PodCondition]:
-    """Yield the conditions of other owners that the pod's source has.
+    """Yield the conditions that the agent does not own, from the pod object of its source.
 
-    DisruptionTarget comes also from the previous status, or from this node if it ended the pod.
+    DisruptionTarget is added if this node ended the pod, or if the previous status had it.
     """
     ended = _ended_by_node(desired)
     for condition in desired.pod.status.conditions:
@@ -128,9 +131,10 @@ def _foreign(desired: DesiredPod, previous: PodStatus | None) -> Iterator[PodCon
 
 
 def _ended_by_node(desired: DesiredPod) -> PodCondition | None:
-    """DisruptionTarget condition of a pod that the node ended, so that a podFailurePolicy may ignore the failure.
+    """Build the DisruptionTarget condition of a pod that the node ended; None for other pods.
 
-    None for other pods, and for one that exceeded its own limit: a Job would replace it again and again.
+    With this condition a Job's podFailurePolicy can ignore the failure. A pod that exceeded its own limit does not
+    get it, since the Job would replace the pod again and again.
     """
     deletion = desired.deletion
     if deletion is None or deletion.over_own_limit:
@@ -147,7 +151,7 @@ def _ended_by_node(desired: DesiredPod) -> PodCondition | None:
 
 
 def _ready_to_start(desired: DesiredPod, facts: PodFacts, previous: PodStatus | None) -> PodCondition:
-    """PodReadyToStartContainers: True while a usable sandbox with its network exists."""
+    """Build condition PodReadyToStartContainers: True while a usable sandbox with its network exists."""
     type = names.POD_READY_TO_START
     if facts.waiting is not None:
         return PodCondition(
@@ -186,7 +190,7 @@ def _initialized(pod: Pod, phase: str, statuses: Sequence[ContainerStatus]) -> P
 
 
 def _has_started(status: ContainerStatus | None) -> bool:
-    """Return True if the container runs or ever ran: then initialisation was finished."""
+    """Return True if the regular container runs or ever ran, which means that initialisation was finished."""
     return status is not None and (
         status.state.running is not None
         or status.state.terminated is not None
@@ -213,7 +217,7 @@ def _containers_ready(
     unready = [name for name in counted if name in by_name and not by_name[name].ready]
     message = _listed("unready", unknown, unready)
     if not message and phase == PENDING:
-        message = "the pod is not running yet"  # its sandbox is gone, say, and its containers follow
+        message = "the pod is not running yet"  # for example, its sandbox is gone and its containers are about to end
     if not message:
         return PodCondition(type=type, status=TRUE)
     resting = _resting(facts)
@@ -243,7 +247,10 @@ def _pod_ready(pod: Pod, conditions: Sequence[PodCondition], containers_ready: P
 def _runtime_reachable(
     desired: DesiredPod, facts: PodFacts, previous: PodStatus | None, statuses: Sequence[ContainerStatus]
 ) -> Iterator[PodCondition]:
-    """Yield RuntimeReachable from the first outage on: False during an outage, True afterwards."""
+    """Yield condition RuntimeReachable: False during an outage of the runtime, True after it.
+
+    A pod without any outage so far does not have this condition.
+    """
     outage = facts.outage
     if outage is None:
         if find_condition(previous, names.RUNTIME_REACHABLE) is not None:
@@ -263,7 +270,7 @@ def _runtime_reachable(
 
 
 def _is_to_restart(status: ContainerStatus, facts: PodFacts) -> bool:
-    """Return True if the container ended after a start, or still runs after a failed probe."""
+    """Return True if the container waits for a restart: it ended after an earlier restart, or its probe failed."""
     if status.state.running is None:
         return bool(status.restart_count)
     probes, unit = facts.unit(status.name).probes, newest(facts, status.name)
@@ -273,7 +280,10 @@ def _is_to_restart(status: ContainerStatus, facts: PodFacts) -> bool:
 
 
 def _units_running(facts: PodFacts) -> Iterator[PodCondition]:
-    """Yield UnitsRunning while a unit is paused or suspended: the API has no state for that."""
+    """Yield condition UnitsRunning, with status False, while a container or machine is paused, suspended or off.
+
+    Container statuses have no such states.
+    """
     resting = _resting(facts)
     if not resting or facts.snapshot is None:
         return
@@ -283,7 +293,7 @@ def _units_running(facts: PodFacts) -> Iterator[PodCondition]:
 
 
 def _restarting_all(desired: DesiredPod, facts: PodFacts, phase: str) -> Iterator[PodCondition]:
-    """Yield AllContainersRestarting for pods with a rule that restarts all containers (L7)."""
+    """Yield condition AllContainersRestarting if a container of the pod has a rule with action RestartAllContainers."""
     if not has_rule(desired):
         return
     type_ = names.ALL_CONTAINERS_RESTARTING
@@ -304,7 +314,7 @@ def _restarting_all(desired: DesiredPod, facts: PodFacts, phase: str) -> Iterato
 def _of_workload(
     desired: DesiredPod, facts: PodFacts, containers_ready: PodCondition, statuses: Sequence[ContainerStatus]
 ) -> Iterator[PodCondition]:
-    """Yield the condition, if there is one, that only pods of this workload type have."""
+    """Yield the condition that only pods of this kind of workload have, such as machines; nothing if it has none."""
     resting = next(_units_running(facts), None)
     found = workload_for(desired.pod, facts).condition(containers_ready, resting, statuses)
     if found is not None:
@@ -314,12 +324,12 @@ def _of_workload(
 def _resting(facts: PodFacts) -> str:
     if facts.snapshot is None:
         return ""
-    told, workload = [], workload_of(facts)
+    reported, workload = [], workload_of(facts)
     for unit in facts.snapshot.units:
         if newest(facts, unit.name) is not unit:
             continue
-        told.append(workload.resting(facts, unit))
-    return ", ".join(filter(None, told))
+        reported.append(workload.resting(facts, unit))
+    return ", ".join(filter(None, reported))
 
 
 def _manifest_valid(desired: DesiredPod) -> Iterator[PodCondition]:
@@ -339,6 +349,6 @@ def _listed(word: str, unknown: list[str], found: list[str]) -> str:
 
 
 def has_ready_sandbox(facts: PodFacts) -> bool:
-    """Return True if the newest sandbox was ready when last seen."""
+    """Return True if the pod's newest sandbox was ready when last seen."""
     sandboxes = facts.snapshot.sandboxes if facts.snapshot is not None else ()
     return bool(sandboxes) and sandboxes[0].state is SandboxState.READY

@@ -1,16 +1,16 @@
-"""The status of one container, from the runtime's snapshot and the worker's facts (ST4 to ST6, ST8).
+"""Builds the status of each container from the pod's facts (docs/kubelet-parity.md, rows ST4 to ST6 and ST8).
 
-    newest unit            state shown
+    newest unit            state in the status
     none, never ran        waiting: ContainerCreating or PodInitializing
-    none, but it ran       terminated: ContainerStatusUnknown, exit code 137 (the runtime forgot it)
+    none, but it ran       terminated: ContainerStatusUnknown, exit code 137 (the runtime no longer has it)
     created                waiting
     alive                  running; waiting until its postStart hook is done (T1)
     exited                 terminated
     unknown                terminated: ContainerStatusUnknown if it ran, else waiting
 
-A container that will run again, and for whose delay there is a reason, is shown as waiting with that reason
-(image, configuration, hook, CrashLoopBackOff); its end is then in lastState. What the runtime has
-forgotten comes from the previous status; a restart count never shrinks.
+If the next run of a container is delayed for a known reason (image, configuration, hook, CrashLoopBackOff), the
+container is waiting with this reason, and the end of its last run is in lastState. Data that the runtime no longer has
+comes from the previous status. A restart count never decreases.
 """
 
 from __future__ import annotations
@@ -48,17 +48,20 @@ LOST_MESSAGE = "The container ran, and its runtime no longer knows it"
 
 
 def init_statuses(frame: Frame) -> tuple[ContainerStatus, ...]:
-    """One status per init container, sidecars included, in spec order."""
+    """Build one status per init container, sidecars included, in spec order."""
     return tuple(_status(frame, c, is_init=not is_sidecar(c)) for c in init_units(frame.desired.pod))
 
 
 def regular_statuses(frame: Frame) -> tuple[ContainerStatus, ...]:
-    """One status per regular container in spec order; a pod that is a machine has one, for the machine."""
+    """Build one status per regular container in spec order; for a machine pod one status for the machine."""
     return tuple(_status(frame, c) for c in regular_units(frame.desired.pod))
 
 
 def ephemeral_statuses(frame: Frame) -> tuple[ContainerStatus, ...]:
-    """One status per ephemeral container in spec order; all waiting if the runtime refuses ephemeral containers."""
+    """Build one status per ephemeral container in spec order.
+
+    All are waiting if the pod's workload does not support ephemeral containers.
+    """
     refusal = frame.facts.own.no_ephemeral
     show = partial(_unsupported, refusal) if refusal else partial(_status, frame, is_ephemeral=True)
     return tuple(map(show, ephemeral_units(frame.desired.pod)))
@@ -127,9 +130,10 @@ def _status(
 def _status_without_unit(
     frame: Frame, container: Container, previous: ContainerStatus | None, *, may_run: bool
 ) -> ContainerStatus:
-    """Status of a container without a unit: it never ran, its end was already recorded, or it was lost.
+    """Build the status of a container that does not exist on the runtime.
 
-    `may_run`: whether it may run again once it ended.
+    It never ran, its end is in the previous status, or the runtime lost it while it ran. `may_run`: the container may
+    run again after its end.
     """
     if previous is not None and _keeps_last_word(frame, container, previous):
         return _with_probes(frame, container, previous)
@@ -162,9 +166,10 @@ def _status_without_unit(
 
 
 def _keeps_last_word(frame: Frame, container: Container, previous: ContainerStatus) -> bool:
-    """Return True if the previous status still applies.
+    """Return True if the container's previous status still applies.
 
-    That is until the runtime has shown its state, and if the container ended and will not run again.
+    This is so before the runtime has reported the pod's state for the first time, and if the container has ended and
+    will not run again.
     """
     if frame.facts.snapshot is None:
         return previous.container_id is not None
@@ -173,7 +178,10 @@ def _keeps_last_word(frame: Frame, container: Container, previous: ContainerStat
 
 
 def _with_probes(frame: Frame, container: Container, previous: ContainerStatus) -> ContainerStatus:
-    """The previous status with current readiness: network probes go on while the runtime does not answer."""
+    """Return the previous status with the current readiness.
+
+    Network probes continue while the runtime does not answer, so readiness can change.
+    """
     probes = frame.facts.unit(container.name).probes
     if probes is None or probes.readiness is None or not is_of_unit(previous, probes.unit_id):
         return previous
@@ -223,13 +231,16 @@ def _running(status: UnitStatus | None, same: ContainerStatus | None) -> Contain
         return ContainerStateRunning(started_at=at_ns(status.started_at_ns))
     if same is not None and same.state.running is not None:
         return same.state.running
-    return ContainerStateRunning()  # since when is not known before the look that is under way
+    return ContainerStateRunning()  # the start time is known after the query that is in flight
 
 
 def _terminated(
     frame: Frame, unit: UnitSummary, status: UnitStatus | None, same: ContainerStatus | None
 ) -> ContainerStateTerminated | None:
-    """Terminated state of the unit; while its exit code is not known, that of `same` (its previous status) or None."""
+    """Build the terminated state of an ended container or machine.
+
+    While its exit code is not known, return the state from `same`, an earlier status of the same unit, or None.
+    """
     if status is None or status.exit_code is None:
         return same.state.terminated if same is not None else None
     reason = status.reason or ("Completed" if status.exit_code == 0 else "Error")
@@ -245,7 +256,11 @@ def _terminated(
 
 
 def _unseen_end(frame: Frame, unit: UnitSummary, same: ContainerStatus | None) -> ContainerState:
-    """State of a unit that ended, while its exit code is not known: as last seen, else waiting or running."""
+    """Return the state to show for an ended unit whose exit code is not known yet.
+
+    It is the state in `same`, an earlier status of the same unit. Without one it is waiting or, if the pod is to end,
+    running.
+    """
     if same is not None:
         return same.state
     if frame.will_run:
@@ -254,7 +269,7 @@ def _unseen_end(frame: Frame, unit: UnitSummary, same: ContainerStatus | None) -
 
 
 def _last_state(frame: Frame, unit: UnitSummary, previous: ContainerStatus | None) -> ContainerState:
-    """Field lastState: the end of the run before the newest unit; empty if there was none."""
+    """Build field lastState: the end of the container's run before its newest unit; empty if there was none."""
     snapshot = frame.facts.snapshot
     if is_of_unit(previous, unit.id) and previous is not None and previous.state.waiting is None:
         before = previous.last_state
@@ -287,9 +302,10 @@ def _is_started(
     state: ContainerState,
     previous: ContainerStatus | None,
 ) -> bool:
-    """Return True if the unit runs, postStart is done and the startup probe passed.
+    """Return True if the unit runs, its postStart hook is done and its startup probe passed.
 
-    After a restart of the agent the previous value is kept (P2).
+    After a restart of the agent the previous value is kept until the startup probe has an outcome
+    (docs/kubelet-parity.md, row P2).
     """
     if state.running is None:
         return False
@@ -324,9 +340,10 @@ def _restart_count(frame: Frame, unit: UnitSummary, previous: ContainerStatus | 
 
 
 def _image(frame: Frame, container: Container, unit: UnitSummary, previous: ContainerStatus | None) -> str:
-    """Name of the image. Lists of older containerd versions have only its id; then the previous status is used.
+    """Return the name of the container's image.
 
-    For an image with several names containerd reports any of them; a unit made from the present spec keeps the spec's.
+    Older containerd versions list only the image's ID; then the name in the previous status is used. If an image has
+    several names, containerd reports any of them; a unit created from the present spec keeps the name in the spec.
     """
     status = frame.facts.snapshot.status_of(unit.id) if frame.facts.snapshot is not None else None
     found = (status.summary.image if status is not None else "") or unit.image
@@ -345,7 +362,7 @@ def _image_id(frame: Frame, unit: UnitSummary, previous: ContainerStatus | None)
     if status is not None and status.image_ref:
         return status.image_ref
     if previous is not None and is_of_unit(previous, unit.id) and previous.image_id:
-        return previous.image_id  # a list knows only the image's own digest
+        return previous.image_id  # lists contain only the digest of the image itself
     return unit.image_id
 
 
@@ -362,7 +379,10 @@ def _volume_mounts(container: Container) -> tuple[VolumeMountStatus, ...]:
 
 
 def _recursive(wanted: str | None) -> str | None:
-    """Field recursiveReadOnly: Enabled or Disabled; None for IfPossible, whose result only the runtime knows."""
+    """Return the value of field recursiveReadOnly: Enabled or Disabled.
+
+    None for a mount with IfPossible, because only the runtime knows the result.
+    """
     return None if wanted == "IfPossible" else (wanted or "Disabled")
 
 

@@ -1,4 +1,7 @@
-"""Finds the containers that begin to wait between two starts, for which event BackOff (B1) is recorded. Pure."""
+"""Finds the containers that enter CrashLoopBackOff, so that event BackOff can be recorded for them. Pure.
+
+See docs/kubelet-parity.md, row B1.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from .waiting import CRASH_LOOP
 
 
 def begin_to_wait(before: PodStatus | None, after: PodStatus) -> Iterator[str]:
-    """Names of the containers that wait in CrashLoopBackOff in status `after` and did not in `before`."""
+    """Yield the names of the containers that wait in CrashLoopBackOff in status `after`, but not in `before`."""
     waited = set(_waiting(before)) if before is not None else set()
     for name in _waiting(after):
         if name not in waited:

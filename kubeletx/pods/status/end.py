@@ -1,7 +1,7 @@
-"""Container statuses of a deleted pod of which nothing runs any more. Pure.
+"""Completes the container statuses of a deleted pod after all its containers have stopped. Pure.
 
-A container without a known exit code gets a substitute, so that the pod is Failed and controllers can continue: the Job
-controller keeps its finalizer on a pod until the pod has ended.
+A container without a known exit code gets exit code 137, so that the pod becomes Failed and controllers can continue:
+the Job controller keeps its finalizer on a pod until the pod has a final phase.
 
 Source: kubelet, pkg/kubelet/status/status_manager.go (TerminatePod, hasPodInitialized, initializedContainers).
 """
@@ -35,10 +35,10 @@ Statuses = tuple[ContainerStatus, ...]
 
 
 def ended_statuses(pod: Pod, init: Statuses, regular: Statuses) -> tuple[Statuses, Statuses]:
-    """(init, regular) statuses with an exit code for each container that should have run by now.
+    """Return the (init, regular) statuses with a terminated state for each container that should have run.
 
-    Regular containers of a pod that was not initialized, and init containers after the one that failed, were never due:
-    they stay waiting.
+    Two kinds of containers were never started and stay waiting: regular containers of a pod whose initialisation did
+    not finish, and init containers after the last one that was tried.
     """
     if _is_initialized(pod, init, regular):
         regular = tuple(map(_ended, regular))
@@ -47,9 +47,9 @@ def ended_statuses(pod: Pod, init: Statuses, regular: Statuses) -> tuple[Statuse
 
 
 def end_of_unknown(pod: Pod, now: datetime) -> PodStatus:
-    """Build the last status, Failed, of a deleted pod that this node never started or has no record of.
+    """Build the final status, Failed, of a deleted pod that this node never started or has no record of.
 
-    Built from the status in the API server; containers that ended keep their exit codes.
+    It is based on the status in the API server (`pod.status`); containers that ended keep their exit codes.
     """
     status = pod.status
     init, regular = ended_statuses(
@@ -111,7 +111,7 @@ def _is_initialized(pod: Pod, init: Statuses, regular: Statuses) -> bool:
 
 
 def _count_due(init: Statuses) -> int:
-    """Number of init containers that were due: up to the last one tried, at least one."""
+    """Return the number of init containers up to the last one that was started; at least one if there are any."""
     tried = [number for number, status in enumerate(init, start=1) if _was_tried(status)]
     return max(tried, default=min(len(init), 1))
 

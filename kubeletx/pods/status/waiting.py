@@ -1,4 +1,7 @@
-"""Waiting reasons of containers (ST4): image, configuration, hook, crash loop, or the pod as a whole."""
+"""Chooses the Waiting state of containers, such as ErrImagePull or CrashLoopBackOff.
+
+See docs/kubelet-parity.md, row ST4.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,14 @@ CRASH_LOOP = "CrashLoopBackOff"
 IMAGE_BACKOFF = "ImagePullBackOff"
 PULL_REASONS = ("ErrImagePull", "RegistryUnavailable", "SignatureValidationFailed")
 PULL_ERROR_SHOWN_SECONDS = 1.0
-"""Time a failed pull shows its own reason before ImagePullBackOff (B3)."""
+"""Time for which a failed pull has its own reason, before ImagePullBackOff (docs/kubelet-parity.md, row B3)."""
 
 
 def runs_again(frame: Frame, container: Container, unit: UnitSummary, is_init: bool) -> bool:
-    """Return True if the container, whose newest unit does not run, will be started again."""
+    """Return True if the container will be started again. `unit`: its newest unit, which does not run.
+
+    `is_init`: the container is an init container but no sidecar.
+    """
     if not frame.will_run:
         return False
     if workload_of(frame.facts).is_wanted_off(frame.desired, frame.facts):
@@ -40,13 +46,13 @@ def runs_again(frame: Frame, container: Container, unit: UnitSummary, is_init: b
 
 
 def may_restart(frame: Frame, container: Container, exit_code: int) -> bool:
-    """Return True if a container with this exit code runs again, by its restart policy."""
+    """Return True if the container runs again after this exit code, by its restart policy and rules."""
     is_init = container in init_units(frame.desired.pod) and not is_sidecar(container)
     return should_restart(container, frame.desired.pod.spec.restart_policy, exit_code, is_init=is_init)
 
 
 def waiting_reason(frame: Frame, container: Container) -> ContainerStateWaiting | None:
-    """Waiting state with the reason the container does not run; None without a particular reason."""
+    """Return the Waiting state with the reason that the container does not run; None if there is no specific reason."""
     known = frame.facts.unit(container.name)
     crash = _crash_loop(frame, container, known)
     if crash is not None:
@@ -88,12 +94,16 @@ def _image_waiting(frame: Frame, container: Container, failure: ActionFailure) -
 
 
 def failure_waiting(failure: ActionFailure) -> ContainerStateWaiting:
-    """Waiting state with the failure's reason and message."""
+    """Return a Waiting state with the failure's reason and message."""
     return ContainerStateWaiting(reason=failure.reason, message=failure.message or None)
 
 
 def default_waiting(frame: Frame) -> ContainerStateWaiting:
-    """Waiting state ContainerCreating or PodInitializing; its message says what delays the whole pod."""
+    """Return the Waiting state of a container without a reason of its own: ContainerCreating or PodInitializing.
+
+    Its message is the failure of a volume or the sandbox, if any. While the pod waits for a runtime, reason and message
+    are those of this wait.
+    """
     facts = frame.facts
     if facts.waiting is not None and frame.will_run:
         return ContainerStateWaiting(reason=facts.waiting.reason, message=facts.waiting.message)
@@ -106,7 +116,10 @@ def default_waiting(frame: Frame) -> ContainerStateWaiting:
 
 
 def pull_error_ends_at(failure: ActionFailure | None) -> float | None:
-    """Monotonic time at which a failed pull is shown as ImagePullBackOff; None if never."""
+    """Return the monotonic time from which a failed image pull is shown as ImagePullBackOff.
+
+    None if `failure` is not a failed pull, or is not retried.
+    """
     if failure is None or failure.retry_at is None or failure.reason not in PULL_REASONS:
         return None
     return failure.retry_at - failure.delay_seconds + PULL_ERROR_SHOWN_SECONDS

@@ -1,6 +1,6 @@
-"""Steps: the code that carries out each action, one file for each verb.
+"""Steps: the functions that carry out the actions of a plan (`pods.model.actions`), such as `stop_unit`.
 
-A step does I/O and returns a `Result`; it plans nothing.
+A step does I/O and returns a `Result`. It does not decide which action comes next.
 """
 
 from .dispatch import carry_out, failed

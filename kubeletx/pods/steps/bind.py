@@ -1,4 +1,4 @@
-"""Bind a pod to a runtime, and, as its last write, unbind it."""
+"""Assigns a pod to a runtime and stores this binding; deletes the binding when the pod is gone."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from .context import StepContext
 from .reject import reject
 
 _OF_THE_NODE = (NODE_AFFINITY, TAINT_TOLERATION)
-"""Reasons of a rejection that may be gone in a newer version of the Node object."""
+"""Rejection reasons that may no longer apply to a newer version of the Node object."""
 
 log = structlog.get_logger(__name__)
 
 
 async def bind(step: StepContext) -> Result:
-    """Choose a runtime, admit the pod, and write the binding durably before anything else is done.
+    """Choose a runtime, admit the pod, and store the binding, before anything is created for the pod.
 
-    The choice follows DECISIONS 3-6 in docs/decisions/answers.md.
+    The choice follows DECISIONS 3-6 in docs/decisions/answers.md. The result says whether the pod is assigned to a
+    runtime, waits, or is rejected.
     """
     pod = step.pod
     if (held := held_back(pod)) is not None:
@@ -54,7 +55,7 @@ async def bind(step: StepContext) -> Result:
     rejection = admission.admit(step.desired, handle, handler)
     if rejection is not None and rejection.reason in _OF_THE_NODE and step.desired.traits.is_scheduled:
         await admission.refresh()
-        if step.desired.deletion is not None:  # resources counted after its end are never released
+        if step.desired.deletion is not None:  # resources reserved after its end are never released
             return results.Nothing()
         rejection = admission.admit(step.desired, handle, handler)
     if rejection is not None and rejection.reason == NODE_AFFINITY:
@@ -72,7 +73,7 @@ async def bind(step: StepContext) -> Result:
 
 
 async def _write(step: StepContext, handle: RuntimeHandle, choice: Chosen) -> Result:
-    """Write the binding. If that fails, the pod is no longer counted on the node, and `Bind` is retried."""
+    """Store the binding. If that fails, release the pod's reserved resources and let `Bind` be retried."""
     name, now = choice.runtime, step.now()
     try:
         await step.deps.registry.bind(
@@ -99,7 +100,7 @@ async def _write(step: StepContext, handle: RuntimeHandle, choice: Chosen) -> Re
 
 
 def _wait(step: StepContext, reason: str, message: str) -> Result:
-    """Return the result that lets the pod wait for a runtime; record an event if the reason is new."""
+    """Return the result that makes the pod wait for a runtime. Record an event if the reason is new."""
     waiting = step.facts.waiting
     if waiting is None or waiting.reason != reason:
         step.warning(reason, message)
@@ -107,9 +108,9 @@ def _wait(step: StepContext, reason: str, message: str) -> Result:
 
 
 def _review_again(step: StepContext, waits: Waiting) -> Result:
-    """Return the result that repeats an undecided admission review later.
+    """Return the result that makes an undecided admission review be repeated later, with back-off.
 
-    Record an event if its message is new.
+    Record an event if the review's message is new.
     """
     if step.facts.waiting is None or step.facts.waiting.message != waits.message:
         step.warning(waits.reason, waits.message)
@@ -123,10 +124,12 @@ def _wait_for_room(step: StepContext, waits: Waiting) -> Result:
 
 
 async def unbind(step: StepContext) -> Result:
-    """Delete the binding. A failed write is repeated later; the pod does not wait for it.
+    """Delete the pod's binding and release its reserved resources.
 
-    For a pod deleted by force while its runtime does not answer, a tombstone is written first: once the
-    runtime answers, what is left of the pod there is removed (DECISIONS 11).
+    If the pod is deleted by force while its runtime does not answer, replace the binding by a tombstone, a stored
+    order to remove the pod's sandboxes and containers once the runtime answers (DECISIONS 11). If the tombstone
+    cannot be written, the step is retried. The registry itself repeats a failed deletion of the binding; the pod does
+    not wait for it.
     """
     registry = step.deps.registry
     if step.facts.outage is not None and registry.bindings().get(step.uid) is not None:

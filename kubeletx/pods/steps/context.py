@@ -1,4 +1,4 @@
-"""`StepContext`: the objects and methods that a step may use."""
+"""`StepContext`: the objects and methods that a step (the code of one action) may use."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .spec_builder import SpecBuilder
 
 
 class StepContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Objects that one action of one worker may use.
+    """Objects that the step of one action may use. One is created for each action of a pod's worker.
 
-    `desired` and `facts` are the newest ones at each access.
+    Properties such as `desired` and `facts` return the worker's newest value at each access.
     """
 
     deps: PodDependencies
@@ -35,7 +35,7 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True):
     overrides: OverrideFiles
     worker: PodWorker
     now: Callable[[], Now]
-    """Returns the present moment on both clocks."""
+    """Function that returns the present wall-clock and monotonic time."""
 
     @property
     def desired(self) -> DesiredPod:
@@ -54,12 +54,12 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def facts(self) -> PodFacts:
-        """The newest facts."""
+        """The newest facts about the pod."""
         return self.worker.facts
 
     @property
     def handle(self) -> RuntimeHandle:
-        """The bound runtime. Raises Unavailable when it is no longer configured."""
+        """Handle of the pod's runtime. Raises Unavailable if the runtime is no longer configured."""
         name = self.worker.facts.runtime
         handle = self.deps.registry.find(name) if name is not None else None
         if handle is None:
@@ -72,11 +72,11 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True):
         return PodEvents(self.deps.events, self.pod)
 
     def normal(self, reason: str, message: str, *, container: str = "") -> None:
-        """Record a Normal event about the pod or, if given, its container."""
+        """Record a Normal event about the pod or, if `container` is not empty, about this container of it."""
         self.events.normal(reason, message, container=container)
 
     def warning(self, reason: str, message: str, *, container: str = "") -> None:
-        """Record a Warning event about the pod or, if given, its container."""
+        """Record a Warning event about the pod or, if `container` is not empty, about this container of it."""
         self.events.warning(reason, message, container=container)
 
     async def run_hook(
@@ -87,9 +87,9 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True):
         *,
         seconds: float | None,
     ) -> str:
-        """Run a lifecycle hook; return the text of its failure, or an empty string.
+        """Run a postStart or preStop hook. Return the text of its failure; empty if it succeeded.
 
-        `seconds`: its deadline; None: none.
+        `seconds`: deadline of the hook; None: no deadline.
         """
         return await self.deps.hooks.run(
             handler,

@@ -1,4 +1,4 @@
-"""Remove what a pod leaves on the node: cgroup, data directory, logs."""
+"""Removes the cgroup, data directory and logs of a deleted pod."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ log = structlog.get_logger(__name__)
 
 
 async def remove_directories(step: StepContext) -> Result:
-    """Remove the pod's directories. Refused, and retried with back-off, while something is mounted in one."""
+    """Remove the pod's cgroup, data directory and logs.
+
+    Fails, and is retried with back-off, while something is mounted in one of the directories.
+    """
     try:
         await step.specs.remove(step.pod)
     except KubeletxError as error:

@@ -1,4 +1,4 @@
-"""The table of actions: the step that carries each one out, and the result when the step has a bug."""
+"""Table that maps each class of actions to its step, and to the result if the step raises an unexpected error."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ from .volumes import prepare_volumes, release_volumes
 
 
 class Row(msgspec.Struct, frozen=True):
-    """Entry for one kind of action: `step` carries it out.
+    """Table entry for one class of actions. `step`: carries out an action.
 
-    `failure` makes the result if the step raised an unexpected error; it gets the action, a reason and a
-    message.
+    `failure`: makes the result if the step raised an unexpected error, from the action, a reason and a message.
     """
 
     step: Callable[[StepContext, Any], Awaitable[Result]]
@@ -86,14 +85,14 @@ ROWS: Final[Mapping[type[Action], Row]] = {
     act.Unbind: Row(lambda step, _: unbind(step), _stop),
     **{kind: _own(row) for kind, row in OWN_ROWS.items()},
 }
-"""A row for every action; a test checks that none is missing."""
+"""Table entries by class of action; a test checks that every action has one."""
 
 
 async def carry_out(step: StepContext, action: Action) -> Result:
-    """Carry out the action and return its result."""
+    """Carry out the action with its step from the table, and return the result."""
     return await ROWS[type(action)].step(step, action)
 
 
 def failed(action: Action, reason: str, message: str) -> Result:
-    """Result of an action whose step raised an unexpected error: it is retried later."""
+    """Return the result of an action whose step raised an unexpected error."""
     return ROWS[type(action)].failure(action, reason, message)

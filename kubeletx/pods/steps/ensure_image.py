@@ -1,4 +1,4 @@
-"""Make sure that a container's image is in the store of the bound runtime (I1 in docs/kubelet-parity.md)."""
+"""Pulls a container's image to the image store of the pod's runtime (docs/kubelet-parity.md, row I1)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .context import StepContext
 
 
 async def ensure_image(step: StepContext, action: EnsureImage) -> Result:
-    """Pull the image if its pull policy demands it."""
+    """Make sure that the image of the action's container is available; pull it if the pull policy requires that."""
     name, own_kernel = action.name, step.facts.own.has_own_kernel
     user = ImageUser(
         container=spec_of(step.pod, name, own_kernel=own_kernel),

@@ -1,4 +1,4 @@
-"""Ask the bound runtime about one pod."""
+"""Reads the present state of one pod from its runtime."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .context import StepContext
 
 
 async def look(step: StepContext) -> Result:
-    """Read the pod's state from its runtime, whose handle keeps the snapshot.
+    """Read the pod's state from its runtime. The runtime's handle keeps the resulting `PodSnapshot`.
 
-    Without an answer, or if units lack their details, the look is planned again.
+    If the runtime does not answer, or the answer lacks details of a unit, the result makes the worker repeat this.
     """
     try:
         snapshot = await step.handle.look(step.uid)
     except KubeletxError:
         return results.LookFailed()
-    # A runtime that lists a thing and tells nothing of it is asked again, but not at once.
+    # A runtime that lists a unit without its details is queried again, but not at once.
     return results.LookFailed() if is_blind(replace(step.facts, snapshot=snapshot)) else results.Nothing()

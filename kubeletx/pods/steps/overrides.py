@@ -1,4 +1,4 @@
-"""Read the overrides file of a pod, or drop the power that an operator requested."""
+"""Loads the overrides file of a pod, and drops an outdated power request from it (see `workloads.overrides`)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .context import StepContext
 
 
 async def read_overrides(step: StepContext) -> Result:
-    """Read the pod's overrides file into the worker's facts."""
+    """Load the pod's overrides file into the worker's facts, unless that was done."""
     await step.overrides.ensure_read(step.worker)
     return results.Nothing()
 
 
 async def drop_override(step: StepContext) -> Result:
-    """Remove a requested power state from the overrides: the spec's power has changed since."""
+    """Remove an operator's power request from the pod's overrides, because the spec's power changed after it."""
     await step.overrides.amend(step.worker, _without_power)
     return results.Nothing()
 

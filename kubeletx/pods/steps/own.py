@@ -1,4 +1,4 @@
-"""`OwnStep`: the step context for actions that only one kind of workload has."""
+"""`OwnStep`: the `StepContext` for actions that only one kind of workload has, such as machines."""
 
 from __future__ import annotations
 
@@ -14,31 +14,35 @@ from .context import StepContext
 
 
 class OwnStep(StepContext, frozen=True, kw_only=True):
-    """Step context that implements `workloads.step.WorkloadStep`."""
+    """Step context with the additional methods of protocol `workloads.step.WorkloadStep`."""
 
     @classmethod
     def of(cls, step: StepContext) -> OwnStep:
-        """Make an `OwnStep` with the fields of a step context."""
+        """Create an `OwnStep` with the fields of `step`."""
         return cls(**{name: getattr(step, name) for name in step.__struct_fields__})
 
     async def amend(self, change: Callable[[PodOverrides], PodOverrides]) -> None:
-        """Change the pod's overrides, on the disk before in memory.
+        """Apply `change` to the pod's overrides; write them to disk, then put them into the worker's facts.
 
         Raises Unavailable if they cannot be written.
         """
         await self.overrides.amend(self.worker, change)
 
     def count(self, pod: Pod) -> None:
-        """Count the pod on the node with the resources of this spec. Raises Conflict if they do not fit."""
+        """Reserve the resources of this version of the pod on the node, in place of its present reservation.
+
+        Raises Conflict, and changes nothing, if they do not fit.
+        """
         resize.count(self, pod)
 
     def resources(self, name: str) -> Resources:
-        """Resources that a living unit is to have now."""
+        """Compute the resources that the pod's running container or machine `name` should have now."""
         return self.specs.resources(self.pod, self.facts, name)
 
     def resize_failed(self, name: str, error: KubeletxError, otherwise: str, *, may_heal: bool) -> Result:
-        """Return the result of a failed resize, with an event if the error is new.
+        """Return the result of a failed resize of machine `name`; record an event if the error is new.
 
-        `otherwise`: the reason, if the error has none. `may_heal`: retry with back-off.
+        `otherwise`: reason to use unless the error's reason is Deferred or Infeasible. `may_heal`: retry with
+        back-off; False: retry only after the pod was edited.
         """
         return resize.failed(self, name, "machine", error, otherwise, may_heal=may_heal)

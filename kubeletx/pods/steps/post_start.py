@@ -1,6 +1,6 @@
-"""Run a container's postStart hook.
+"""Runs a container's postStart hook.
 
-The container counts as started once it is done (T1 in docs/kubelet-parity.md).
+The container counts as started once the hook is done (docs/kubelet-parity.md, row T1).
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from .context import StepContext
 
 
 async def run_post_start(step: StepContext, action: RunPostStart) -> Result:
-    """Run the hook without a deadline, as the kubelet does; after a failure the container is killed."""
+    """Run the postStart hook of the action's container, without a deadline, as the kubelet does.
+
+    If the hook fails, the result makes the next plan kill the container.
+    """
     container = find_unit(step.pod, action.name)
     if not isinstance(container, Container) or container.lifecycle is None:
         return results.HookNoted(action.name, action.unit_id, HookState.DONE)
@@ -26,7 +29,7 @@ async def run_post_start(step: StepContext, action: RunPostStart) -> Result:
         return results.HookNoted(action.name, action.unit_id, HookState.DONE)
     error = await step.run_hook(handler, container, action, seconds=None)
     if error:
-        # Not the error: the output of a hook may hold secrets, and more people read events than pods.
+        # The event omits the error: a hook's output may contain secrets, and more people can read events than pods.
         step.warning(Event.FAILED_POST_START_HOOK, "PostStartHook failed", container=action.name)
         return results.HookNoted(action.name, action.unit_id, HookState.FAILED, error)
     return results.HookNoted(action.name, action.unit_id, HookState.DONE)

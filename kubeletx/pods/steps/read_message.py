@@ -1,4 +1,4 @@
-"""Read an ended container's termination message."""
+"""Reads the termination message of an ended container."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .context import StepContext
 
 
 async def read_message(step: StepContext, action: ReadMessage) -> Result:
-    """Read the message; an empty one is stored too, so that it is read only once."""
+    """Read the termination message of the action's unit. An empty message is stored, too, so it is read only once."""
     message = ""
     container = find_unit(step.pod, action.name)
     snapshot = step.facts.snapshot

@@ -1,4 +1,7 @@
-"""Reject a pod, which is final (A2 in docs/kubelet-parity.md, DECISIONS 5 in docs/decisions/answers.md)."""
+"""Rejects a pod for good: it becomes Failed.
+
+See docs/kubelet-parity.md, row A2, and DECISIONS 5 in docs/decisions/answers.md.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,10 @@ def reject(step: StepContext, reason: str, message: str) -> Result:
 
 
 def refusal(step: StepContext, error: KubeletxError) -> Result | None:
-    """Reject the pod if its runtime does not support what it needs; None means retry.
+    """Reject the pod if `error` says that its runtime does not support a feature that it needs.
 
-    A pod that ran before keeps trying: its runtime had the missing feature once and may have it again (A6).
+    Return None if the pod is not rejected and the caller should retry. A pod that ran before is never rejected: its
+    runtime had the missing feature once and may have it again (docs/kubelet-parity.md, row A6).
     """
     if not isinstance(error, InvalidPod) or error.reason != RUNTIME_UNSUPPORTED or _has_run(step.facts):
         return None

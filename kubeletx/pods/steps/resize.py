@@ -1,4 +1,4 @@
-"""Resize a running container or the pod: admission first, then the pod's cgroup, then the containers' cgroups."""
+"""Resizes a running container or pod: reserve the resources, change the pod's cgroup, then the containers' cgroups."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ G = TypeVar("G", bound=Grants)
 
 
 async def resize_container(step: StepContext, action: ResizeContainer) -> Result:
-    """Resize one container, or store the grant for its restart.
+    """Resize one running container in place, or store the new size for its restart if the action says so.
 
-    A size that does not fit now is retried later.
+    A size that does not fit on the node now is retried later.
     """
     try:
         count(step, step.pod)
@@ -51,10 +51,11 @@ async def resize_container(step: StepContext, action: ResizeContainer) -> Result
             has = granted(unit, step.facts) if unit is not None else None
             if lowers_memory(has, action.resources):
                 _check_use((await _used(step)).get(action.unit_id, 0), action.resources)
-            # Limits of the pod that it lives by change with the pod alone, which checks what is in use.
+            # A container without own limits uses those of the pod. These change only in `resize_pod`, which
+            # checks the memory in use.
             await _update(step, with_pod_granted(step.pod, step.facts), action.name, action.unit_id)
         await step.overrides.amend(step.worker, lambda overrides: _with(overrides, action))
-        if not action.restart:  # others that are still to shrink keep their room
+        if not action.restart:  # other containers that must still shrink keep their larger limits
             await step.specs.limit_pod(largest_pod(step.pod, step.facts))
     except KubeletxError as error:
         return failed(step, action.name, "container", error, Event.RESIZE_ERROR)
@@ -65,7 +66,7 @@ async def resize_container(step: StepContext, action: ResizeContainer) -> Result
 
 
 async def resize_pod(step: StepContext, action: ResizePod) -> Result:
-    """Resize the pod as a whole, with the containers that use its limits; store the grant."""
+    """Change the pod-level resources and the limits of containers without own limits; then store the grant."""
     specs = step.specs
     try:
         count(step, step.pod)
@@ -86,9 +87,10 @@ async def resize_pod(step: StepContext, action: ResizePod) -> Result:
 
 
 def count(step: StepContext, pod: Pod) -> None:
-    """Count the pod on the node with the resources of this spec.
+    """Reserve the resources of this version of the pod on the node, in place of its present reservation.
 
-    Raises Conflict (Deferred, Infeasible) if they do not fit.
+    Raises Conflict, and changes nothing, if they do not fit: reason Deferred if they may fit later, Infeasible if they
+    can never fit.
     """
     admission, source = step.deps.admission, step.desired.traits
     refusal = admission.change(pod, step.handle, source)
@@ -98,15 +100,18 @@ def count(step: StepContext, pod: Pod) -> None:
 
 
 def uncount(step: StepContext, error: KubeletxError) -> None:
-    """Count the pod with its present resources again if a retry of the refused change cannot succeed."""
+    """Undo the reservation of `count` if `error` means that a retry of the failed resize cannot succeed.
+
+    The pod's reservation is then again that of its granted resources.
+    """
     if isinstance(error, Unsupported | InvalidPod):
         count_granted(step.deps, step.facts, step.desired)
 
 
 def count_granted(deps: PodDependencies, facts: PodFacts, desired: DesiredPod) -> None:
-    """Count the pod on the node with the resources that it has now, not those that it wants.
+    """Set the pod's reservation on the node to its granted resources, not those of its changed spec.
 
-    A pod that has ended is not counted.
+    Nothing is done for a pod that has ended or has no runtime.
     """
     runtime = facts.runtime
     status = deps.board.statuses.get(desired.uid)
@@ -126,7 +131,7 @@ async def _update(step: StepContext, pod: Pod, name: str, unit_id: UnitId) -> No
 
 
 async def _used(step: StepContext) -> dict[UnitId, int]:
-    """Memory in bytes that each unit of the pod uses; empty if the runtime has no statistics."""
+    """Return the memory in bytes that each container of the pod uses; empty if the runtime has no statistics."""
     able: SupportsStats | None = step.handle.capability(SupportsStats)
     if able is None:
         return {}
@@ -136,9 +141,9 @@ async def _used(step: StepContext) -> dict[UnitId, int]:
 
 
 def _check_use(used: int, wanted: ResourceRequirements) -> None:
-    """Raise Conflict if the unit uses more than its new limit.
+    """Raise Conflict if the used memory in bytes is not below the memory limit in `wanted`.
 
-    The kernel would kill it (cgroup v2) or refuse the limit (v1).
+    The kernel would kill the container (cgroup v2) or refuse the limit (cgroup v1).
     """
     limit = to_bytes(wanted.limits["memory"])
     if used >= limit:
@@ -157,7 +162,11 @@ def _with(overrides: G, action: ResizeContainer) -> G:
 def failed(
     step: StepContext, name: str, what: str, error: KubeletxError, otherwise: str, *, may_heal: bool = True
 ) -> Result:
-    """Result of a failed resize. `what`: container or machine. `otherwise`: reason if the error has none of its own."""
+    """Log a failed resize, record an event if the error is new, and return the result.
+
+    `name`: name of the container or machine. `what`: the word ``container`` or ``machine``. `otherwise`: reason to use
+    unless the error's reason is Deferred or Infeasible. `may_heal` False: retry only after the pod was edited.
+    """
     uncount(step, error)
     before = step.facts.unit(name).resize_failure
     reason = _tell(step, f"{what} {name}", error, before, container=name, otherwise=otherwise)
@@ -173,7 +182,11 @@ def _tell(
     container: str = "",
     otherwise: str = Event.RESIZE_ERROR,
 ) -> str:
-    """Log the failure, record an event if the error is new, and return the reason of the failure."""
+    """Log a failed resize, record an event if the error is new, and return the reason of the failure.
+
+    `what`: the resized object in messages, such as ``container web``. `before`: the previous failure of this resize, if
+    any. `otherwise`: reason to return unless the error's reason is Deferred or Infeasible.
+    """
     reason = error.reason if error.reason in (DEFERRED, INFEASIBLE) else otherwise
     if not is_silence(error) and (before is None or before.message != str(error)):
         event = {DEFERRED: Event.RESIZE_DEFERRED, INFEASIBLE: Event.RESIZE_INFEASIBLE}.get(reason, reason)

@@ -1,4 +1,4 @@
-"""Create, stop and remove a pod's sandbox."""
+"""Creates, stops and removes a pod's sandbox."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 
 async def create_sandbox(step: StepContext, attempt: int) -> Result:
-    """Create the sandbox and read its status; a sandbox without an expected address is a failure."""
+    """Create the pod's sandbox and read its status. It is a failure if the sandbox lacks an address it should have."""
     handle = step.handle
     began = step.now()
     step.deps.counters.started_pods += 1
@@ -29,7 +29,7 @@ async def create_sandbox(step: StepContext, attempt: int) -> Result:
         if step.facts.expects_address and not status.host_network and not status.ips:
             raise Internal(
                 f"the runtime gave sandbox {sandbox_id} no address"
-            )  # created again, after a while
+            )  # the next plan replaces the sandbox, with back-off
     except KubeletxError as error:
         step.deps.counters.started_pods_errors += 1
         if not is_silence(error):
@@ -55,7 +55,7 @@ async def create_sandbox(step: StepContext, attempt: int) -> Result:
 
 
 async def _run_sandbox(step: StepContext, handle: RuntimeHandle, spec: SandboxSpec) -> SandboxId:
-    """Create the sandbox; count the duration and failures for the metrics."""
+    """Create the sandbox on its runtime; record duration and failures in the metrics."""
     counters, began = step.deps.counters, step.now().mono
     try:
         return await handle.create_sandbox(spec)
@@ -67,7 +67,7 @@ async def _run_sandbox(step: StepContext, handle: RuntimeHandle, spec: SandboxSp
 
 
 async def stop_sandbox(step: StepContext, action: StopSandbox) -> Result:
-    """Stop whatever lives in the sandbox and release its network."""
+    """Stop the sandbox on its runtime: end all units in it and release its network."""
     handle, sandbox_id = step.handle, action.sandbox_id
     if action.message:
         step.normal(Event.KILLING, action.message)
@@ -75,14 +75,14 @@ async def stop_sandbox(step: StepContext, action: StopSandbox) -> Result:
         await handle.stop_sandbox(sandbox_id)
         handle.note_sandbox(await handle.sandbox_status(sandbox_id))
     except NotFound:  # removed by another client
-        return results.LookWanted()
+        return results.LookNeeded()
     except KubeletxError as error:
         return _stop_failed(step, error, "KillPodSandboxError")
     return results.Changed()
 
 
 async def remove_sandbox(step: StepContext, sandbox_id: SandboxId) -> Result:
-    """Remove the sandbox with all its units."""
+    """Remove the sandbox and all units in it from its runtime."""
     handle = step.handle
     try:
         await handle.remove_sandbox(sandbox_id)

@@ -1,9 +1,9 @@
-"""`SpecBuilder`: builds specs for a runtime, with the pod's directories, cgroup and volumes on the node.
+"""`SpecBuilder`: builds the specs that runtimes get, and prepares the pod's directories, cgroup and volumes for them.
 
-    prepare ─► sandbox(attempt) ─► unit(name, attempt) ... ─► remove
+    prepare ─► sandbox ─► unit for each container ─► release ─► remove
 
-Prepared parts are cached while the pod is unchanged; a new agent process prepares them again, without an effect on
-containers.
+Prepared volumes, cgroups and sandbox specs are cached while the pod is unchanged. A new agent process prepares them
+again, without an effect on running containers.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ from ..workloads.table import workload_of
 
 
 class SpecBuilder:
-    """Builder of the sandbox and unit specs of all pods.
+    """Builder of the sandbox, container and machine specs of all pods.
 
-    Raises what `VolumePreparer` and the builders in `specs` raise.
+    For the errors that its methods raise see `VolumePreparer` and package `pods.specs`.
     """
 
     def __init__(self, deps: PodDependencies) -> None:
@@ -70,7 +70,7 @@ class SpecBuilder:
         self._sandboxes: dict[PodUid, tuple[tuple[object, ...], SandboxSpec]] = {}
 
     async def prepare(self, desired: DesiredPod) -> dict[str, int]:
-        """Make the pod's directories and volumes. Returns container → number of earlier runs, by their logs."""
+        """Create the pod's directories and volumes. Return container name → number of earlier runs by its log files."""
         cluster = self._cluster(desired)
         if cluster is not None:
             cluster.follow(object_user(desired.pod))
@@ -79,7 +79,10 @@ class SpecBuilder:
         return before
 
     async def sandbox(self, desired: DesiredPod, handle: RuntimeHandle, attempt: int) -> SandboxSpec:
-        """Spec of the sandbox; cached, since it is the same for the same pod, attempt and node."""
+        """Build the spec of the pod's sandbox.
+
+        `attempt`: attempt number of the sandbox. The spec is cached for the same pod spec, source, runtime and attempt.
+        """
         key = (attempt, desired.spec_hash, desired.source, handle.name)
         known = self._sandboxes.get(desired.uid)
         if known is not None and known[0] == key:
@@ -104,14 +107,14 @@ class SpecBuilder:
     async def unit(
         self, desired: DesiredPod, facts: PodFacts, handle: RuntimeHandle, action: StartUnit
     ) -> UnitSpec:
-        """Build the spec of a unit, with its environment, volumes, resources and overrides."""
+        """Build the spec of the container or machine that `action` starts, and prepare its volumes on the node."""
         pod, name = desired.pod, action.name
         workload = workload_of(facts)
         container = workload.shaped(spec_of(pod, name, own_kernel=facts.own.has_own_kernel), pod, facts)
         if isinstance(container, Container) and _is_refused(facts, name):
             container = with_granted(container, facts)
         image = facts.unit(name).image
-        if _was_resized_by_restart(facts, name):  # what it had is free now that it has stopped
+        if _was_resized_by_restart(facts, name):  # its old resources are free now that it has stopped
             await self.limit_pod(largest_pod(pod, facts))
         shaped = _as_container(container)
         objects, services = await self._environment_of(desired, shaped)
@@ -141,34 +144,34 @@ class SpecBuilder:
         return workload.with_overrides(spec, pod, facts)
 
     def resources(self, pod: Pod, facts: PodFacts, name: str) -> Resources:
-        """Resources that a living unit should have now, by this spec of the pod."""
+        """Compute the resources that running container or machine `name` should have by this version of the pod."""
         unit = spec_of(pod, name, own_kernel=facts.own.has_own_kernel)
         unit = workload_of(facts).shaped(unit, pod, facts)
         return unit_resources(pod, _as_container(unit), self._deps.node)
 
     async def limit_pod(self, pod: Pod) -> None:
-        """Set the limits of the pod's cgroup to those of this spec."""
+        """Set the limits of the pod's cgroup to those of this version of the pod."""
         if self._deps.cgroups is not None:
             self._cgroup_parents[pod.uid] = await self._deps.cgroups.create(pod)
 
     def warnings(self, pod: Pod) -> tuple[PodWarning, ...]:
-        """Warnings for the pod's author about its name servers."""
+        """Return warnings about the pod's DNS settings; the caller records them as events."""
         return sandbox_warnings(pod, self._deps.node)
 
     async def remove(self, pod: Pod) -> None:
-        """Remove cgroup, data directory and logs; the volumes are released already."""
+        """Remove the pod's cgroup, data directory and logs. Its volumes must have been released."""
         self.forget(pod.uid)
         if self._deps.cgroups is not None:
             await self._deps.cgroups.remove(pod)
         await self._deps.directories.remove(pod)
 
     async def release(self, desired: DesiredPod) -> None:
-        """Unmount and remove the pod's volumes; the cluster objects that they use are no longer watched."""
+        """Unmount and remove the pod's volumes, and stop watching the cluster objects that the pod refers to."""
         self._leave(desired.uid)
         await self._deps.volumes.release(desired.uid)
 
     def forget(self, uid: PodUid) -> None:
-        """Drop what is cached for a pod that is gone."""
+        """Drop all cached data of a pod that is gone."""
         self._leave(uid)
         self._prepared.pop(uid, None)
         self._cgroup_parents.pop(uid, None)
@@ -186,9 +189,10 @@ class SpecBuilder:
     async def _environment_of(
         self, desired: DesiredPod, container: PodUnit
     ) -> tuple[ObjectSet | None, dict[str, str]]:
-        """Cluster objects that the environment refers to, and service variables.
+        """Fetch the cluster objects that a container's environment refers to, and build its service variables.
 
-        Skipped variables are recorded as events.
+        Return (None, {}) for a pod whose source is not a cluster. Keys that are no valid variable names are reported
+        in an event.
         """
         cluster, pod = self._cluster(desired), desired.pod
         if cluster is None or not isinstance(container, Container):
@@ -213,7 +217,11 @@ class SpecBuilder:
         return objects, service_variables(services, pod.namespace, links=links)
 
     async def _volumes_of(self, desired: DesiredPod, *, anew: bool = False) -> PreparedVolumes:
-        """The pod's prepared volumes; prepared again if the spec changed (a source claimed the pod), or on request."""
+        """Return the pod's prepared volumes.
+
+        They are prepared (again) if the pod object changed, as when its source delivers it after a restart of the
+        agent, or if the caller requests it.
+        """
         pod = desired.pod
         prepared_for, prepared = self._prepared.get(pod.uid, (None, None))
         if anew or prepared is None or prepared_for is not pod:
@@ -222,7 +230,7 @@ class SpecBuilder:
         return prepared
 
     def _handler(self, pod: Pod) -> str:
-        """The HANDLER in the value NAME--HANDLER of the pod's runtime class; empty if there is none."""
+        """Return the handler from the configured value ``NAME--HANDLER`` of the pod's runtime class; empty if none."""
         class_name = pod.spec.runtime_class_name
         if not class_name:
             return ""
@@ -248,7 +256,7 @@ def _was_resized_by_restart(facts: PodFacts, name: str) -> bool:
 
 
 def _is_refused(facts: PodFacts, name: str) -> bool:
-    """Return True if the last resize of the container was refused: the node lacks what it wants."""
+    """Return True if the last resize of the container was refused, because its new size does not fit on the node."""
     failure = facts.unit(name).resize_failure
     return failure is not None and failure.reason in (DEFERRED, INFEASIBLE)
 
@@ -261,7 +269,7 @@ def _pod_ips(facts: PodFacts) -> tuple[str, ...]:
 def _as_container(
     container: AnyUnit,
 ) -> PodUnit:
-    """Convert an ephemeral container to an ordinary one: it has the same fields and one more."""
+    """Convert an ephemeral container to a `Container`, which has the same fields except targetContainerName."""
     if not isinstance(container, EphemeralContainer):
         return container
     fields = {

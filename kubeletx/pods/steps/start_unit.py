@@ -1,4 +1,4 @@
-"""Create and start one unit in the pod's sandbox."""
+"""Creates and starts one unit (container or machine) in the pod's sandbox."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ log = structlog.get_logger(__name__)
 
 
 async def start_unit(step: StepContext, action: StartUnit) -> Result:
-    """Create the unit, start it, and note its status in the runtime's handle.
+    """Create and start the action's container or machine, and update its status in the runtime's handle.
 
-    The attempt is the idempotency key: a repeated create finds the first one's result.
+    A repeated call with the same attempt number finds the one that the first call created.
     """
     handle, name = step.handle, action.name
     container = find_unit(step.pod, name)

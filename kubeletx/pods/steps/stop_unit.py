@@ -1,4 +1,4 @@
-"""Stop one unit (preStop hook, stop signal, kill), or remove a dead one."""
+"""Stops one container or machine (preStop hook, stop signal, kill), or removes a dead one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ log = structlog.get_logger(__name__)
 
 
 async def stop_unit(step: StepContext, action: StopUnit) -> Result:
-    """Stop the unit. preStop runs within the grace period; a grace period of 0 skips it."""
+    """Run the preStop hook of the action's container or machine, then stop it.
+
+    The grace period begins with the hook. If it is 0, the hook is skipped.
+    """
     handle, name = step.handle, action.name
     began = step.now().mono
     step.normal(Event.KILLING, action.message or f"Stopping container {name}", container=name)
@@ -33,7 +36,7 @@ async def stop_unit(step: StepContext, action: StopUnit) -> Result:
         await handle.stop_unit(action.unit_id, grace)
         handle.note_unit(await handle.unit_status(action.unit_id))
     except NotFound:
-        return results.LookWanted()
+        return results.LookNeeded()
     except KubeletxError as error:
         if not is_silence(error):
             step.warning(Event.FAILED_KILL_POD, f"error killing container {name}: {error}")
@@ -50,7 +53,7 @@ async def stop_unit(step: StepContext, action: StopUnit) -> Result:
 
 
 async def remove_unit(step: StepContext, action: RemoveUnit) -> Result:
-    """Remove a dead unit and its log."""
+    """Remove a dead container or machine from its runtime, and its log file."""
     try:
         await step.handle.remove_unit(action.unit_id)
         await step.deps.directories.remove_log(step.pod, action.name, action.attempt)
@@ -76,19 +79,19 @@ async def _run_pre_stop(step: StepContext, action: StopUnit) -> None:
         return
     error = await step.run_hook(handler, container, action, seconds=float(action.grace_seconds))
     if error:
-        # Not the error: the output of a hook may hold secrets, and more people read events than pods.
+        # The event omits the error: a hook's output may contain secrets, and more people can read events than pods.
         step.warning(Event.FAILED_PRE_STOP_HOOK, "PreStopHook failed", container=action.name)
 
 
 async def _begins_now(step: StepContext, action: StopUnit) -> bool:
-    """Return True if the preStop hook may begin: it begins once, even if the stop is repeated.
+    """Return True if the preStop hook of this unit has not begun yet, and record in a marker file that it begins.
 
-    A marker file is written first (rule 8 of docs/architecture.md).
+    So the hook runs only once, even if the stop is repeated after a crash (docs/architecture.md, rule 8).
     """
     snapshot = step.facts.snapshot
     found = [u.attempt for u in snapshot.units if u.id == action.unit_id] if snapshot is not None else []
     what = f"pre-stop-{action.name}-{found[0] if found else 0}"
     try:
         return await step.deps.directories.begin_once(step.pod, what)
-    except KubeletxError:  # without the record a repeated hook is better than none
+    except KubeletxError:  # if the marker cannot be written, a repeated hook is better than none
         return True

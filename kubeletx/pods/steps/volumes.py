@@ -1,4 +1,4 @@
-"""Prepare a pod's volumes before it starts, release them after it stopped."""
+"""Prepares a pod's volumes before it starts, and releases them after it has stopped."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ log = structlog.get_logger(__name__)
 
 
 async def prepare_volumes(step: StepContext) -> Result:
-    """Make directories, files and mounts on the node; the runtime brings volumes into a guest later."""
+    """Create the pod's directories and volumes on the node. Containers and guests get them when they are started."""
     pod, began = step.pod, step.now().mono
     try:
         before = await step.specs.prepare(step.desired)
     except KubeletxError as error:
         step.warning(Event.FAILED_MOUNT, str(error))
         return results.VolumesFailed(error.reason or Event.FAILED_MOUNT, str(error))
-    # A spec that came meanwhile (a source claimed a pod that was found again) has volumes of its own.
+    # The pod object was replaced meanwhile, as when its source delivers a recovered pod; its volumes may differ.
     if step.pod is not pod:
         return results.Nothing()
     return results.Together((results.RanBefore(before), results.VolumesReady(began)))
 
 
 async def release_volumes(step: StepContext) -> Result:
-    """Release the pod's volumes; targets of hostPath are left unchanged."""
+    """Unmount and remove the pod's volumes. Directories that hostPath volumes refer to are not changed."""
     try:
         await step.specs.release(step.desired)
     except KubeletxError as error:

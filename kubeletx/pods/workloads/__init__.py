@@ -1,4 +1,4 @@
-"""Workloads: rules of machines and of pods that can be frozen, where they differ from plain containers.
+"""Kinds of workloads whose rules differ from those of plain containers: virtual machines, and pods that can be frozen.
 
-Each has a folder; `table` lists them.
+Each kind has its own folder; `table` lists them.
 """

@@ -1,4 +1,4 @@
-"""The table of the actions that only some workloads have: the step that carries each one out."""
+"""Table of the actions that only some kinds of workloads have, with the step that carries out each."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ from .rows import OwnRow
 from .standby.steps import ROWS as STANDBY_ROWS
 
 OWN_ROWS: Final[Mapping[type[Action], OwnRow]] = {**MACHINE_ROWS, **STANDBY_ROWS}
-"""Rows of all workloads; `steps.dispatch` adds them to its own."""
+"""Table entries of all kinds of workloads; `steps.dispatch` adds them to its table."""

@@ -1,4 +1,4 @@
-"""Details of units that are no containers: what their runtime needs besides resources, image and mounts."""
+"""Builds the part of a `UnitSpec` that is specific to a virtual machine."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from .machine.spec import build_machine
 
 
 def own_detail(pod: Pod, unit: VirtualMachine) -> Machine:
-    """Build the machine's own part of the unit's specification. Raises InvalidPod for invalid fields."""
+    """Build `UnitSpec.detail` of a virtual machine: all but its resources, image and mounts. Raises InvalidPod."""
     return build_machine(pod, unit)

@@ -1,18 +1,19 @@
-"""Requests for a pod outside its spec, granted resources, and operations that must not be repeated.
+"""Overrides of a pod: operators' requests that differ from its spec, granted resources, and machine operations.
 
-They are in a file in the pod's own directory, so that they end with the pod and survive the agent and its
-database:
+They are stored in a file in the pod's directory. So they are deleted with the pod, and survive the loss of the agent
+process and its database. The file contains:
 
-    power       state requested by a command (pause, stop, ...) until the opposite or a change of powerSpec
-    off_unit    the unit that was switched off: its end is not a failure, and the same unit is started again
-    resources   limits requested with ``vm resize``, until the spec's own change
-    granted     resources that running containers were given since they were made
-    granted_pod the same of the pod as a whole
-    nics        interfaces that ``vm nic`` added or took away, until the spec's own list changes
-    operations  reboots, snapshots, restores: begun, then done, failed, cancelled or unknown (crash)
+    power       power state requested by a command (pause, stop, ...); valid until the next such command or a change
+                of the spec's powerSpec
+    off_unit    ID of the unit that was switched off: its end is no failure, and the same unit is started again
+    resources   limits requested with ``vm resize``; valid until the spec's limits change
+    granted     resources granted to running containers after their creation
+    granted_pod pod-level resources granted after the pod's creation
+    nics        interfaces that ``vm nic`` added or removed; valid until the spec's interfaces change
+    operations  reboots, snapshots, restores: begun, then done, failed, cancelled or unknown (after a crash)
 
-Pure values and functions; the worker keeps the newest in its facts, `pods.overrides` reads and writes the
-file.
+This file has only pure values and functions. The pod's worker keeps the newest overrides in its facts, and
+`pods.overrides` reads and writes the file.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ KEPT_OPERATIONS: Final = 20
 
 
 class Outcome(enum.Enum):
-    """State of an operation."""
+    """State of a machine operation, such as a reboot or a snapshot."""
 
     BEGUN = "begun"
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    """An operator cancelled it before its start."""
+    """An operator cancelled the operation before it started."""
     UNKNOWN = "unknown"
-    """The agent or its answer was lost during the operation: it may have happened, and is not repeated."""
+    """The agent crashed, or the runtime's answer was lost. The operation may have happened; it is not repeated."""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One operation that must not be repeated. `id`: its number in the pod.
+    """Record of one machine operation that must not be repeated after a crash. `id`: its number within the pod.
 
-    `detail`: the snapshot's name, or the delay.
+    `verb`: the operation, such as a reboot. `detail`: the name of the snapshot, or the delay; may be empty.
     """
 
     id: int
@@ -60,16 +61,20 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PodOverrides(Grants, frozen=True, kw_only=True, omit_defaults=True):
-    """Requests, grants and operations of one pod. Each request is stored with the part of the spec that it overrides."""
+    """Overrides of one pod: requests of operators, granted resources and machine operations.
+
+    Each request is stored with the value of the spec that it overrides (`..._spec`). The request is ignored once the
+    spec has another value.
+    """
 
     power: str = ""
-    """A word of `power.Power`; empty: the spec decides."""
+    """Requested power state, a value of `power.Power`; empty: the spec's power state applies."""
     power_spec: str = ""
     off_unit: str = ""
     resources: dict[str, str] = {}
     resources_spec: dict[str, str] = {}
     size_asked: str = ""
-    """The size last requested for unit `size_unit`; the granted one is in the unit's status."""
+    """Machine size last requested from the runtime for unit `size_unit`; the unit's status has the granted size."""
     size_unit: str = ""
     nics_added: tuple[Nic, ...] = ()
     nics_removed: tuple[str, ...] = ()
@@ -78,7 +83,7 @@ class PodOverrides(Grants, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_empty(self) -> bool:
-        """True if there is no request, grant or operation."""
+        """True if there are no requests, grants or operations."""
         return self == _NOTHING
 
 
@@ -88,17 +93,17 @@ _decoder = msgspec.json.Decoder(PodOverrides)
 
 
 def overrides_of(facts: PodFacts) -> PodOverrides | None:
-    """The pod's overrides; None if they are not read yet."""
+    """Return the pod's overrides from its facts; None if its overrides file was not read yet."""
     return facts.overrides if isinstance(facts.overrides, PodOverrides) else None
 
 
 def encode(overrides: PodOverrides) -> bytes:
-    """Encode for the pod's overrides file."""
+    """Encode the overrides as JSON for the pod's overrides file."""
     return msgspec.json.encode(overrides)
 
 
 def decode(data: bytes) -> PodOverrides:
-    """Decode the overrides file. Raises ValueError for what this version cannot read."""
+    """Decode the content of an overrides file. Raises ValueError if this version cannot read it."""
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -106,9 +111,9 @@ def decode(data: bytes) -> PodOverrides:
 
 
 def after_restart(overrides: PodOverrides, now: datetime) -> tuple[PodOverrides, tuple[Operation, ...]]:
-    """Set operations that an earlier process left unfinished to UNKNOWN.
+    """Set operations that an earlier agent process left unfinished to UNKNOWN.
 
-    Return the new overrides and these operations.
+    Return the new overrides and the operations that were changed.
     """
     lost = tuple(
         replace(
@@ -126,7 +131,7 @@ def after_restart(overrides: PodOverrides, now: datetime) -> tuple[PodOverrides,
 
 
 def begun(overrides: PodOverrides, verb: str, detail: str, now: datetime) -> tuple[PodOverrides, Operation]:
-    """Add an operation that begins now; returns the overrides and the operation."""
+    """Add an operation that begins at `now`. Return the new overrides and the operation."""
     number = max((one.id for one in overrides.operations), default=0) + 1
     made = Operation(id=number, verb=verb, detail=detail, begun_at=now)
     return replace(overrides, operations=(*overrides.operations, made)[-KEPT_OPERATIONS:]), made
@@ -135,7 +140,7 @@ def begun(overrides: PodOverrides, verb: str, detail: str, now: datetime) -> tup
 def ended(
     overrides: PodOverrides, number: int, outcome: Outcome, now: datetime, message: str = ""
 ) -> PodOverrides:
-    """Set the outcome of operation `number`."""
+    """Return the overrides with operation `number` ended at `now`, with this outcome and message."""
     return replace(
         overrides,
         operations=tuple(
@@ -146,9 +151,10 @@ def ended(
 
 
 def with_power(overrides: PodOverrides, power: str, spec_power: str, power_spec: str) -> PodOverrides:
-    """Return the overrides after a power command; one equal to the spec's power removes the override.
+    """Return the overrides after an operator's power command.
 
-    `power`, `spec_power`: running, paused, suspended or off. `power_spec`: the field as the spec has it.
+    `power`: requested state; `spec_power`: state by the spec (each running, paused, suspended or off). If both are
+    equal, the override is removed. `power_spec`: the spec's field, such as ``Running``, stored with the override.
     """
     if power == spec_power:
         return replace(overrides, power="", power_spec="")

@@ -1,4 +1,4 @@
-"""Desired power states of pods of every workload, and the choice among several requests for one pod. Pure."""
+"""Desired power states of pods, and the choice if several are requested for one pod. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 
 class Power(enum.Enum):
-    """Desired power states.
+    """Desired power state of a pod.
 
-    Machines have running, paused, suspended and off; containers running, standby, hibernated.
+    Machines can be running, paused, suspended or off; containers running, standby or hibernated.
     """
 
     RUNNING = "running"
@@ -23,9 +23,9 @@ class Power(enum.Enum):
 
 
 _STRENGTH = (Power.RUNNING, Power.PAUSED, Power.STANDBY, Power.SUSPENDED, Power.HIBERNATED, Power.OFF)
-"""Strongest first: a pod that one of its owners needs running is running."""
+"""Power states, strongest first: if one requester needs the pod running, it runs."""
 
 
 def strongest(wanted: Iterable[Power]) -> Power:
-    """The requested state that is nearest to running; running if there is none."""
+    """Return the requested state that is nearest to running; RUNNING if there are no requests."""
     return min(wanted, key=_STRENGTH.index, default=Power.RUNNING)

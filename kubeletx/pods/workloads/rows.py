@@ -1,4 +1,4 @@
-"""`OwnRow`: table entry of an action that only one workload has."""
+"""`OwnRow`: table entry for an action that only one kind of workload has, such as machines."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from .step import WorkloadStep
 
 
 class OwnRow(msgspec.Struct, frozen=True):
-    """Entry for one kind of action: `step` carries it out.
+    """Table entry for one class of actions. `step`: carries out an action.
 
-    `failure` makes the result if the step raised an unexpected error; it gets the action, a reason and a
-    message.
+    `failure`: makes the result if the step raised an unexpected error, from the action, a reason and a message.
     """
 
     step: Callable[[WorkloadStep, Any], Awaitable[Result]]

@@ -1,6 +1,6 @@
-"""`WorkloadStep`: the interface that steps of a workload's own actions may use.
+"""`WorkloadStep`: what the steps of actions that only one kind of workload has, such as machines, may use.
 
-`steps.own.OwnStep` implements it.
+A step is the function that carries out an action. `steps.own.OwnStep` implements the interface.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .overrides import PodOverrides
 
 
 class WorkloadStep(Protocol):
-    """Objects that one action of one pod may use.
+    """Objects and methods that the step of one action of one pod may use.
 
-    `desired` and `facts` are the newest ones at each access.
+    `desired` and `facts` return the newest value at each access.
     """
 
     @property
     def now(self) -> Callable[[], Now]:
-        """Function that returns the present moment on both clocks."""
+        """Function that returns the present wall-clock and monotonic time."""
         ...
 
     @property
@@ -35,40 +35,44 @@ class WorkloadStep(Protocol):
 
     @property
     def facts(self) -> PodFacts:
-        """The newest facts."""
+        """The newest facts about the pod."""
         ...
 
     @property
     def handle(self) -> RuntimeHandle:
-        """The bound runtime. Raises Unavailable when it is no longer configured."""
+        """Handle of the pod's runtime. Raises Unavailable if the runtime is no longer configured."""
         ...
 
     def normal(self, reason: str, message: str, *, container: str = "") -> None:
-        """Record a Normal event about the pod or, if given, its container."""
+        """Record a Normal event about the pod or, if `container` is not empty, about this container of it."""
         ...
 
     def warning(self, reason: str, message: str, *, container: str = "") -> None:
-        """Record a Warning event about the pod or, if given, its container."""
+        """Record a Warning event about the pod or, if `container` is not empty, about this container of it."""
         ...
 
     async def amend(self, change: Callable[[PodOverrides], PodOverrides]) -> None:
-        """Change the pod's overrides, on the disk before in memory.
+        """Apply `change` to the pod's overrides; write them to disk, then put them into the worker's facts.
 
         Raises Unavailable if they cannot be written.
         """
         ...
 
     def count(self, pod: Pod) -> None:
-        """Count the pod on the node with the resources of this spec. Raises Conflict if they do not fit."""
+        """Reserve the resources of this version of the pod on the node, in place of its present reservation.
+
+        Raises Conflict, and changes nothing, if they do not fit.
+        """
         ...
 
     def resources(self, name: str) -> Resources:
-        """Resources that a living unit is to have now."""
+        """Compute the resources that the pod's running container or machine `name` should have now."""
         ...
 
     def resize_failed(self, name: str, error: KubeletxError, otherwise: str, *, may_heal: bool) -> Result:
-        """Return the result of a failed resize, with an event if the error is new.
+        """Return the result of a failed resize of machine `name`; record an event if the error is new.
 
-        `otherwise`: the reason, if the error has none. `may_heal`: retry with back-off.
+        `otherwise`: reason to use unless the error's reason is Deferred or Infeasible. `may_heal`: retry with
+        back-off; False: retry only after the pod was edited.
         """
         ...

@@ -1,6 +1,6 @@
-"""The table of workloads.
+"""Table of the kinds of workloads, and the choice of a pod's workload.
 
-The first one that accepts a pod is the pod's; if none does, it is plain containers.
+The first workload that accepts a pod is used. If none does, the rules for plain containers apply.
 """
 
 from __future__ import annotations
@@ -21,24 +21,27 @@ WORKLOADS: Final[dict[type[WorkloadFacts], Workload]] = {
     MachineFacts: MachineWorkload(),
     StandbyFacts: StandbyWorkload(),
 }
-"""Workloads by the type of their facts."""
+"""Class of a workload's facts → the rules of this workload; all but plain containers."""
 
 _NO_FACTS: Final = WorkloadFacts()
 
 
 def workload_of(facts: PodFacts) -> Workload:
-    """The workload of the pod; plain containers until its runtime is known."""
+    """Return the rules of the pod's workload; those of plain containers while its runtime is not known."""
     return WORKLOADS.get(type(facts.own), CONTAINERS)
 
 
 WORKLOAD_CONDITIONS: Final = tuple(
     workload.condition_type for workload in WORKLOADS.values() if workload.condition_type
 )
-"""Types of the conditions that only pods of one workload have."""
+"""Types of the pod conditions that only pods of one kind of workload have."""
 
 
 def workload_for(pod: Pod, facts: PodFacts) -> Workload:
-    """The workload of the pod; while its runtime is not known, the one that claims its spec."""
+    """Return the rules of the pod's workload.
+
+    While its runtime is not known, the workload is chosen by the pod's spec (`Workload.claims`).
+    """
     found = workload_of(facts)
     if found is not CONTAINERS:
         return found
@@ -46,7 +49,7 @@ def workload_for(pod: Pod, facts: PodFacts) -> Workload:
 
 
 def observed(facts: PodFacts, runtime: RuntimeTraits, pod: Pod) -> WorkloadFacts:
-    """Facts of the pod's workload on this runtime."""
+    """Return the workload facts of a pod that runs on this runtime, updated from `facts.own`."""
     for workload in WORKLOADS.values():
         own = workload.observe(facts, runtime, pod)
         if own is not None:

@@ -1,7 +1,8 @@
-"""`Workload`: the part of plan and status that differs between kinds of workloads. The base is plain containers.
+"""`Workload`: rules for planning and status that differ between kinds of workloads, such as containers and machines.
 
-The rules of `plan` and `status` ask the pod's workload at the few places where workloads differ. Each answer is pure. The
-steps of a workload's own actions are in its folder, too (`steps.py`); `steps/dispatch.py` lists them.
+The base class has the rules for plain containers. `pods.plan` and `pods.status` call the methods of the pod's workload
+at the few places where kinds differ. All methods are pure. Each other kind has a folder, which also contains the steps
+of its own actions; `workloads/actions.py` lists them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ T = TypeVar("T")
 
 
 class RuntimeTraits(Protocol):
-    """Part of the bound runtime that a workload reads; `RuntimeHandle` has it."""
+    """Properties of the pod's runtime that a workload reads. `RuntimeHandle` implements this protocol."""
 
     @property
     def workload_type(self) -> str:
@@ -35,54 +36,63 @@ class RuntimeTraits(Protocol):
         ...
 
     def capability(self, protocol: type[T]) -> T | None:
-        """The plugin's object for one of the Supports... protocols, or None."""
+        """Return the plugin's object that implements a ``Supports...`` protocol; None if it has no such object."""
         ...
 
 
 class Workload:
-    """Rules for plain containers; the subclass of another workload overrides those that differ."""
+    """Rules for plain containers. Subclasses for other kinds of workloads override the rules that differ."""
 
     def observe(self, facts: PodFacts, runtime: RuntimeTraits, pod: Pod) -> WorkloadFacts | None:
-        """The workload's own facts with the runtime's present capabilities; None if the pod is not of this workload."""
+        """Return this workload's facts about the pod, with the runtime's present capabilities.
+
+        None if the pod is not of this workload. Plain containers have no such facts.
+        """
         return None
 
     # --- plan ---
 
     def plan_first(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-        """Plan actions that come before a sandbox, such as reading the overrides file.
+        """Plan actions that are needed before the sandbox is created, such as loading the overrides file.
 
-        Plain containers have none.
+        Plain containers need none.
         """
 
     def plan_pod(self, desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settled: bool) -> None:
-        """Plan for the pod as a whole while its sandbox is ready. `is_settled`: no unit is due to start, now or later."""
+        """Plan actions that concern several units of the pod, while its sandbox is ready. Plain containers need none.
+
+        `is_settled`: no container is due to start, now or after a back-off.
+        """
 
     def plan_unit(self, unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-        """Plan for the newest unit of a container in the ready sandbox."""
+        """Plan actions for `unit`, the newest unit of a container in the ready sandbox, such as power changes.
+
+        Plain containers need none.
+        """
 
     @property
     def resizes_itself(self) -> bool:
-        """True if `plan_unit` plans resizes; the rules of `plan` then resize neither pod nor containers."""
+        """True if `plan_unit` plans the resizes; the general rules in `pods.plan` then plan none."""
         return False
 
     def may_start(self, desired: DesiredPod, facts: PodFacts) -> bool:
-        """Return False while no unit of the pod may be started."""
+        """Return False while no container of the pod may be started, for example while a machine should be off."""
         return True
 
     def is_wanted_off(self, desired: DesiredPod, facts: PodFacts) -> bool:
-        """Return True if the pod is to be off on request, so that nothing of it is started."""
+        """Return True if the spec or an operator requests that the pod is off, so that none of its units is started."""
         return False
 
     def was_switched_off(self, facts: PodFacts, unit: UnitSummary | None) -> bool:
-        """Return True if the unit ended by a requested switch-off: the same unit is started again."""
+        """Return True if the unit was switched off on request. The same unit is then started again, not a new one."""
         return False
 
     def is_kept(self, desired: DesiredPod, facts: PodFacts, unit: UnitSummary | None) -> bool:
-        """Return True if a unit that does not run counts as not ended, for phase and restart policy."""
+        """Return True if the unit does not count as ended for phase and restart policy, even if it does not run."""
         return False
 
     def leaves_sandboxes(self, facts: PodFacts) -> bool:
-        """Return True if a deletion removes the sandbox without stopping it first."""
+        """Return True if the sandbox of a deleted pod is removed without being stopped first."""
         return False
 
     # --- resources ---
@@ -90,40 +100,41 @@ class Workload:
     def granted(
         self, container: Container, unit: UnitSummary | None, facts: PodFacts
     ) -> ResourceRequirements | None:
-        """Resources that the container has; None: those that `plan.resize_container` finds."""
+        """Return the granted resources of the container; None: use the general rule in `plan.resize_container`."""
         return None
 
     def wanted(self, container: Container, desired: DesiredPod, facts: PodFacts) -> ResourceRequirements:
-        """Resources that are wanted for the container."""
+        """Return the resources that the container should have, by its spec or an operator's request."""
         return container.resources
 
     def with_granted(self, pod: Pod, resources: Callable[[Container], ResourceRequirements]) -> Pod | None:
-        """The pod with what its one unit has; None: `plan.resize_container` handles each container.
+        """Return the pod with the granted resources of its units in place of those in the spec.
 
-        `resources`: returns the granted resources of a container.
+        None: use the general rule in `plan.resize_container`. `resources`: function that returns the granted resources
+        of a container.
         """
         return None
 
     def shaped(self, unit: AnyUnit, pod: Pod, facts: PodFacts) -> AnyUnit:
-        """The container or machine with the resources that are wanted for it."""
+        """Return the container or machine with the resources that its spec or an operator requests for it."""
         return unit
 
     def with_overrides(self, spec: UnitSpec, pod: Pod, facts: PodFacts) -> UnitSpec:
-        """Return the specification of a unit with what operators requested outside the pod's spec."""
+        """Return the unit's spec with the changes that operators requested in addition to the pod's spec."""
         return spec
 
     def counted_pod(self, desired: DesiredPod, facts: PodFacts) -> Pod:
-        """The pod with the resources that are wanted for it now, as admission counts it."""
+        """Return the pod with the resources that admission must reserve for it, operators' requests included."""
         return desired.pod
 
     # --- status ---
 
     def claims(self, pod: Pod) -> bool:
-        """Return True if the spec alone makes the pod one of this workload, before its runtime is known."""
+        """Return True if the pod is of this workload by its spec alone; used before its runtime is known."""
         return False
 
     def with_status(self, status: PodStatus, pod: Pod, facts: PodFacts) -> PodStatus:
-        """The status with what this workload adds."""
+        """Return the pod's status with the fields that this workload adds."""
         return status
 
     condition_type: ClassVar[str] = ""
@@ -135,24 +146,25 @@ class Workload:
         resting: PodCondition | None,
         statuses: Sequence[ContainerStatus],
     ) -> PodCondition | None:
-        """The condition of this workload; None: it has none.
+        """Build the pod condition of type `condition_type`; None if this workload has no condition.
 
-        `resting`: condition UnitsRunning, if that is False.
+        `containers_ready`: the pod's condition ContainersReady. `resting`: its condition UnitsRunning, which exists
+        only while a unit is paused, suspended or off. `statuses`: statuses of init and regular containers.
         """
         return None
 
     def state_word(self, unit: UnitSummary) -> str:
-        """The state of a unit in the words of the workload."""
+        """Return the unit's state as a word for messages, such as ``paused``."""
         return unit.state.value
 
     def rest_reason(self, facts: PodFacts, unit: UnitSummary) -> str:
-        """Reason that a unit paused without a request; empty if it did not."""
+        """Return the reason that a unit is paused without a request, such as an I/O error; empty if there is none."""
         return ""
 
     def resting(self, facts: PodFacts, unit: UnitSummary) -> str:
-        """Text about a newest unit that is paused, suspended or switched off, such as ``web is paused``.
+        """Return a text about a unit that is paused, suspended or switched off, such as ``web is paused``.
 
-        Else empty.
+        Empty if the unit is in another state.
         """
         if unit.state in (UnitState.PAUSED, UnitState.SUSPENDED):
             why = self.rest_reason(facts, unit)

@@ -1,7 +1,8 @@
-"""Bindings: the stored fact "pod UID → runtime name" (rule 1 of docs/architecture.md), with table and copy in memory.
+"""Bindings of pods to runtimes: each stores the runtime that a pod UID is assigned to (rule 1 of docs/architecture.md).
 
-A binding is written before anything else of the pod is done and deleted after everything else is gone. It never
-changes. The store groups commits, so a hundred pods that start together cost a few disk writes.
+A binding is written before anything is created for the pod, and deleted after everything of the pod is removed. It
+never changes. `Bindings` keeps the database table and a copy in memory. The store groups commits, so a hundred pods
+that start together cost a few disk writes.
 
 Stopping a pod never waits for the database (DECISIONS 9): `settle` repeats a failed deletion, and the write of a
 binding that was recovered from labels.
@@ -27,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 POD = "pod"
 FRONT = "front"
-"""Owners of a binding: POD, a pod of this agent's sources; FRONT, the CRI front on behalf of a stock kubelet."""
+"""Owners of a binding. POD: a pod of this agent's sources. FRONT: a sandbox that a stock kubelet made over the CRI."""
 
 METADATA = MetaData()
 BINDINGS = Table(
@@ -47,7 +48,11 @@ _UPSERT = upsert(BINDINGS)
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod's binding to its runtime. `kind`: plugin kind of the runtime. `why`: reason for the choice, for users."""
+    """Binding of one pod to its runtime.
+
+    `kind`: plugin kind of the runtime. `owner`: `POD` for a pod of this agent, `FRONT` for a sandbox that a stock
+    kubelet made over the CRI. `source`: source of the pod. `why`: reason for the choice of the runtime, for users.
+    """
 
     uid: PodUid
     runtime: RuntimeName
@@ -61,7 +66,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bindings:
-    """All bindings of pods to runtimes, in memory and on disk."""
+    """Stores which runtime each pod is assigned to, in memory and on disk."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -72,9 +77,9 @@ class Bindings:
         self._loaded = False
 
     async def load(self) -> bool:
-        """Read the stored bindings and return True; return False if the database cannot be read now.
+        """Read the stored bindings; return True, or False if the database cannot be read now.
 
-        Bindings are then recovered from the runtimes' labels, and `settle` reads the rest later.
+        After False the caller recovers bindings from the labels on the runtimes, and `settle` reads the database later.
         """
         try:
             rows = await self._store.read(_select_all)
@@ -96,18 +101,18 @@ class Bindings:
         return MappingProxyType(self._by_uid)
 
     def find(self, uid: PodUid) -> Binding | None:
-        """The pod's binding; None if there is none."""
+        """Return the pod's binding; None if the pod is not assigned to a runtime."""
         return self._by_uid.get(uid)
 
     def get(self, uid: PodUid) -> Binding:
-        """The pod's binding. Raises NotFound."""
+        """Return the pod's binding. Raises NotFound if the pod is not assigned to a runtime."""
         try:
             return self._by_uid[uid]
         except KeyError:
             raise NotFound(f"pod {uid} is not bound to a runtime") from None
 
     def of_runtime(self, runtime: str) -> tuple[Binding, ...]:
-        """Every binding to one runtime, oldest first."""
+        """Return every binding to one runtime, in the order in which the bindings were read or made."""
         return tuple(b for b in self._by_uid.values() if b.runtime == runtime)
 
     def is_writing(self, runtime: str) -> bool:
@@ -115,15 +120,15 @@ class Bindings:
         return any(name == runtime for name, _ in self._writing.values())
 
     async def wait_written(self, runtime: str) -> None:
-        """Return once no binding to the runtime is being written."""
+        """Wait until no binding to the runtime is being written."""
         while tasks := [task for name, task in self._writing.values() if name == runtime]:
             await asyncio.wait(tasks)
 
     async def bind(self, binding: Binding) -> Binding:
-        """Write the binding; it is safely on disk when this returns.
+        """Write the binding and return it once it is on disk.
 
-        The same pod and runtime again returns the first binding. Raises Conflict for another runtime, and
-        Unavailable when the database cannot be written: then the pod is not bound.
+        If the pod is assigned to this runtime already, the earlier binding is returned. Raises Conflict if the pod is
+        assigned to another runtime. Raises Unavailable if the database cannot be written; the pod is not assigned then.
         """
         while (writing := self._writing.get(binding.uid)) is not None:
             await asyncio.wait([writing[1]])
@@ -138,9 +143,9 @@ class Bindings:
         return binding
 
     async def unbind(self, uid: PodUid) -> None:
-        """Delete the binding, the pod's last write. Succeeds when there is none.
+        """Delete the binding, as the last step of a pod's end. Succeeds if there is none.
 
-        A database that cannot be written does not stop the pod from ending: `settle` deletes the row later.
+        Also succeeds if the database cannot be written: `settle` deletes the row later.
         """
         if self._by_uid.pop(uid, None) is None:
             return
@@ -154,9 +159,9 @@ class Bindings:
         self._undeleted.discard(uid)
 
     def restore(self, binding: Binding) -> bool:
-        """Add a binding recovered from a runtime's labels; False if the pod has one already.
+        """Add a binding that was recovered from labels on a runtime; return False if the pod has one already.
 
-        The binding counts at once and is written to disk in the background: the pod on the runtime proves it.
+        The binding is valid at once, since the pod exists on the runtime, and is written to disk in the background.
         """
         if binding.uid in self._by_uid:
             return False
@@ -167,7 +172,10 @@ class Bindings:
         return True
 
     async def settle(self) -> None:
-        """Repeat what failed: reading the bindings, deletions, writes of recovered ones. Raises Unavailable."""
+        """Repeat database operations that failed: the read of all bindings, deletions, writes of recovered bindings.
+
+        Raises Unavailable if the database still cannot be written.
+        """
         if not self._loaded:
             await self.load()
         unsaved = [self._by_uid[uid] for uid in self._unsaved if uid in self._by_uid]

@@ -1,6 +1,6 @@
-"""Features a pod needs from its runtime: words of `kubeletx.api.FEATURES`. Pure.
+"""Features that a pod needs from its runtime, by their names in `kubeletx.api.FEATURES`. Pure.
 
-A pod needs a feature if its manifest uses it and the host cannot provide it alone.
+A pod needs a feature if its manifest uses it and the agent cannot provide it without the runtime.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from kubeletx.kube.types.core import Container, Pod, PodSecurityContext, Securit
 
 
 def needs_of(pod: Pod) -> frozenset[str]:
-    """Names of the features (`kubeletx.api.FEATURES`) that the pod needs."""
+    """Return the names of the features (`kubeletx.api.FEATURES`) that the pod needs from its runtime."""
     return frozenset(_pod_needs(pod))
 
 
 def missing(pod: Pod, traits: Traits, handler: str = "") -> tuple[str, ...]:
-    """Features the pod needs and the runtime, or its handler, lacks, in words for users; empty if none."""
+    """Return what the pod needs and the runtime cannot provide, as texts for users; empty if nothing is missing.
+
+    `traits`: traits of the runtime. `handler`: runtime handler that the pod would use; empty for the default.
+    """
     found = sorted(needs_of(pod) & set(refuses_of(traits, handler)))
     if traits.remote:
         found += _remote(pod)
@@ -30,12 +33,18 @@ def missing(pod: Pod, traits: Traits, handler: str = "") -> tuple[str, ...]:
 
 
 def refuses_of(traits: Traits, handler: str) -> tuple[str, ...]:
-    """Features refused for one handler; a handler without its own list, or an empty one, has the runtime's."""
+    """Return the features that the runtime does not support with this handler.
+
+    The list of the whole runtime is returned for a handler without its own list and for the default (empty) handler.
+    """
     return traits.handler_refuses.get(handler, traits.refuses)
 
 
 def machine_problems(pod: Pod) -> list[str]:
-    """Reasons why a pod written as containers cannot be a machine, each with its field."""
+    """Return the reasons why a pod that is written with containers cannot run as a virtual machine; empty if it can.
+
+    Each text names the field that prevents it.
+    """
     spec = pod.spec
     if len(spec.containers) != 1 or spec.init_containers or spec.ephemeral_containers:
         return ["containers (a machine is written as exactly one, without init and ephemeral ones)"]
@@ -55,7 +64,10 @@ def _has_machine_notes(pod: Pod) -> bool:
 
 
 def reason_of(lacking: tuple[str, ...]) -> str:
-    """Reason of the rejection: the kubelet's if it has one for this feature."""
+    """Return the pod's status reason for a rejection because of `lacking` features.
+
+    It is the kubelet's reason if the kubelet has one for the feature.
+    """
     return names.STRICT_GROUPS_UNSUPPORTED if lacking == ("strict-groups",) else names.RUNTIME_UNSUPPORTED
 
 
@@ -158,7 +170,7 @@ def _profiles(seccomp: object | None, apparmor: object | None) -> Iterator[str]:
 
 
 def _remote(pod: Pod) -> list[str]:
-    """Features a pod needs that a runtime on another machine lacks: the node's network and directories."""
+    """Return what the pod needs and a runtime on another machine lacks: the node's network and directories."""
     found = ["host-network on a remote runtime"] if pod.spec.host_network else []
     found += [f"volume {volume.name!r} of this node on a remote runtime" for volume in pod.spec.volumes]
     return found

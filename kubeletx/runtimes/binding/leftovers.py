@@ -1,4 +1,4 @@
-"""Removes the leftovers of pods that were ended by force (see `tombstones`), once their runtime answers again."""
+"""Removes sandboxes and containers of pods that were ended by force (see `tombstones`), once their runtime answers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ log = structlog.get_logger(__name__)
 async def clear_leftovers(
     handle: RuntimeHandle, tombstones: Tombstones, clock: Clock, *, on_cleared: Callable[[], None]
 ) -> None:
-    """Stop and remove everything that a tombstone of this runtime names; runs until cancelled.
+    """Remove what is left on a runtime of pods that were ended by force while it did not answer, until cancelled.
 
-    `on_cleared`: called after each tombstone that is removed, since another pod of that UID may wait for it.
+    Each of these pods has a tombstone in `tombstones`. Its sandboxes and containers are stopped and removed, then the
+    tombstone. `on_cleared`: called after each removed tombstone, since a new pod with the same UID may wait for that.
     """
     backoff = Backoff(1.0, 60.0)
     while True:

@@ -1,10 +1,10 @@
-"""Late binding: which runtime a pod gets (DECISIONS 3 to 6). Pure; depends on no other order than that of the runtimes.
+"""Late binding: chooses the runtime of a pod (DECISIONS 3 to 6). Pure; the result depends only on the arguments.
 
-names it?  no ──▶ first listed runtime of its type that is not cordoned ──▶ chosen, ready or not
+the pod names a runtime?  no ──▶ first listed runtime of its type that is not cordoned ──▶ chosen, ready or not
    │ yes
    ├─ field, annotation and class disagree ──▶ rejected
    ├─ unknown, cordoned, not ready ──▶ waits; the choice is made again when that runtime changes
-   ├─ another workload type, a feature it cannot do ──▶ rejected
+   ├─ another workload type, an unsupported feature ──▶ rejected
    └─ chosen
 """
 
@@ -24,7 +24,11 @@ HANDLER_MARK = "--"
 
 
 class RuntimeCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """Data about one runtime for the choice. `traits` None: never connected. `handlers` empty: not known."""
+    """Data about one runtime that the choice of a pod's runtime uses.
+
+    `traits`: None if the runtime was never reached. `handlers`: its runtime handlers; empty if not known. `cordoned`:
+    an operator allows no new pods on it.
+    """
 
     name: RuntimeName
     workload_type: str
@@ -36,7 +40,7 @@ class RuntimeCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of the choice: bind the pod to `runtime`.
+    """Result of the choice: assign the pod to `runtime`.
 
     `handler`: runtime handler that the runtime class names; empty for the default. `why`: reason, for users.
     """
@@ -47,7 +51,10 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitForRuntime(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of the choice: the pod waits, for this reason. `runtime`: the one it waits for; None: no particular one."""
+    """Result of the choice: the pod waits, for this reason.
+
+    `runtime`: the runtime that it waits for; None if any change of the runtimes or classes may help.
+    """
 
     reason: str
     message: str
@@ -55,7 +62,7 @@ class WaitForRuntime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RejectPod(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of the choice: reject the pod, since no wait can help; its author must change it."""
+    """Result of the choice: reject the pod, because waiting cannot help; its author must change it."""
 
     reason: str
     message: str
@@ -65,14 +72,15 @@ Choice = Chosen | WaitForRuntime | RejectPod
 
 
 Lacking = Callable[[Traits, str], Sequence[str]]
-"""Returns what the workload needs and a runtime, or the given handler of it, lacks; texts for users."""
+"""Returns what the workload needs and a runtime lacks, as texts for users. Arguments: its traits and the handler."""
 
 
 class RuntimeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Request of a pod, or of a sandbox of another CRI client, for a runtime.
+    """Request for a runtime, by a pod or by a sandbox of another CRI client.
 
-    `workload_type` None: not given. `name` None: any runtime of the type. `sources`: the fields that hold the name, for
-    messages. `type_follows_name`: without a `workload_type`, use the type of the named runtime.
+    `workload_type`: None if not given. `name`: name of the runtime; None for the default runtime of the type.
+    `handler`: runtime handler; empty for the default. `sources`: the fields that hold the name, for messages.
+    `type_follows_name`: without a `workload_type`, use the type of the named runtime.
     """
 
     uid: PodUid
@@ -87,9 +95,10 @@ Requested = RuntimeRequest | WaitForRuntime | RejectPod
 
 
 def choose(pod: Pod, view: Sequence[RuntimeCandidate], class_map: Mapping[str, str]) -> Choice:
-    """Choose the runtime for a pod that is not bound yet.
+    """Choose the runtime for a pod that is not assigned to one yet.
 
-    `view`: all runtimes, in the order listed. `class_map`: runtime class name to ``NAME`` or ``NAME--HANDLER``.
+    `view`: all runtimes, in the configured order. `class_map`: runtime class name to ``NAME`` or ``NAME--HANDLER`` of a
+    runtime.
     """
     return choose_for(
         requested_runtime(pod, class_map), view, lambda traits, handler: missing(pod, traits, handler)
@@ -97,7 +106,10 @@ def choose(pod: Pod, view: Sequence[RuntimeCandidate], class_map: Mapping[str, s
 
 
 def choose_for(request: Requested, view: Sequence[RuntimeCandidate], lacking: Lacking) -> Choice:
-    """Choose the runtime for a request; return a WaitForRuntime or RejectPod as it is. `view`: in the order listed."""
+    """Choose the runtime for a request; a `WaitForRuntime` or `RejectPod` is returned unchanged.
+
+    `view`: all runtimes, in the configured order.
+    """
     if not isinstance(request, RuntimeRequest):
         return request
     by_name = {runtime.name: runtime for runtime in view}
@@ -108,9 +120,9 @@ def choose_for(request: Requested, view: Sequence[RuntimeCandidate], lacking: La
 
 
 def requested_runtime(pod: Pod, class_map: Mapping[str, str]) -> Requested:
-    """Read which runtime a pod asks for.
+    """Read from the pod's fields and annotations which runtime it requests.
 
-    RejectPod if it names two; WaitForRuntime if its runtime class is not in `class_map`.
+    Returns `RejectPod` if they name different runtimes, `WaitForRuntime` if the runtime class is not in `class_map`.
     """
     annotations = pod.metadata.annotations
     named: list[tuple[str, str]] = []
@@ -139,7 +151,10 @@ def requested_runtime(pod: Pod, class_map: Mapping[str, str]) -> Requested:
 
 
 def requested_by_sandbox(handler: str, annotations: Mapping[str, str], uid: PodUid) -> Requested:
-    """Read which runtime a CRI sandbox asks for. `handler`: ``NAME``, ``NAME--HANDLER`` or empty, as in RuntimeClass."""
+    """Read which runtime a sandbox of another CRI client requests.
+
+    `handler`: runtime handler in the CRI request, as in a RuntimeClass: ``NAME``, ``NAME--HANDLER`` or empty.
+    """
     name, _, rest = handler.partition(HANDLER_MARK)
     named = [("runtime handler", name)] if name else []
     return _request(
@@ -148,7 +163,7 @@ def requested_by_sandbox(handler: str, annotations: Mapping[str, str], uid: PodU
 
 
 def workload_type_of(pod: Pod, view: Sequence[RuntimeCandidate], class_map: Mapping[str, str]) -> str:
-    """The pod's workload type (DECISIONS 3); ``container`` if nothing says otherwise."""
+    """Return the pod's workload type; ``container`` if neither pod nor runtime class gives one (DECISIONS 3)."""
     request = requested_runtime(pod, class_map)
     if not isinstance(request, RuntimeRequest):
         return spec_workload_type(pod) or CONTAINER
@@ -164,9 +179,9 @@ def _request(
     workload_type: str | None,
     type_follows_name: bool,
 ) -> RuntimeRequest | RejectPod:
-    """Combine what the fields and annotations ask for; RejectPod if they name different runtimes.
+    """Combine the requests in fields and annotations; return `RejectPod` if they name different runtimes.
 
-    `named`: (field, runtime) of each field that names one, the most specific field first.
+    `named`: field and runtime for each field that names a runtime, the most specific field first.
     """
     if annotation := annotations.get(names.RUNTIME_SERVICE_NAME):
         named.insert(
@@ -251,7 +266,7 @@ def _default(workload_type: str, view: Sequence[RuntimeCandidate], lacking: Lack
             reason=names.RUNTIME_CORDONED,
             message=f"every runtime of type {workload_type} is cordoned: {', '.join(r.name for r in of_type)}",
         )
-    if runtime.traits is None:  # what it can do is not known yet; it stays the first listed
+    if runtime.traits is None:  # its features are not known yet; it is still the default
         return WaitForRuntime(
             reason=names.RUNTIME_NOT_READY,
             message=f"runtime {runtime.name!r}, the default of type {workload_type}, was not reached yet",

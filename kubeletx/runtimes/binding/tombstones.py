@@ -1,7 +1,7 @@
-"""Tombstones: pods that were ended by force while their runtime did not answer (DECISIONS 11).
+"""Tombstones: records of pods that were ended by force while their runtime did not answer (DECISIONS 11).
 
-A tombstone orders the removal of everything that is left of the pod on that runtime. When the runtime answers again,
-the registry removes that first, then the tombstone.
+When the runtime answers again, everything that is left of the pod there is removed, then the tombstone (see
+`leftovers`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _UPSERT = upsert(TOMBSTONES)
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
-    """Order to remove a pod's leftovers from one runtime.
+    """Record that everything of a pod, which was ended by force, has to be removed from one runtime.
 
-    `sandbox_ids`: last known ids, for users only; the runtime is listed to find what to remove.
+    `sandbox_ids`: last known sandbox ids, for users only; the runtime is queried to find what to remove.
     """
 
     uid: PodUid
@@ -44,7 +44,7 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tombstones:
-    """All tombstones, in memory and on disk."""
+    """Stores all tombstones, in memory and on disk: records of pods that must still be removed from a runtime."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -52,7 +52,7 @@ class Tombstones:
         self._added = asyncio.Event()
 
     async def load(self) -> None:
-        """Read the stored tombstones; if the database cannot be read now, log it and read none."""
+        """Load the stored tombstones; if the database cannot be read now, log that and load none."""
         try:
             stones = await self._store.read(_select_all)
         except Unavailable as error:
@@ -63,22 +63,22 @@ class Tombstones:
 
     @property
     def all(self) -> Mapping[tuple[PodUid, RuntimeName], Tombstone]:
-        """Every tombstone; a live, read-only view."""
+        """Every tombstone, by pod UID and runtime; a live, read-only view."""
         return MappingProxyType(self._all)
 
     def of_runtime(self, runtime: str) -> tuple[Tombstone, ...]:
-        """Tombstones of one runtime."""
+        """Return the tombstones of one runtime."""
         return tuple(stone for stone in self._all.values() if stone.runtime == runtime)
 
     async def wait_for(self, runtime: str) -> tuple[Tombstone, ...]:
-        """Wait for a tombstone of one runtime; return all of them."""
+        """Wait until the runtime has at least one tombstone; return all of its tombstones."""
         while not (stones := self.of_runtime(runtime)):
             self._added.clear()
             await self._added.wait()
         return stones
 
     async def add(self, stone: Tombstone) -> None:
-        """Add a tombstone; on disk on return, or later if the database cannot be written now."""
+        """Add a tombstone and write it to disk; if the database cannot be written now, it is written later."""
         self._all[stone.uid, stone.runtime] = stone
         self._added.set()
         try:

@@ -1,4 +1,4 @@
-"""The CNI network configuration: the first usable file of the configuration directory. Source: CNI spec 1.0.0."""
+"""Reads the CNI network configuration: the first usable file in the configuration directory. Source: CNI spec 1.0.0."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ _SUFFIXES = (".conflist", ".conf", ".json")
 
 
 class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One CNI network. `plugins`: their configurations, in the order of ADD. `origin`: the file it was read from."""
+    """Configuration of one CNI network.
+
+    `plugins`: configuration of each plugin, in the order of ADD. `disable_check`: never call CHECK. `origin`: the file
+    that it was read from.
+    """
 
     name: str
     cni_version: str
@@ -29,7 +33,7 @@ class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_config(directory: Path) -> NetworkConfig:
-    """Load the first usable file, by name. Raises Unavailable naming the directory."""
+    """Load the first usable configuration file, in the order of names. Raises Unavailable if there is none."""
     problems: list[str] = []
     try:
         paths = sorted(path for path in directory.iterdir() if path.suffix in _SUFFIXES)
@@ -45,7 +49,10 @@ def load_config(directory: Path) -> NetworkConfig:
 
 
 def parse_config(data: bytes, origin: str = "") -> NetworkConfig:
-    """Parse a .conflist, or a .conf with one plugin. Raises ValueError."""
+    """Parse a .conflist file, or a .conf file with one plugin. Raises ValueError if it is invalid.
+
+    `origin`: path of the file, for messages.
+    """
     raw = msgspec.json.decode(data, type=dict[str, Any])
     listed = raw.get("plugins", [raw] if "type" in raw else [])
     if not isinstance(listed, list) or not listed:
@@ -72,9 +79,10 @@ def plugin_input(
     capabilities: dict[str, Any],
     previous: dict[str, Any] | None,
 ) -> bytes:
-    """Build the plugin's standard input. `capabilities`: capability arguments by name, such as portMappings.
+    """Build the standard input of a CNI plugin.
 
-    `previous`: CNI result to pass as prevResult; None without one.
+    `plugin`: the plugin's entry in `config`. `capabilities`: capability arguments by name, such as portMappings; those
+    that the plugin does not declare are left out. `previous`: CNI result to pass as prevResult; None to pass none.
     """
     wanted = plugin.get("capabilities") or {}
     offered = {name: value for name, value in capabilities.items() if wanted.get(name) and value}
@@ -88,7 +96,7 @@ def plugin_input(
 
 
 def find_plugin(name: str, directories: Sequence[Path]) -> Path:
-    """Path of the plugin's program. Raises Unavailable naming the directories."""
+    """Return the path of the plugin's program. Raises Unavailable if none of the directories has it."""
     for directory in directories:
         path = directory / name
         if path.is_file():

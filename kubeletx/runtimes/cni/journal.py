@@ -1,7 +1,7 @@
-"""Journal of requests to the pod network, written before each request, to release addresses after a crash.
+"""Journal of requests to the pod network. It is written before each request, to release addresses after a crash.
 
-One file per pod. An entry without a result is an unfinished ADD; `deleting` marks one whose DEL is repeated until it
-succeeds.
+There is one file per pod. An entry without a result is an unfinished ADD. An entry marked as `deleting` has a DEL that
+is repeated until it succeeds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ log = structlog.get_logger(__name__)
 
 
 class CniAttachment(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod's attachment to the network, with the configuration it was made by, since the files may change later."""
+    """Journal entry: attachment of one pod to the CNI network.
+
+    `netns`: path of the network namespace. `ports`: CNI portMappings. `config`: the configuration used for ADD, since
+    the files may change before DEL. `result`: CNI result; None while ADD is unfinished. `deleting`: DEL is due.
+    """
 
     uid: PodUid
     name: str
@@ -35,7 +39,10 @@ class CniAttachment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Journal:
-    """Files of the journal in `directory`, one per pod. `save` and `remove` block until the change is on disk."""
+    """Reads and writes the journal files in `directory`, one per pod.
+
+    `save` and `remove` block until the change is on disk.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -55,7 +62,7 @@ class Journal:
         return entries
 
     def save(self, entry: CniAttachment) -> None:
-        """Write one entry; it replaces the pod's former one."""
+        """Write an entry, which replaces the pod's earlier one."""
         write_file(self._path(entry.uid), msgspec.json.encode(entry))
 
     def remove(self, uid: PodUid) -> None:

@@ -1,10 +1,10 @@
-"""`CniPodNetwork`: `kubeletx.api.PodNetwork` by executing CNI plugins.
+"""`CniPodNetwork`: implements `kubeletx.api.PodNetwork` by executing CNI plugins.
 
     add     journal "begun" → ADD of each plugin, in order → journal the result → return it
     check   the network namespace exists → CHECK of each plugin (from CNI 0.4.0 on)
     delete  journal "deleting" → DEL of each plugin, in reverse → remove the entry; repeated until it succeeds
 
-All runtimes of the node share one instance, so one configuration and one address management.
+All runtimes of the node share one instance, and so one network configuration and one address management.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ _ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*")
 class CniPodNetwork:
     """Attaches pods to the CNI network.
 
-    `owner`: prefix of container ids, so that two agents do not release each other's addresses.
+    `state_dir`: directory of the journal. `owner`: prefix of the container ids that plugins get, so that two agents do
+    not release each other's addresses.
     """
 
     def __init__(
@@ -78,11 +79,11 @@ class CniPodNetwork:
 
     @property
     def attachments(self) -> Mapping[PodUid, CniAttachment]:
-        """Journal entries by pod; a live, read-only view."""
+        """CNI attachments by pod UID, as this object records them on disk; a live, read-only view."""
         return MappingProxyType(self._entries)
 
     def close(self) -> None:
-        """End the idle threads; no method may be called afterwards."""
+        """Let the idle threads end; no method may be called afterwards."""
         self._disk.close()
 
     # --- PodNetwork ---
@@ -90,9 +91,10 @@ class CniPodNetwork:
     async def add(
         self, uid: PodUid, name: str, namespace: str, netns: str, ports: list[dict[str, Any]]
     ) -> PodAddress:
-        """Attach the pod's network namespace; a repeated call returns the first result. `ports`: CNI portMappings.
+        """Attach the pod's network namespace, and return its addresses. `ports`: CNI portMappings.
 
-        Raises Unavailable and TimedOut. After a failure everything is released.
+        A repeated call for the same namespace returns the first result. Raises Unavailable or TimedOut; then the
+        attachment is undone, in the background if a plugin fails again.
         """
         if _ID.fullmatch(uid) is None:
             raise Internal(f"pod network: {uid!r} cannot be a CNI container id")
@@ -103,7 +105,7 @@ class CniPodNetwork:
                     return to_address(old.result, netns=netns, interface=old.interface)
                 await self._delete(old)
             config = await self._disk.run(load_config, self._conf_dir)
-            for plugin in config.plugins:  # before anything is begun: a missing one could not be undone
+            for plugin in config.plugins:  # before the ADD: without one of the plugins, a DEL would fail too
                 find_plugin(plugin["type"], self._bin_dirs)
             entry = CniAttachment(
                 uid=uid,
@@ -124,7 +126,10 @@ class CniPodNetwork:
             return to_address(result, netns=netns, interface=entry.interface)
 
     async def problem(self) -> str:
-        """Reason why no pod can be attached now (no usable configuration, a missing plugin); empty if pods can."""
+        """Return the reason why no pod can be attached now; empty if pods can be attached.
+
+        Reasons are a missing or unusable configuration and a missing plugin.
+        """
         try:
             config = await self._disk.run(load_config, self._conf_dir)
             for plugin in config.plugins:
@@ -134,7 +139,10 @@ class CniPodNetwork:
         return ""
 
     async def check(self, uid: PodUid) -> bool:
-        """Return True if the attachment is still in place."""
+        """Return True if the pod is attached: its network namespace exists and the plugins' CHECK succeeds.
+
+        CHECK is skipped if the configuration is older than CNI 0.4.0 or disables it. Raises TimedOut.
+        """
         async with self._lock(uid):
             entry = self._entries.get(uid)
             if entry is None or entry.result is None or entry.deleting or not _exists(entry.netns):
@@ -160,7 +168,7 @@ class CniPodNetwork:
                 await self._delete(entry)
 
     async def run(self) -> None:
-        """Repeat failed deletions, and those of unfinished attachments of an earlier process, until cancelled."""
+        """Repeat failed deletions, and delete attachments that an earlier process left unfinished, until cancelled."""
         if any(entry.deleting for entry in self._entries.values()):
             self._delete_wanted.set()
         backoff = Backoff(1.0, 60.0)
@@ -224,7 +232,7 @@ class CniPodNetwork:
         self._entries.pop(entry.uid, None)
 
     async def _give_back(self, entry: CniAttachment) -> None:
-        """Release what the plugins took before one of them failed in ADD."""
+        """Run DEL after a failed ADD, to release what some of the plugins have allocated."""
         try:
             await asyncio.shield(asyncio.create_task(self._delete(entry), name=f"cni-del-{entry.uid}"))
         except KubeletxError as error:
@@ -245,7 +253,7 @@ class CniPodNetwork:
         program = find_plugin(plugin["type"], self._bin_dirs)
         netns = entry.netns
         if command == "DEL" and not _exists(netns):
-            netns = ""  # gone already: the plugin frees what it keeps outside
+            netns = ""  # the namespace is gone: the plugin releases resources outside it, such as addresses
         stdin = plugin_input(
             entry.config, plugin, capabilities={"portMappings": entry.ports}, previous=previous
         )
@@ -274,7 +282,7 @@ class CniPodNetwork:
 
 
 def _half_made_goes(entry: CniAttachment) -> CniAttachment:
-    """Mark an ADD that a crash interrupted for deletion: its progress is unknown."""
+    """Mark the entry for deletion if it has no result: a crash interrupted its ADD, whose progress is unknown."""
     return entry if entry.result is not None else msgspec.structs.replace(entry, deleting=True)
 
 
@@ -283,7 +291,7 @@ def _exists(netns: str) -> bool:
 
 
 def _message(error: ProgramFailed) -> str:
-    """The plugin's own message: CNI errors are JSON on standard output."""
+    """Return the plugin's own message from its standard output, where CNI errors are JSON."""
     try:
         said = msgspec.json.decode(error.output, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError):

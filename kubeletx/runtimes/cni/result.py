@@ -8,7 +8,10 @@ from kubeletx.api import PodAddress
 
 
 def to_address(result: dict[str, Any], *, netns: str, interface: str) -> PodAddress:
-    """Address of the pod from a CNI result; addresses of other interfaces are left out."""
+    """Return the pod's addresses from a CNI result, without those of interfaces outside the pod's network namespace.
+
+    `netns`: path of that namespace. `interface`: name of the pod's interface in it.
+    """
     interfaces = result.get("interfaces") or []
     ips: list[str] = []
     gateways: list[str] = []

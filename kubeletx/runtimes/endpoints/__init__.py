@@ -1,1 +1,1 @@
-"""Runtime endpoints: syntax, URLs, kinds, drop-in files, discovery."""
+"""Runtime endpoints: syntax of the flags, URLs, plugin kinds, drop-in files, discovery of sockets."""

@@ -1,4 +1,4 @@
-"""Discovery of the well-known CRI sockets, in crictl's order, if no endpoint is configured."""
+"""Finds the well-known CRI sockets, in crictl's order. Used if no endpoint is configured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WELL_KNOWN: tuple[tuple[str, str], ...] = (
 
 
 class RuntimeSocket(NamedTuple):
-    """A well-known CRI socket that exists. `listens`: a process accepts connections on it."""
+    """Well-known CRI socket that exists. `listens`: True if a process accepts connections on it."""
 
     name: str
     path: str
@@ -29,14 +29,17 @@ class RuntimeSocket(NamedTuple):
 
     @property
     def item(self) -> str:
-        """Item of the endpoint flag for this socket."""
+        """Item of ``--container-runtime-endpoint`` for this socket: ``container:NAME:unix://PATH``."""
         return f"container:{self.name}:unix://{self.path}"
 
 
 def discover(
     sockets: Sequence[tuple[str, str]] = WELL_KNOWN, listens: Callable[[str], bool] | None = None
 ) -> tuple[RuntimeSocket, ...]:
-    """The well-known sockets that exist, in order. Raises InvalidConfig naming the flag if there is none."""
+    """Return the sockets of `sockets` that exist, in the same order. Raises InvalidConfig if there is none.
+
+    `listens`: returns True if a process accepts connections on the path; None tries to connect.
+    """
     listens = listens or _listens
     found = tuple(RuntimeSocket(name, path, listens(path)) for name, path in sockets if _is_socket(path))
     if not found:
@@ -50,7 +53,7 @@ def discover(
 
 
 def describe(found: Sequence[RuntimeSocket]) -> str:
-    """Text for one log line: name and path of each found socket."""
+    """Return a text for the log with name and path of each socket."""
     return ", ".join(f"{f.name} at {f.path}{'' if f.listens else ' (nothing listens)'}" for f in found)
 
 

@@ -1,8 +1,8 @@
-"""Operator changes at run time, as files under the root directory: added runtimes, removals, cordons.
+"""Drop-in files under the agent's root directory, which store runtimes that were added, removed or cordoned.
 
-    runtimes.d/50-kvm.json       one runtime; the agent writes JSON, operators may also write YAML
+    runtimes.d/50-kvm.json          one added runtime; the agent writes JSON, operators may also write YAML
     runtimes.d/containerd.removed   a runtime of the flags that was removed; the flag's item is skipped
-    cordons/containerd           an empty file: no new pods on this runtime
+    cordons/containerd              an empty file: no new pods on this runtime
 
 Files are read in the order of their names. An unusable file is reported and does not affect the others.
 """
@@ -30,7 +30,11 @@ _LARGEST = 64 * 1024
 
 
 class DropIn(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Content of one file in runtimes.d. `url`: as in the endpoint flag, with ``plugin=`` and ``isolation=``."""
+    """Content of one file in runtimes.d: an added runtime.
+
+    `url`: URL of the endpoint as in the endpoint flag; it may contain ``plugin=`` and ``isolation=``. `image_url`: URL
+    of a separate image endpoint; None if `url` also serves images.
+    """
 
     name: str
     workload_type: str
@@ -39,7 +43,10 @@ class DropIn(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """Content of all drop-in files. `removed`, `cordoned`: names of runtimes. `errors`: one per unusable file."""
+    """Content of all drop-in files.
+
+    `endpoints`: the added runtimes. `removed`, `cordoned`: names of runtimes. `errors`: one for each unusable file.
+    """
 
     endpoints: tuple[Endpoint, ...] = ()
     removed: frozenset[str] = frozenset()
@@ -48,14 +55,18 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DropIns:
-    """The drop-in files below `root`. All methods block briefly."""
+    """Reads and writes the drop-in files below `root`, the agent's root directory. All methods block briefly."""
 
     def __init__(self, root: Path) -> None:
         self.runtimes = root / "runtimes.d"
         self.cordons = root / "cordons"
 
     def load(self, kinds: KindTable, taken: Collection[str] = ()) -> Loaded:
-        """Read all files. `taken`: names of runtimes from flags and configuration, which a file must not repeat."""
+        """Read all drop-in files.
+
+        `kinds`: the plugin kinds that endpoints may use. `taken`: names of the runtimes of flags and configuration. A
+        file that uses one of these names again is an error, unless that runtime was removed.
+        """
         removed = frozenset(
             path.name.removesuffix(_REMOVED) for path in _files(self.runtimes) if path.name.endswith(_REMOVED)
         )
@@ -80,7 +91,7 @@ class DropIns:
         )
 
     def add(self, endpoint: Endpoint) -> Path:
-        """Store an added runtime; returns its file. Raises Unavailable if it cannot be written."""
+        """Store an added runtime in a file and return the file's path. Raises Unavailable if it cannot be written."""
         path = self.runtimes / f"50-{endpoint.name}.json"
         drop_in = DropIn(
             name=endpoint.name,
@@ -99,7 +110,10 @@ class DropIns:
             remove_file(path)
 
     def remove(self, endpoint: Endpoint) -> None:
-        """Store the removal of a runtime: delete its file or, if it is not from a drop-in, write ``<name>.removed``."""
+        """Store the removal of a runtime.
+
+        If the runtime comes from a drop-in file, the file is deleted; otherwise ``<name>.removed`` is written.
+        """
         origin = Path(endpoint.origin)
         is_ours = origin.parent == self.runtimes
         path = origin if is_ours else self.runtimes / f"{endpoint.name}{_REMOVED}"
@@ -110,7 +124,7 @@ class DropIns:
                 write_file(path, b"")
 
     def cordon(self, name: str, cordoned: bool) -> None:
-        """Write the file that marks the runtime `name` as cordoned or, if `cordoned` is False, delete it."""
+        """Write the file that marks the runtime `name` as cordoned, or delete that file if `cordoned` is False."""
         path = self.cordons / name
         with _writing(path):
             if cordoned:

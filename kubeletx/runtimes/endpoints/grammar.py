@@ -3,11 +3,11 @@
     ENDPOINTS := ITEM (";" ITEM)*        the flag may also be repeated; items are numbered over all of them
     ITEM      := TYPE ":" NAME ":" URL   the design's form; URL may hold further colons
                | NAME "," TYPE "," URL   the form Arktos used; has a comma before the first colon
-               | URL | PATH              the old kubelet's form: name "default", type "container", alone
+               | URL | PATH              bare, as in the kubelet: the only item; name "default", type "container"
 
-A semicolon inside a URL is written ``%3B``. ``plugin=KIND`` and ``isolation=process`` in a URL's parameters are for the
-host; every other parameter must be declared by the kind. An image endpoint uses the same forms and belongs to the
-runtime of that name; a bare one to the only runtime, or to ``default``.
+A semicolon inside a URL is written ``%3B``. The URL parameters ``plugin=KIND`` and ``isolation=process`` are for the
+agent; every other parameter must be declared by the plugin kind. An image endpoint uses the same forms and belongs to
+the runtime of that name; a bare one belongs to the only runtime, or to ``default``.
 
 Everything here is pure, and all wrong items are reported in one message.
 """
@@ -24,7 +24,8 @@ import msgspec
 from kubeletx.api import CONTAINER, Endpoint, InvalidConfig, RuntimeName
 
 from . import urls
-from .kinds import KindTable
+from .failed_plugins import PluginMissing
+from .kinds import UNRESOLVED, KindTable
 from .problems import raise_all
 
 RUNTIME_FLAG = "--container-runtime-endpoint"
@@ -37,9 +38,9 @@ _FORM = "TYPE:NAME:URL, such as container:containerd:unix:///run/containerd/cont
 
 
 class EndpointItem(NamedTuple):
-    """One item of an endpoint flag, split. `field`: names the item in messages.
+    """One item of an endpoint flag, split into its parts.
 
-    `workload_type` and `name` are empty for a bare URL or path.
+    `field`: description of the item for messages. `workload_type` and `name` are empty for a bare URL or path.
     """
 
     field: str
@@ -57,10 +58,11 @@ def parse_endpoints(
     places: Sequence[str] = (),
     image_places: Sequence[str] = (),
 ) -> tuple[Endpoint, ...]:
-    """Parse the endpoints, in the order written; empty if no flag was given.
+    """Parse the values of the endpoint flags, and return the endpoints in the order written; empty without flags.
 
-    `places`, `image_places`: where each text was written, such as a file and its field; empty or missing: in the flag.
-    Raises InvalidConfig naming each wrong item by its place, or by its number in the flag, what was found and the fix.
+    `runtime_flags`, `image_flags`: one text for each use of the flag. `origin`: stored as `Endpoint.origin`. `places`,
+    `image_places`: where each text was written, such as a file and its field; empty or missing means on the command
+    line. Raises InvalidConfig that names each wrong item by its place or by its number, with the problem and the fix.
     """
     errors: list[InvalidConfig] = []
     items = _items(runtime_flags, places, RUNTIME_FLAG, errors)
@@ -84,7 +86,11 @@ def parse_endpoints(
 
 
 def make_endpoint(item: EndpointItem, kinds: KindTable, origin: str, *, alone: bool = False) -> Endpoint:
-    """Check one item, find its plugin kind and return its endpoint. `alone`: a bare URL or path is allowed."""
+    """Check one item, find its plugin kind and return its endpoint.
+
+    `alone`: True if it is the only item, which may be a bare URL or path. If an installed plugin that is not loaded may
+    serve the item, the endpoint's kind is the one that the item names, else `UNRESOLVED`. Raises InvalidConfig.
+    """
     name, workload_type = item.name, item.workload_type
     if not name:
         if not alone:
@@ -96,29 +102,36 @@ def make_endpoint(item: EndpointItem, kinds: KindTable, origin: str, *, alone: b
         name, workload_type = DEFAULT_NAME, CONTAINER
     else:
         check_name(name, item.field)
-    if workload_type not in kinds.workload_types():
+    if workload_type not in kinds.workload_types() and not kinds.may_lack_types:
         raise InvalidConfig(
             field=item.field,
             problem=f"unknown workload type {workload_type!r}",
             fix=f"known types: {', '.join(kinds.workload_types())}",
         )
     parts = urls.split(urls.normal(item.url, item.field), item.field)
-    kind = kinds.resolve(
-        name=name, workload_type=workload_type, url=parts.url, wanted=parts.plugin, field=item.field
-    )
-    kinds.check_parameters(kind, parts.names, item.field)
+    try:
+        kind = kinds.resolve(
+            name=name, workload_type=workload_type, url=parts.url, wanted=parts.plugin, field=item.field
+        )
+        kinds.check_parameters(kind, parts.names, item.field)
+        kind_name = kind.name
+    except PluginMissing:
+        kind_name = parts.plugin or UNRESOLVED
     return Endpoint(
         name=RuntimeName(name),
         workload_type=workload_type,
         url=parts.url,
-        kind=kind.name,
+        kind=kind_name,
         isolation=parts.isolation,
         origin=origin,
     )
 
 
 def check_name(name: str, field: str, *, taken: Collection[str] = ()) -> None:
-    """Raise InvalidConfig for an invalid, the reserved, or a `taken` name."""
+    """Raise InvalidConfig if `name` is not a valid runtime name, is the reserved name, or is in `taken`.
+
+    `field`: where the name was written, for messages.
+    """
     if name == DEFAULT_NAME:
         raise InvalidConfig(
             field=field,
@@ -138,12 +151,15 @@ def check_name(name: str, field: str, *, taken: Collection[str] = ()) -> None:
 
 
 def is_name(name: str) -> bool:
-    """Return True for a DNS label of at most 30 characters without ``--``."""
+    """Return True if `name` is valid for a runtime: a DNS label of at most 30 characters without ``--``."""
     return len(name) <= LONGEST_NAME and _LABEL.fullmatch(name) is not None and "--" not in name
 
 
 def split_item(text: str, field: str) -> EndpointItem:
-    """Split one item into its three fields, or one for the bare form."""
+    """Split the text of one item into type, name and URL; a bare URL or path has only the URL.
+
+    `field`: description of the item for messages. Raises InvalidConfig.
+    """
     if urls.is_bare(text):
         return EndpointItem(field, "", "", text)
     head = text.partition(":")[0]
@@ -168,7 +184,8 @@ def format_endpoints(endpoints: Sequence[Endpoint]) -> tuple[str, str]:
     """Format `endpoints` as values of the runtime flag and the image flag; parsing is the inverse."""
     runtime, images = [], []
     for endpoint in endpoints:
-        url = urls.join(endpoint.url, plugin=endpoint.kind, isolation=endpoint.isolation)
+        kind = "" if endpoint.kind == UNRESOLVED else endpoint.kind
+        url = urls.join(endpoint.url, plugin=kind, isolation=endpoint.isolation)
         image_url = urls.join(endpoint.image_url) if endpoint.image_url is not None else None
         if endpoint.name == DEFAULT_NAME:
             return url, image_url or ""
@@ -215,7 +232,10 @@ def _items(
 def _image_urls(
     items: list[EndpointItem], endpoints: dict[str, Endpoint], errors: list[InvalidConfig], *, complete: bool
 ) -> dict[str, str]:
-    """Runtime name → image URL. `complete` False: some runtime items are invalid, so unknown names are not errors."""
+    """Return the image URLs by runtime name; errors are appended to `errors`.
+
+    `complete`: False if some runtime items are invalid; then an unknown runtime name is not an error.
+    """
     found: dict[str, str] = {}
     for item in items:
         try:
@@ -241,7 +261,7 @@ def _image_urls(
                     field=item.field, problem=f"a second image endpoint for runtime {name!r}", fix="keep one"
                 )
             parts = urls.split(urls.normal(item.url, item.field), item.field)
-            if parts.plugin or parts.isolation != "none":
+            if parts.plugin or parts.isolation:
                 raise InvalidConfig(
                     field=item.field,
                     problem="plugin= and isolation= have no meaning in an image endpoint",

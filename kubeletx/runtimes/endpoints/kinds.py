@@ -1,24 +1,38 @@
-"""The table of runtime kinds that plugins registered, and the choice of the kind of an endpoint (DECISIONS 1).
+"""`KindTable`: the runtime kinds that plugins registered; it chooses the kind of an endpoint (DECISIONS 1).
 
-A kind can serve an endpoint if it declares the workload type and the URL's scheme. Of those, the endpoint's kind is
-the one named by ``plugin=``, else the one with the endpoint's name, else the only one with `default_claim`.
+A runtime kind is an implementation of `kubeletx.api.Runtime` by a plugin. It can serve an endpoint if it declares the
+endpoint's workload type and URL scheme. Of several, the endpoint gets the kind named by ``plugin=``, else the kind with
+the endpoint's name, else the only kind with `default_claim`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from kubeletx.api import CONTAINER, VM, AlreadyExists, InvalidConfig, RegisterRuntime, RuntimeFactory
 
+from ..plugins.identity import PluginIdentity
+from ..plugins.register_arguments import RegisterArguments
+from ..plugins.required_methods import check_runtime
+from .failed_plugins import FailedPlugin, PluginMissing, describe_failed
 from .problems import raise_all
+
+UNRESOLVED: Final = "unknown"
+"""Kind of an endpoint whose plugin could not be loaded, if the endpoint does not name the kind."""
+
+_ARGUMENTS = ("workload_types", "schemes", "default_claim", "settings", "parameters")
 
 
 class RuntimeKind(msgspec.Struct, frozen=True, kw_only=True):
-    """One registered runtime kind; the fields are those of `RegisterRuntime`. `plugin`: plugin that registered it."""
+    """One registered runtime kind: an implementation of `kubeletx.api.Runtime` by a plugin.
+
+    The fields have the meanings of the arguments of `RegisterRuntime`. `plugin`: name of the plugin that registered it.
+    `distribution`, `version`: of the plugin; empty if the agent itself registers the kind.
+    """
 
     name: str
     factory: RuntimeFactory
@@ -28,16 +42,31 @@ class RuntimeKind(msgspec.Struct, frozen=True, kw_only=True):
     settings: type[Any] | None = None
     parameters: tuple[str, ...] = ()
     plugin: str = ""
+    distribution: str = ""
+    version: str = ""
+
+    @property
+    def label(self) -> str:
+        """Distribution and version, such as ``kubeletx-containerd 0.1.0``; without them, the plugin's name."""
+        return f"{self.distribution} {self.version}".strip() or self.plugin
+
+    @property
+    def origin(self) -> PluginIdentity:
+        """The plugin that registered the kind, for messages."""
+        return PluginIdentity(self.plugin, self.distribution, self.version)
 
     def serves(self, workload_type: str, scheme: str) -> bool:
-        """Return True if the kind serves both; the scheme ``qemu`` also serves ``qemu+ssh`` and the like."""
+        """Return True if the kind serves this workload type and URL scheme.
+
+        A kind with the scheme ``qemu`` also serves ``qemu+ssh`` and others with a suffix after ``+``.
+        """
         return workload_type in self.workload_types and (
             scheme in self.schemes or scheme.partition("+")[0] in self.schemes
         )
 
 
 class WorkloadTypes(Collection[str]):
-    """The workload types of a table; a live view."""
+    """Live view of the workload types that a `KindTable` knows."""
 
     def __init__(self, kinds: KindTable) -> None:
         self._kinds = kinds
@@ -53,10 +82,12 @@ class WorkloadTypes(Collection[str]):
 
 
 class KindTable:
-    """All kinds by name, in the order of registration, which has no effect."""
+    """Table of the registered runtime kinds by name. The order of registration has no effect."""
 
     def __init__(self, kinds: Iterable[RuntimeKind] = ()) -> None:
         self._kinds: dict[str, RuntimeKind] = {}
+        self.failed: tuple[FailedPlugin, ...] = ()
+        """The installed plugins that are not loaded, since they failed or are disabled."""
         for kind in kinds:
             self.add(kind)
 
@@ -67,16 +98,20 @@ class KindTable:
         return name in self._kinds
 
     def add(self, kind: RuntimeKind) -> None:
-        """Register one kind. Raises AlreadyExists for a name that is taken."""
+        """Register one kind. Raises AlreadyExists if a kind of this name is registered."""
         if (other := self._kinds.get(kind.name)) is not None:
             raise AlreadyExists(
-                f"runtime kind {kind.name!r} of plugin {kind.plugin or '?'} is registered already by plugin "
-                f"{other.plugin or '?'}; uninstall one of them"
+                f"runtime kind {kind.name!r} of {kind.origin} is registered already by {other.origin}; "
+                "uninstall one of them"
             )
         self._kinds[kind.name] = kind
 
-    def registrar(self, plugin: str = "") -> RegisterRuntime:
-        """The `register` function to pass to the hook of `plugin`."""
+    def registrar(self, plugin: str = "", distribution: str = "", version: str = "") -> RegisterRuntime:
+        """Return the function that `plugin` calls to register its runtime kinds.
+
+        `distribution`, `version`: of the plugin; empty if the agent itself registers the kinds. The function raises
+        InvalidConfig, which names the argument, for a wrong argument.
+        """
 
         def register(
             kind: str,
@@ -87,24 +122,38 @@ class KindTable:
             default_claim: bool = False,
             settings: type[Any] | None = None,
             parameters: tuple[str, ...] = (),
+            **unknown: object,
         ) -> None:
+            check = RegisterArguments(PluginIdentity(plugin, distribution, version), "runtime kind")
+            check.name(kind)
+            check.no_more(unknown, _ARGUMENTS)
+            check.factory(factory)
+            if isinstance(factory, type):
+                check_runtime(factory, check.plugin, kind)
             self.add(
                 RuntimeKind(
                     name=kind,
                     factory=factory,
-                    workload_types=tuple(workload_types),
-                    schemes=tuple(schemes),
-                    default_claim=default_claim,
-                    settings=settings,
-                    parameters=tuple(parameters),
+                    workload_types=check.words("workload_types", workload_types, required=True),
+                    schemes=check.words("schemes", schemes, required=True),
+                    default_claim=check.boolean("default_claim", default_claim),
+                    settings=check.settings(settings),
+                    parameters=check.words("parameters", parameters),
                     plugin=plugin,
+                    distribution=distribution,
+                    version=version,
                 )
             )
 
+        register.__qualname__ = "register"  # in Python's own messages about its arguments
         return register
 
+    def find(self, name: str) -> RuntimeKind | None:
+        """Return the kind of this name; None if no loaded plugin registers it."""
+        return self._kinds.get(name)
+
     def get(self, name: str) -> RuntimeKind:
-        """The kind named `name`. Raises InvalidConfig that names the registered ones."""
+        """Return the kind of this name. Raises InvalidConfig that lists the registered kinds if there is none."""
         try:
             return self._kinds[name]
         except KeyError:
@@ -115,19 +164,24 @@ class KindTable:
             ) from None
 
     def workload_types(self) -> tuple[str, ...]:
-        """The known workload types: container, vm, and what plugins declare; sorted."""
+        """Return the known workload types, sorted: container, vm, and those that plugins declare."""
         declared = {word for kind in self for word in kind.workload_types}
+        declared.update(word for one in self.failed for kind in one.kinds for word in kind.workload_types)
         return tuple(sorted(declared | {CONTAINER, VM}))
 
     def resolve(
         self, *, name: str, workload_type: str, url: str, wanted: str = "", field: str = "url"
     ) -> RuntimeKind:
-        """Find the kind that serves the endpoint `name`; `wanted`: the value of ``plugin=``.
+        """Return the kind that serves an endpoint.
 
-        Raises InvalidConfig naming `field`, the possible kinds and the fix.
+        `name`: the endpoint's name. `wanted`: value of ``plugin=`` in its URL; empty if not given. `field`: where the
+        endpoint was written, for messages. Raises InvalidConfig that names the possible kinds and the fix; this is
+        PluginMissing if an installed plugin that is not loaded may serve the endpoint.
         """
         scheme = url.partition("://")[0]
         if wanted:
+            if wanted not in self._kinds:
+                self._refuse_failed(field, f"kind {wanted!r}", lambda one: one.may_register(wanted))
             kind = self._named(wanted, field)
             if not kind.serves(workload_type, scheme):
                 raise InvalidConfig(
@@ -140,13 +194,17 @@ class KindTable:
         for kind in able:
             if kind.name == name:
                 return kind
+        what = f"{workload_type} over {scheme}://"
+        self._refuse_failed(field, what, lambda one: one.is_named(name))
         claims = sorted((kind for kind in able if kind.default_claim), key=lambda kind: kind.name)
         if len(claims) == 1:
             return claims[0]
+        if not claims:
+            self._refuse_failed(field, what, lambda one: one.may_serve(workload_type, scheme))
         raise _no_claim(field, workload_type, scheme, able, claims)
 
     def check_parameters(self, kind: RuntimeKind, names: Iterable[str], field: str) -> None:
-        """Raise InvalidConfig for URL parameters that the kind does not declare."""
+        """Raise InvalidConfig if one of the URL parameters `names` is not declared by the kind."""
         for name in names:
             if name not in kind.parameters:
                 known = ", ".join((*kind.parameters, "plugin", "isolation"))
@@ -162,16 +220,17 @@ class KindTable:
         origin: str = "",
         others: Mapping[str, type[Any] | None] = MappingProxyType({}),
     ) -> dict[str, Any]:
-        """Decode the settings of each kind from ``kubeletx.plugins`` of the configuration; by name.
+        """Decode the settings of all kinds from the configuration; return them by kind name.
 
-        `others`: further names that own a section, with their settings types. A type without a section gets its
-        defaults. Raises one InvalidConfig that names every invalid section. `origin`: the file of the sections.
+        `sections`: content of ``kubeletx.plugins``, by kind name. `origin`: the file that contains it, for messages.
+        `others`: further names that may have a section, with their settings types. A kind without a section gets the
+        defaults of its settings type. Raises one InvalidConfig that names every invalid section.
         """
         errors: list[InvalidConfig] = []
         decoded: dict[str, Any] = {}
         declared = {kind.name: kind.settings for kind in self} | dict(others)
         for name in sections:
-            if declared.get(name) is None:
+            if declared.get(name) is None and not self.may_come(name):
                 errors.append(_bad_section(origin, name, *_why_not(name, declared)))
         for name, settings in declared.items():
             if settings is None:
@@ -182,6 +241,25 @@ class KindTable:
                 errors.append(_bad_section(origin, name, str(error), "correct the value"))
         raise_all(errors)
         return decoded
+
+    def may_come(self, name: str) -> bool:
+        """Return True if a plugin that is not loaded may register a runtime kind or another thing of this name.
+
+        False if a loaded plugin registers a kind of this name.
+        """
+        return name not in self._kinds and any(one.may_register(name) for one in self.failed)
+
+    @property
+    def may_lack_types(self) -> bool:
+        """True if a plugin that is not loaded may declare workload types that are unknown here."""
+        return any(not one.knows_kinds for one in self.failed)
+
+    def _refuse_failed(self, field: str, what: str, is_meant: Callable[[FailedPlugin], bool]) -> None:
+        meant = [one for one in self.failed if is_meant(one)]
+        if meant:
+            raise PluginMissing(
+                field=field, problem=f"no loaded plugin serves {what}", fix=describe_failed(meant)
+            )
 
     def _named(self, wanted: str, field: str) -> RuntimeKind:
         kind = self._kinds.get(wanted)

@@ -1,4 +1,4 @@
-"""Several refusals as one error, so that an operator corrects everything at once."""
+"""Combines several configuration errors in one, so that an operator can correct all of them at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kubeletx.api import InvalidConfig
 
 
 class InvalidConfigs(InvalidConfig):
-    """Several errors in one; `errors` holds each."""
+    """Raised for several configuration errors at once; `errors` holds each of them."""
 
     def __init__(self, errors: Sequence[InvalidConfig]) -> None:
         """`errors`: at least two, in the order found."""
@@ -26,7 +26,7 @@ class InvalidConfigs(InvalidConfig):
 
 
 def raise_all(errors: Sequence[InvalidConfig]) -> None:
-    """Raise the only error, or all of them as one; return if there is none."""
+    """Raise the only error, or one `InvalidConfigs` for several; return if `errors` is empty."""
     if len(errors) == 1:
         raise errors[0]
     if errors:

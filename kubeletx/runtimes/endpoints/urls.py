@@ -1,4 +1,4 @@
-"""Endpoint URLs: a path becomes a ``unix`` URL, the agent's own parameters are removed, the rest is kept."""
+"""Endpoint URLs: makes ``unix`` URLs of paths, and splits off the URL parameters that are for the agent."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 
 
 class SplitUrl(NamedTuple):
-    """A URL, and the agent's own parameters that were removed from it.
+    """A URL, and the values of the agent's own parameters that were removed from it.
 
-    `plugin`: value of ``plugin=``; empty without one. `isolation`: value of ``isolation=``, or none. `names`: names of
-    the parameters that remain in `url`, in order.
+    `plugin`: value of ``plugin=``; empty if not given. `isolation`: value of ``isolation=``; empty if not given.
+    `names`: names of the parameters that remain in `url`, in order.
     """
 
     url: str
@@ -28,14 +28,15 @@ class SplitUrl(NamedTuple):
 
 
 def is_bare(text: str) -> bool:
-    """Return True for a path or URL without anything before it."""
+    """Return True if the text begins with a URL scheme or ``/``, so that it has no type and name before the URL."""
     return text.startswith("/") or _SCHEME.match(text) is not None
 
 
 def normal(text: str, field: str) -> str:
-    """The URL as plugins get it: a path becomes a ``unix`` URL, ``%3B`` becomes a semicolon.
+    """Return the URL in the form that plugins get: a path becomes a ``unix`` URL, ``%3B`` becomes a semicolon.
 
-    Raises InvalidConfig if `text` is neither a URL nor an absolute path, or holds a comma.
+    `field`: where the text was written, for messages. Raises InvalidConfig if `text` is neither a URL nor an absolute
+    path, or has a comma before its parameters.
     """
     text = text.strip().replace("%3B", ";").replace("%3b", ";")
     if not is_bare(text):
@@ -52,7 +53,10 @@ def normal(text: str, field: str) -> str:
 
 
 def _refuse_comma(text: str, field: str) -> None:
-    """Refuse a comma: gRPC splits any address at commas and connects to either part (core, sockaddr_resolver.cc)."""
+    """Raise InvalidConfig for a comma before the parameters.
+
+    gRPC splits every address at commas and connects to one of the parts (core, sockaddr_resolver.cc).
+    """
     if "," in text.partition("?")[0]:
         raise InvalidConfig(
             field=field,
@@ -62,7 +66,10 @@ def _refuse_comma(text: str, field: str) -> None:
 
 
 def split(url: str, field: str) -> SplitUrl:
-    """Split ``plugin=`` and ``isolation=`` off the URL's query. Raises InvalidConfig for a wrong or repeated one."""
+    """Split ``plugin=`` and ``isolation=`` off the URL's query.
+
+    Raises InvalidConfig if one of them is repeated or the isolation is unknown.
+    """
     base, mark, query = url.partition("?")
     found: dict[str, str] = {}
     kept: list[str] = []
@@ -77,8 +84,8 @@ def split(url: str, field: str) -> SplitUrl:
             kept.append(part)
             if name:
                 names.append(unquote(name))
-    isolation = found.get("isolation", "none")
-    if isolation not in ISOLATIONS:
+    isolation = found.get("isolation", "")
+    if "isolation" in found and isolation not in ISOLATIONS:
         raise InvalidConfig(
             field=field,
             problem=f"isolation={isolation} is unknown",
@@ -88,10 +95,10 @@ def split(url: str, field: str) -> SplitUrl:
     return SplitUrl(f"{base}?{query}" if query else base, found.get("plugin", ""), isolation, tuple(names))
 
 
-def join(url: str, *, plugin: str = "", isolation: str = "none") -> str:
-    """The URL as written in an endpoint flag; the inverse of `normal` followed by `split`."""
+def join(url: str, *, plugin: str = "", isolation: str = "") -> str:
+    """Return the URL as it is written in an endpoint flag; the inverse of `normal` followed by `split`."""
     extra = [f"plugin={quote(plugin, safe='')}"] if plugin else []
-    if isolation != "none":
+    if isolation:
         extra.append(f"isolation={isolation}")
     if extra:
         url += ("&" if "?" in url else "?") + "&".join(extra)

@@ -1,1 +1,1 @@
-"""One runtime as the agent uses it: calls, health, lists, events."""
+"""`RuntimeHandle` and its parts: the agent's access to one runtime, with calls, health, lists and events."""

@@ -1,21 +1,23 @@
 """`Connection`: opens a runtime, probes it, and keeps its state.
 
-One task per runtime. A runtime that does not answer at the start, or stops answering, is tried again with back-off
-without end. The begin and the end of an outage are one log line and one event each.
+Each runtime has one task. A runtime that does not answer is opened again with back-off until it answers. The begin and
+the end of an outage are logged once each, with one event each.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
+import msgspec
 import structlog
 
 from kubeletx.api import (
     Clock,
     Endpoint,
     EventSink,
+    Internal,
     KubeletxError,
     ObjectRef,
     Runtime,
@@ -28,24 +30,28 @@ from kubeletx.api import (
 from kubeletx.api.backoff import Backoff
 
 from ..host.waiting import sleep_or
+from ..plugins.failures import package_of
 from .calls import CallClass, CallGate
+from .guarded import GuardedCalls
 from .health import FAILED_PROBES, Health, RuntimeState, Silence, cordon, step
 from .limits import Limits
+from .plugin_call import plugin_function
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 _QUICK_SECONDS = 1.0
-"""Delay after which a failed probe is repeated."""
+"""Delay in seconds after which a failed probe is repeated."""
 
 
 class Connection:
     """The connection to one runtime. `on_change`: called after every change of `state`.
 
-    `judge`: returns the health that a runtime reported, not ready if this node has a reason of its own against it.
+    `judge`: returns the health that the runtime reported, changed to not ready if this node cannot use the runtime
+    for a reason that the runtime does not know, such as another cgroup driver. `abandons`: see `CallGate`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all by keyword
         self,
         *,
         endpoint: Endpoint,
@@ -55,6 +61,8 @@ class Connection:
         limits: Limits,
         on_change: Callable[[], None],
         judge: Callable[[RuntimeHealth, Traits], RuntimeHealth],
+        plugin: str = "",
+        abandons: bool = True,
     ) -> None:
         self._judge = judge
         self._endpoint = endpoint
@@ -69,25 +77,32 @@ class Connection:
         self._lost_at: float | None = None
         self._poked = asyncio.Event()
         self._capabilities: dict[type, object | None] = {}
-        self.gate = CallGate(endpoint.name, limits, self._refusal)
+        self.guarded = GuardedCalls(
+            endpoint.name,
+            plugin=plugin,
+            package=package_of(type(runtime).__module__),
+            now_ns=lambda: int(clock.now().timestamp() * 1e9),
+            monotonic=clock.monotonic,
+        )
+        self.gate = CallGate(endpoint.name, limits, self._refusal, self.guarded, abandons=abandons)
         self.reachable = asyncio.Event()
         self.opened = 0
-        """Number of openings; a new number means new capabilities and streams."""
+        """Number of times that the runtime was opened; after each, capabilities and streams are new."""
         self.traits: Traits | None = None
         self.version: RuntimeVersion | None = None
 
     @property
     def state(self) -> RuntimeState:
-        """State of the runtime."""
+        """Current readiness, reachability and cordon of the runtime."""
         return self._health.state
 
     @property
-    def heard_at(self) -> float | None:
+    def answered_at(self) -> float | None:
         """Monotonic time of the last answer to a health call; None before the first."""
-        return self._health.heard_at
+        return self._health.answered_at
 
     def cordon(self, cordoned: bool) -> None:
-        """Set or lift the cordon: whether an operator wants no new pods on the runtime."""
+        """Set or lift the cordon, with which an operator keeps new pods off the runtime."""
         if self.state.cordoned != cordoned:
             self._health = cordon(self._health, cordoned)
             self._on_change()
@@ -102,26 +117,21 @@ class Connection:
         self._poked.set()
 
     def capability(self, protocol: type[T]) -> T | None:
-        """The plugin's object for a capability as of the last opening; None before the first or if it has none."""
+        """Return the plugin's object that implements the capability `protocol`.
+
+        The plugin's `capability` is called once after each opening. None before the first opening, or if the plugin
+        does not have the capability, or if its object lacks one of the methods.
+        """
         if self.opened == 0:
             return None
         if protocol not in self._capabilities:
-            try:
-                self._capabilities[protocol] = self._runtime.capability(protocol)
-            except Exception as error:  # noqa: BLE001 - a plugin's bug costs one capability
-                log.error(
-                    "Failed to query a capability",
-                    runtime=self._endpoint.name,
-                    capability=protocol.__name__,
-                    err=str(error),
-                )
-                self._capabilities[protocol] = None
+            self._capabilities[protocol] = self._query_capability(protocol)
         return cast("T | None", self._capabilities[protocol])
 
     async def run(self) -> None:
         """Open the runtime, probe it, and open it again after an outage, until cancelled.
 
-        Only an answered health call resets the back-off: a runtime may open and never answer.
+        Only an answered health call resets the back-off: a runtime may accept a connection and never answer.
         """
         backoff = Backoff(0.25, self._limits.probe_interval_seconds)
         while True:
@@ -131,23 +141,28 @@ class Connection:
                 continue
             healthy = await self._probe()
             if not self.state.reachable or self._health.failures >= FAILED_PROBES:
-                self._opened = False  # the connection may be broken, also while the grace lasts
+                self._opened = False  # the connection may be broken, also during the grace period
                 await self._clock.sleep(backoff.next())
                 continue
             if healthy:
                 backoff.reset()
                 await sleep_or(self._clock, self._limits.probe_interval_seconds, self._poked)
                 if self._poked.is_set():
-                    await self._clock.sleep(0.2)  # many calls fail together: one probe answers them all
+                    await self._clock.sleep(0.2)  # if many calls fail together, one probe is enough
             else:
                 await self._clock.sleep(_QUICK_SECONDS)
 
     def judge(self, health: RuntimeHealth) -> RuntimeHealth:
-        """Apply this node's own reasons to the health that the runtime reported; see the class."""
+        """Return the reported health, changed by the `judge` of the constructor; unchanged before the first opening.
+
+        While too many abandoned calls still run, the runtime is not ready.
+        """
+        if problem := self.gate.abandoned.problem():
+            return msgspec.structs.replace(health, runtime_ready=False, message=problem)
         return self._judge(health, self.traits) if self.traits is not None else health
 
     async def close(self) -> None:
-        """Disconnect, within a deadline; failures are ignored. `run` opens the runtime again."""
+        """Close the connection, within a deadline; failures are only logged. `run` would open the runtime again."""
         self._opened = False
         try:
             await self.gate.call("close", CallClass.PROBE, self._limits.open_seconds, self._runtime.close)
@@ -155,6 +170,28 @@ class Connection:
             log.debug("Failed to close runtime", runtime=self._endpoint.name, err=str(error))
 
     # --- private ---
+
+    def _run(self, method: str, function: Callable[[], T]) -> T:
+        return self.guarded.run(method, lambda: plugin_function(self._endpoint.name, method, function))
+
+    def _query_capability(self, protocol: type) -> object | None:
+        try:
+            found: object | None = self._run("capability", lambda: self._runtime.capability(protocol))
+            wanted = (name for name in vars(protocol) if not name.startswith("_"))
+            lacking = [
+                name for name in wanted if found is not None and not callable(getattr(found, name, None))
+            ]
+            if lacking:
+                raise Internal(f"{self.guarded.label}: {type(found).__name__} lacks {', '.join(lacking)}")
+        except KubeletxError as error:  # a fault of the plugin costs one capability
+            log.error(
+                "Failed to query a capability",
+                runtime=self._endpoint.name,
+                capability=protocol.__name__,
+                err=str(error),
+            )
+            return None
+        return found
 
     def _refusal(self) -> KubeletxError | None:
         if self.state.reachable:
@@ -170,12 +207,13 @@ class Connection:
             self.version = await self.gate.call(
                 "version", CallClass.PROBE, self._limits.probe_seconds, self._runtime.version
             )
-            self.traits = _sync(self._runtime.traits, self._endpoint.name)
+            self.traits = self._run("traits", self._runtime.traits)
         except KubeletxError as error:
             self._apply(_silence(error))
             return False
         self._opened = True
         self.opened += 1
+        self.gate.abandoned.opened()
         self._capabilities.clear()
         return True
 
@@ -209,7 +247,7 @@ class Connection:
         self._on_change()
 
     def _complain(self, state: RuntimeState) -> None:
-        """Log the begin of an outage; later failures are not logged."""
+        """Log the begin of an outage, once for each outage."""
         if not self._complained:
             self._complained = True
             self._lost_at = self._clock.monotonic() if self._lost_at is None else self._lost_at
@@ -249,12 +287,3 @@ class Connection:
 
 def _silence(error: KubeletxError) -> Silence:
     return Silence(reason=error.reason or type(error).__name__, message=error.message)
-
-
-def _sync(function: Callable[[], Any], runtime: str) -> Any:
-    try:
-        return function()
-    except KubeletxError:
-        raise
-    except Exception as error:
-        raise Unavailable(f"runtime {runtime}: {function.__name__}: {error}") from error

@@ -1,10 +1,10 @@
-"""`EventFilter`: passes on the events of a runtime that are new, with their pod.
+"""`EventFilter`: passes on those events of a runtime that are new to the agent, with the UID of their pod.
 
-Most events are caused by the agent's own calls. An event is new only if neither the snapshot nor such a call explains
-it. An event that a running call explains is held until the call returns. If the call succeeded, the event is dropped:
-the caller updates the snapshot. If it failed, the event is judged like any other. Events of unknown ids are kept for a
-while, since the call that creates the object may not have returned yet, and are judged once the id is known. Events of
-other agents' objects expire there.
+Most events are caused by the agent's own calls. An event is new only if neither the pod's snapshot nor such a call
+explains it. An event that a running call explains is held until the call returns. If the call succeeded, the event is
+dropped, since the caller updates the snapshot. If it failed, the event is processed like any other. Events of unknown
+object ids are kept for a while, since the call that creates the object may not have returned yet, and are processed
+once the id is known. Events of objects of other agents are kept and dropped in the same way.
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ Emit = Callable[[PodUid, RuntimeEvent], None]
 KEPT_EVENTS = 4096
 KEPT_SECONDS = 300.0
 CHANGE_SECONDS = 5.0
-"""Time after a call of this agent in which a Changed event counts as caused by it: a runtime need not send one."""
+"""Seconds after a call of this agent in which a Changed event counts as its effect; a runtime need not send one."""
 _NOTHING: tuple[tuple[EventKind, ...], list[RuntimeEvent]] = ((), [])
 
 
 class EventFilter:
-    """Filters one runtime's events. `emit`: gets every new event. `now`: the monotonic clock."""
+    """Passes on those events of one runtime that neither the snapshots nor the agent's own calls explain.
+
+    `table`: snapshots of the runtime's pods. `emit`: called with each of these events. `now`: returns the monotonic
+    time.
+    """
 
     def __init__(self, table: SnapshotTable, emit: Emit, now: Callable[[], float]) -> None:
         self._table = table
@@ -42,11 +46,11 @@ class EventFilter:
 
     @property
     def kept(self) -> int:
-        """Number of events of unknown ids that are kept now."""
+        """Number of events of unknown object ids that are kept at the moment."""
         return self._kept
 
     def take(self, event: RuntimeEvent) -> None:
-        """Pass on, drop, hold or keep one event (any but RESYNC)."""
+        """Process one event of the runtime (any kind but RESYNC): pass it to `emit`, drop it, or keep it for later."""
         object_id = event.unit_id or event.sandbox_id
         if object_id is None:
             if event.uid is not None and self._table.find(event.uid) is not None:
@@ -68,20 +72,22 @@ class EventFilter:
             self._keep(object_id, event)
 
     def begin_create(self, uid: PodUid) -> None:
-        """Record that a create call for the pod runs: events of the pod's unknown ids are kept meanwhile."""
+        """Record that a create call for the pod runs; events of unknown ids of this pod are kept until it ends."""
         self._creating[uid] += 1
 
     def end_create(self, uid: PodUid) -> None:
-        """Record the end of the create call, successful or not."""
+        """Record the end of a create call for the pod, successful or not."""
         self._creating[uid] -= 1
         if self._creating[uid] <= 0:
             del self._creating[uid]
 
     @contextlib.contextmanager
     def acting(self, object_ids: Iterable[str], *kinds: EventKind) -> Iterator[None]:
-        """Context around a call of this agent that causes events of these kinds for these objects.
+        """Context around a call of this agent that is expected to cause events of `kinds` for the objects.
 
-        If a second call begins meanwhile, such as a stop with a shorter grace period, it takes over the held events.
+        These events are held inside the context. If the call succeeds, they are dropped; if it raises, they are
+        processed like any others. Two calls for the same object may overlap, such as a stop and a second stop with a
+        shorter grace period: they share the held events, and the call that ends first decides about them.
         """
         ids = tuple(object_ids)
         for object_id in ids:
@@ -104,24 +110,30 @@ class EventFilter:
                 self.expect(object_id, EventKind.CHANGED, seconds=CHANGE_SECONDS)
 
     def expect(self, object_id: str, *kinds: EventKind, seconds: float = math.inf) -> None:
-        """Ignore the next event of each kind: a call of this agent caused it."""
+        """Ignore the next event of each kind for this object, because a call of this agent causes it.
+
+        `seconds`: time after which an event of the kind is not ignored any more.
+        """
         until = self._now() + seconds
         self._expected.setdefault(object_id, {}).update(dict.fromkeys(kinds, until))
         if len(self._expected) > KEPT_EVENTS:  # events that this runtime never sends
             self._expected.popitem(last=False)
 
     def unexpect(self, object_id: str) -> None:
-        """Undo `expect` for an object that is gone."""
+        """Undo every `expect` for an object that is gone."""
         self._expected.pop(object_id, None)
 
     def replay(self, object_id: str) -> None:
-        """Pass on or drop the events that were kept for this id; call it when the pod of the id is known."""
+        """Process the events that were kept for this object id; call it once the pod of the id is known."""
         for _, event in self._unknown.pop(object_id, ()):
             self._kept -= 1
             self.take(event)
 
     def shows(self, uid: PodUid, event: RuntimeEvent) -> bool:
-        """Return True if the pod's last snapshot shows the event's change already."""
+        """Return True if the pod's last snapshot already contains the change that the event reports.
+
+        Always False for OOM, CHANGED and RESYNC, which a snapshot cannot show.
+        """
         snapshot = self._table.find(uid)
         if event.kind in (EventKind.OOM, EventKind.CHANGED, EventKind.RESYNC):
             return False

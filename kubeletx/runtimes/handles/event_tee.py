@@ -1,4 +1,4 @@
-"""`EventTee`: copies the events of one runtime to subscribers. The pods' workers use `EventFilter` instead.
+"""`EventTee`: copies all events of one runtime to subscribers. The pods' workers get those of `EventFilter` instead.
 
     with handle.subscribe() as events:
         async for event in events:
@@ -26,13 +26,13 @@ RESYNC = RuntimeEvent(kind=EventKind.RESYNC)
 
 
 class EventTee:
-    """Copies events to subscribers; belongs to one event loop."""
+    """Copies the events of one runtime to all subscribers; must be used on one event loop."""
 
     def __init__(self) -> None:
         self._subscriptions: set[EventSubscription] = set()
 
     def subscribe(self, limit: int = UNREAD_EVENTS) -> EventSubscription:
-        """Begin a subscription; `limit`: maximum of unread events. Close it with `EventSubscription.close`."""
+        """Begin a subscription, which the caller closes. `limit`: maximum number of its unread events."""
         subscription = EventSubscription(self, limit)
         self._subscriptions.add(subscription)
         return subscription
@@ -43,12 +43,15 @@ class EventTee:
             subscription.offer(event)
 
     def forget(self, subscription: EventSubscription) -> None:
-        """Remove a subscription, which gets no more events."""
+        """Remove a subscription, which gets no more events; called by `EventSubscription.close`."""
         self._subscriptions.discard(subscription)
 
 
 class EventSubscription:
-    """Async iterator of one runtime's events for one subscriber; used as a context manager, it closes at the end."""
+    """Async iterator over one runtime's events for one subscriber.
+
+    It is also a context manager, which closes the subscription.
+    """
 
     def __init__(self, tee: EventTee, limit: int) -> None:
         self._tee = tee
@@ -59,7 +62,7 @@ class EventSubscription:
         self._is_closed = False
 
     def offer(self, event: RuntimeEvent) -> None:
-        """Add an event to the unread ones; above the limit one RESYNC replaces them all."""
+        """Add an event to the unread events. If they exceed the limit, one RESYNC replaces all of them."""
         if event.kind is EventKind.RESYNC:
             self._unread = {RESYNC: RESYNC}  # it covers everything before it
         else:

@@ -1,20 +1,20 @@
-"""`RuntimeHandle`: one runtime as the agent uses it, and one failure domain (rules 2 and 3 of docs/architecture.md).
+"""`RuntimeHandle`: the agent's access to one runtime, and one failure domain (rules 2 and 3 of docs/architecture.md).
 
     pods ──calls──▶ RuntimeHandle ──CallGate (deadline, limit, errors, counters)──▶ plugin's Runtime
       ▲                  ├── Connection   opens, probes; state, traits, version, capabilities
       └──── listener ────├── Watch        when to list, and the stream of events
-                         ├── Relister     asks about one pod or about everything
-                         └── SnapshotTable, EventFilter   last-known, and what is news
+                         ├── Relister     reads the state of one pod, or of all pods
+                         └── SnapshotTable, EventFilter, EventPacer   last known states, which events are new
 
-The methods of `kubeletx.api.Runtime` have the same names and meanings here. While the runtime is unreachable
-they raise Unavailable at once; what was known stays.
+The methods of `kubeletx.api.Runtime` have the same names and meanings here. While the runtime is unreachable they raise
+Unavailable at once, and the snapshots stay as they are. A unit is a container, or a virtual machine of a pod.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
@@ -23,6 +23,7 @@ from kubeletx.api import (
     Endpoint,
     EventKind,
     EventSink,
+    Internal,
     KubeletxError,
     PodUid,
     Runtime,
@@ -47,12 +48,14 @@ from kubeletx.api import (
 from .calls import CallClass, CallCount
 from .connection import Connection
 from .event_filter import EventFilter
+from .event_pacer import EventPacer
 from .event_tee import EventSubscription, EventTee
 from .health import RuntimeState
 from .limits import Limits
 from .relister import Relister
 from .snapshot_table import SnapshotTable
 from .snapshots import PodSnapshot
+from .throttling import ThrottleReport
 from .watching import Watch
 
 log = structlog.get_logger(__name__)
@@ -60,24 +63,27 @@ T = TypeVar("T")
 
 
 class RuntimeListener(Protocol):
-    """Receiver of changes of runtimes and their pods, called synchronously on the event loop; must be quick."""
+    """Receiver of changes of runtimes and their pods. Its methods are called on the event loop and must not block."""
 
     def runtime_changed(self, name: RuntimeName) -> None:
-        """Called when the runtime's state changed, it was added or removed, or it was listed for the first time."""
+        """Called when the runtime's state changed, when it was added or removed, and after its first complete list."""
         ...
 
     def pod_changed(self, name: RuntimeName, uid: PodUid, event: RuntimeEvent | None) -> None:
-        """Called when something about the pod may be new. `event` None: a list showed it, no single event."""
+        """Called when the pod's state on the runtime may have changed.
+
+        `event`: the event that reports the change; None if a list of all pods showed it.
+        """
         ...
 
 
 class RuntimeHandle:
-    """One runtime as the rest of the agent uses it: state, calls and snapshots of its pods.
+    """The agent's access to one runtime: its state, its calls, and snapshots of its pods.
 
-    Made by the registry; `run` owns all of its tasks.
+    `run` owns all of its tasks.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all by keyword
         self,
         *,
         endpoint: Endpoint,
@@ -88,8 +94,13 @@ class RuntimeHandle:
         listener: RuntimeListener,
         limits: Limits | None = None,
         judge: Callable[[RuntimeHealth, Traits], RuntimeHealth] | None = None,
+        plugin: str = "",
+        abandons: bool = True,
     ) -> None:
-        """`judge`: applies this node's own reasons to the health the runtime reports; None: there are none."""
+        """`judge`: returns the health that the runtime reported, changed to not ready if this node cannot use the
+        runtime; see `Connection`. None: the reported health is used as it is. `plugin`: see `GuardedCalls`. `abandons`:
+        see `CallGate`.
+        """
         limits = limits or Limits()
         self.endpoint = endpoint
         self._runtime = runtime
@@ -98,7 +109,9 @@ class RuntimeHandle:
         self._limits = limits
         self._listed = asyncio.Event()
         self._table = SnapshotTable()
-        self._filter = EventFilter(self._table, self._news, clock.monotonic)
+        self._throttled = ThrottleReport(str(endpoint.name), clock=clock, sink=events)
+        self._pacer = EventPacer(self._news, clock=clock, held=self._throttled.held)
+        self._filter = EventFilter(self._table, self._pacer.take, clock.monotonic)
         self._relister = Relister(
             self,
             table=self._table,
@@ -113,7 +126,9 @@ class RuntimeHandle:
             events=events,
             limits=limits,
             on_change=self._changed,
-            judge=judge or _as_told,
+            judge=judge or _as_reported,
+            plugin=plugin,
+            abandons=abandons,
         )
         self._tee = EventTee()
         self._watch = Watch(
@@ -124,16 +139,17 @@ class RuntimeHandle:
             take=self._filter.take,
             relist=self._relist_quietly,
             tee=self._tee,
+            throttled=self._throttled,
         )
 
     def __repr__(self) -> str:
         return f"RuntimeHandle({self.name}, {self.endpoint.url})"
 
     def subscribe(self) -> EventSubscription:
-        """Subscribe to all events of the runtime, also those of other clients' objects; see `event_tee`."""
+        """Subscribe to all events of the runtime, also those of objects of other clients; see `event_tee`."""
         return self._tee.subscribe()
 
-    # --- what it is and how it stands ---
+    # --- identity and state ---
 
     @property
     def name(self) -> RuntimeName:
@@ -142,57 +158,67 @@ class RuntimeHandle:
 
     @property
     def workload_type(self) -> str:
-        """container, vm, or what its plugin declares."""
+        """Workload type of the runtime: container, vm, or another one that its plugin declares."""
         return self.endpoint.workload_type
 
     @property
     def kind(self) -> str:
-        """Plugin kind that serves the runtime."""
+        """Name of the plugin kind that serves the runtime."""
         return self.endpoint.kind
 
     @property
     def state(self) -> RuntimeState:
-        """State of the runtime."""
+        """Current readiness, reachability and cordon of the runtime."""
         return self._connection.state
 
     @property
     def traits(self) -> Traits | None:
-        """Traits declared after the last opening; None before the first."""
+        """Traits that the plugin declared at the last connection; None before the first."""
         return self._connection.traits
 
     @property
     def last_version(self) -> RuntimeVersion | None:
-        """Name and version after the last opening; None before the first."""
+        """Name and version that the runtime reported at the last connection; None before the first."""
         return self._connection.version
 
     @property
     def is_listed(self) -> bool:
-        """True once everything on the runtime was listed, so that `pods` is complete."""
+        """True once all pods of the runtime were listed, so that `pods` is complete."""
         return self._listed.is_set()
 
     @property
     def has_event_stream(self) -> bool:
-        """True while its event stream is open."""
+        """True while the runtime's event stream is open."""
         return self._watch.streaming
 
     @property
     def counts(self) -> Mapping[str, CallCount]:
-        """Method name → counters, for each method of the runtime that was called."""
+        """Call counters of each method of the runtime that was called, by method name."""
         return self._connection.gate.counts
 
     @property
+    def abandoned(self) -> Mapping[str, int]:
+        """Number of calls that did not end at their deadline and still run, by method; see `AbandonableCalls`."""
+        return self._connection.gate.abandoned.running
+
+    @property
+    def throttled_events(self) -> int:
+        """Number of events that were held back or dropped since the runtime sent too many."""
+        return self._throttled.events
+
+    @property
     def relists(self) -> CallCount:
-        """Number and durations of lists of everything on the runtime."""
+        """Number and durations of the lists of all pods on the runtime."""
         return self._relister.relists
 
     @property
     def relist_intervals(self) -> CallCount:
-        """Times between the beginnings of consecutive lists."""
+        """Number and lengths of the intervals between the beginnings of consecutive lists."""
         return self._relister.relist_intervals
 
     @property
     def opened(self) -> int:
-        """Number of connections so far; capabilities and store may differ after each."""
+        """Number of connections so far; after each new one the capabilities and the image store may differ."""
         return self._connection.opened
 
     def require_reachable(self) -> None:
@@ -200,14 +226,15 @@ class RuntimeHandle:
         self._connection.require_reachable()
 
     def capability(self, protocol: type[T]) -> T | None:
-        """The plugin's object for one of the Supports... protocols; None if it has none.
+        """Return the plugin's object that implements one of the Supports... protocols.
 
-        Its calls have no deadline of the host: the caller sets one.
+        None if the plugin does not implement it, or before the first connection. Every call of the object is made with
+        `change`, `ask`, `unlimited` or `stream`, since it may raise anything and return anything.
         """
         return self._connection.capability(protocol)
 
     def cordon(self, cordoned: bool) -> None:
-        """Set or lift the cordon in memory; the caller stores it on disk."""
+        """Set or lift the cordon in memory; the caller saves it on disk."""
         self._connection.cordon(cordoned)
 
     # --- life ---
@@ -219,10 +246,11 @@ class RuntimeHandle:
                 group.create_task(self._connection.run(), name=f"runtime-{self.name}-connection")
                 group.create_task(self._watch.run(), name=f"runtime-{self.name}-watch")
         finally:
+            self._pacer.close()
             await self._connection.close()
 
     async def wait_listed(self) -> None:
-        """Wait until everything on it was listed once."""
+        """Wait until all pods of the runtime were listed once."""
         await self._listed.wait()
 
     # --- calls that change ---
@@ -237,6 +265,7 @@ class RuntimeHandle:
                 seconds=2 * self._limits.request_seconds,
                 call_class=CallClass.BEGINNING,
             )
+            self._require_own("create_sandbox", sandbox_id, spec.uid)
             self._filter.expect(sandbox_id, EventKind.CREATED, EventKind.STARTED)
             self._register(sandbox_id, spec.uid)
         finally:
@@ -252,7 +281,7 @@ class RuntimeHandle:
             await self._change("stop_sandbox", lambda: self._runtime.stop_sandbox(sandbox_id))
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Call `Runtime.remove_sandbox`; then the snapshot no longer shows it and its units."""
+        """Call `Runtime.remove_sandbox`, then remove the sandbox and its units from the snapshot."""
         ids = (sandbox_id, *self._table.units_in(sandbox_id))
         with self._filter.acting(ids, EventKind.STOPPED, EventKind.DELETED):
             await self._change("remove_sandbox", lambda: self._runtime.remove_sandbox(sandbox_id))
@@ -266,6 +295,7 @@ class RuntimeHandle:
             unit_id = await self._change(
                 "create_unit", lambda: self._runtime.create_unit(sandbox_id, spec, sandbox)
             )
+            self._require_own("create_unit", unit_id, sandbox.uid)
             self._filter.expect(unit_id, EventKind.CREATED)
             self._register(unit_id, sandbox.uid)
         finally:
@@ -294,7 +324,7 @@ class RuntimeHandle:
             )
 
     async def remove_unit(self, unit_id: UnitId) -> None:
-        """Call `Runtime.remove_unit`; then the snapshot no longer shows it."""
+        """Call `Runtime.remove_unit`, then remove the unit from the snapshot."""
         with self._filter.acting([unit_id], EventKind.DELETED):
             await self._change("remove_unit", lambda: self._runtime.remove_unit(unit_id))
         self._filter.unexpect(unit_id)
@@ -308,10 +338,12 @@ class RuntimeHandle:
         more_seconds: float = 0.0,
         changes: UnitId | None = None,
     ) -> T:
-        """Make a changing call of a capability with this runtime's deadline, limit, error translation and counters.
+        """Make a changing call to the plugin's object for a capability, with deadline, limit and counters.
 
-        `more_seconds`: time for which the call itself waits, added to the deadline. `changes`: the unit whose state it
-        changes; the Changed event that this causes is not reported: afterwards the caller uses `note_unit` or `look`.
+        `method`: name of the method, for messages and counters. `start`: makes the call. `more_seconds`: time for which
+        the call waits by design, such as a grace period, added to the deadline. `changes`: the unit whose state the
+        call changes; the Changed event that this causes is not reported: afterwards the caller uses `note_unit` or
+        `look`.
         """
         call_class = CallClass.STOPPING if more_seconds else CallClass.CHANGING
         seconds = self._limits.request_seconds + more_seconds
@@ -325,16 +357,18 @@ class RuntimeHandle:
         return await self._query("version", self._runtime.version)
 
     async def health(self) -> RuntimeHealth:
-        """Call `Runtime.health` now; `state` holds the last answer with hysteresis."""
+        """Call `Runtime.health` now and return the answer, without the delays that `state` has after failures."""
         return self._connection.judge(await self._query("health", self._runtime.health))
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
-        """Call `Runtime.list_sandboxes`: all that match, including other agents'."""
+        """Call `Runtime.list_sandboxes`: all sandboxes that match, also those of other agents."""
         return await self._query("list_sandboxes", lambda: self._runtime.list_sandboxes(match))
 
     async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
         """Call `Runtime.sandbox_status`."""
-        return await self._query("sandbox_status", lambda: self._runtime.sandbox_status(sandbox_id))
+        return await self._query(
+            "sandbox_status", lambda: self._runtime.sandbox_status(sandbox_id), sandbox_id
+        )
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
         """Call `Runtime.list_units`."""
@@ -342,39 +376,65 @@ class RuntimeHandle:
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:
         """Call `Runtime.unit_status`."""
-        return await self._query("unit_status", lambda: self._runtime.unit_status(unit_id))
+        return await self._query("unit_status", lambda: self._runtime.unit_status(unit_id), unit_id)
 
     async def ask(self, method: str, start: Callable[[], Awaitable[T]], *, seconds: float | None = None) -> T:
-        """Make a query of a capability with this runtime's deadline, limit, error translation and counters."""
+        """Make a reading call to the plugin's object for a capability, with deadline, limit and counters.
+
+        `method`: name of the method, for messages and counters. `start`: makes the call. `seconds`: deadline; None for
+        the deadline of queries.
+        """
         return await self._call(method, CallClass.QUERY, seconds or self._limits.query_seconds, start)
 
-    # --- last-known ---
+    async def unlimited(self, method: str, start: Callable[[], Awaitable[T]]) -> T:
+        """Make a call to the plugin's object for a capability, without deadline, limit and counters.
+
+        For calls that take long by design, such as a pull. `method`, `start`: see `ask`.
+        """
+        return await self._connection.guarded.call(method, start)
+
+    def stream(
+        self, method: str, start: Callable[[], AsyncIterator[T]], wrong: Callable[[Any], str]
+    ) -> AsyncIterator[T]:
+        """Begin a stream of the plugin's object for a capability; it raises only KubeletxError and CancelledError.
+
+        `wrong`: returns what is wrong with an item, which is then left out; empty if nothing is.
+        """
+        return self._connection.guarded.stream(method, start, wrong)
+
+    # --- snapshots ---
 
     def snapshot(self, uid: PodUid) -> PodSnapshot | None:
-        """Last snapshot of the pod; None if nothing of it is known on this runtime."""
+        """Return the last snapshot of the pod; None if nothing of the pod is known on this runtime."""
         return self._table.find(uid)
 
     def looked_at(self, uid: PodUid) -> float:
-        """Monotonic time at which the newest look or list that covers the pod began; 0 before the first."""
+        """Return the monotonic time at which the newest read of the pod's state began; 0 before the first.
+
+        Both `look` and `relist` count.
+        """
         return self._table.looked_at(uid)
 
     def pods(self) -> Mapping[PodUid, PodSnapshot]:
-        """Snapshot of every pod of this agent on the runtime; a live, read-only view."""
+        """Return the snapshot of every pod of this agent on the runtime; a live, read-only view."""
         return self._table.pods
 
     def shows(self, uid: PodUid, event: RuntimeEvent) -> bool:
-        """Return True if the snapshot already shows the event's change (rule 9 of docs/architecture.md)."""
+        """Return True if the pod's snapshot already contains the event's change (rule 9 of docs/architecture.md)."""
         return self._filter.shows(uid, event)
 
     async def look(self, uid: PodUid) -> PodSnapshot:
         """Read the state of one pod from the runtime now; return the new snapshot (empty if nothing is there).
 
-        Raises if the runtime does not answer; the old snapshot stays.
+        Raises KubeletxError if the runtime does not answer; then the old snapshot is kept.
         """
         return await self._relister.look(uid)
 
     async def relist(self) -> None:
-        """List everything of this agent and report changed pods to the listener. A failure changes nothing."""
+        """List all sandboxes and units of this agent, and report changed pods to the listener.
+
+        Raises KubeletxError if the runtime does not answer; then all snapshots are kept.
+        """
         changed = await self._relister.relist()
         first = not self._listed.is_set()
         self._listed.set()
@@ -384,16 +444,17 @@ class RuntimeHandle:
             self._listener.runtime_changed(self.name)
 
     def note_sandbox(self, status: SandboxStatus) -> PodSnapshot:
-        """Put the sandbox's status after a call of this agent into the snapshot; return the new snapshot."""
+        """Update the pod's snapshot with a sandbox's status after a call of this agent; return the new snapshot."""
         return self._table.note_sandbox(status, at=self._clock.monotonic())
 
     def note_unit(self, status: UnitStatus) -> PodSnapshot:
-        """Put the unit's status after a call of this agent into the snapshot; return the new snapshot."""
+        """Update the pod's snapshot with a unit's status after a call of this agent; return the new snapshot."""
         return self._table.note_unit(status, at=self._clock.monotonic())
 
     def forget(self, uid: PodUid) -> None:
         """Drop the snapshot of a pod that has ended on this runtime."""
         self._table.forget(uid)
+        self._pacer.forget(uid)
 
     # --- private ---
 
@@ -403,6 +464,16 @@ class RuntimeHandle:
 
     def _news(self, uid: PodUid, event: RuntimeEvent) -> None:
         self._listener.pod_changed(self.name, uid, event)
+
+    def _require_own(self, method: str, object_id: str, uid: PodUid) -> None:
+        """Raise Internal if an id that the plugin returned for a new object belongs to another pod."""
+        owner = self._table.owner_of(object_id)
+        if owner is not None and owner != uid:
+            raise Internal(
+                f"{self._connection.guarded.label}: {method} returned the id {object_id!r}, which belongs to pod "
+                f"{owner}; must be an id of pod {uid}",
+                reason=names.PLUGIN_ERROR,
+            )
 
     def _register(self, object_id: str, uid: PodUid) -> None:
         self._table.own(object_id, uid)
@@ -418,14 +489,19 @@ class RuntimeHandle:
     ) -> T:
         return await self._call(method, call_class, seconds or self._limits.request_seconds, start)
 
-    async def _query(self, method: str, start: Callable[[], Awaitable[T]]) -> T:
-        return await self._call(method, CallClass.QUERY, self._limits.query_seconds, start)
+    async def _query(self, method: str, start: Callable[[], Awaitable[T]], asked: str | None = None) -> T:
+        return await self._call(method, CallClass.QUERY, self._limits.query_seconds, start, asked)
 
     async def _call(
-        self, method: str, call_class: CallClass, seconds: float, start: Callable[[], Awaitable[T]]
+        self,
+        method: str,
+        call_class: CallClass,
+        seconds: float,
+        start: Callable[[], Awaitable[T]],
+        asked: str | None = None,
     ) -> T:
         try:
-            return await self._connection.gate.call(method, call_class, seconds, start)
+            return await self._connection.gate.call(method, call_class, seconds, start, asked)
         except (Unavailable, TimedOut):
             self._connection.poke()
             raise
@@ -440,5 +516,5 @@ class RuntimeHandle:
             raise Unavailable(f"runtime {self.name}: {error}") from error
 
 
-def _as_told(health: RuntimeHealth, _traits: Traits) -> RuntimeHealth:
+def _as_reported(health: RuntimeHealth, _traits: Traits) -> RuntimeHealth:
     return health

@@ -1,13 +1,13 @@
-"""Usability of a runtime: `RuntimeState`, and the pure rule that derives it from probes.
+"""`RuntimeState`: whether a runtime can be used. `step` computes it from the results of health probes. Pure.
 
-            none succeeds for the grace (10 s), and two failed
-    reachable ───────────────────────────────────────────────▶ unreachable
-              ◀───────────────────────────────────────────────
-                            one probe succeeds
+            no probe succeeds for the grace period (10 s), and two failed
+    reachable ──────────────────────────────────────────────────────────▶ unreachable
+              ◀──────────────────────────────────────────────────────────
+                                  one probe succeeds
 
-A runtime that answers is as ready as it reports, immediately. One that does not answer keeps its last report until
-the outage is certain, so that a late answer or a restart of the runtime changes nothing, and an outage changes
-readiness once. With a grace below 10 s, a single failed probe is an outage too if the last answer is 10 s old.
+When a runtime answers a probe, its state becomes what it reports at once. When it does not answer, the state stays as
+last reported until the outage is certain. A late answer or a restart of the runtime therefore changes nothing. With a
+grace period below 10 s, a single failed probe is an outage too if the last answer is 10 s old.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ SILENT_SECONDS = 10.0
 class RuntimeState(msgspec.Struct, frozen=True, kw_only=True):
     """Current state of one runtime.
 
-    `ready`: reachable, and its own health call reports ready. `since`: time of the last change of `ready`. `reason` and
-    `message`: why it, or its network, is not ready; empty if both are. `handlers`: those it reported last. `cordoned`:
-    gets no new pods, set by an operator; it may still be ready.
+    `ready`: the runtime is reachable and reports ready. `network_ready`: it reports that the pod network is ready.
+    `since`: time of the last change of `ready`. `reason` and `message`: why the runtime or its network is not ready;
+    empty if both are ready. `handlers`: the runtime handlers that it reported last. `cordoned`: an operator allows no
+    new pods on it; it may be ready all the same.
     """
 
     ready: bool = False
@@ -42,27 +43,27 @@ class RuntimeState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_ready(self) -> bool:
-        """True if the runtime and its network are ready, as in the node's conditions and ``get runtimes``."""
+        """True if the runtime and its network are ready, as in the node's conditions and `kubeletx get runtimes`."""
         return self.ready and self.network_ready
 
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a probe of the runtime that got no answer. `reason`, `message`: of its error."""
+    """Result of a health probe that got no answer. `reason`, `message`: of the error that the probe raised."""
 
     reason: str
     message: str
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """A runtime's state, and the history on which its next state depends.
+    """A runtime's state, and the history of probes on which its next state depends.
 
-    `failures`: number of probes without an answer since the last answer. `heard_at`: monotonic time of the last answer;
-    None before the first.
+    `failures`: number of failed probes since the last answer. `answered_at`: monotonic time of the last answer; None
+    before the first.
     """
 
     state: RuntimeState
     failures: int = 0
-    heard_at: float | None = None
+    answered_at: float | None = None
 
 
 def step(
@@ -73,7 +74,11 @@ def step(
     mono: float,
     grace_seconds: float = 0.0,
 ) -> Health:
-    """Compute the health after one probe. `grace_seconds`: silence up to this is no outage, however many probes fail."""
+    """Return the health after one probe. `outcome`: its answer, or `Silence`.
+
+    `wall`, `mono`: wall-clock and monotonic time of the probe. `grace_seconds`: time without an answer that does not
+    yet make the runtime unreachable, however many probes fail.
+    """
     if isinstance(outcome, Silence):
         return _after_silence(health, outcome, wall=wall, mono=mono, grace_seconds=grace_seconds)
     old = health.state
@@ -89,11 +94,11 @@ def step(
         since=old.since if old.ready == ready else wall,
         handlers=outcome.handlers,
     )
-    return Health(state=state, failures=0, heard_at=mono)
+    return Health(state=state, failures=0, answered_at=mono)
 
 
 def cordon(health: Health, cordoned: bool) -> Health:
-    """Return the health with the cordon set or lifted."""
+    """Return `health` with the cordon of its state set or lifted."""
     return msgspec.structs.replace(health, state=msgspec.structs.replace(health.state, cordoned=cordoned))
 
 
@@ -102,7 +107,7 @@ def _after_silence(
 ) -> Health:
     old = health.state
     failures = health.failures + 1
-    silent_for = mono - health.heard_at if health.heard_at is not None else math.inf
+    silent_for = mono - health.answered_at if health.answered_at is not None else math.inf
     failed_often = failures >= FAILED_PROBES and silent_for >= grace_seconds
     is_outage = failed_often or silent_for >= max(SILENT_SECONDS, grace_seconds)
     if old.reachable and not is_outage:
@@ -116,7 +121,7 @@ def _after_silence(
         message=silence.message,
         since=wall if old.ready else old.since,
     )
-    return Health(state=state, failures=failures, heard_at=health.heard_at)
+    return Health(state=state, failures=failures, answered_at=health.answered_at)
 
 
 def _why(outcome: RuntimeHealth) -> tuple[str, str]:

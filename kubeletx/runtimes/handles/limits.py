@@ -6,11 +6,12 @@ import msgspec
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of one runtime; the defaults are the kubelet's where it has the setting.
+    """Deadlines, concurrency limits and intervals of one runtime. The defaults are the kubelet's where it has them.
 
-    `request_seconds` is ``--runtime-request-timeout``; creating a sandbox gets twice that, stopping a unit its grace
-    period in addition. Changing calls, stopping calls and queries have separate limits, so that a query never waits
-    behind a slow create, nor a create behind thirty pods that use up their grace periods.
+    `request_seconds`: deadline of changing calls, ``--runtime-request-timeout``. Creating a sandbox has twice this
+    deadline; for stopping a container or machine its grace period is added. `querying`, `changing`, `stopping`: limits
+    of concurrent calls. They are separate, so that a query never waits for a slow create, and a create never waits for
+    pods that use up their grace periods.
     """
 
     request_seconds: float = 120.0
@@ -18,7 +19,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     probe_seconds: float = 3.0
     probe_interval_seconds: float = 5.0
     health_grace_seconds: float = 10.0
-    """``--runtime-health-grace-period``: silence after which a runtime is unreachable and not ready."""
+    """``--runtime-health-grace-period``: time without an answer after which a runtime is unreachable and not ready."""
     open_seconds: float = 10.0
     changing: int = 8
     """Concurrent creates, starts and removals.
@@ -29,8 +30,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     stopping: int = 128
     querying: int = 32
     relist_seconds: float = 1.0
-    """Interval of lists for a runtime without an event stream."""
+    """Interval in seconds of lists of all pods, for a runtime without an event stream."""
     safety_relist_seconds: tuple[float, float] = (60.0, 300.0)
-    """With events: range of the random interval between two lists."""
+    """Range of the random interval in seconds between two lists of all pods, for a runtime with an event stream."""
     settle_seconds: float = 2.0
-    """Delay after a subscription until one more list, for changes before the subscription took effect."""
+    """Delay between subscribing to events and one more list, for changes before the subscription took effect."""

@@ -1,7 +1,8 @@
-"""`PrioritySemaphore`: limits concurrent calls. Calls that continue the start of a pod go before those that begin one.
+"""`PrioritySemaphore`: limits concurrent calls, with two priorities.
 
-With one queue, thirty pods that start together would all get their sandbox before the first of them gets a
-container. With two, pods come up one after another, at the same throughput.
+Calls that continue the start of a pod go before calls that begin one. With one queue, thirty pods that start together
+would all get their sandbox before the first of them gets a container. With two queues, pods become ready one after
+another, at the same throughput.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from collections import deque
 
 
 class PrioritySemaphore:
-    """A semaphore with two queues, for one event loop.
+    """Semaphore of `limit` slots with two queues, for one event loop.
 
-    A released slot goes to the longest waiter of the front queue or, if that is empty, of the back queue.
+    A released slot goes to the first waiter of the front queue or, if that is empty, of the back queue.
     """
 
     def __init__(self, limit: int) -> None:
@@ -28,7 +29,7 @@ class PrioritySemaphore:
         return self._free > 0
 
     async def acquire(self, *, behind: bool = False) -> None:
-        """Take a slot, waiting for one if necessary. `behind`: wait in the back queue."""
+        """Take a slot; wait for one if necessary. `behind`: wait in the back queue instead of the front queue."""
         if self._free > 0:
             self._free -= 1
             return
@@ -38,7 +39,7 @@ class PrioritySemaphore:
         try:
             await slot
         except asyncio.CancelledError:
-            if slot.done() and not slot.cancelled():  # it came together with the cancellation
+            if slot.done() and not slot.cancelled():  # the slot was granted at the time of the cancellation
                 self.release()
             with contextlib.suppress(ValueError):
                 queue.remove(slot)

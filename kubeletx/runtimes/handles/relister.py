@@ -1,7 +1,7 @@
-"""`Relister`: reads the state of one pod (a look) or of everything on one runtime into its `SnapshotTable`.
+"""`Relister`: reads the state of one pod (`look`) or of all pods (`relist`) on a runtime into its `SnapshotTable`.
 
-A look lists the pod's objects and queries only what lists do not show: the status of units that are new or changed, and
-of a sandbox whose addresses are unknown. Such a status is newer than the list, so it wins.
+`look` lists the pod's sandboxes and units. Then it queries what lists do not show: the status of units that are new or
+changed, and of a sandbox whose addresses are unknown. Such a status is newer than the list and replaces its entry.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .snapshots import PodSnapshot
 
 
 class Queries(Protocol):
-    """The queries of `kubeletx.api.Runtime`, with deadlines and limits."""
+    """Methods of `kubeletx.api.Runtime` that read state; `RuntimeHandle` has them with deadlines and limits."""
 
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]: ...
 
@@ -43,7 +43,10 @@ class Queries(Protocol):
 
 
 class Relister:
-    """Reads the state of the pods on one runtime. `match`: labels of everything that this agent made there."""
+    """Reads the state of the pods on one runtime.
+
+    `queries`: makes the calls. `table`: gets the results. `match`: labels of all sandboxes and units of this agent.
+    """
 
     def __init__(
         self,
@@ -61,14 +64,14 @@ class Relister:
         self._clock = clock
         self._relist_began: float | None = None
         self.relists = CallCount()
-        """Number and durations of lists of everything on the runtime."""
+        """Number and durations of the calls of `relist`."""
         self.relist_intervals = CallCount()
-        """Times between the beginnings of consecutive lists."""
+        """Number and lengths of the intervals between the beginnings of consecutive calls of `relist`."""
 
     async def look(self, uid: PodUid) -> PodSnapshot:
         """Read the state of one pod from the runtime now; return the new snapshot (empty if nothing is there).
 
-        Raises if the runtime does not answer; the old snapshot stays.
+        Raises KubeletxError if the runtime does not answer; then the old snapshot is kept.
         """
         began = self._clock.monotonic()
         match = {**self._match, names.POD_UID: str(uid)}
@@ -88,7 +91,10 @@ class Relister:
         )
 
     async def relist(self) -> set[PodUid]:
-        """List everything of this agent on the runtime; return the pods that changed. A failure changes nothing."""
+        """List all sandboxes and units of this agent on the runtime; return the UIDs of the pods that changed.
+
+        Raises KubeletxError if the runtime does not answer; then all snapshots are kept.
+        """
         began = self._clock.monotonic()
         if self._relist_began is not None:
             self.relist_intervals.add(began - self._relist_began)
@@ -109,7 +115,7 @@ class Relister:
         sandboxes, units = await asyncio.gather(
             self._queries.list_sandboxes(match), self._queries.list_units(match)
         )
-        # A plugin that filters carelessly must not hand us foreign pods.
+        # In case the plugin returned sandboxes and units that do not match.
         return matching(sandboxes, match), matching(units, match)
 
     async def _status_or_none(self, unit_id: UnitId) -> UnitStatus | None:
@@ -128,5 +134,5 @@ class Relister:
 
 
 def _newer(unit: UnitSummary, status: UnitStatus | None) -> UnitSummary:
-    """The summary from a status, which was queried after the list and so is newer; else the list's."""
+    """Return the summary in `status`, which was queried after the list; without a status, the summary of the list."""
     return status.summary if status is not None else unit

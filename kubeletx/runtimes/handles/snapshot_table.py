@@ -1,8 +1,8 @@
 """`SnapshotTable`: the last known state of each pod on one runtime, without any I/O.
 
-Three things change it: a look (a read of one pod's state), a list of everything, and notes, the results of the agent's
-own calls. A look or list counts only for what happened before it began: it does not undo a later note or removal, and
-an older look never replaces a newer one. Nothing is dropped because a runtime did not answer.
+Three things change it: a look (a read of one pod's state), a list of all pods, and notes (results of the agent's own
+calls). A look or list shows what happened before it began: it does not undo a later note or removal, and an older look
+never replaces a newer one. If the runtime does not answer, everything stays as it is.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REMEMBER_GONE_SECONDS = 300.0
 
 
 class SnapshotTable:
-    """All snapshots of one runtime, and the pod of each sandbox and unit id."""
+    """Holds the snapshots of all pods on one runtime, and the pod UID of each sandbox and unit id."""
 
     def __init__(self) -> None:
         self._pods: dict[PodUid, PodSnapshot] = {}
@@ -42,20 +42,20 @@ class SnapshotTable:
         self._listed_at = 0.0
 
     def looked_at(self, uid: PodUid) -> float:
-        """Monotonic time at which the newest look or list that covers the pod began; 0 before the first."""
+        """Return the monotonic time at which the newest look at the pod, or list of all pods, began; 0 before any."""
         return max(self._began.get(uid, 0.0), self._listed_at)
 
     @property
     def pods(self) -> Mapping[PodUid, PodSnapshot]:
-        """Snapshot of every pod with anything on the runtime; a live, read-only view."""
+        """Snapshot of every pod that has a sandbox or unit on the runtime; a live, read-only view."""
         return MappingProxyType(self._pods)
 
     def find(self, uid: PodUid) -> PodSnapshot | None:
-        """The last snapshot; None if nothing of the pod is known to exist."""
+        """Return the pod's last snapshot; None if nothing of the pod is known on the runtime."""
         return self._pods.get(uid)
 
     def owner_of(self, object_id: str) -> PodUid | None:
-        """Pod of this sandbox or unit; None if the id is unknown."""
+        """Return the UID of the pod of this sandbox or unit; None if the id is unknown."""
         return self._owners.get(object_id)
 
     def is_gone(self, object_id: str) -> bool:
@@ -63,7 +63,7 @@ class SnapshotTable:
         return object_id in self._gone
 
     def units_in(self, sandbox_id: SandboxId) -> tuple[UnitId, ...]:
-        """The known units of one sandbox."""
+        """Return the ids of the known units of one sandbox."""
         uid = self._owners.get(sandbox_id)
         snapshot = self._pods.get(uid) if uid is not None else None
         if snapshot is None:
@@ -71,23 +71,30 @@ class SnapshotTable:
         return tuple(unit.id for unit in snapshot.units if unit.sandbox_id == sandbox_id)
 
     def own(self, object_id: str, uid: PodUid) -> None:
-        """Record the pod of a new sandbox or unit, before a look shows it."""
+        """Record the pod of a sandbox or unit that was just created, before a look shows it."""
         self._owners[object_id] = uid
 
     def mark_stale(self, unit_id: UnitId) -> None:
         """Make the next look query the unit's status even if its state is unchanged."""
         self._stale.add(unit_id)
 
-    # --- what to ask ---
+    # --- which statuses to query ---
 
     def stale_units(self, uid: PodUid, units: Iterable[UnitSummary]) -> list[UnitId]:
-        """Units of a new list whose full status has to be queried: it is missing, outdated or of another state."""
+        """Return the ids of those `units`, as newly listed, whose full status has to be queried.
+
+        These are units whose known status is missing, is marked as stale, or has another state than the list, and units
+        whose state is unknown.
+        """
         old = self._pods.get(uid)
         known = old.statuses if old is not None else {}
         return [unit.id for unit in units if not self._is_current(known.get(unit.id), unit)]
 
     def wants_sandbox_status(self, uid: PodUid, sandboxes: Iterable[SandboxSummary]) -> SandboxId | None:
-        """The newest sandbox of a new list if it is ready and its addresses are unknown; else None."""
+        """Return the id of the newest of `sandboxes`, as newly listed, if its status has to be queried, else None.
+
+        It has to be queried if the sandbox is ready and its addresses are not known yet.
+        """
         newest = max(sandboxes, key=_sandbox_order, default=None)
         if newest is None or newest.state is not SandboxState.READY:
             return None
@@ -113,9 +120,10 @@ class SnapshotTable:
         statuses: Mapping[UnitId, UnitStatus],
         began: float,
     ) -> PodSnapshot:
-        """Apply a look at one pod that began at `began`; return the pod's snapshot.
+        """Store the result of a look at one pod and return the pod's snapshot.
 
-        A look that began before the last applied one is ignored.
+        `sandboxes`, `units`: the pod's lists. `sandbox_status`, `statuses`: what was queried in addition. `began`:
+        monotonic time at which the look began; a look that began before the last stored one is ignored.
         """
         if began < self._began.get(uid, 0.0):
             return self._pods.get(uid) or PodSnapshot(uid=uid, looked_at=self._began[uid])
@@ -127,7 +135,10 @@ class SnapshotTable:
     def apply_lists(
         self, sandboxes: Iterable[SandboxSummary], units: Iterable[UnitSummary], *, began: float
     ) -> set[PodUid]:
-        """Apply a list of everything; returns the pods whose ids or states changed."""
+        """Store a list of all sandboxes and units; return the UIDs of the pods of which ids or states changed.
+
+        `began`: monotonic time at which the list began.
+        """
         by_pod: dict[PodUid, tuple[list[SandboxSummary], list[UnitSummary]]] = {}
         for sandbox in sandboxes:
             by_pod.setdefault(sandbox.uid, ([], []))[0].append(sandbox)
@@ -148,10 +159,10 @@ class SnapshotTable:
         self._forget_old(began)
         return changed
 
-    # --- notes of our own actions ---
+    # --- notes: results of the agent's own calls ---
 
     def note_sandbox(self, status: SandboxStatus, *, at: float) -> PodSnapshot:
-        """Add a sandbox that a call of this agent created or queried at time `at`."""
+        """Store a sandbox that a call of this agent created or queried at monotonic time `at`; return the snapshot."""
         uid = status.summary.uid
         old = self._pods.get(uid) or PodSnapshot(uid=uid, looked_at=self._began.get(uid, 0.0))
         others = (s for s in old.sandboxes if s.id != status.summary.id)
@@ -164,7 +175,7 @@ class SnapshotTable:
         )
 
     def note_unit(self, status: UnitStatus, *, at: float) -> PodSnapshot:
-        """Add a unit that a call of this agent created, started, stopped or queried at time `at`."""
+        """Store a unit that a call of this agent changed or queried at monotonic time `at`; return the snapshot."""
         uid = status.summary.uid
         old = self._pods.get(uid) or PodSnapshot(uid=uid, looked_at=self._began.get(uid, 0.0))
         others = (u for u in old.units if u.id != status.summary.id)
@@ -176,7 +187,7 @@ class SnapshotTable:
         )
 
     def note_removed(self, object_id: str, *, at: float) -> None:
-        """Remove a sandbox (with all its units) or a unit that this agent removed at time `at`."""
+        """Remove a sandbox (with all its units) or a unit that this agent removed at monotonic time `at`."""
         uid = self._owners.get(object_id)
         old = self._pods.get(uid) if uid is not None else None
         gone = {object_id}
@@ -288,7 +299,7 @@ class SnapshotTable:
         for object_id in [i for i, at in self._gone.items() if at < horizon]:
             del self._gone[object_id]
         for uid in [u for u, at in self._began.items() if at < horizon and u not in self._pods]:
-            del self._began[uid]  # the list that began since then covers the pod
+            del self._began[uid]  # a later list has covered the pod
 
     def _is_current(self, status: UnitStatus | None, unit: UnitSummary) -> bool:
         return (
@@ -325,7 +336,10 @@ def _marks_of(snapshot: PodSnapshot | None) -> Marks:
 def _newest_status(
     sandboxes: tuple[SandboxSummary, ...], fresh: SandboxStatus | None, old: SandboxStatus | None
 ) -> SandboxStatus | None:
-    """Status of the newest sandbox; it keeps its last addresses when it stops being ready."""
+    """Return the status of the newest sandbox; None if it was not queried.
+
+    A sandbox that is not ready any more keeps its last known addresses.
+    """
     if not sandboxes:
         return None
     for status in (fresh, old):

@@ -1,6 +1,6 @@
 """`PodSnapshot`: the last known state of one pod on one runtime.
 
-A snapshot counts only for what happened before `looked_at`, the monotonic time at which the look began.
+A snapshot shows what happened before `looked_at`, the monotonic time at which the read of the pod's state began.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from kubeletx.api import PodUid, SandboxStatus, SandboxSummary, UnitId, UnitStat
 
 
 class PodSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Snapshot of a pod. `sandboxes` and `units`: highest attempt first, then newest first; ended ones included.
+    """Snapshot of a pod on one runtime.
 
-    `sandbox_status` belongs to `sandboxes[0]`. `statuses` may lack units that a look did not need to query (their
-    summary did not change) only until the next full look.
+    `sandboxes`, `units`: highest attempt first, then newest first; ended ones included. A unit is a container or
+    virtual machine. `sandbox_status`: full status of `sandboxes[0]`; None if unknown. `statuses`: full status by unit
+    id; a unit that a list showed as new or changed has none until the next `RuntimeHandle.look`.
     """
 
     uid: PodUid
@@ -30,9 +31,9 @@ class PodSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         return not self.sandboxes and not self.units
 
     def units_named(self, name: str) -> tuple[UnitSummary, ...]:
-        """All units of one container name, newest first."""
+        """Return all units with this container name, newest first."""
         return tuple(u for u in self.units if u.name == name)
 
     def status_of(self, unit_id: UnitId) -> UnitStatus | None:
-        """The full status; None if no look queried it."""
+        """Return the unit's full status; None if it was not queried yet."""
         return self.statuses.get(unit_id)

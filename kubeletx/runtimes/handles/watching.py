@@ -1,19 +1,22 @@
-"""`Watch`: keeps a runtime's snapshots fresh, by its events if it has them and by lists otherwise.
+"""`Watch`: keeps a runtime's snapshots current, by its events if it has them and by lists otherwise.
 
-Events make the next read of a pod's state come sooner; lists find what events missed. A list follows each subscription
-to events (twice: one immediately, one when the subscription has surely taken effect), each RESYNC, and each outage.
-While the event stream is open, further lists are minutes apart; without events they are a second apart.
+Events cause an early read of a pod's state; lists find what events missed. All pods are listed after each subscription
+to events (once immediately, and once when the subscription has surely taken effect), after each RESYNC, and after each
+outage. While the event stream is open, further lists are minutes apart; without events they are a second apart.
 
-A list or stream that fails is usually a symptom of an outage, which `Connection` logs in one line. The failure gets a
-line of its own only if the runtime has answered its health call since.
+A stream with more than `EVENTS_PER_SECOND` events is closed, and opened again after 10 s or, if that happens again, after
+up to 5 minutes. Meanwhile the runtime is listed each second, as one without events. Lists that a stream causes are also
+a second apart on average, so that a runtime which sends RESYNC all the time is not listed all the time.
+
+A list or stream that fails is usually a symptom of an outage, which `Connection` logs once. The failure itself is
+logged only if the runtime has answered a health call since.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -21,20 +24,34 @@ from kubeletx.api import Clock, EventKind, KubeletxError, RuntimeEvent, Supports
 from kubeletx.api.backoff import Backoff
 
 from ..host.waiting import sleep_or
+from .burst_limit import BurstLimit
+from .checked import wrong_event
 from .connection import Connection
 from .event_tee import RESYNC, EventTee
+from .guarded import GuardedStream
 from .limits import Limits
+from .plugin_call import plugin_call
+from .throttling import ThrottleReport
 
 log = structlog.get_logger(__name__)
 
 _YIELD_EVERY = 200
+"""Number of events after which other tasks run, even if the stream has more events ready."""
+EVENTS_PER_SECOND = 1000.0
+EVENTS_BURST = 12_000
+"""Number of events that a stream may send at once; 2,000 pods that are stopped together cause about 10,000."""
+LISTS_BURST = 3
+"""Number of lists that may follow one another at once: after a connection, a subscription, and a RESYNC."""
+_CALM_SECONDS = 60.0
+"""Time that a stream stays open after which an earlier flood does not count any more."""
 
 
 class Watch:
-    """Keeps one runtime's snapshots current. `take`: passes one event to the filter. `relist`: lists everything.
+    """Keeps one runtime's snapshots current.
 
-    `relist` raises if the runtime does not answer. `tee` gets every event before it is judged, and a RESYNC after each
-    gap.
+    `take`: passes one event to the `EventFilter`. `relist`: lists all pods; raises KubeletxError if the runtime does
+    not answer. `tee`: gets every event before `take`, and a RESYNC at the begin of each stream. `throttled`: counts
+    and reports streams with too many events.
     """
 
     def __init__(
@@ -47,6 +64,7 @@ class Watch:
         take: Callable[[RuntimeEvent], None],
         relist: Callable[[], Awaitable[None]],
         tee: EventTee,
+        throttled: ThrottleReport,
     ) -> None:
         self._name = name
         self._connection = connection
@@ -55,6 +73,7 @@ class Watch:
         self._take = take
         self._relist = relist
         self._tee = tee
+        self._throttled = throttled
         self._list_wanted = asyncio.Event()
         self._reopened = asyncio.Event()
         self._opened_seen = 0
@@ -62,7 +81,7 @@ class Watch:
         """True while the event stream is open."""
 
     def connection_changed(self) -> None:
-        """React to a changed state of the connection: once it was opened again, list everything, restart the stream."""
+        """Handle a changed state of the connection: after a new opening, list all pods and restart the event stream."""
         if not self._connection.state.reachable:
             return
         if self._connection.opened != self._opened_seen:
@@ -71,11 +90,11 @@ class Watch:
             self.want_list()
 
     def want_list(self) -> None:
-        """Request a list of everything soon."""
+        """Request a list of all pods soon; returns at once."""
         self._list_wanted.set()
 
     async def run(self) -> None:
-        """List the runtime and follow its events, until cancelled."""
+        """List the runtime's pods and read its events, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_listing(), name=f"runtime-{self._name}-relist")
             group.create_task(self._keep_streaming(), name=f"runtime-{self._name}-events")
@@ -85,7 +104,10 @@ class Watch:
     async def _keep_listing(self) -> None:
         backoff = Backoff(self._limits.relist_seconds, 10.0)
         trouble = _Trouble(self._connection, self._clock)
+        lists = BurstLimit(1 / self._limits.relist_seconds, LISTS_BURST)
         while True:
+            while not lists.take(self._clock.monotonic()):
+                await self._clock.sleep(lists.wait_seconds(self._clock.monotonic()))
             await self._connection.reachable.wait()
             self._list_wanted.clear()
             try:
@@ -108,7 +130,7 @@ class Watch:
     # --- events ---
 
     async def _keep_streaming(self) -> None:
-        backoff = Backoff(0.2, 10.0)
+        backoff, flood_backoff = Backoff(0.2, 10.0), Backoff(10.0, 300.0)
         trouble = _Trouble(self._connection, self._clock)
         while True:
             await self._connection.reachable.wait()
@@ -126,7 +148,15 @@ class Watch:
                 log.info("Runtime has no events; listing it instead", runtime=self._name, err=str(error))
                 await self._reopened.wait()
                 continue
-            if self._clock.monotonic() - began > self._limits.settle_seconds:
+            lasted = self._clock.monotonic() - began
+            if lasted > _CALM_SECONDS:
+                flood_backoff.reset()
+            if isinstance(error, _Flood):
+                seconds = flood_backoff.next()
+                self._throttled.closed(seconds)
+                await sleep_or(self._clock, seconds, self._reopened)
+                continue
+            if lasted > self._limits.settle_seconds:
                 backoff.reset()
             if not trouble.is_there:
                 self._connection.poke()
@@ -135,8 +165,13 @@ class Watch:
             await sleep_or(self._clock, backoff.next(), self._reopened)
 
     async def _stream_until_reopened(self, source: SupportsEvents, trouble: _Trouble) -> Exception | None:
-        """Run the stream; return the error that ended it, or None if it ended for a new connection."""
-        drain = asyncio.create_task(self._drain(source, trouble), name=f"runtime-{self._name}-stream")
+        """Read the event stream; return the error that ended it, or None if the runtime was opened again."""
+        if (refusal := self._connection.gate.abandoned.refusal("events")) is not None:
+            return refusal
+        drain = asyncio.create_task(
+            plugin_call(self._name, "events", lambda: self._drain(source, trouble)),
+            name=f"runtime-{self._name}-stream",
+        )
         reopened = asyncio.create_task(_wait(self._reopened), name=f"runtime-{self._name}-reopened")
         try:
             await asyncio.wait((drain, reopened), return_when=asyncio.FIRST_COMPLETED)
@@ -144,20 +179,27 @@ class Watch:
         finally:
             self.streaming = False
             self.want_list()
-            for task in (drain, reopened):
-                task.cancel()
-            await asyncio.gather(drain, reopened, return_exceptions=True)
+            reopened.cancel()
+            await asyncio.gather(reopened, return_exceptions=True)
+            await self._connection.gate.abandoned.end("events", drain)
 
     async def _drain(self, source: SupportsEvents, trouble: _Trouble) -> Exception:
         settle = asyncio.create_task(self._settle(trouble), name=f"runtime-{self._name}-settle")
-        stream: AsyncIterator[RuntimeEvent] | None = None
+        stream: GuardedStream[RuntimeEvent] | None = None
+        task = asyncio.current_task()
         try:
-            stream = source.events()
+            stream = self._connection.guarded.stream("events", source.events, wrong_event)
             self.streaming = True
             self.want_list()
             count = 0
+            rate = BurstLimit(EVENTS_PER_SECOND, EVENTS_BURST)
+            monotonic = self._clock.monotonic
             self._tee.put(RESYNC)
             async for event in stream:
+                if task is not None and task.cancelling():
+                    break  # the plugin swallowed the cancellation; another stream may be open already
+                if not rate.take(monotonic()):
+                    return _Flood("too many events")
                 self._tee.put(event)
                 if event.kind is EventKind.RESYNC:
                     self.want_list()
@@ -168,11 +210,13 @@ class Watch:
                     await asyncio.sleep(0)
             return ConnectionError("the stream ended")
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
             return ConnectionError(f"the stream was cancelled by the other side: {error}")
-        except Exception as error:  # noqa: BLE001 - the root of a plugin's stream
+        except KubeletxError as error:
+            return error
+        except Exception as error:
+            log.exception("Failed to process an event", runtime=self._name)
             return error
         finally:
             settle.cancel()
@@ -185,15 +229,19 @@ class Watch:
         self.want_list()
 
 
+class _Flood(Exception):
+    """The stream sent more events than the agent reads."""
+
+
 class _Trouble:
-    """Decides which failures of a repeated operation are logged: the first one of a series, and the success that ends it."""
+    """Decides which results of a repeated operation are logged: one of a series of failures, and the next success."""
 
     def __init__(self, connection: Connection, clock: Clock) -> None:
         self._connection = connection
         self._clock = clock
         self._since: float | None = None
         self._opened = 0
-        self._told = False
+        self._reported = False
 
     @property
     def is_there(self) -> bool:
@@ -201,34 +249,39 @@ class _Trouble:
         return self._since is not None
 
     def is_worth_a_line(self) -> bool:
-        """Record a failure; return True if it should be logged, once in a series of failures.
+        """Record a failure; return True if it should be logged, which happens once in a series of failures.
 
-        That is when the runtime has answered its health call after the first failure.
+        A failure is logged only if the runtime has answered a health call since the first failure of the series.
+        Otherwise it is part of an outage, which `Connection` logs.
         """
         if self._since is None or self._opened != self._connection.opened:
             self._since, self._opened = self._clock.monotonic(), self._connection.opened
-        heard_at = self._connection.heard_at
-        if self._told or heard_at is None or heard_at <= self._since or not self._connection.state.reachable:
+        answered_at = self._connection.answered_at
+        if (
+            self._reported
+            or answered_at is None
+            or answered_at <= self._since
+            or not self._connection.state.reachable
+        ):
             return False
-        self._told = True
+        self._reported = True
         return True
 
     def end(self) -> bool:
-        """Record a success; return True if a failure before it was logged, so that the recovery should be too."""
-        told, self._told, self._since = self._told, False, None
-        return told
+        """Record a success; return True if it should be logged, because a failure before it was logged."""
+        reported, self._reported, self._since = self._reported, False, None
+        return reported
 
 
 async def _wait(event: asyncio.Event) -> None:
     await event.wait()
 
 
-async def _close(stream: Any) -> None:
-    close = getattr(stream, "aclose", None)
-    if close is None:
+async def _close(stream: GuardedStream[RuntimeEvent] | None) -> None:
+    if stream is None:
         return
     try:
         async with asyncio.timeout(1.0):
-            await close()
-    except Exception as error:  # noqa: BLE001 - a stream that is being given up
+            await stream.aclose()
+    except (KubeletxError, TimeoutError) as error:
         log.debug("Failed to close an event stream", err=str(error))

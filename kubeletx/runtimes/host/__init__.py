@@ -1,1 +1,1 @@
-"""The agent's side of the plugin interface: the object that a runtime's plugin gets from the agent."""
+"""`RuntimeHost`, the object that a runtime's plugin gets from the agent, and helpers to run programs and to wait."""

@@ -12,17 +12,17 @@ class SystemClock:
     """The operating system's clocks as a `kubeletx.api.Clock`; timers run on the event loop."""
 
     def now(self) -> datetime:
-        """Aware UTC wall-clock time."""
+        """Return the wall-clock time, as an aware datetime in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Monotonic seconds, by the event loop's clock."""
+        """Return the monotonic time in seconds."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait on the monotonic clock."""
+        """Wait for `seconds` of monotonic time."""
         await asyncio.sleep(seconds)
 
     def call_at(self, when: float, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call back on the event loop at a monotonic time; returns the function that cancels the timer."""
+        """Call `callback` on the event loop at the monotonic time `when`; return a function that cancels the timer."""
         return asyncio.get_running_loop().call_at(when, callback).cancel

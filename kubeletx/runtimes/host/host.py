@@ -15,7 +15,10 @@ R = TypeVar("R")
 
 
 class HostParts(msgspec.Struct, frozen=True, kw_only=True):
-    """Objects that the hosts of all runtimes share. `root`: the agent's root directory."""
+    """Values and objects that the `RuntimeHost` objects of all runtimes share.
+
+    `root`: the agent's root directory. `pod_network`: the node's CNI network; None if it has none.
+    """
 
     agent_id: str
     node_name: str
@@ -35,7 +38,7 @@ class RuntimeHost:
 
     @property
     def agent_id(self) -> str:
-        """Identity of this agent."""
+        """Unique id of this agent, with which everything that it creates on a runtime is labelled."""
         return self._parts.agent_id
 
     @property
@@ -52,7 +55,7 @@ class RuntimeHost:
 
     @property
     def clock(self) -> Clock:
-        """The agent's clock, which tests replace."""
+        """The agent's clock; in tests a fake one."""
         return self._parts.clock
 
     @property
@@ -62,11 +65,14 @@ class RuntimeHost:
 
     @property
     def pod_network(self) -> PodNetwork | None:
-        """The node's CNI network; None without one."""
+        """The node's CNI network; None if the node has none."""
         return self._parts.pod_network
 
     async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a blocking call on this runtime's own threads. Raises Unavailable at once when all hang."""
+        """Run a blocking function on a thread of this runtime and return its result.
+
+        Raises Unavailable at once if all of the runtime's threads hang.
+        """
         return await self._threads.run(function, *args, **kwargs)
 
     def close(self) -> None:

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 
 
 class ProgramFailed(Exception):
-    """Raised if a program's exit code is not 0. The message is the first line that it printed, shortened.
+    """Raised if a program's exit code is not 0. The message is the first line that the program printed, shortened.
 
-    `output`: all of its standard output; `errors`: its standard error; `exit_code`: below 0 for a signal.
+    `output`, `errors`: its whole standard output and standard error. `exit_code`: negative signal number if a signal
+    ended it.
     """
 
     def __init__(self, message: str, output: bytes, errors: bytes = b"", exit_code: int = 1) -> None:
@@ -28,10 +29,11 @@ async def run_program(
     seconds: float,
     environment: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Run the program; returns its standard output.
+    """Run the program with `stdin` as its standard input, and return its standard output.
 
-    Raises ProgramFailed for an exit code other than 0, TimeoutError after `seconds`, OSError if it cannot be started.
-    After a timeout or cancellation the program and its children are killed.
+    `environment`: None passes the agent's own. Raises ProgramFailed for an exit code other than 0, TimeoutError after
+    `seconds`, OSError if the program cannot be started. After a timeout or cancellation the program and its children
+    are killed.
     """
     process = await asyncio.create_subprocess_exec(
         program,
@@ -46,7 +48,7 @@ async def run_program(
         async with asyncio.timeout(seconds):
             output, errors = await process.communicate(stdin)
     except BaseException:
-        # Also when it has ended itself: then a child of its own group holds the pipes.
+        # Also if the program has ended: then a child in its process group keeps the pipes open.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         with contextlib.suppress(TimeoutError):

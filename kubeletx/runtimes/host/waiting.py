@@ -1,4 +1,4 @@
-"""Waits on the injected clock."""
+"""`sleep_or`: waits for a time or an event, by a `Clock` that tests can replace."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Pulls made for pods and their credentials, in memory and on disk (see `verification`).
+"""`AccessRecords`: which credentials pulled each image for pods, in memory and on disk (see `verification`).
 
-A pull is stored durably before it begins, so that an image whose pull a crash interrupted never counts as preloaded:
-such an image has a record without credentials, and pods verify theirs by a pull of their own.
+The begin of a pull is stored on disk before the pull, so that an image whose pull a crash interrupted never counts as
+preloaded. Such an image gets a record without credentials, so that every pod must pull it itself to prove its right.
 """
 
 from __future__ import annotations
@@ -51,18 +51,22 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """Records of one store: ids of images, and references whose pull was begun and does not run any more."""
+    """Records of one store at one moment.
+
+    `images`: ids of the images with a record. `pulls`: references whose pull was begun, has no result and does not run.
+    """
 
     images: frozenset[str]
     pulls: frozenset[str]
 
 
 class AccessRecords:
-    """Records of pulls: which credentials opened each image, and which pulls have no result yet.
+    """Records with which credentials each image was pulled for pods, and which pulls have no result yet.
 
-    In the methods, `image`: the store's id of it; `repository`: reference without tag and digest.
+    An image without such a record counts as preloaded.
 
-    `requested`: the reference as the pod has it.
+    Parameters of the methods: `store`: id of the image store. `image`: id of the image in the store. `repository`:
+    image reference without tag and digest. `requested`: image reference as in the pod.
     """
 
     def __init__(self, store: Store) -> None:
@@ -72,7 +76,7 @@ class AccessRecords:
         self._running: dict[_Pull, int] = {}
 
     async def load(self) -> None:
-        """Read which credentials pulled which image. If the database cannot be read, every image counts as preloaded."""
+        """Load the stored records. If the database cannot be read, every image counts as preloaded."""
         try:
             rows, begun = await self._store.read(_select_all)
         except Unavailable as error:
@@ -83,15 +87,15 @@ class AccessRecords:
         self._begun.update(begun)
 
     def find(self, store: StoreId, image: str, repository: str) -> Access | None:
-        """Access record of the image under this name; None without a recorded pull."""
+        """Return the access record of the image under this repository; None if no pull of it is recorded."""
         return self._records.get((store, image), {}).get(_key(repository))
 
     def is_pulled(self, store: StoreId, image: str, requested: str) -> bool:
-        """Return True if a pod's pull fetched the image, or may have: a pull was begun."""
+        """Return True if a pull for a pod fetched the image, or may have: the begin of a pull is recorded."""
         return (store, image) in self._records or (store, _key(requested)) in self._begun
 
     async def begin(self, store: StoreId, requested: str) -> None:
-        """Record the begin of a pull. Raises Unavailable if that cannot be written."""
+        """Write to disk that a pull begins. Raises Unavailable if the database cannot be written."""
         pull = (store, _key(requested))
         if pull not in self._begun:
             row = {"store": store, "requested": pull[1]}
@@ -103,7 +107,7 @@ class AccessRecords:
     async def succeed(
         self, store: StoreId, image: str, repository: str, requested: str, origin: Origin
     ) -> None:
-        """Record that the pull succeeded with this credential."""
+        """Record that a pull succeeded with the credential of this origin."""
         row = self._put(store, image, repository, origin)
         pull = (store, _key(requested))
         is_last = self._leave(pull)
@@ -115,11 +119,14 @@ class AccessRecords:
 
         try:
             await self._store.write(write)
-        except Unavailable as error:  # the note that it began stays on disk, so pods verify after a restart
+        except Unavailable as error:  # the record of its begin stays on disk, so pods verify after a restart
             log.warning("Failed to write the record of an image pull", image=pull[1], err=str(error))
 
     def fail(self, store: StoreId, requested: str, *, is_known_absent: bool) -> None:
-        """Record that the pull failed. `is_known_absent`: the failure shows that it left no image in the store."""
+        """Record that a pull failed.
+
+        `is_known_absent`: True if the failure shows that the pull left no image in the store; False if it may have.
+        """
         pull = (store, _key(requested))
         count = self._running.get(pull, 1) - 1
         if count > 0:
@@ -130,7 +137,7 @@ class AccessRecords:
             self._forget_pull(pull)
 
     def add(self, store: StoreId, image: str, repository: str, origin: Origin) -> None:
-        """Record one more credential that opened the image, or newer content of a secret."""
+        """Record one more credential with which pods may use the image, or newer content of a known secret."""
         before = self.find(store, image, repository)
         row = self._put(store, image, repository, origin)
         if row.access != before:
@@ -143,7 +150,7 @@ class AccessRecords:
             self._store.write_later(lambda connection: connection.execute(delete(ACCESS).where(match)))
 
     def known(self, store: StoreId) -> Known:
-        """The records of a store at this moment; list the store afterwards, then pass both to `settle`."""
+        """Return the records of a store. The caller then lists the images of the store and passes both to `settle`."""
         return Known(
             images=frozenset(image for one, image in self._records if one == store),
             pulls=frozenset(
@@ -154,9 +161,10 @@ class AccessRecords:
         )
 
     def settle(self, store: StoreId, before: Known, images: Sequence[ImageStatus]) -> None:
-        """Compare with the list of the store: delete records of images that are gone, and of pulls without a result.
+        """Delete records of images that are gone, and of interrupted pulls.
 
-        An image from an interrupted pull gets a record without credentials.
+        `before`: result of `known`. `images`: all images of the store, listed after that. An image that an interrupted
+        pull may have fetched gets a record without credentials.
         """
         for image in before.images - {one.id for one in images}:
             self.removed(store, image)
@@ -180,7 +188,7 @@ class AccessRecords:
         return _Row(store=store, image=image, repository=repository, access=access)
 
     def _leave(self, pull: _Pull) -> bool:
-        """Remove one running pull; True if it was the last of this name."""
+        """Decrease the number of running pulls of this reference; return True if it was the last one."""
         count = self._running.get(pull, 1) - 1
         if count > 0:
             self._running[pull] = count
@@ -226,7 +234,11 @@ def _pull_of(row: RowMapping) -> _Pull:
 
 
 def _key(name: str) -> str:
-    """Database key of a name; its hash if it holds a credential, as the URL of a machine's image may."""
+    """Return the database key of an image reference.
+
+    The key is the reference itself. If that contains a credential, as the URL of a machine's image may, the key is the
+    reference without the credential, followed by a hash of the whole reference.
+    """
     shown = without_credentials(name)
     return name if shown == name else f"{shown}#{hashlib.sha256(name.encode()).hexdigest()}"
 

@@ -1,7 +1,7 @@
-"""Choice of images to delete. Pure. Source: kubelet, pkg/kubelet/images/image_gc_manager.go.
+"""Chooses the images that garbage collection deletes. Pure. Source: kubelet, pkg/kubelet/images/image_gc_manager.go.
 
-Only images that this agent pulled are ever chosen, and never one that is pinned, in use, or younger than the
-minimum age. The image that has been unused for longest is chosen first.
+Only images that this agent pulled are chosen, and never an image that is pinned, in use, or younger than the minimum
+age. The image that has been unused for the longest time is chosen first.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .settings import CollectionSettings
 
 
 class FilesystemUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Size of one filesystem and its space available to users, from statvfs."""
+    """Size of one filesystem and the space available to unprivileged users, from statvfs."""
 
     capacity_bytes: int
     available_bytes: int
 
 
 def bytes_to_free(usage: FilesystemUsage, settings: CollectionSettings) -> int:
-    """Number of bytes to free to reach the low threshold; 0 while the use is below the high one."""
+    """Return the number of bytes to free to reach the low threshold; 0 if the usage is below the high threshold."""
     if usage.capacity_bytes <= 0:
         return 0
     used_percent = 100 - usage.available_bytes * 100 // usage.capacity_bytes
@@ -37,9 +37,10 @@ def bytes_to_free(usage: FilesystemUsage, settings: CollectionSettings) -> int:
 def used_images(
     images: Iterable[ImageStatus], units: Iterable[UnitSummary], wanted: Iterable[str]
 ) -> frozenset[str]:
-    """Ids of the images that a unit of any client uses, or that a pod of this node wants.
+    """Return the ids of those `images` that a container or machine uses, or that a pod of this node refers to.
 
-    `wanted`: references as pods write them. Each text is parsed once: there may be thousands of pods.
+    `units`: containers and machines of all clients of the runtimes. `wanted`: image references as written in pods; each
+    text is parsed once, since there may be thousands of pods.
     """
     words = set(wanted)
     for unit in units:
@@ -56,7 +57,11 @@ def deletable(
     min_age: timedelta,
     now: datetime,
 ) -> list[ImageStatus]:
-    """Unused images pulled by this agent that may be removed, the one unused for longest first."""
+    """Return the images that may be removed: pulled by this agent, unused, not pinned, and old enough.
+
+    The image that has been unused for the longest time comes first. `used`: ids of images in use. `records`: this
+    agent's records by image id. `min_age`: minimum time since the pull and since the last use.
+    """
     free = [
         image
         for image in images
@@ -70,7 +75,7 @@ def deletable(
 
 
 def choose(candidates: Sequence[ImageStatus], wanted_bytes: int) -> list[ImageStatus]:
-    """Choose candidates, in their order, until they free at least `wanted_bytes` together."""
+    """Return the first candidates that together free at least `wanted_bytes`; all if they are not enough."""
     chosen: list[ImageStatus] = []
     freed = 0
     for image in candidates:
@@ -88,12 +93,12 @@ def too_old(
     max_age: timedelta,
     now: datetime,
 ) -> list[ImageStatus]:
-    """Candidates that have been unused for more than `max_age`."""
+    """Return the candidates that have been unused for more than `max_age`."""
     return [image for image in candidates if _age(records[image.id].used_at, now) > max_age]
 
 
 def _age(since: datetime, now: datetime) -> timedelta:
-    """Time from `since` to `now`; zero if the clock was set back in between."""
+    """Return the time from `since` to `now`; zero if the clock was set back in between."""
     return max(timedelta(0), now - since)
 
 

@@ -1,8 +1,8 @@
-"""The node's registry credentials: its docker config, and the credential helpers that it names.
+"""`NodeCredentials`: the node's registry credentials, from its docker config and the credential helpers named in it.
 
-The config is read where the kubelet looks for it; the first file that exists and can be read counts. It is read
-again when it changed. A helper is a program ``docker-credential-NAME`` that gets the server's name and answers with
-a secret; it has a deadline, and a failing one is logged and skipped. Secrets are never logged or printed.
+The config is read from the same paths as by the kubelet: the first file that exists and can be parsed is used. It is
+read again when it changed. A helper is a program ``docker-credential-NAME`` that gets the server's name on its input
+and prints a secret. A helper that fails or exceeds its deadline is logged and skipped. Secrets are never logged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NO_CREDENTIALS = "credentials not found"
 
 
 class DockerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Fields of a docker config; an old ``.dockercfg`` has only the content of `auths`."""
+    """Fields of a docker config file. A file of the old format ``.dockercfg`` consists of the content of `auths`."""
 
     auths: dict[str, dict[str, Any]] = {}
     cred_helpers: dict[str, str] = {}
@@ -44,7 +44,11 @@ class DockerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def default_paths(root: Path, environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """Default paths, as in the kubelet: its root directory, the working directory, the home and ``/``."""
+    """Return the default paths of docker configs, as in the kubelet, in order of preference.
+
+    They are ``config.json`` and then ``.dockercfg`` in the agent's root directory `root`, the working directory, the
+    home directory and ``/``.
+    """
     home = Path(environment.get("HOME") or "/root")
     places = (root, Path(), home / ".docker", Path("/.docker"))
     old_places = (root, Path(), home, Path("/"))
@@ -52,7 +56,10 @@ def default_paths(root: Path, environment: Mapping[str, str] = os.environ) -> tu
 
 
 class NodeCredentials:
-    """Credentials from the docker config. `paths`: files to read, in order of preference."""
+    """Finds registry credentials in the node's docker config.
+
+    `paths`: docker config files, in order of preference. `helper_seconds`: deadline of one run of a credential helper.
+    """
 
     def __init__(self, paths: Sequence[Path], *, helper_seconds: float = HELPER_SECONDS) -> None:
         self._paths = tuple(paths)
@@ -64,7 +71,11 @@ class NodeCredentials:
         self._answers: dict[tuple[str, str], tuple[float, ImageAuth | None]] = {}
 
     async def lookup(self, image: str) -> Sequence[ImageAuth]:
-        """Credentials that may fit the image, best first: helpers for its registry, entries, the credential store."""
+        """Return the credentials that may fit the image, best first.
+
+        The order is: the credential helper for its registry, the config's entries, and if there are none of both, the
+        credential store (``credsStore``).
+        """
         self._reload()
         config = self._config
         found: list[ImageAuth] = []
@@ -132,7 +143,7 @@ class NodeCredentials:
 
 
 class HelperAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Output of a credential helper. `username` ``<token>``: `secret` is an identity token, not a password."""
+    """Output of a credential helper. If `username` is ``<token>``, `secret` is an identity token, not a password."""
 
     username: str = msgspec.field(name="Username")
     secret: str = msgspec.field(name="Secret")
@@ -142,7 +153,7 @@ class HelperAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_config(data: bytes, *, is_old: bool) -> DockerConfig:
-    """Parse a docker config file. `is_old`: it is a ``.dockercfg``. Raises ValueError."""
+    """Parse a docker config file. `is_old`: the file has the format ``.dockercfg``. Raises ValueError."""
     raw = msgspec.json.decode(data)
     if is_old:
         raw = {"auths": raw}
@@ -150,7 +161,7 @@ def parse_config(data: bytes, *, is_old: bool) -> DockerConfig:
 
 
 def entries_of(config: DockerConfig) -> tuple[RegistryEntry, ...]:
-    """The config's entries that hold a secret; entries that cannot be decoded are logged and left out."""
+    """Return the config's entries that contain a secret; entries that cannot be decoded are logged and left out."""
     found: list[RegistryEntry] = []
     for server, fields in config.auths.items():
         username, password = str(fields.get("username") or ""), str(fields.get("password") or "")
@@ -175,15 +186,19 @@ def entries_of(config: DockerConfig) -> tuple[RegistryEntry, ...]:
 
 
 def pull_secret_auths(data: bytes, image: str, *, is_old: bool = False) -> tuple[ImageAuth, ...]:
-    """Credentials of a pull secret (``.dockerconfigjson``, or the old ``.dockercfg``) that fit the image."""
+    """Return the credentials of a pull secret that fit the image.
+
+    `data`: value of ``.dockerconfigjson`` or, if `is_old`, of ``.dockercfg``. Raises ValueError.
+    """
     entries = matching(entries_of(parse_config(data, is_old=is_old)), image)
     return tuple(auth_of(entry, image) for entry in entries)
 
 
 def auth_of(entry: RegistryEntry, image: str) -> ImageAuth:
-    """The credential without its server, as the kubelet sends it: it was already chosen for this image.
+    """Convert a config entry to the credential for a pull of the image.
 
-    containerd would parse the server as a URL (``127.0.0.1:5000`` is none) and ignore the credential on a mirror.
+    The server is left out, as by the kubelet: containerd would parse it as a URL (``127.0.0.1:5000`` is none) and would
+    ignore the credential on a mirror. Only for an image that is a file behind a URL it is included.
     """
     auth = ImageAuth(
         username=entry.username,
@@ -195,10 +210,10 @@ def auth_of(entry: RegistryEntry, image: str) -> ImageAuth:
 
 
 def _for_file(auth: ImageAuth, image: str, scheme: str = "https") -> ImageAuth:
-    """The credential with its server, for an image that is a file behind a URL, as a machine's may be.
+    """Return the credential with its server if the image is a file behind a URL, as a machine's may be; else unchanged.
 
-    No registry asks for credentials there, and the sender must know to which server they belong. The credential is sent
-    without TLS only if `scheme` is http, as in the docker config.
+    The downloader of such a file must know to which server the credential belongs. It sends the credential without TLS
+    only if `scheme` is http, as in the docker config.
     """
     server = file_server(image)
     return replace(auth, server_address=f"{scheme}://{server}") if server else auth

@@ -1,8 +1,9 @@
-"""`ImageCollector`: keeps the stores' disks below their thresholds, and prunes on request.
+"""`ImageCollector`: removes unused images when the disk of an image store is too full, and on request.
 
-Every five minutes, per store: the images in use are listed over all of its runtimes (foreign containers included); when
-the disk is above the high threshold, unused images of this agent are removed until it is below the low one. If any
-runtime of the store does not answer, nothing is collected there: no answer does not mean "unused".
+Every five minutes each store is checked: the images in use are found on all runtimes of the store, including containers
+of other clients. If the disk usage is above the high threshold, unused images of this agent are removed until it is
+below the low threshold. If one of the runtimes does not answer, no image is removed from its store, since the runtime
+may use any of them.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ FREE_DISK_SPACE_FAILED = "FreeDiskSpaceFailed"
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of listing a store and its users. `images`: all its images. `used`: ids of those in use."""
+    """Result of `ImageCollector.survey`. `images`: all images of the store. `used`: ids of the images in use."""
 
     images: tuple[ImageStatus, ...]
     used: frozenset[str]
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True):
-    """Images that were removed from one store. `runtimes`: those that use the store."""
+    """Images that were removed from one store. `runtimes`: the runtimes that share the store."""
 
     store: StoreId
     runtimes: tuple[RuntimeName, ...]
@@ -57,14 +58,15 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def freed_bytes(self) -> int:
-        """Freed bytes, from the sizes the store reported."""
+        """Sum of the sizes that the store reported for the removed images."""
         return sum(image.size_bytes for image in self.images)
 
 
 class ImageCollector:
-    """Collects unused images. `wanted`: returns references that pods want from the store of these runtimes.
+    """Removes unused images from the image stores.
 
-    `node`: the node object, to which its events belong.
+    `node`: reference to the Node, to which the collector's events belong. `wanted`: returns the image references of the
+    pods of the given runtimes. `disk_usage`: returns the usage of the filesystem at a path.
     """
 
     def __init__(
@@ -91,17 +93,17 @@ class ImageCollector:
         self._busy: dict[StoreId, asyncio.Lock] = {}
 
     def close(self) -> None:
-        """End idle threads; no collection runs after this."""
+        """Let the idle threads end; call it once no method runs any more."""
         self._threads.close()
 
     async def run(self) -> None:
-        """Collect periodically until cancelled."""
+        """Collect unused images in all stores periodically, until cancelled."""
         while True:
             await self._clock.sleep(self._settings.period_seconds)
             await self.collect_all()
 
     async def collect_all(self) -> Sequence[Removed]:
-        """Collect in every store that answers; failures are events, not exceptions."""
+        """Collect unused images in every store that answers; a failure is recorded as an event and not raised."""
         removed: list[Removed] = []
         stores, _missing = await self._stores.all()
         for store in stores:
@@ -112,9 +114,10 @@ class ImageCollector:
         return removed
 
     async def collect(self, store: ImageStore) -> Removed:
-        """Remove unused images of this agent: all above the maximum age, and as many as the disk's thresholds demand.
+        """Remove unused images of this agent from one store.
 
-        A disk that stays too full is an event.
+        All images above the maximum age are removed, and as many others as the disk thresholds demand. If too few can
+        be removed, an event is recorded. Raises KubeletxError if one of the store's runtimes does not answer.
         """
         async with self._lock(store):
             before = self._records.access.known(store.id)
@@ -141,7 +144,7 @@ class ImageCollector:
             return removed
 
     async def prune(self, store: ImageStore, *, all_unused: bool = False) -> Removed:
-        """Remove every unused image of this agent or, with `all_unused`, of all clients; pinned ones stay."""
+        """Remove every unused image of this agent or, with `all_unused`, of all clients; pinned images are kept."""
         async with self._lock(store):
             survey = await self.survey(store)
             if all_unused:
@@ -151,7 +154,10 @@ class ImageCollector:
             return await self._remove(store, chosen)
 
     async def relieve(self, store: ImageStore) -> Removed:
-        """Remove every unused image of this agent above the minimum age, for a full disk. A failure is an event."""
+        """Remove every unused image of this agent above the minimum age, because the disk is full.
+
+        A failure is recorded as an event and not raised.
+        """
         try:
             async with self._lock(store):
                 survey = await self.survey(store)
@@ -161,7 +167,7 @@ class ImageCollector:
             return Removed(store=store.id, runtimes=tuple(store.members))
 
     async def remove(self, store: ImageStore, image: ImageStatus) -> None:
-        """Remove one image on request. Raises Conflict while it is in use or pinned."""
+        """Remove one image on request of an operator. Raises Conflict if it is in use or pinned."""
         async with self._lock(store):
             survey = await self.survey(store)
             if image.id in survey.used:
@@ -171,7 +177,7 @@ class ImageCollector:
             await store.remove(image)
 
     async def survey(self, store: ImageStore) -> Survey:
-        """List a store's images and their users. Raises if any of its runtimes does not answer."""
+        """List the images of a store and find those in use. Raises if one of the store's runtimes does not answer."""
         handles = tuple(store.members.values())
         units = await asyncio.gather(*(handle.list_units({}) for handle in handles))
         images = await store.list()
@@ -197,7 +203,7 @@ class ImageCollector:
         )
 
     def _pulling(self, store: ImageStore, survey: Survey) -> frozenset[str]:
-        """Ids of images that a running pull is fetching."""
+        """Return the ids of the images that running pulls fetch."""
         return choice.used_images(survey.images, (), (key.partition("|")[0] for key in store.pulls))
 
     def _forget_vanished(self, store: StoreId, survey: Survey, records: Iterable[str]) -> None:
@@ -208,7 +214,7 @@ class ImageCollector:
 
     async def _bytes_to_free(self, store: ImageStore) -> int:
         if any(h.traits is not None and h.traits.remote for h in store.members.values()):
-            return 0  # not our disk
+            return 0  # the disk of another machine
         info = await store.info()
         wanted = 0
         for filesystem in info.filesystems:

@@ -1,7 +1,8 @@
-"""Registry credentials that match an image. Pure. Source: kubelet, pkg/credentialprovider/keyring.go.
+"""Finds the registry credentials that match an image. Pure. Source: kubelet, pkg/credentialprovider/keyring.go.
 
-A docker config names registries by URL or host, with an optional path; host parts may be globs. Every matching entry is
-a candidate, the longest path first; an image of the default registry also matches the entry of index.docker.io.
+A docker config names registries by URL or host, with an optional path; the parts of the host may be globs. Every
+matching entry is a candidate, the one with the longest path first. An image of the default registry (Docker Hub)
+without a match gets the entries of index.docker.io.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ _DEFAULT_KEYS = ("index.docker.io", "docker.io", "registry-1.docker.io")
 
 
 class RegistryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One registry of a docker config. Masks its secrets. `helper`: a program to ask instead.
+    """Credential for one registry, from a docker config or a credential provider. The repr hides the secrets.
 
-    `account`: uid, namespace and name of the service account that a provider made it for.
+    `server`: key of the docker config: host or URL, with an optional path. `account`: UID, namespace and name of the
+    service account for which a credential provider returned it; None if it is not bound to an account.
     """
 
     server: str
@@ -39,7 +41,7 @@ class RegistryEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def key_of(server: str) -> str:
-    """Host and path of a config's key, without scheme and without a leading /v1/ or /v2/."""
+    """Return host and path of a key of a docker config, without the scheme and without a leading /v1/ or /v2/."""
     text = server.removeprefix("https://").removeprefix("http://")
     host, slash, path = text.partition("/")
     if path in ("v1", "v2"):
@@ -50,7 +52,7 @@ def key_of(server: str) -> str:
 
 
 def matching(entries: Iterable[RegistryEntry], image: str) -> tuple[RegistryEntry, ...]:
-    """The entries that fit the image, best first."""
+    """Return the entries that fit the image, the most specific first."""
     repository = repository_of(image)
     by_key: dict[str, list[RegistryEntry]] = {}
     for entry in entries:
@@ -62,20 +64,23 @@ def matching(entries: Iterable[RegistryEntry], image: str) -> tuple[RegistryEntr
 
 
 def helper_server(helpers: Mapping[str, str], image: str) -> str:
-    """The ``credHelpers`` server whose helper serves the image; empty if there is none."""
+    """Return the key of ``credHelpers`` that fits the image best; empty if none fits.
+
+    `helpers`: content of ``credHelpers``, server to the name of its helper.
+    """
     entries = [RegistryEntry(server=server) for server in helpers]
     found = matching(entries, image)
     return found[0].server if found else ""
 
 
 def registry_of(image: str) -> str:
-    """The registry's host, as credential helpers expect it."""
+    """Return the host of the image's registry, as credential helpers expect it."""
     host = repository_of(image).partition("/")[0]
     return "https://index.docker.io/v1/" if host == DOCKER_HUB else host
 
 
 def file_server(image: str) -> str:
-    """``HOST[:PORT]`` of an image that is a file behind a URL; empty for a registry image."""
+    """Return ``HOST[:PORT]`` of an image that is a file behind a URL; empty for an image in a registry."""
     scheme, mark, rest = image.partition("://")
     if mark and scheme in ("http", "https"):
         return rest.partition("/")[0].lower()
@@ -84,9 +89,9 @@ def file_server(image: str) -> str:
 
 
 def repository_of(image: str) -> str:
-    """Registry and path without tag and digest.
+    """Return registry and path of the image, without tag and digest.
 
-    A machine's image may be a URL, or have the prefix ``oci:``.
+    For a URL, as a machine's image may be, the scheme is removed; so is the prefix ``oci:``.
     """
     for scheme in ("https://", "http://"):
         if image.startswith(scheme):
@@ -97,7 +102,10 @@ def repository_of(image: str) -> str:
 
 
 def fits(key: str, repository: str) -> bool:
-    """Return True if the pattern HOST[:PORT][/PATH] matches: globs in each part of the host, the path is a prefix."""
+    """Return True if the pattern `key`, HOST[:PORT][/PATH], matches the repository.
+
+    Each part of the host may be a glob; the path must be a prefix; the port must be equal.
+    """
     host, slash, path = key.partition("/")
     image_host, _, image_path = repository.partition("/")
     if slash and not image_path.startswith(path):

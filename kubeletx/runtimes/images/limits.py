@@ -8,7 +8,7 @@ from kubeletx.api import Clock
 
 
 class TokenBucket:
-    """Allows `qps` calls per second on average and `burst` at once. `qps` 0: no limit."""
+    """Limits a rate: allows `qps` calls per second on average and `burst` at once. `qps` 0 means no limit."""
 
     def __init__(self, clock: Clock, qps: float, burst: int) -> None:
         self._clock = clock
@@ -30,7 +30,10 @@ class TokenBucket:
 
 
 class Delay(msgspec.Struct, frozen=True, kw_only=True):
-    """Back-off of one image after a failed pull. `until`: monotonic time of the next try. `message`: the failure."""
+    """Back-off of one image after a failed pull.
+
+    `seconds`: length of the delay. `until`: monotonic time of its end. `message`: error of the pull.
+    """
 
     seconds: float
     until: float
@@ -38,7 +41,11 @@ class Delay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PullBackoffs:
-    """Growing delays per image; reset after a success, or when idle for twice the cap."""
+    """Computes the delays between failed pulls of an image. Each key `image` has its own delay.
+
+    Each failure doubles the delay, from `first` to `cap` seconds. It starts again after a success, or if the image was
+    not tried for twice the cap.
+    """
 
     def __init__(self, first: float, cap: float) -> None:
         self._first = first
@@ -46,12 +53,12 @@ class PullBackoffs:
         self._delays: dict[str, Delay] = {}
 
     def find(self, image: str, now: float) -> Delay | None:
-        """The image's delay, if it is not over at `now`; None otherwise."""
+        """Return the image's delay if it has not ended at the monotonic time `now`, else None."""
         delay = self._delays.get(image)
         return delay if delay is not None and now < delay.until else None
 
     def fail(self, image: str, now: float, message: str) -> Delay:
-        """Record a failed pull; returns the delay until the next."""
+        """Record a failed pull at the monotonic time `now`; return the delay until the next one is allowed."""
         old = self._delays.get(image)
         if old is None or now - old.until > 2 * self._cap:
             seconds = self._first

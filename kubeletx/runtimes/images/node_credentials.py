@@ -1,7 +1,7 @@
 """`ImageCredentials`: all registry credentials of the node, in the kubelet's order.
 
-A pod's pull secrets come first (`store.ImageStore.pull`), then the docker config and its helpers, then the credential
-providers. Each is tried until one works. Source: kubelet, pkg/kubelet/images/image_manager.go.
+For a pull, the pod's pull secrets come first (see `store.ImageStore.pull`), then the docker config and its helpers,
+then the credential providers. They are tried until one works. Source: kubelet, pkg/kubelet/images/image_manager.go.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from .verification import AccountUse, Credential
 
 
 class ImageCredentials:
-    """All registry credentials of the node, for the image stores; implements `store.RegistryCredentials`."""
+    """Combines the docker config's credentials and the credential providers; implements `store.RegistryCredentials`."""
 
     def __init__(self, node: NodeCredentials, providers: CredentialProviders) -> None:
         self._node = node
         self._providers = providers
 
     def is_personal(self, image: str) -> bool:
-        """Return True if a credential provider may use data of the pod for this image."""
+        """Return True if the credentials for this image may depend on the pod: a provider uses its service account."""
         return self._providers.is_personal(image)
 
     async def lookup(self, image: str, puller: Puller | None) -> Sequence[Credential]:

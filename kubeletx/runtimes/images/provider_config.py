@@ -1,9 +1,10 @@
-"""Credential providers from CredentialProviderConfig, read once at start; every mistake is named.
+"""Reads the configuration of credential providers, CredentialProviderConfig, once at the agent's start.
 
-    --image-credential-provider-config   a file, or a directory whose *.json, *.yaml and *.yml count, sorted by name
-    --image-credential-provider-bin-dir  where the programs are; a provider's name is its program's
+    --image-credential-provider-config   a file, or a directory: its *.json, *.yaml and *.yml are read, sorted by name
+    --image-credential-provider-bin-dir  directory of the programs; the name of a provider is that of its program
 
-A provider that could never work is refused as well: a pattern with a scheme, a missing program.
+The error names every mistake. A provider that could never work is a mistake too: a pattern with a scheme, a missing
+program.
 Source: kubelet v1.36, pkg/credentialprovider/plugin/config.go and kubelet.config.k8s.io/v1, CredentialProviderConfig.
 """
 
@@ -44,9 +45,10 @@ class Strict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
 
 
 class TokenAttributes(Strict, frozen=True, kw_only=True):
-    """Field tokenAttributes: the provider gets a token of the pod's service account.
+    """Field tokenAttributes of a provider: the provider gets a token of the pod's service account.
 
-    `cache_type`: whether its answers are cached for the service account or for the token.
+    `cache_type`: ``ServiceAccount`` to cache the provider's answers for the account, ``Token`` to cache them only for
+    the token.
     """
 
     service_account_token_audience: str = ""
@@ -57,7 +59,7 @@ class TokenAttributes(Strict, frozen=True, kw_only=True):
 
 
 class EnvironmentVariable(Strict, frozen=True, kw_only=True):
-    """An environment variable for the program; its value may be a secret."""
+    """An environment variable for the provider's program. The value may be a secret, so the repr hides it."""
 
     name: str
     value: str
@@ -67,7 +69,7 @@ class EnvironmentVariable(Strict, frozen=True, kw_only=True):
 
 
 class ProviderFields(Strict, frozen=True, kw_only=True):
-    """Fields of one provider as the configuration file has them, not checked yet."""
+    """Fields of one provider as in the configuration file, with the right types but not checked yet."""
 
     name: str = ""
     match_images: tuple[str, ...] = ()
@@ -79,7 +81,10 @@ class ProviderFields(Strict, frozen=True, kw_only=True):
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
-    """One provider whose fields were checked. `token` None: it gets no service account token."""
+    """One checked credential provider.
+
+    `program`: path of its program. `token`: None if the provider gets no service account token.
+    """
 
     name: str
     program: Path
@@ -92,14 +97,20 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """All providers in order. `digest`: ``sha256:...`` of the files, for the metric; empty without files."""
+    """All credential providers, in configured order.
+
+    `digest`: ``sha256:...`` of the configuration files, for a metric; empty without files.
+    """
 
     providers: tuple[Provider, ...] = ()
     digest: str = ""
 
 
 def read_providers(config: Path, bin_dir: Path) -> ProviderPlan:
-    """Read the providers of a file or directory. Raises InvalidConfig, or `InvalidConfigs` with every mistake."""
+    """Read and check the providers in `config`, a file or a directory. `bin_dir`: directory of their programs.
+
+    Raises InvalidConfig for one mistake, `InvalidConfigs` for several.
+    """
     hashed = hashlib.sha256()
     providers: list[Provider] = []
     problems: list[InvalidConfig] = []
@@ -109,7 +120,7 @@ def read_providers(config: Path, bin_dir: Path) -> ProviderPlan:
         problems.append(InvalidConfig(obj=str(bin_dir), field="", problem=text, fix=fix))
     for path in _files(config):
         data = _read(path)
-        hashed.update(len(data).to_bytes(8, "big") + data)  # as the kubelet's metric has it
+        hashed.update(len(data).to_bytes(8, "big") + data)  # as in the kubelet's metric
         try:
             raws = _providers(path, data)
         except InvalidConfig as error:
@@ -153,7 +164,7 @@ def _read(path: Path) -> bytes:
 
 
 def _providers(path: Path, data: bytes) -> list[tuple[Any, bool]]:
-    """Parse a file; return (provider, whether the file's version supports tokenAttributes) of each provider."""
+    """Parse a file; return its providers, each with True if the file's version supports tokenAttributes."""
 
     def refused(field: str, problem: str, fix: str) -> InvalidConfig:
         return InvalidConfig(obj=str(path), field=field, problem=problem, fix=fix)
@@ -182,7 +193,11 @@ def _providers(path: Path, data: bytes) -> list[tuple[Any, bool]]:
 
 
 class _Checked:
-    """Checks one provider: `problems` gets its mistakes, or `provider` the result if there are none."""
+    """Checks one provider of a file. `check` fills `problems` with its mistakes or, if there are none, sets `provider`.
+
+    `at`: index of the provider in the file. `raw`: its undecoded fields. `has_tokens`: the file's version supports
+    tokenAttributes.
+    """
 
     def __init__(self, file: str, at: int, raw: Any, has_tokens: bool) -> None:
         self.problems: list[InvalidConfig] = []
@@ -195,7 +210,7 @@ class _Checked:
             self._who = f'provider "{raw["name"]}"'
 
     def check(self, bin_dir: Path, seen: dict[str, str]) -> None:
-        """Check all fields. `seen`: name → file of the providers checked before; this one is added."""
+        """Check all fields. `seen`: file of each provider that was checked before, by name; this one is added."""
         fields = self._fields()
         if fields is None:
             return
@@ -235,7 +250,7 @@ class _Checked:
         except msgspec.ValidationError as error:
             field, problem, fix = explain(str(error), raw)
             if field.endswith("].value"):
-                problem = "is not a string"  # what was found may be a secret
+                problem = "is not a string"  # without the value, which may be a secret
             self._refuse(field, problem, fix)
             return None
 

@@ -1,8 +1,8 @@
-"""One request to a credential provider: CredentialProviderRequest on standard input, the response on its output.
+"""Runs the program of a credential provider: CredentialProviderRequest on its input, the response on its output.
 
-The token is passed on the program's input alone. What the program prints is never logged, except the first line of its
-standard error, with the token removed. Source: kubelet.config.k8s.io, credentialprovider v1; kubelet, plugin.go,
-ExecPlugin.
+The token is passed only on the program's standard input. Nothing that the program prints is logged, except the first
+line of its standard error, with the token removed. Source: kubelet.config.k8s.io, credentialprovider v1; kubelet,
+plugin.go, ExecPlugin.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ _LONGEST_LINE: Final = 200
 
 
 class ProviderFailed(Exception):
-    """Raised if a provider gave no credentials; the message holds no secret."""
+    """Raised if a provider fails or prints an invalid response. The message contains no secret."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """Request to a credential provider. `image`: with registry, without tag and digest.
+    """Request to a credential provider.
 
-    `token`, `annotations`: of the pod's service account; empty if the provider gets none.
+    `image`: image reference with registry, without tag and digest. `token`, `annotations`: token and chosen annotations
+    of the pod's service account; empty if the provider gets none.
     """
 
     image: str
@@ -41,7 +42,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Login(Strict, frozen=True, kw_only=True):
-    """Credentials of a registry. Both fields may be empty."""
+    """User name and password for a registry. Both may be empty."""
 
     username: str
     password: str
@@ -51,7 +52,11 @@ class Login(Strict, frozen=True, kw_only=True):
 
 
 class ProviderResponse(Strict, frozen=True, kw_only=True):
-    """Output of a provider. `auth`: pattern of images → login. `cache_duration`: None means the configured default."""
+    """Output of a credential provider.
+
+    `auth`: logins by image pattern. `cache_duration`: how long to cache the answer; None means the configured default.
+    `cache_key_type`: the requests for which the cached answer may be used.
+    """
 
     kind: Literal["CredentialProviderResponse"]
     api_version: str
@@ -61,7 +66,7 @@ class ProviderResponse(Strict, frozen=True, kw_only=True):
 
     @property
     def cache_seconds(self) -> float | None:
-        """Seconds to cache the answer: 0 for not at all, None for the configured default. Raises ValueError."""
+        """Seconds for which to cache the answer: 0 means not at all, None the configured default. Raises ValueError."""
         if self.cache_duration is None:
             return None
         return 0.0 if self.cache_duration.startswith("-") else parse_duration(self.cache_duration)
@@ -70,9 +75,9 @@ class ProviderResponse(Strict, frozen=True, kw_only=True):
 async def ask(
     provider: Provider, question: Question, *, seconds: float = PROVIDER_SECONDS
 ) -> ProviderResponse:
-    """Run the provider's program and return its response.
+    """Run the provider's program for a request and return its response. Raises ProviderFailed.
 
-    Raises ProviderFailed; after `seconds` the program and its children are killed.
+    After `seconds` the program and its children are killed.
     """
     environment = {**os.environ, **{one.name: one.value for one in provider.env}}
     try:
@@ -127,7 +132,7 @@ def _answer(provider: Provider, output: bytes) -> ProviderResponse:
 
 
 def _problem(error: Exception) -> str:
-    """Text of a decoding error, with fields and types but no values."""
+    """Return a text for a decoding error with names of fields and types, but without values, which may be secrets."""
     text = str(error)
     if isinstance(error, msgspec.ValidationError):
         return text if text.startswith(("Expected", "Object missing")) else f"not valid{_place(text)}"

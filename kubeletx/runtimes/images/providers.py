@@ -1,10 +1,11 @@
 """`CredentialProviders`: programs that return registry credentials, run and cached as by a kubelet.
 
-    image ─► providers whose matchImages fit ─► remembered? (image, registry, all) ─► program ─► entries of a keyring
+    image ─► providers whose matchImages fit ─► cached? (image, registry, all) ─► program ─► entries of a keyring
 
-With tokenAttributes a provider gets the pod's service account: its token, bound to the pod, and chosen annotations. Its
-answers are then cached for that account alone, or, with cacheType Token, for that token. Concurrent callers with the
-same request share one program. A provider that fails is logged and gives no credentials. Nothing is stored on disk.
+With tokenAttributes a provider gets a token of the pod's service account, bound to the pod, and chosen annotations of
+the account. Its answers are then cached for this account only or, with cacheType Token, for this token only. Concurrent
+callers with the same request share one run of the program. A failure of a provider is logged, and the provider returns
+no credentials. Nothing is stored on disk.
 Source: kubelet v1.36, pkg/credentialprovider/plugin/plugin.go.
 """
 
@@ -31,17 +32,16 @@ from .verification import AccountUse, Credential
 log = structlog.get_logger(__name__)
 
 PURGE_SECONDS = 15 * 60.0
-"""Interval of dropping expired entries."""
+"""Interval in seconds at which expired cache entries are dropped."""
 
 _Key = tuple[str, str, tuple[object, ...]]
 
 
 class _Account(msgspec.Struct, frozen=True, kw_only=True):
-    """Data about the pod's service account for a provider; empty if the provider gets none.
+    """Data about the pod's service account that a provider gets; all fields are empty if it gets none.
 
-    `key`: distinguishes the provider's cached answers for this account from others.
-
-    `identity`: uid, namespace and name of the service account.
+    `key`: part of the cache key, which separates answers for this account from others. `identity`: UID, namespace and
+    name of the service account.
     """
 
     token: str = ""
@@ -54,14 +54,17 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Remembered(msgspec.Struct, frozen=True, kw_only=True):
-    """Cached entries, valid until a monotonic time."""
+    """Cached answer of a provider. `until`: monotonic time at which it expires."""
 
     entries: tuple[RegistryEntry, ...]
     until: float
 
 
 class CredentialProviders:
-    """All providers of the node, in configured order."""
+    """Finds registry credentials with the node's credential providers.
+
+    `digest`: hash of the configuration files, see `ProviderPlan`.
+    """
 
     def __init__(
         self,
@@ -71,7 +74,10 @@ class CredentialProviders:
         clock: Clock,
         seconds: float = PROVIDER_SECONDS,
     ) -> None:
-        """`cluster`: source of pods → objects of its cluster, for service accounts. `seconds`: deadline of a program."""
+        """`cluster`: API objects of the cluster behind each pod source, by source name, for service accounts.
+
+        `seconds`: deadline of one run of a program.
+        """
         self.digest = plan.digest
         self._cluster = cluster
         self._providers = tuple(_Provider(one, cluster, clock, seconds) for one in plan.providers)
@@ -82,14 +88,14 @@ class CredentialProviders:
         return {one.settings.name: one.count for one in self._providers}
 
     def is_personal(self, image: str) -> bool:
-        """Return True if the credentials for the image may depend on the pod."""
+        """Return True if the credentials for the image may depend on the pod: a provider uses its service account."""
         repository = repository_of(image)
         return any(one.settings.token is not None and one.fits(repository) for one in self._providers)
 
     async def lookup(self, image: str, puller: Puller | None) -> Sequence[Credential]:
-        """Credentials that may fit the image, the most specific pattern first.
+        """Return the credentials that may fit the image, those with the most specific pattern first.
 
-        `puller` None: the pull is not for a pod.
+        `puller`: the pod that needs the image; None if the pull is not for a pod.
         """
         repository = repository_of(image)
         fitting = [one for one in self._providers if one.fits(repository)]
@@ -98,7 +104,10 @@ class CredentialProviders:
         return [Credential(auth=auth_of(one, image), origin=_origin(one)) for one in entries]
 
     async def find_account(self, puller: Puller) -> AccountUse | None:
-        """Read the pod's service account from its cluster; None if the pod has none. Raises KubeletxError."""
+        """Read the pod's service account from the cluster.
+
+        None if the pod has no service account or comes from a source without a cluster. Raises KubeletxError.
+        """
         cluster = self._cluster.get(puller.source)
         if cluster is None or not puller.service_account:
             return None
@@ -108,13 +117,13 @@ class CredentialProviders:
         return AccountUse(uid=found.uid, namespace=puller.namespace, name=puller.service_account)
 
     def close(self) -> None:
-        """Kill the running programs."""
+        """Kill the programs that run at the moment."""
         for one in self._providers:
             one.close()
 
 
 class _Provider:
-    """One provider with its cached answers."""
+    """One credential provider with its cached answers and counters."""
 
     def __init__(
         self, settings: Provider, cluster: Mapping[str, ClusterObjects], clock: Clock, seconds: float
@@ -133,7 +142,7 @@ class _Provider:
         return any(fits(pattern, repository) for pattern in self.settings.match_images)
 
     async def entries(self, repository: str, puller: Puller | None) -> tuple[RegistryEntry, ...]:
-        """Credentials for the image; empty if it has none or fails."""
+        """Return the provider's credentials for the image; empty if it has none or fails."""
         try:
             account = await self._account(puller)
             return await self._entries(repository, account) if account is not None else ()
@@ -148,7 +157,7 @@ class _Provider:
             return ()
 
     def close(self) -> None:
-        """Kill its running programs."""
+        """Kill the runs of the provider's program."""
         self._running.close()
 
     async def _entries(self, repository: str, account: _Account) -> tuple[RegistryEntry, ...]:
@@ -198,7 +207,7 @@ class _Provider:
             )
 
     async def _account(self, puller: Puller | None) -> _Account | None:
-        """Data about the pod's service account; None if the provider must not run for the pod."""
+        """Read the data about the pod's service account; None if the provider must not run for the pod."""
         wanted = self.settings.token
         if wanted is None:
             return _Account()
@@ -234,7 +243,7 @@ def _origin(entry: RegistryEntry) -> AccountUse | None:
 
 
 def _chosen(wanted: TokenAttributes, annotations: Mapping[str, str]) -> tuple[tuple[str, str], ...] | None:
-    """Name → value of the annotations that the provider gets; None if a required one is missing."""
+    """Return names and values of the annotations that the provider gets; None if a required one is missing."""
     required = wanted.required_service_account_annotation_keys
     if any(key not in annotations for key in required):
         return None

@@ -1,4 +1,4 @@
-"""Identity of a pull's requester, on which credentials may depend."""
+"""`Puller`: the pod for which an image is pulled, on which credentials may depend."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from kubeletx.api import PodUid
 
 
 class Puller(msgspec.Struct, frozen=True, kw_only=True):
-    """The pod that a pull is for. `service_account` empty: it has none. `source`: the pod's source."""
+    """The pod for which an image is pulled.
+
+    `service_account`: empty if the pod has none. `source`: name of the pod's source, such as ``api``.
+    """
 
     uid: PodUid
     namespace: str = ""

@@ -1,4 +1,4 @@
-"""Facts about images that their store does not keep: which this agent pulled, and when each was last used."""
+"""`ImageRecords`: which images this agent pulled, and when each was last used. Image stores do not record that."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _UPSERT = upsert(IMAGES)
 
 
 class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """An image that this agent pulled. `image`: the store's id; `requested`: the reference that was pulled."""
+    """An image that this agent pulled. `image`: id of the image in its store; `requested`: the pulled reference."""
 
     store: StoreId
     image: str
@@ -41,10 +41,10 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImageRecords:
-    """All records of images that this agent pulled, in memory and on disk.
+    """Records of the images that this agent pulled, in memory and on disk.
 
-    If they are lost, images pulled earlier are never collected and count as preloaded. `access`: which pods may use the
-    images.
+    If they are lost, images pulled earlier are never garbage-collected and count as preloaded. `access`: records of the
+    credentials with which pods may use the images.
     """
 
     def __init__(self, store: Store) -> None:
@@ -54,7 +54,7 @@ class ImageRecords:
         self._listeners: list[Callable[[], None]] = []
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call the listener whenever this agent pulled or removed an image; returns the function that ends this."""
+        """Call the listener when an image was pulled or removed; return a function that ends the subscription."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -63,7 +63,7 @@ class ImageRecords:
             listener()
 
     async def load(self) -> None:
-        """Read the stored records; if the database cannot be read now, log it and read none."""
+        """Load the stored records; if the database cannot be read now, log that and load none."""
         await self.access.load()
         try:
             records = await self._store.read(_select_all)
@@ -74,15 +74,15 @@ class ImageRecords:
             self._records.setdefault((record.store, record.image), record)
 
     def find(self, store: StoreId, image: str) -> ImageRecord | None:
-        """Record of an image this agent pulled; None for others."""
+        """Return the record of an image; None if this agent did not pull it."""
         return self._records.get((store, image))
 
     def of_store(self, store: StoreId) -> dict[str, ImageRecord]:
-        """Image id → record, of one store."""
+        """Return the records of one store by image id."""
         return {record.image: record for record in self._records.values() if record.store == store}
 
     def pulled(self, store: StoreId, image: str, requested: str, now: datetime) -> None:
-        """Record that this agent pulled the image."""
+        """Record that this agent pulled the image at `now`; the time of an earlier pull is kept."""
         old = self.find(store, image)
         self._put(
             ImageRecord(
@@ -96,13 +96,13 @@ class ImageRecords:
         self._tell()
 
     def used(self, store: StoreId, images: Iterable[str], now: datetime) -> None:
-        """Record that these images were in use at `now`; images without a record are ignored."""
+        """Record that the images with these ids were in use at `now`; images without a record are ignored."""
         for image in images:
             if (record := self.find(store, image)) is not None:
                 self._put(msgspec.structs.replace(record, used_at=now))
 
     def removed(self, store: StoreId, image: str) -> None:
-        """Delete the record of an image that is gone."""
+        """Delete all records of an image that is gone."""
         self.access.removed(store, image)
         if self._records.pop((store, image), None) is not None:
             match = (IMAGES.c.store == store) & (IMAGES.c.image == image)

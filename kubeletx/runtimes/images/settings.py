@@ -1,4 +1,4 @@
-"""Settings of pulls and collection; defaults are the kubelet's."""
+"""Settings of image pulls and image garbage collection. The defaults are the kubelet's."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from .verification import VerificationSettings
 
 
 class PullSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of pulls. `serialize` False: `parallel` pulls at once per store, None for no limit.
+    """Settings of image pulls.
 
-    `qps` and `burst`: pulls begun per second and store (0: no limit). Back-off is per image: `backoff_seconds`, doubled
-    with each failure up to `backoff_cap_seconds`. `verification`: which pods may use an image that is present.
+    `serialize`, `parallel`: limits of concurrent pulls, see `at_once`. `qps` and `burst`: limits of pulls begun per
+    second in each store (0: no limit). `backoff_seconds`: delay after the first failed pull of an image, doubled with
+    each failure up to `backoff_cap_seconds`. `verification`: which pods may use an image that is present.
     """
 
     serialize: bool = True
@@ -24,14 +25,22 @@ class PullSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def at_once(self) -> int | None:
-        """Maximum of concurrent pulls in one store; None for no limit."""
+        """Maximum number of concurrent pulls in one store; None for no limit.
+
+        It is `parallel` if that is above 1, else 1 with `serialize` and no limit without.
+        """
         if self.parallel is not None and self.parallel > 1:
             return self.parallel
         return 1 if self.serialize else None
 
 
 class CollectionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of image garbage collection. `max_age_seconds`: 0 means no removal by age."""
+    """Settings of image garbage collection.
+
+    `high_percent`: disk usage at which removal begins. `low_percent`: disk usage down to which images are removed.
+    `min_age_seconds`: minimum time since the pull and since the last use. `max_age_seconds`: time without use after
+    which an image is removed in any case; 0 means never. `period_seconds`: interval of the collection.
+    """
 
     high_percent: int = 85
     low_percent: int = 80

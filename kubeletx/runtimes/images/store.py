@@ -1,7 +1,7 @@
 """`ImageStore`: one store of images and all runtimes that use it (DECISIONS 20).
 
-Several runtimes may share a store; any of them can answer for it. A pull goes through the runtime whose pod wants the
-image, and is shared by all pods of the store that want the same one.
+Several runtimes may share a store; each of them can list and remove its images. An image is pulled through the runtime
+of the pod that needs it. Pods that need the same image at the same time share one pull.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -32,7 +33,6 @@ from kubeletx.api import (
 )
 from kubeletx.api.names import POD_SOURCE
 
-from ..handles.calls import translate
 from ..handles.handle import RuntimeHandle
 from .errors import ERR_IMAGE_PULL, PullBackOff, PullFailed
 from .keyring import repository_of
@@ -49,18 +49,21 @@ OnProgress = Callable[[PullProgress], None]
 
 
 class RegistryCredentials(Protocol):
-    """Source of the node's registry credentials; implemented by `ImageCredentials`."""
+    """Returns the node's registry credentials for an image; implemented by `ImageCredentials`."""
 
     def is_personal(self, image: str) -> bool:
         """Return True if credentials for the image may depend on the pod."""
         ...
 
     async def lookup(self, image: str, puller: Puller | None) -> Sequence[Credential]:
-        """Credentials for the image, best first; empty to pull without. `puller`: None if the pull is not for a pod."""
+        """Return the credentials for the image, best first; empty to pull anonymously.
+
+        `puller`: the pod that needs the image; None if the pull is not for a pod.
+        """
         ...
 
     async def find_account(self, puller: Puller) -> AccountUse | None:
-        """Read the pod's service account from its cluster; None if the pod has none. Raises KubeletxError."""
+        """Read the pod's service account from the cluster; None if the pod has none. Raises KubeletxError."""
         ...
 
 
@@ -74,7 +77,10 @@ class PullCounts:
 
 
 class ImageStore:
-    """One store, made by `ImageStores`. `members`: the runtimes that use it, in the order listed."""
+    """One image store: finds, pulls and removes its images. Made by `ImageStores`.
+
+    `members`: the runtimes that use the store, in the configured order.
+    """
 
     def __init__(
         self,
@@ -104,23 +110,26 @@ class ImageStore:
     # --- presence ---
 
     async def find(self, image: ImageSpec, via: RuntimeHandle | None = None) -> ImageStatus | None:
-        """The image in the store; None if it is not there. `via`: the runtime to query; None: any."""
+        """Return the image as it is in the store; None if it is not there. `via`: the runtime to query; None: any."""
         return await self._ask("find_image", lambda service: service.find_image(image), via)
 
     async def find_shared(self, image: ImageSpec, via: RuntimeHandle) -> ImageStatus | None:
-        """Like `find`, with one call for all concurrent callers. Not for use after a change: it may be missed."""
+        """Like `find`, but concurrent callers share one call.
+
+        The call may have begun before this one, so it may miss a change that the caller has just made.
+        """
         return await self._finding.join((via.name, msgspec.json.encode(image)), lambda: self.find(image, via))
 
     async def list(self) -> Sequence[ImageStatus]:
-        """All images in the store, including those of other agents."""
+        """Return all images in the store, including those of other agents."""
         return await self._ask("list_images", lambda service: service.list_images())
 
     async def info(self) -> StoreInfo:
-        """Identity and file systems of the store."""
+        """Query the id and the file systems of the store."""
         return await self._ask("store_info", lambda service: service.store_info())
 
     async def remove(self, image: ImageStatus) -> None:
-        """Remove the image with all its tags; succeeds if it is gone."""
+        """Remove the image with all its tags; succeeds if the store does not have it."""
         spec = ImageSpec(requested=image.tags[0] if image.tags else image.id, ref=image.ref or image.id)
         await self._ask("remove_image", lambda service: service.remove_image(spec))
         self._records.removed(self.id, image.id)
@@ -133,7 +142,11 @@ class ImageStore:
         credentials: Sequence[Credential] = (),
         puller: Puller | None = None,
     ) -> bool:
-        """Return True if the pod may use the present image without its own pull (see `verification`)."""
+        """Return True if a pod may use an image that is present without a pull of its own (see `verification`).
+
+        `image`: as in the pod. `present`: the same image in the store. `credentials`: of the pod's pull secrets.
+        `puller`: the pod; None to ignore its service account.
+        """
         access, repository = self._records.access, repository_of(image.requested)
         is_pulled = access.is_pulled(self.id, present.id, image.requested)
         if not self._verification.is_needed(image.requested, is_pulled=is_pulled):
@@ -143,7 +156,7 @@ class ImageStore:
             return False
         origins: list[Origin] = [one.origin for one in credentials]
         if known.accounts and puller is not None:
-            with contextlib.suppress(KubeletxError):  # its pull decides
+            with contextlib.suppress(KubeletxError):  # then the pod must pull the image itself
                 origins.append(await self._credentials.find_account(puller))
         origin, is_open = known.find(origins)
         if origin is not None:
@@ -154,7 +167,7 @@ class ImageStore:
 
     @property
     def pulls(self) -> Collection[str]:
-        """Keys of the pulls that run now: each begins with the image's reference, up to the first ``|``."""
+        """Keys of the running pulls. Up to the first ``|``, a key is the image's reference."""
         return self._pulls.keys
 
     async def pull(
@@ -169,13 +182,18 @@ class ImageStore:
         puller: Puller | None = None,
         on_begin: Callable[[], None] | None = None,
     ) -> ImageStatus:
-        """Pull the image, or wait for the running pull of it; return the image in the store.
+        """Pull the image, or wait for a running pull of it; return the image as it is in the store.
 
-        `credentials`: the pod's own, tried before the node's. `sandbox`: of the pod; None if an operator pulls, or the
-        pod does not matter. `force`: ignore the back-off, as for an operator. `puller`: the pod; back-off is per pod, so
-        that a recreated pod tries immediately. `on_begin`: called when the wait for other pulls is over; never if the
-        caller joins a running pull. Raises PullFailed, and PullBackOff while the puller's last failure is too recent.
-        Has no deadline; the pull is cancelled when its last caller is.
+        - `via`: the runtime whose image service pulls.
+        - `credentials`: those of the pod's pull secrets, tried before the node's credentials.
+        - `sandbox`: spec of the pod's sandbox, passed to the image service; None if the pull is not for a certain pod.
+        - `force`: ignore the back-off, for an operator.
+        - `puller`: the pod. Back-off is per pod, so that a recreated pod tries immediately.
+        - `on_begin`: called when the pull begins, after the wait for other pulls; not called for a caller that joins a
+          running pull.
+
+        Raises PullFailed, or PullBackOff while the back-off after the last failure lasts. There is no deadline; the
+        pull is cancelled when its last caller is cancelled.
         """
         key = f"{image.requested}|{image.handler}" if image.handler else image.requested
         owned = f"{puller.uid if puller is not None else ''}|{key}"
@@ -217,9 +235,9 @@ class ImageStore:
         sandbox: SandboxSpec | None,
         puller: Puller | None,
     ) -> Iterator[str]:
-        """Yield the parts of a pull's key that stand for its credentials: callers share a pull only if these are equal.
+        """Yield the parts of a pull's key that identify its credentials; callers share a pull only if these are equal.
 
-        Otherwise the failure of a caller without credentials would fail the others.
+        If they shared one, the failure of a caller without credentials would fail the others.
         """
         if sandbox is not None and (source := sandbox.annotations.get(POD_SOURCE)):
             yield source
@@ -238,7 +256,7 @@ class ImageStore:
         report: OnProgress,
         on_begin: Callable[[], None] | None,
     ) -> ImageStatus:
-        # Before its turn: a program that is asked for credentials may take a minute, and no other pull waits for it.
+        # Before taking a slot: a program that returns credentials may run for a minute, and no pull should wait for it.
         candidates = (*credentials, *await self._credentials.lookup(image.requested, puller))
         async with self._slots if self._slots is not None else contextlib.nullcontext():
             await self._bucket.take()
@@ -265,7 +283,10 @@ class ImageStore:
 
     @contextlib.asynccontextmanager
     async def _recorded(self, image: ImageSpec, puller: Puller | None) -> AsyncIterator[_Outcome]:
-        """Context that records the begin and the result of a pod's pull. An operator's pull counts as preloaded."""
+        """Context that records the begin and the result of a pull for a pod.
+
+        Nothing is recorded if `puller` is None: an image that an operator pulled counts as preloaded.
+        """
         outcome = _Outcome()
         if puller is None:
             yield outcome
@@ -293,19 +314,19 @@ class ImageStore:
         sandbox: SandboxSpec | None,
         report: OnProgress,
     ) -> Origin:
-        """Try each credential until one works, or pull anonymously without any.
+        """Pull with each credential until one works; without `candidates`, pull anonymously.
 
-        Returns the origin of the one that worked.
+        Returns the origin of the credential that worked. Raises the last error if none did.
         """
         service = _service(via)
         failures: list[KubeletxError] = []
         for one in candidates or (Credential(),):
             try:
-                await service.pull_image(image, one.auth, sandbox, report)
+                await via.unlimited(
+                    "pull_image", partial(service.pull_image, image, one.auth, sandbox, report)
+                )
             except KubeletxError as error:
                 failures.append(error)
-            except Exception as error:
-                raise translate(error, via.name, "pull_image") from error
             else:
                 return one.origin
         raise failures[-1]
@@ -326,7 +347,7 @@ class ImageStore:
 
 
 class _Outcome:
-    """Result of a pull. `image_id`: empty until the pull succeeded. `origin`: of the credential that worked."""
+    """Result of a pull. `image_id`: empty until the pull succeeded. `origin`: origin of the credential that worked."""
 
     def __init__(self) -> None:
         self.image_id = ""
@@ -334,7 +355,7 @@ class _Outcome:
 
 
 class _FetchFailed(Exception):
-    """Raised to all callers of a shared pull that failed; each of them counts its own back-off."""
+    """Raised in all callers of a shared pull that failed; each of them computes its own back-off."""
 
     def __init__(self, error: KubeletxError) -> None:
         super().__init__(error.message)

@@ -1,4 +1,4 @@
-"""`ImageStores`: every image store of the node, and the store of each runtime."""
+"""`ImageStores`: finds the image store of each runtime, and all image stores of the node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 
 class ImageStores:
-    """All stores; made once by the agent. A store is known once one of its runtimes was reached."""
+    """Holds all image stores of the node. A store is known once one of its runtimes was reached."""
 
     def __init__(
         self,
@@ -51,9 +51,9 @@ class ImageStores:
         registry.subscribe(self)
 
     async def of(self, handle: RuntimeHandle) -> ImageStore:
-        """The store of a runtime; a dictionary look-up once it is known.
+        """Return the image store of a runtime; the runtime is queried once after each of its connections.
 
-        Raises Unsupported for a runtime without images, Unavailable for one that was never reached.
+        Raises Unsupported if the runtime keeps no images, Unavailable if it was never reached.
         """
         known = self._of_runtime.get(handle.name)
         if known is not None and known[0] is handle and known[1] == handle.opened:
@@ -91,12 +91,15 @@ class ImageStores:
         return store
 
     def known_id(self, handle: RuntimeHandle) -> str:
-        """The id of the runtime's store as far as known, without a call; empty if it was never queried."""
+        """Return the id of the runtime's store without a call; empty if it was never queried."""
         known = self._of_runtime.get(handle.name)
         return str(known[2].id) if known is not None and known[0] is handle else ""
 
     async def all(self) -> tuple[tuple[ImageStore, ...], tuple[RuntimeName, ...]]:
-        """(stores in the order of their first runtime, runtimes without an answer); rule 7 of docs/architecture.md."""
+        """Return all stores, in the order of their first runtime, and the names of runtimes that did not answer.
+
+        See rule 7 of docs/architecture.md.
+        """
         handles = [h for h in self._registry.handles() if h.traits is None or h.traits.images]
         results = await asyncio.gather(*(self.of(handle) for handle in handles), return_exceptions=True)
         stores: dict[StoreId, ImageStore] = {}
@@ -114,7 +117,7 @@ class ImageStores:
         return tuple(stores.values()), tuple(missing)
 
     async def close(self) -> None:
-        """Cancel every pull."""
+        """Cancel all running pulls and queries."""
         self._asking.close()
         await asyncio.gather(*(store.close() for store in self._stores.values()))
 
@@ -128,7 +131,7 @@ class ImageStores:
             self._order_members(known[2])
 
     def pod_changed(self, name: RuntimeName, uid: PodUid, event: RuntimeEvent | None) -> None:
-        """Ignore the event."""
+        """Do nothing: changes of pods do not affect image stores."""
 
     def _order_members(self, store: ImageStore) -> None:
         members: Sequence[RuntimeHandle] = self._registry.handles()

@@ -1,8 +1,9 @@
-"""Verification of pods' rights to a present image. Pure. Source: kubelet v1.36, pkg/kubelet/images/pullmanager.
+"""Verification that a pod may use an image that is already present. Pure.
 
-A pull is recorded with the credentials that opened the registry. A pod may use the image without a pull if it has one
-of these credentials, or if no pod-specific credential was needed. Otherwise its own pull decides. The policy says for
-which images this holds; an image without any record of a pull counts as preloaded.
+A pull is recorded with the credential that the registry accepted. A pod may use the image without a pull if it has one
+of the recorded credentials, or if a pull needed no pod-specific credential. Otherwise the pod must pull the image
+itself. The policy determines for which images this is checked; an image without any record of a pull counts as
+preloaded. Source: kubelet v1.36, pkg/kubelet/images/pullmanager.
 """
 
 from __future__ import annotations
@@ -24,24 +25,25 @@ ALWAYS: Final = "AlwaysVerify"
 POLICIES: Final = (NEVER, NEVER_PRELOADED, NEVER_ALLOWLISTED, ALWAYS)
 
 MAX_RECORDED: Final = 100
-"""Maximum of recorded credentials per image; beyond it, pods with other credentials pull for themselves."""
+"""Maximum of recorded credentials of each kind per image. The oldest are dropped; pods with these must pull again."""
 
 T = TypeVar("T")
 
 
 class VerificationSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Policy for which images a pod must prove its right, although the image is present already.
+    """Policy that determines which present images a pod may use only after verification.
 
-    `allowlist`: images without tag and digest, or prefixes that end in ``/*``; for `NEVER_ALLOWLISTED` only.
+    `policy`: one of `POLICIES`. `allowlist`: images without tag and digest, or prefixes that end in ``/*``; used only
+    by the policy `NEVER_ALLOWLISTED`.
     """
 
     policy: str = NEVER_PRELOADED
     allowlist: tuple[str, ...] = ()
 
     def is_needed(self, image: str, *, is_pulled: bool) -> bool:
-        """Return True if pods must prove their right to this image.
+        """Return True if the policy requires verification for this image.
 
-        `is_pulled`: a pull of it is recorded, at least its begin.
+        `is_pulled`: True if a pull of the image is recorded, at least its begin; False if it counts as preloaded.
         """
         match self.policy:
             case "NeverVerify":
@@ -54,7 +56,7 @@ class VerificationSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SecretUse(msgspec.Struct, frozen=True, kw_only=True):
-    """Reference to a pull secret. `digest`: hash of the credential that it holds for the image, never the credential."""
+    """Reference to a pull secret. `digest`: hash of its credential for the image, never the credential itself."""
 
     uid: str
     namespace: str
@@ -62,7 +64,7 @@ class SecretUse(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
 
     def is_same_secret(self, other: SecretUse) -> bool:
-        """Return True if both are the same Secret object, whatever its content."""
+        """Return True if both refer to the same Secret object; its content may have changed."""
         return bool(self.uid) and (self.uid, self.namespace, self.name) == (
             other.uid,
             other.namespace,
@@ -71,7 +73,7 @@ class SecretUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AccountUse(msgspec.Struct, frozen=True, kw_only=True):
-    """Reference to a service account whose token a credential provider used."""
+    """Reference to the service account whose token a credential provider used."""
 
     uid: str
     namespace: str
@@ -79,20 +81,21 @@ class AccountUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Origin = SecretUse | AccountUse | None
-"""Origin of a credential; None: it is the node's, or none was needed."""
+"""Origin of a credential: a pull secret or a service account. None: a credential of the node, or none was needed."""
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
-    """One credential to try. `auth` None: pull anonymously."""
+    """One credential to try for a pull. `auth`: None to pull anonymously. `origin`: where it comes from."""
 
     auth: ImageAuth | None = None
     origin: Origin = None
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """Pods that may use an image without a pull of their own, by the credentials that they have.
+    """Record of the credentials with which a pod may use an image without a pull of its own.
 
-    `node_wide`: every pod. All fields empty: no pod (the pull was interrupted).
+    `node_wide`: every pod may. `secrets`, `accounts`: pods with one of these may. If all fields are empty, no pod may,
+    since the pull was interrupted.
     """
 
     node_wide: bool = False
@@ -100,7 +103,10 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     accounts: tuple[AccountUse, ...] = ()
 
     def with_origin(self, origin: Origin) -> Access:
-        """The access with one more origin; the newest content of a secret replaces the earlier one."""
+        """Return the access with one more origin; a newer content of a known secret replaces the earlier one.
+
+        `origin` None: every pod may use the image.
+        """
         match origin:
             case SecretUse():
                 others = tuple(one for one in self.secrets if not one.is_same_secret(origin))
@@ -111,9 +117,11 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, node_wide=True)
 
     def find(self, origins: Iterable[Origin]) -> tuple[Origin, bool]:
-        """(first of the origins that opens the image, True); (None, False) if none does; (None, True) if `node_wide`.
+        """Decide whether a pod with credentials of these origins may use the image.
 
-        A secret opens it with the same credential, or as the same object with rotated content.
+        Returns the first recorded one of the origins and True, or None and False if none is recorded. If every pod may
+        use the image: None and True. A secret counts as recorded if a recorded one is the same object, even with other
+        content, or has the same credential.
         """
         if self.node_wide:
             return None, True
@@ -130,12 +138,12 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def digest_of(auth: ImageAuth) -> str:
-    """Hash by which equal credentials are recognised."""
+    """Return a hash of the credential, by which equal credentials are recognised."""
     return hashlib.sha256(msgspec.json.encode(auth)).hexdigest()
 
 
 def check_pattern(pattern: str) -> str | None:
-    """Check an item of the allowlist; returns its problem, None if it is valid."""
+    """Check an item of the allowlist; return its problem as a text, None if it is valid."""
     text = pattern.removesuffix("*") if pattern.endswith("/*") else pattern
     if pattern != pattern.strip():
         return "it begins or ends with a space"

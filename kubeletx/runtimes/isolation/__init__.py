@@ -1,10 +1,10 @@
-"""``isolation=process``: a runtime's plugin in a process of its own (DECISIONS 16).
+"""``isolation=process``: runs the plugin of a runtime in a process of its own (DECISIONS 16).
 
     RuntimeHandle ─▶ IsolatedRuntime ─▶ Peer ══ socket pair ══ Peer ─▶ the plugin's Runtime
                           │                                       │
                           └── starts, watches, restarts ──────────┘ child process
 
-The plugin's class is the same as without isolation; code that blocks or crashes affects only this runtime.
+The plugin's class is the same as without isolation. Plugin code that blocks or crashes affects only this runtime.
 """
 
 from .proxy import IsolatedRuntime

@@ -1,7 +1,7 @@
-"""The child process: ``python -m kubeletx.runtimes.isolation.child FD``.
+"""The child process of ``isolation=process``: ``python -m kubeletx.runtimes.isolation.child FD``.
 
-Serves one runtime on the socket FD until the agent closes it, then ends; it also ends when the agent dies. The
-runtime's own processes run on.
+It serves one runtime on the socket with descriptor FD until the agent closes the socket or dies, and then ends.
+Processes of the runtime itself, such as containers, keep running.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ from kubeletx.api import (
 )
 
 from ..host.clock import SystemClock
+from .codec import CODECS, Encoded
 from .control import CONTROL, EVENTS, LOG, NETWORK, RUNTIME, Control, EventNote, Init, LogNote, Opened
+from .handshake import framed, read_hello, reply_to
 from .peer import Peer
 from .remote import Served, remote_class
 from .wire import find_object
@@ -45,7 +47,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class ChildEvents:
-    """Event sink that sends events to the agent."""
+    """Implements `kubeletx.api.EventSink` in the child: sends each event to the agent, which records it."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
@@ -70,12 +72,15 @@ class ChildHost:
         self._threads = BoundedThreadPool(init.endpoint.name)
 
     async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a blocking call on this process's own threads."""
+        """Run a blocking function on a thread of this process and return its result."""
         return await self._threads.run(function, *args, **kwargs)
 
 
 class ChildControl:
-    """Handles the agent's calls to the child itself, such as init and open; implements `Control`."""
+    """Handles the agent's calls that control the child, such as `init` and `open`; implements `Control`.
+
+    `served`: gets the runtime and its capabilities. `peer`: the connection to the agent, set before the first call.
+    """
 
     def __init__(self, served: Served) -> None:
         self._served = served
@@ -83,7 +88,7 @@ class ChildControl:
         self.peer: Peer | None = None
 
     async def init(self, init: Init) -> None:
-        """Make the plugin's runtime object from its factory, and serve it to the agent."""
+        """Make the runtime object with the plugin's factory, and let the agent call it."""
         assert self.peer is not None
         sys.path[:] = [*sys.path, *(path for path in init.sys_path if path not in sys.path)]
         settings: Any = None
@@ -94,7 +99,7 @@ class ChildControl:
         self._served.put(RUNTIME, self._runtime, Runtime)
 
     async def open(self) -> Opened:
-        """Open the runtime and serve its capabilities."""
+        """Open the runtime, and let the agent call its capabilities."""
         runtime = self._made()
         await runtime.open()
         names = []
@@ -110,7 +115,7 @@ class ChildControl:
         await self._made().close()
 
     async def ping(self) -> None:
-        """Answer a ping, which shows that the event loop runs."""
+        """Do nothing: the answer shows the agent that the child's event loop runs."""
 
     def _made(self) -> Runtime:
         if self._runtime is None:
@@ -119,21 +124,27 @@ class ChildControl:
 
 
 class ChildServer:
-    """Passes the agent's calls to the served objects; implements `peer.CallHandler`."""
+    """Passes the agent's calls to the objects in `served`; implements `peer.CallHandler`."""
 
     def __init__(self, served: Served) -> None:
         self.serve = served.serve
 
-    def note(self, target: str, method: str, args: msgspec.Raw) -> None:
-        """Does nothing: the agent sends no notes."""
+    def note(self, target: str, method: str, args: Encoded) -> None:
+        """Do nothing: the agent sends no one-way messages."""
 
 
 async def serve(descriptor: int) -> None:
-    """Serve the agent until it closes the socket."""
+    """Handle the agent's calls until it closes the socket. `descriptor`: file descriptor of the socket."""
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=descriptor))
+    reply = reply_to(await read_hello(reader))
+    writer.write(framed(msgspec.json.encode(reply)))
+    if reply.refused:
+        await writer.drain()
+        writer.close()
+        return
     served = Served()
     control = ChildControl(served)
-    peer = Peer("the agent", reader, writer, ChildServer(served))
+    peer = Peer("the agent", reader, writer, ChildServer(served), codec=CODECS[reply.encoding])
     control.peer = peer
     served.put(CONTROL, control, Control)
     _forward_logs(peer)
@@ -157,7 +168,7 @@ def main() -> None:
     parent = os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if os.getppid() == parent:  # otherwise the agent ended before we asked to be told
+    if os.getppid() == parent:  # otherwise the agent ended before the death signal was set
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(serve(int(sys.argv[1])))
 

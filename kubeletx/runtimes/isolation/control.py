@@ -1,4 +1,7 @@
-"""Messages between parent and child outside the runtime contract: the child's start, and the host's side."""
+"""Messages between the agent and a child process that are not calls to the runtime.
+
+They control the child, and send the child's events and log lines to the agent.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,11 @@ LOG = "log"
 
 
 class Init(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the child needs to make the runtime. `factory`, `settings_type`: as module:name."""
+    """Argument of `Control.init`: everything that the child needs to make the runtime object.
+
+    `factory`, `settings_type`: importable objects, as ``module:name``; `settings_type` is empty without settings, and
+    both are empty for a program. `has_network`: the agent has a pod network that the child may call. `sys_path`: import path of the agent.
+    """
 
     factory: str
     endpoint: Endpoint
@@ -30,17 +37,17 @@ class Init(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """Properties of the runtime after `open`. `capabilities`: names of its Supports... classes."""
+    """Result of `Control.open`. `capabilities`: names of the Supports... protocols that the runtime implements."""
 
     traits: Traits
     capabilities: tuple[str, ...]
 
 
 class Control(Protocol):
-    """Calls that the agent makes to the child itself, not to its runtime."""
+    """Calls of the agent that control the child process itself, not its runtime."""
 
     async def init(self, init: Init) -> None:
-        """Make the plugin's runtime object; the agent's first call to a new child."""
+        """Make the plugin's runtime object; this is the agent's first call to a new child."""
         ...
 
     async def open(self) -> Opened:
@@ -48,16 +55,16 @@ class Control(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close the runtime; the child ends afterwards."""
+        """Close the runtime; afterwards the agent ends the child."""
         ...
 
     async def ping(self) -> None:
-        """Answer, which shows that the child's event loop runs."""
+        """Do nothing: the answer shows that the child's event loop runs."""
         ...
 
 
 class EventNote(msgspec.Struct, frozen=True, kw_only=True):
-    """Message of the child to the agent: one event for users."""
+    """One-way message of the child to the agent: an event to record; fields as in `kubeletx.api.EventSink.record`."""
 
     ref: ObjectRef
     type: str
@@ -66,7 +73,7 @@ class EventNote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogNote(msgspec.Struct, frozen=True, kw_only=True):
-    """Message of the child to the agent: one log line."""
+    """One-way message of the child to the agent: one log line."""
 
     level: str
     event: str

@@ -1,8 +1,9 @@
-"""`Peer`: one end of the socket. Both ends may make and cancel calls, stream items and send one-way notes.
+"""`Peer`: one end of the socket between the agent and a child process.
 
-A stream's sender has a window of items; the reader grants credit as it reads them, so a slow reader slows the other
-process instead of filling memory. When the socket closes, every waiting call raises Unavailable and every call being
-served is cancelled.
+Both ends may make and cancel calls, stream items, and send one-way messages (notes). The sender of a stream may send a
+limited number of items that the receiver has not read; the receiver grants credit for more as it reads. A slow receiver
+thus slows the sender, and items do not fill the memory. When the socket closes, calls that wait for an answer raise
+Unavailable, and calls that are being served are cancelled.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import structlog
 
 from kubeletx.api import Internal, KubeletxError, Unavailable
 
+from .codec import MSGPACK, Codec, Encoded
 from .wire import (
     LARGEST_FRAME,
+    MOST_CALLS,
     WINDOW,
     Answer,
     Call,
@@ -30,8 +33,6 @@ from .wire import (
     Frame,
     Item,
     Note,
-    decode,
-    encode,
     error_of,
     failure_of,
 )
@@ -42,29 +43,46 @@ Emit = Callable[[Any], Awaitable[None]]
 
 
 class CallHandler(Protocol):
-    """Receiver of the other process's calls and notes."""
+    """Handles the calls and one-way messages that arrive from the other process."""
 
-    async def serve(self, target: str, method: str, args: msgspec.Raw, emit: Emit) -> Any:
-        """Call `method` of the object `target`, return its result. `emit` sends a stream's item or a progress report."""
+    async def serve(self, target: str, method: str, args: Encoded, emit: Emit) -> Any:
+        """Call `method` of the object named `target` and return the result.
+
+        `args`: encoded arguments. `emit`: sends one item of a stream, or one progress report, to the other process.
+        """
         ...
 
-    def note(self, target: str, method: str, args: msgspec.Raw) -> None:
-        """Handle a one-way message at once; a failure is not reported to the other process."""
+    def note(self, target: str, method: str, args: Encoded) -> None:
+        """Handle a one-way message without waiting. The other process gets no answer, even after a failure.
+
+        `target`, `method`, `args`: as in `serve`.
+        """
         ...
 
 
 class Peer:
-    """One end of the connection between agent and child. `name`: the process at the other end, for messages."""
+    """One end of the connection between agent and child process.
+
+    `name`: description of the process at the other end, for messages. `server`: handles its calls. `codec`: encoding of
+    the frames. `cancels`: the other process reads cancel frames.
+    """
 
     def __init__(
-        self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: CallHandler
+        self,
+        name: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        server: CallHandler,
+        *,
+        codec: Codec = MSGPACK,
+        cancels: bool = True,
     ) -> None:
         self._name = name
         self._reader = reader
         self._writer = writer
         self._server = server
-        self._decoder = msgspec.msgpack.Decoder(Frame)
-        self._encoder = msgspec.msgpack.Encoder()
+        self._codec = codec
+        self._cancels = cancels
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Queue[Any]] = {}
         self._serving: dict[int, asyncio.Task[None]] = {}
@@ -73,20 +91,20 @@ class Peer:
 
     @property
     def is_closed(self) -> bool:
-        """True once the other side is gone."""
+        """True once the connection is closed."""
         return self._closed is not None
 
     async def run(self) -> None:
-        """Handle the other side's messages until the socket closes; then fail the calls in flight."""
+        """Handle messages of the other process until the socket closes; then end all running calls with errors."""
         why = "its connection closed"
         try:
             while True:
                 size = int.from_bytes(await self._reader.readexactly(4), "big")
                 if size > LARGEST_FRAME:
                     raise Internal(f"a frame of {size} bytes")
-                self._take(self._decoder.decode(await self._reader.readexactly(size)))
+                self._take(self._codec.read_frame(await self._reader.readexactly(size)))
         except (asyncio.IncompleteReadError, OSError):
-            # the other side closed the socket; `finally` fails its calls
+            # the other process closed the socket; `finally` ends the calls
             pass
         except (KubeletxError, msgspec.DecodeError, UnicodeDecodeError) as error:
             why = f"it broke the protocol: {error}"
@@ -106,7 +124,11 @@ class Peer:
         *,
         progress: tuple[Any, Callable[[Any], None]] | None = None,
     ) -> Any:
-        """Call the other side and return its result. `progress`: type of the reports, and their receiver."""
+        """Call a method of the object `target` in the other process; return its result or raise its error.
+
+        `result`: type of the result. `progress`: type of the progress reports, and the function that receives them;
+        None to ignore reports.
+        """
         call_id, queue = await self._begin(target, method, args)
         ended = False
         try:
@@ -115,15 +137,18 @@ class Peer:
                 ended = not isinstance(frame, Item)
                 if isinstance(frame, Item):
                     if progress is not None:
-                        progress[1](decode(frame.value, progress[0]))
+                        progress[1](self._codec.decode(frame.value, progress[0]))
                     self._send(Credit(call_id, 1))
                     continue
-                return decode(_answer(frame).value, result)
+                return self._codec.decode(_answer(frame).value, result)
         finally:
             self._end(call_id, ended)
 
     async def stream(self, target: str, method: str, args: tuple[Any, ...], item: Any) -> AsyncIterator[Any]:
-        """Yield the other side's items until it ends or raises."""
+        """Call a streaming method of the object `target` in the other process, and yield its items.
+
+        `item`: type of the items. Raises the error with which the stream ends.
+        """
         call_id, queue = await self._begin(target, method, args)
         ended = False
         try:
@@ -133,15 +158,15 @@ class Peer:
                     ended = True
                     _answer(frame)
                     return
-                yield decode(frame.value, item)
+                yield self._codec.decode(frame.value, item)
                 self._send(Credit(call_id, 1))
         finally:
             self._end(call_id, ended)
 
     def note(self, target: str, method: str, args: tuple[Any, ...]) -> None:
-        """Send a one-way message; does nothing once the other side is gone."""
+        """Send a one-way message to the object `target`; does nothing once the connection is closed."""
         if self._closed is None:
-            self._send(Note(target, method, encode(args)))
+            self._send(Note(target, method, self._codec.encode(args)))
 
     # --- private ---
 
@@ -150,9 +175,9 @@ class Peer:
             raise Unavailable(f"{self._name}: {self._closed}")
         call_id = next(self._ids)
         queue = self._waiting[call_id] = asyncio.Queue()
-        self._send(Call(call_id, target, method, encode(args)))
+        self._send(Call(call_id, target, method, self._codec.encode(args)))
         try:
-            with contextlib.suppress(ConnectionError):  # the reader notices and answers for it
+            with contextlib.suppress(ConnectionError):  # `run` notices it and ends this call
                 await self._writer.drain()
         except asyncio.CancelledError:
             self._end(call_id, False)
@@ -160,46 +185,55 @@ class Peer:
         return call_id, queue
 
     def _end(self, call_id: int, ended: bool) -> None:
-        if self._waiting.pop(call_id, None) is not None and not ended and self._closed is None:
+        was_waiting = self._waiting.pop(call_id, None) is not None
+        if was_waiting and not ended and self._cancels and self._closed is None:
             self._send(Cancel(call_id))
 
     def _send(self, frame: Frame) -> None:
-        data = self._encoder.encode(frame)
+        data = self._codec.write_frame(frame)
         if self._closed is None and not self._writer.is_closing():
             self._writer.write(len(data).to_bytes(4, "big") + data)
 
     def _take(self, frame: Frame) -> None:
         match frame:
             case Call():
+                if len(self._serving) >= MOST_CALLS or frame.id in self._serving:
+                    raise Internal(
+                        f"call {frame.id} is one of more than {MOST_CALLS} calls, or there already"
+                    )
                 self._credits[frame.id] = asyncio.Semaphore(WINDOW)
                 task = asyncio.create_task(self._serve(frame), name=f"{self._name}-{frame.method}")
                 self._serving[frame.id] = task
                 # Not in the task itself: a call that is cancelled at once never runs any of its code.
                 task.add_done_callback(partial(self._forget, frame.id))
             case Note():
-                self._server.note(frame.target, frame.method, frame.args)
+                self._server.note(frame.target, frame.method, Encoded(self._codec, frame.args))
             case Cancel():
                 if (task_ := self._serving.get(frame.id)) is not None:
                     task_.cancel()
             case Credit():
                 if (credit := self._credits.get(frame.id)) is not None:
+                    if not 0 < frame.count <= WINDOW:
+                        raise Internal(f"credit for {frame.count} items; {WINDOW} is the most")
                     for _ in range(frame.count):
                         credit.release()
             case Answer() | Failure() | Item():
                 if (queue := self._waiting.get(frame.id)) is not None:
+                    if queue.qsize() > WINDOW:
+                        raise Internal(f"it sent more than {WINDOW} items that were not read")
                     queue.put_nowait(frame)
 
     async def _serve(self, call: Call) -> None:
         async def emit(item: Any) -> None:
             await self._credits[call.id].acquire()
-            self._send(Item(call.id, encode(item)))
+            self._send(Item(call.id, self._codec.encode(item)))
             with contextlib.suppress(ConnectionError):
                 await self._writer.drain()
 
         answer: Answer | Failure
         try:
-            result = await self._server.serve(call.target, call.method, call.args, emit)
-            answer = Answer(call.id, encode(result))
+            result = await self._server.serve(call.target, call.method, Encoded(self._codec, call.args), emit)
+            answer = Answer(call.id, self._codec.encode(result))
         except KubeletxError as error:
             answer = failure_of(call.id, error)
         except asyncio.CancelledError:
@@ -230,6 +264,6 @@ def _answer(frame: Any) -> Answer:
 
 
 def _foreign(error: Exception, method: str) -> KubeletxError:
-    """Translate an error as `calls.translate` does for a runtime in the same process."""
+    """Convert an exception to a KubeletxError, as `calls.translate` does for a runtime in the agent's process."""
     text = f"{method}: {type(error).__name__}: {error}"
     return Unavailable(text) if isinstance(error, OSError | EOFError) else Internal(text)

@@ -1,4 +1,4 @@
-"""`ChildProcess`: one running child, from its start to its end."""
+"""`ChildProcess`: starts, holds and stops one child process that runs the plugin of a runtime."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from typing import cast
 
 import structlog
@@ -15,6 +16,7 @@ import structlog
 from kubeletx.api import Unavailable
 
 from .control import CONTROL, Control
+from .handshake import greet
 from .peer import CallHandler, Peer
 from .remote import remote_class
 
@@ -24,7 +26,11 @@ MODULE = "kubeletx.runtimes.isolation.child"
 
 
 class ChildProcess:
-    """A running child, made by `start`. `peer`: the connection; `control`: calls to the child's own methods."""
+    """A running child process, made by `start`.
+
+    `peer`: the connection to it. `control`: object whose methods call the child, see `Control`. `started_at`: start
+    time by the event loop's clock.
+    """
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, peer: Peer) -> None:
         self._name = name
@@ -35,27 +41,33 @@ class ChildProcess:
         self.started_at = asyncio.get_running_loop().time()
 
     @classmethod
-    async def start(cls, name: str, server: CallHandler) -> ChildProcess:
-        """Start a child for runtime `name`; `server` handles its calls."""
+    async def start(cls, name: str, server: CallHandler, program: Sequence[str] = ()) -> ChildProcess:
+        """Start a child process for the runtime `name`, and do the handshake with it.
+
+        `server`: handles the child's calls to the agent. `program`: command of a program whose standard input and
+        output are the socket; empty: the child is Python. Raises Unavailable if the process cannot be started, and the
+        errors of `greet`.
+        """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                MODULE,
-                str(theirs.fileno()),
-                pass_fds=(theirs.fileno(),),
-                stdin=asyncio.subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            process = await _spawn(theirs.fileno(), program)
         except OSError as error:
             ours.close()
-            raise Unavailable(f"runtime {name}: cannot start its process: {error.strerror}") from error
+            what = program[0] if program else "its process"
+            raise Unavailable(f"runtime {name}: cannot start {what}: {error.strerror}") from error
         finally:
             theirs.close()
         ours.setblocking(False)
         reader, writer = await asyncio.open_connection(sock=ours)
-        return cls(name, process, Peer(f"the process of runtime {name}", reader, writer, server))
+        who = f"the process of runtime {name}"
+        try:
+            agreement = await greet(who, reader, writer)
+        except BaseException:
+            writer.close()
+            await _kill(process)
+            raise
+        peer = Peer(who, reader, writer, server, codec=agreement.codec, cancels=agreement.cancels)
+        return cls(name, process, peer)
 
     @property
     def pid(self) -> int:
@@ -64,18 +76,41 @@ class ChildProcess:
 
     @property
     def is_alive(self) -> bool:
-        """True while the child can be called."""
+        """True while the process runs and its connection is open."""
         return self._process.returncode is None and not self.peer.is_closed
 
     async def stop(self, grace_seconds: float) -> None:
-        """Close the connection, wait for the child's end, kill it if necessary. The runtime's own processes run on."""
+        """Close the connection, wait up to `grace_seconds` for the child's end, then kill it.
+
+        Processes of the runtime itself, such as containers, keep running.
+        """
         self.peer.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_seconds):
                 await self._process.wait()
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):  # it ended between the timeout and the signal
-                os.kill(self._process.pid, signal.SIGKILL)
-            await self._process.wait()
+        await _kill(self._process)
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
+
+
+async def _spawn(descriptor: int, program: Sequence[str]) -> asyncio.subprocess.Process:
+    if program:
+        return await asyncio.create_subprocess_exec(
+            *program, stdin=descriptor, stdout=descriptor, start_new_session=True
+        )
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        MODULE,
+        str(descriptor),
+        pass_fds=(descriptor,),
+        stdin=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):  # it ended between the check and the signal
+            os.kill(process.pid, signal.SIGKILL)
+        await process.wait()

@@ -1,7 +1,7 @@
 """`IsolatedRuntime`: a `kubeletx.api.Runtime` whose plugin runs in a child process.
 
-`open` starts the child if there is none, or if it does not answer; the host calls `open` again after every outage, with
-back-off. A child that ends soon after its start is restarted with growing delays.
+`open` starts the child process if there is none, or if it does not answer. The agent calls `open` again after every
+outage, with back-off. A child that ends soon after its start is restarted with growing delays.
 """
 
 from __future__ import annotations
@@ -37,11 +37,13 @@ from kubeletx.api import (
 )
 from kubeletx.api.backoff import Backoff
 
+from .codec import Encoded
 from .control import EVENTS, LOG, NETWORK, RUNTIME, EventNote, Init, LogNote
 from .peer import Emit, Peer
 from .process import ChildProcess
 from .remote import Served, remote_class
-from .wire import decode, name_of
+from .usage import ChildUsage, usage_of
+from .wire import name_of
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -49,17 +51,33 @@ T = TypeVar("T")
 PING_SECONDS = 2.0
 CLOSE_SECONDS = 3.0
 STABLE_SECONDS = 30.0
+_LEVELS = frozenset({"debug", "info", "warning", "error", "critical"})
 
 
 class IsolatedRuntime:
-    """A runtime in a child process. `factory` and `settings`: as for one in process; both must be importable by name."""
+    """A `kubeletx.api.Runtime` whose plugin runs in a child process.
 
-    def __init__(self, factory: RuntimeFactory, endpoint: Endpoint, settings: Any, host: Host) -> None:
-        """Raises InvalidConfig if another process could not import the factory."""
+    `factory`, `settings`: the same as for a runtime in the agent's process; the factory and the class of the settings
+    must be importable by name. `host`: the agent's side of the plugin interface. `program`: command of a program that
+    speaks the format of docs/plugin-wire.md, instead of `factory`; empty: the child is Python.
+    """
+
+    def __init__(
+        self,
+        factory: RuntimeFactory | None,
+        endpoint: Endpoint,
+        settings: Any,
+        host: Host,
+        *,
+        program: Sequence[str] = (),
+    ) -> None:
+        """Raise InvalidConfig if another process could not import the factory or the class of the settings."""
         self._endpoint = endpoint
         self._host = host
+        self._program = tuple(program)
         self._init = _init_of(factory, endpoint, settings, host)
         self._child: ChildProcess | None = None
+        self._starts = 0
         self._backoff = Backoff(1.0, 60.0)
         self._not_before = 0.0
         self._traits = Traits()
@@ -69,20 +87,24 @@ class IsolatedRuntime:
 
     @property
     def pid(self) -> int | None:
-        """The child's process id; None while there is none."""
+        """Process id of the child; None while no child runs."""
         return self._child.pid if self._child is not None and self._child.is_alive else None
+
+    def usage(self) -> ChildUsage | None:
+        """Return memory and CPU time of the child; None while no child runs. Blocks briefly."""
+        return None if self.pid is None else usage_of(self.pid, self._starts - 1)
 
     # --- life ---
 
     async def open(self) -> None:
-        """Make sure a child runs and answers, and open the runtime in it."""
+        """Open the runtime in the child process; start the child first if none runs and answers."""
         child = await self._answering_child()
         opened = await child.control.open()
         self._traits = opened.traits
         self._capabilities = dict.fromkeys(opened.capabilities)
 
     async def close(self) -> None:
-        """Close the runtime and end the child."""
+        """Close the runtime and end the child process."""
         child, self._child = self._child, None
         if child is None:
             return
@@ -95,11 +117,11 @@ class IsolatedRuntime:
             await child.stop(CLOSE_SECONDS)
 
     def traits(self) -> Traits:
-        """Traits of the runtime at its last opening."""
+        """Return the traits that the runtime declared when it was last opened; the defaults before that."""
         return self._traits
 
     def capability(self, protocol: type[T]) -> T | None:
-        """An object that calls the child; None if the runtime lacks the capability."""
+        """Return an object that forwards calls to the child; None if the runtime lacks the capability."""
         name = protocol.__name__
         if name not in self._capabilities:
             return None
@@ -166,19 +188,22 @@ class IsolatedRuntime:
             raise Unavailable(
                 f"runtime {self._endpoint.name}: its process ended; started again in {self._not_before - now:.0f} s"
             )
-        child = await ChildProcess.start(self._endpoint.name, self._server)
+        self._starts += 1
+        child = None
         try:
+            child = await ChildProcess.start(self._endpoint.name, self._server, self._program)
             await child.control.init(self._init)
         except BaseException:
-            await child.stop(0)
             self._wait()
+            if child is not None:
+                await child.stop(0)
             raise
         self._child = child
         log.info("Started process of runtime", runtime=self._endpoint.name, pid=child.pid)
         return child
 
     def _wait(self) -> None:
-        """Begin the delay before the next start now: the time of a slow start does not count."""
+        """Begin the delay before the next start of a child. It counts from now, not from the begin of a slow start."""
         self._not_before = asyncio.get_running_loop().time() + self._backoff.next()
 
     async def _give_up(self, child: ChildProcess) -> None:
@@ -195,7 +220,7 @@ class IsolatedRuntime:
 
 
 class HostServer:
-    """Handles the child's calls to the pod network, and the events and log lines that it sends one-way."""
+    """Handles the child's calls to the agent's pod network, and the events and log lines that the child sends."""
 
     def __init__(self, name: str, host: Host) -> None:
         self._name = name
@@ -204,19 +229,20 @@ class HostServer:
         if host.pod_network is not None:
             self._served.put(NETWORK, host.pod_network, PodNetwork)
 
-    async def serve(self, target: str, method: str, args: msgspec.Raw, emit: Emit) -> Any:
-        """Handle a call of the child."""
+    async def serve(self, target: str, method: str, args: Encoded, emit: Emit) -> Any:
+        """Handle a call of the child; see `CallHandler.serve`."""
         return await self._served.serve(target, method, args, emit)
 
-    def note(self, target: str, method: str, args: msgspec.Raw) -> None:
-        """Handle an event or a log line of the child."""
+    def note(self, target: str, method: str, args: Encoded) -> None:
+        """Record an event, or write a log line, that the child sent."""
         if target == EVENTS:
-            (event,) = decode(args, tuple[EventNote])
+            (event,) = args.decode(tuple[EventNote])
             self._host.events.record(event.ref, type=event.type, reason=event.reason, message=event.message)
         elif target == LOG:
-            (line,) = decode(args, tuple[LogNote])
-            fields = {**line.fields, "runtime": self._name}
-            getattr(log, line.level, log.info)(line.event, **fields)
+            (line,) = args.decode(tuple[LogNote])
+            fields = {k: v for k, v in line.fields.items() if k != "event"} | {"runtime": self._name}
+            level = line.level if line.level in _LEVELS else "info"
+            getattr(log, level)(line.event, **fields)
 
 
 async def _answers(child: ChildProcess) -> bool:
@@ -228,16 +254,16 @@ async def _answers(child: ChildProcess) -> bool:
     return True
 
 
-def _init_of(factory: RuntimeFactory, endpoint: Endpoint, settings: Any, host: Host) -> Init:
+def _init_of(factory: RuntimeFactory | None, endpoint: Endpoint, settings: Any, host: Host) -> Init:
     try:
-        factory_name = name_of(factory)
+        factory_name = name_of(factory) if factory is not None else ""
         settings_type = name_of(type(settings)) if settings is not None else ""
     except LookupError as error:
         raise InvalidConfig(
             obj=endpoint.origin,
             field=f"runtime {endpoint.name}",
-            problem=f"isolation=process is not possible: {error}",
-            fix="register a class or function of a module, or leave isolation out",
+            problem=f"it cannot run in a process of its own: {error}",
+            fix="register a class or function of a module, or add isolation=none to the URL to run it in the agent's process",
         ) from error
     return Init(
         factory=factory_name,

@@ -1,7 +1,7 @@
-"""Objects of the other process, and objects of this process that the other one may call.
+"""Calls between objects of two processes.
 
-`remote_class` makes a class with the methods of a protocol; each forwards to the peer. `Served` is the opposite: named
-objects, each with the protocol that it serves.
+`remote_class` makes a class with the methods of a protocol, each of which calls an object in the other process.
+`Served` is the counterpart: it holds the objects of this process that the other process may call, by name.
 """
 
 from __future__ import annotations
@@ -12,22 +12,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cache
 from typing import Any
 
-import msgspec
-
 from kubeletx.api import NotFound, Session, StreamUrl
 
+from .codec import Encoded
 from .peer import Emit, Peer
-from .wire import Shape, Signature, Streamed, decode, signatures
+from .wire import Shape, Signature, Streamed, signatures
 
 _SESSION = "session:"
 
 PeerOf = Callable[[], Peer]
-"""Returns the present peer; raises Unavailable while there is none."""
+"""Returns the connection to the other process; raises Unavailable while there is none."""
 
 
 @cache
 def remote_class(protocol: type) -> Callable[[PeerOf, str], Any]:
-    """Make a class that implements `protocol` by calls to the other process."""
+    """Make a class that implements `protocol` by calls to an object in the other process.
+
+    Its constructor takes a `PeerOf` and the name of that object.
+    """
 
     def __init__(self: Any, peer_of: PeerOf, target: str) -> None:  # noqa: N807 - becomes the method
         self._peer_of, self._target = peer_of, target
@@ -40,22 +42,25 @@ def remote_class(protocol: type) -> Callable[[PeerOf, str], Any]:
 
 
 class Served:
-    """Objects by name that the other process may call."""
+    """Holds the objects that the other process may call, by name."""
 
     def __init__(self) -> None:
         self._objects: dict[str, tuple[Any, type]] = {}
         self._numbers = itertools.count(1)
 
     def put(self, target: str, thing: Any, protocol: type) -> None:
-        """Serve `thing` under the name `target`."""
+        """Let the other process call the methods of `protocol` on `thing`, under the name `target`."""
         self._objects[target] = (thing, protocol)
 
     def drop(self, target: str) -> None:
-        """Stop serving the object."""
+        """Remove the object named `target`, so that it cannot be called any more."""
         self._objects.pop(target, None)
 
-    async def serve(self, target: str, method: str, args: msgspec.Raw, emit: Emit) -> Any:
-        """Call a method of the object served as `target`. Raises NotFound if there is no such object or method."""
+    async def serve(self, target: str, method: str, args: Encoded, emit: Emit) -> Any:
+        """Call a method of the object named `target`; see `CallHandler.serve`.
+
+        Raises NotFound if there is no object with this name, or its protocol does not have the method.
+        """
         if target.startswith(_SESSION) and method == "close" and target not in self._objects:
             return None  # closing twice is allowed
         try:
@@ -63,7 +68,7 @@ class Served:
             signature = signatures(protocol)[method]
         except KeyError:
             raise NotFound(f"no {target}.{method} in this process") from None
-        values = decode(args, signature.arguments)
+        values = args.decode(signature.arguments)
         function = getattr(thing, method)
         if signature.shape is Shape.STREAM:
             await _pump(function(*values), emit)
@@ -95,9 +100,9 @@ async def _pump(items: AsyncIterator[Any], emit: Emit) -> None:
 
 
 async def _with_progress(function: Callable[..., Awaitable[Any]], values: tuple[Any, ...], emit: Emit) -> Any:
-    """Call `function` and send its progress reports.
+    """Call `function` with a progress callback, send its reports with `emit`, and return its result.
 
-    A newer report replaces one that is not sent yet, so that a slow listener does not slow the work.
+    A newer report replaces one that is not sent yet, so that a slow receiver does not slow the function.
     """
     latest: list[Any] = []
     wake = asyncio.Event()

@@ -1,7 +1,8 @@
-"""Wire format: frames, and the signatures of the contract's methods.
+"""Wire format between agent and child process: frames, and the signatures of the methods that may be called.
 
-A frame is a length (4 bytes, big endian) and one msgpack value. Arguments and results are encoded by the types
-that the protocols declare, so no signature is repeated.
+A frame is a length (4 bytes, big endian) and one value, encoded by `codec`. docs/plugin-wire.md describes the format
+for programs in other languages. Arguments and results are encoded by the types in the
+method signatures of the protocols of `kubeletx.api`, so that no signature is written twice.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import sys
 import types
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -20,12 +20,18 @@ import msgspec
 from kubeletx.api import Internal, KubeletxError, Session, StreamUrl
 
 LARGEST_FRAME = 256 * 1024 * 1024
+MOST_CALLS = 1000
+"""Largest number of calls of the other process that are handled at the same time."""
 WINDOW = 32
-"""Items of one stream that may be unread."""
+"""Maximum number of items of one stream that are sent but not read."""
 
 
 class Call(msgspec.Struct, frozen=True, tag="call", array_like=True):
-    """Frame: a call that expects an answer. `target`: name of the called object."""
+    """Frame: a call that expects an answer.
+
+    `id`: number of the call, which frames about it repeat. `target`: name of the called object. `args`: encoded
+    arguments.
+    """
 
     id: int
     target: str
@@ -42,14 +48,17 @@ class Note(msgspec.Struct, frozen=True, tag="note", array_like=True):
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer", array_like=True):
-    """Frame: the result of a call; for a stream, its end."""
+    """Frame: the encoded result of a call; for a stream, its end."""
 
     id: int
     value: msgspec.Raw
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure", array_like=True):
-    """Frame: the error of a call. `classes`: module:name of the error's class and bases. `state`: its attributes."""
+    """Frame: the error of a call.
+
+    `classes`: the error's class and its base classes, each as ``module:name``. `state`: the error's attributes.
+    """
 
     id: int
     classes: tuple[str, ...]
@@ -64,7 +73,7 @@ class Item(msgspec.Struct, frozen=True, tag="item", array_like=True):
 
 
 class Credit(msgspec.Struct, frozen=True, tag="credit", array_like=True):
-    """Frame: the reader of a stream permits `count` more items."""
+    """Frame: the receiver of a stream permits the sender `count` more items."""
 
     id: int
     count: int
@@ -80,23 +89,28 @@ Frame = Call | Note | Answer | Failure | Item | Credit | Cancel
 
 
 class Streamed(msgspec.Struct, frozen=True):
-    """Result of a streaming call on the wire: a `StreamUrl`, or the name of a `Session` object on the other side."""
+    """Wire form of the result of exec, attach and similar calls, which return a `StreamUrl` or a `Session`.
+
+    `url`: the URL of the `StreamUrl`; empty for a session. `session`: name under which the `Session` object can be
+    called in the process that made it.
+    """
 
     url: str = ""
     session: str = ""
 
 
 class Shape(enum.Enum):
-    """Kind of a method on the wire: one result, or a stream of items."""
+    """Kind of a method: it returns one result, or a stream of items."""
 
     CALL = "call"
     STREAM = "stream"
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True):
-    """Signature of one method on the wire. `result`: type of the result, or of each item of a stream.
+    """Signature of one method that the other process may call.
 
-    `parameters`, `arguments`: their names and types, in order. `progress`: type of its reports; None without reports.
+    `parameters`: names of the parameters, in order. `arguments`: tuple type of the arguments. `result`: type of the
+    result, or of each item of a stream. `progress`: type of the progress reports; None if the method makes none.
     """
 
     shape: Shape
@@ -108,7 +122,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def signatures(protocol: type) -> Mapping[str, Signature]:
-    """The methods of a protocol that go over the wire: coroutines and async iterators."""
+    """Return the signatures of the protocol's coroutines and async iterators by name; other methods are left out."""
     found: dict[str, Signature] = {}
     for name, function in vars(protocol).items():
         if name.startswith("_") or not inspect.isfunction(function):
@@ -130,21 +144,8 @@ def signatures(protocol: type) -> Mapping[str, Signature]:
     return found
 
 
-def encode(value: Any) -> msgspec.Raw:
-    """Encode any contract value as msgpack."""
-    return msgspec.Raw(msgspec.msgpack.encode(value, enc_hook=_plain))
-
-
-def decode(data: msgspec.Raw, type_: Any) -> Any:
-    """Decode a value. Raises Internal if the other side broke the protocol."""
-    try:
-        return msgspec.msgpack.decode(data, type=type_)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Internal(f"the plugin's process did not send {type_}: {error}") from error
-
-
 def failure_of(call_id: int, error: KubeletxError) -> Failure:
-    """Convert an error to the frame that reports it."""
+    """Convert an error to the frame that reports it to the caller."""
     classes = tuple(
         f"{cls.__module__}:{cls.__qualname__}"
         for cls in type(error).__mro__
@@ -155,7 +156,10 @@ def failure_of(call_id: int, error: KubeletxError) -> Failure:
 
 
 def error_of(failure: Failure) -> KubeletxError:
-    """The error as it was raised, or as its nearest base class that this side can import."""
+    """Return the error that a frame reports.
+
+    Its class is the original one or, if this process has not imported that, the nearest base class that it has.
+    """
     for name in failure.classes:
         cls = _known_class(name)
         if cls is not None:
@@ -178,7 +182,10 @@ def find_object(name: str) -> Any:
 
 
 def name_of(thing: Any) -> str:
-    """Name by which another process can import a class or function. Raises LookupError if there is none."""
+    """Return the name ``module:qualified.name`` by which another process can import a class or function.
+
+    Raises LookupError if it cannot be imported by name.
+    """
     name = f"{getattr(thing, '__module__', '')}:{getattr(thing, '__qualname__', '')}"
     try:
         found = find_object(name)
@@ -210,12 +217,3 @@ def _reported(progress: Any) -> Any:
 
 def _options(type_: Any) -> tuple[Any, ...]:
     return get_args(type_) if get_origin(type_) in (Union, types.UnionType) else (type_,)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Path):
-        return str(value)
-    # msgspec asks its hooks to refuse a type with this error.
-    raise NotImplementedError(f"{type(value).__name__} is not a contract value")

@@ -1,1 +1,1 @@
-"""TLS, authentication and authorization of the kubelet API."""
+"""TLS, authentication and authorization of the kubelet's API (HTTPS, port 10250)."""

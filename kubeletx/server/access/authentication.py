@@ -1,8 +1,13 @@
 """Authentication of requests to the kubelet's API: `Authenticator.user_of`.
 
-In this order: a client certificate of the authority (checked by TLS; CN is the user, O are the groups), a bearer
-token (reviewed by the API server, the answer is cached), anonymous if allowed. Tokens are stored as keyed
-hashes only. Source: kubelet, cmd/kubelet/app/auth.go; apiserver, pkg/authentication/request/x509.
+The user comes from the first of these that the request has:
+
+1. A client certificate, which TLS has verified against the client CA: CN is the user, each O is a group.
+2. A bearer token, which the API server reviews. The answer is cached under a keyed hash of the token; the token
+   itself is not stored.
+3. Neither: the user is anonymous if the configuration allows it.
+
+Source: kubelet, cmd/kubelet/app/auth.go; apiserver, pkg/authentication/request/x509.
 """
 
 from __future__ import annotations
@@ -26,9 +31,9 @@ from .ttl_cache import TtlCache
 log = structlog.get_logger(__name__)
 
 REVIEW_SECONDS = 10.0
-"""Deadline of a review, including the wait for a free slot."""
+"""Deadline of one TokenReview or SubjectAccessReview, including the wait while `PARALLEL_REVIEWS` others run."""
 PARALLEL_REVIEWS = 16
-"""Concurrent token reviews: further requests wait, so that unknown clients cannot flood the API server."""
+"""Maximum concurrent reviews; further requests wait, so that unknown clients cannot flood the API server."""
 _AUTHENTICATED = "system:authenticated"
 
 
@@ -62,7 +67,7 @@ class _TokenReview(ApiStruct, frozen=True, kw_only=True):
 
 
 class TokenReviews:
-    """Finds the users of bearer tokens by TokenReviews of the API server."""
+    """Finds the user of a bearer token: asks the API server with a TokenReview, and caches the answer."""
 
     def __init__(self, client: KubeClient, *, clock: Clock, keep_seconds: float) -> None:
         """`keep_seconds`: time for which an answer is cached, whether the token is valid or not."""
@@ -74,7 +79,7 @@ class TokenReviews:
         self._slots = asyncio.Semaphore(PARALLEL_REVIEWS)
 
     async def user_of(self, token: str) -> User | None:
-        """Return the token's user; None for an invalid token or without an answer of the API server."""
+        """Return the token's user; None if the token is invalid or the API server does not answer."""
         key = hashlib.blake2b(token.encode(), key=self._salt).digest()
         known = self._answers.find(key, self._clock.monotonic())
         if known is not None:
@@ -98,7 +103,8 @@ class TokenReviews:
 class Authenticator:
     """Finds the user of a request by client certificate or bearer token.
 
-    `tokens` None: bearer tokens are refused. `anonymous`: requests without credentials are allowed.
+    `tokens` None: bearer tokens are refused. `anonymous`: a request without credentials gets the user `ANONYMOUS`;
+    False: it is refused.
     """
 
     def __init__(self, *, tokens: TokenReviews | None, anonymous: bool) -> None:
@@ -116,8 +122,9 @@ class Authenticator:
         return ANONYMOUS if self._anonymous else None
 
     async def _user_of_header(self, header: str) -> User | None:
-        """Return the user of an Authorization header; None for invalid credentials, which are never treated as
-        anonymous.
+        """Return the user of an Authorization header; None if its credentials are invalid.
+
+        A request with invalid credentials is never treated as anonymous.
         """
         scheme, _, token = header.partition(" ")
         if self._tokens is None or scheme.lower() != "bearer" or not token.strip():
@@ -126,9 +133,9 @@ class Authenticator:
 
 
 def user_of_certificate(certificate: dict[str, Any] | None) -> User | None:
-    """Return the user of a verified certificate; None without a common name.
+    """Return the user that a client certificate names; None if there is no certificate or it has no common name.
 
-    `certificate`: from `ssl.SSLObject.getpeercert`.
+    `certificate`: as `ssl.SSLObject.getpeercert` returns it, so already verified by TLS.
     """
     pairs = [pair for part in (certificate or {}).get("subject", ()) for pair in part]
     names = [value for key, value in pairs if key == "commonName"]

@@ -1,8 +1,8 @@
-"""Authorization: each request is a verb on ``nodes/<subresource>`` of this node.
+"""Authorization: each request needs a right on a subresource of this node, such as ``get`` on ``nodes/metrics``.
 
-The verb comes from the method; the subresources from the route that will answer, never from the text of the path, so
-that a path in another spelling does not get another check. A fine-grained subresource (pods, healthz, configz) is
-checked before ``proxy``. Source: kubelet, pkg/kubelet/server/auth.go.
+The verb comes from the HTTP method. The subresources come from the route that will answer, never from the text of the
+path, so that a path in another spelling does not get another check. A fine-grained subresource (pods, healthz,
+configz) is checked before ``proxy``. Source: kubelet, pkg/kubelet/server/auth.go.
 """
 
 from __future__ import annotations
@@ -30,15 +30,18 @@ class Authorizer(Protocol):
     """Decides whether a user may use a verb on a subresource of this node."""
 
     async def allows(self, user: User, verb: str, subresource: str) -> bool:
-        """Return True if the user may. Raises Unavailable if the API server gives no decision."""
+        """Return True if `user` may use `verb` (such as get) on `subresource` (such as metrics).
+
+        Raises Unavailable if the API server gives no decision.
+        """
         ...
 
 
 class AlwaysAllow:
-    """Authorizer that allows everything to every authenticated user."""
+    """Authorizer that allows every request of every authenticated user."""
 
     async def allows(self, user: User, verb: str, subresource: str) -> bool:
-        """Return True."""
+        """Return True: every request is allowed."""
         return True
 
 
@@ -109,7 +112,10 @@ class AccessReviews:
 
 
 async def first_allowed(authorizer: Authorizer, user: User, verb: str, subresources: tuple[str, ...]) -> bool:
-    """Return True if the user has the right on at least one of the subresources, which are checked in order."""
+    """Return True if `user` may use `verb` on at least one of `subresources`, which are checked in order.
+
+    Raises Unavailable if the API server gives no decision.
+    """
     for subresource in subresources:
         if await authorizer.allows(user, verb, subresource):
             return True

@@ -1,7 +1,7 @@
 """Translates IANA cipher names, as in the kubelet's configuration, to OpenSSL's. Pure.
 
-Only those of TLS 1.2 can be chosen, as with Go's library: TLS 1.3 has a fixed set, whose names are accepted without
-effect. Ciphers that Go calls insecure (CBC with SHA-256, RC4, 3DES) are not offered.
+Only ciphers of TLS 1.2 can be chosen, as in Go's crypto/tls. TLS 1.3 has a fixed set of ciphers: their names are
+accepted but have no effect. Ciphers that Go calls insecure (CBC with SHA-256, RC4, 3DES) are not offered.
 """
 
 from __future__ import annotations
@@ -33,5 +33,8 @@ TLS13_CIPHERS: Final = frozenset(
 
 
 def openssl_ciphers(names: tuple[str, ...]) -> str:
-    """Return OpenSSL's cipher list for TLS 1.2; an empty one means OpenSSL's default."""
+    """Convert IANA names to OpenSSL's cipher list for TLS 1.2; an empty list means OpenSSL's default.
+
+    Names that are not in `CIPHERS`, such as those of TLS 1.3, are left out.
+    """
     return ":".join(dict.fromkeys(CIPHERS[name] for name in names if name in CIPHERS))

@@ -1,8 +1,8 @@
-"""A self-signed serving certificate, if the operator configured none and the cluster signs none.
+"""Makes a self-signed serving certificate, used if the operator configured none and the cluster signs none.
 
-The pair is in the certificate directory as ``kubelet.crt`` and ``kubelet.key`` (0600), valid for a year, and reused
-after a restart while it is valid. API servers without a kubelet CA accept any certificate. Source: kubelet,
-cmd/kubelet/app/server.go, InitializeTLS.
+Certificate and key are the files ``kubelet.crt`` and ``kubelet.key`` (0600) in the certificate directory. They are
+valid for a year, and reused after a restart until 30 days before they expire. API servers without a kubelet CA accept
+any certificate. Source: kubelet, cmd/kubelet/app/server.go, InitializeTLS.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Pair(NamedTuple):
 
 
 def ensure_pair(directory: Path, node_name: str, addresses: tuple[str, ...], now: datetime) -> Pair:
-    """Return the pair in `directory`; make a new one if there is none or it expires soon.
+    """Return the certificate and key in `directory`; make new ones if they are missing or expire within 30 days.
 
-    Raises InvalidConfig if it cannot be written.
+    Raises InvalidConfig if the files cannot be written.
     """
     pair = Pair(directory / "kubelet.crt", directory / "kubelet.key")
     if _is_good(pair, now):
@@ -105,9 +105,7 @@ def _is_good(pair: Pair, now: datetime) -> bool:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Write the file under another name with its final mode, then rename it, so that it is never readable for
-    others.
-    """
+    """Write a file that other users can never read: under another name, with its final mode; then rename it."""
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

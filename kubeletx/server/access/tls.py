@@ -1,11 +1,12 @@
-"""`ServerTls.context`: TLS of the kubelet's API, whose files are read again when they change.
+"""`ServerTls`: the TLS context of the kubelet's API. Its files are read again when they change.
 
 Each handshake begins with the context that asyncio was given and continues with the newest one (`sni_callback`, which
-OpenSSL calls whether or not the client names a server). So a new certificate or CA is used for the next connection;
-open ones continue. Half-written files are ignored until certificate and key match.
+OpenSSL calls whether or not the client names a server). So the next connection uses a new certificate or CA; open
+connections continue. Half-written files are ignored until certificate and key match.
 
-Client certificates are requested if there is a CA file, and must then be signed by it: a handshake with another one
-fails. Sessions are never resumed, since a resumed one would keep a removed CA.
+If there is a client CA file, clients are asked for a certificate. A client may send none; the handshake fails if this
+CA did not sign the certificate that it sends. Sessions are never resumed: with a resumed session a client would stay
+trusted after its CA was removed.
 """
 
 from __future__ import annotations
@@ -25,15 +26,17 @@ from .self_signed import Pair
 log = structlog.get_logger(__name__)
 
 LOOK_AGAIN_SECONDS = 10.0
+"""Minimum time between two checks whether the files have changed; a handshake starts the check."""
 _VERSIONS = {"VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}
 
 _Stamp = tuple[int, int, int] | None
 
 
 class TlsPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of TLS.
+    """TLS settings of the kubelet's API.
 
-    `min_version` and `ciphers`: in the kubelet's spelling. `client_ca` None: clients are not asked for
+    `min_version` and `ciphers`: as in the kubelet's configuration, such as VersionTLS12 and
+    TLS_RSA_WITH_AES_128_GCM_SHA256. `client_ca`: CA file for client certificates; None: clients are not asked for
     certificates.
     """
 
@@ -43,9 +46,10 @@ class TlsPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerTls:
-    """Provides the TLS context of the kubelet's API and reloads its files when they change.
+    """Provides the TLS context of the kubelet's API (`context`) and reloads its files when they change.
 
-    `pair`: called at each check of the files; it may renew them, and raise InvalidConfig.
+    `pair`: function that returns the paths of certificate and key. It is called at each check of the files, may
+    renew them, and may raise InvalidConfig.
     """
 
     def __init__(self, plan: TlsPlan, pair: Callable[[], Pair], clock: Clock) -> None:
@@ -90,7 +94,7 @@ class ServerTls:
 
 
 def make_context(plan: TlsPlan, pair: Pair) -> ssl.SSLContext:
-    """Make a server's TLS context. Raises InvalidConfig naming the flag of the unusable file."""
+    """Make a server's TLS context. Raises InvalidConfig, which names the flag, for an unusable file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[plan.min_version]
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
@@ -113,7 +117,7 @@ def make_context(plan: TlsPlan, pair: Pair) -> ssl.SSLContext:
 
 
 def _no_passphrase() -> str:
-    """Refuse to give a passphrase: OpenSSL would ask for it on the terminal and block the whole agent."""
+    """Raise OSError for an encrypted key; otherwise OpenSSL asks for its passphrase on the terminal and blocks."""
     raise OSError("the key is encrypted; give one without a passphrase")
 
 

@@ -13,7 +13,8 @@ MAX_ANSWERS = 4096
 class TtlCache(Generic[V]):
     """Cache of bounded size whose entries expire.
 
-    Times are monotonic seconds that the caller gives. When the cache is full, the oldest entry is dropped.
+    Times are monotonic seconds that the caller gives. When `limit` entries are cached, the next one replaces the
+    oldest.
     """
 
     def __init__(self, limit: int = MAX_ANSWERS) -> None:
@@ -21,7 +22,7 @@ class TtlCache(Generic[V]):
         self._answers: dict[Hashable, tuple[float, V]] = {}
 
     def find(self, key: Hashable, now: float) -> V | None:
-        """Return the cached answer; None if there is none or it has expired."""
+        """Return the answer cached under `key`; None if there is none or it has expired at the time `now`."""
         until, answer = self._answers.get(key, (now, None))
         if until > now:
             return answer

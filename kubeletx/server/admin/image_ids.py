@@ -1,4 +1,4 @@
-"""Finds the images that a user names: by id, tag, digest, or prefix of an id as in tables."""
+"""Finds the images that a user names: by id, tag, digest, or the short id that tables show."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ _SHORT: Final = re.compile(r"[0-9a-f]{4,64}")
 
 
 def is_short_id(word: str, image_id: str) -> bool:
-    """Return True if the word is a prefix of the id's digest with at least four digits."""
+    """Return True if `word` is the beginning, at least four hex digits, of the digest in `image_id`."""
     return _SHORT.fullmatch(word) is not None and image_id.rpartition(":")[2].startswith(word)
 
 
 def meant(word: str, images: Iterable[ImageStatus]) -> Sequence[str]:
-    """Return the sorted ids of the images that the word names; a full name is preferred to a prefix of an id.
+    """Return the sorted ids of the images that `word` names; empty if it names none.
 
-    Raises Conflict if several images share the prefix.
+    `word`: an id, reference, tag or digest. If no image has it, it is taken as the beginning of an id; raises
+    Conflict if several ids begin with it.
     """
     images = tuple(images)
     exact = {one.id for one in images if word in (one.id, one.ref, *one.tags, *one.digests)}

@@ -14,7 +14,7 @@ from ..http import flag, json_response, stream_lines
 
 
 def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
-    """The routes of this file, for the admin socket."""
+    """Return the admin socket's routes about the agent and its node, such as ``/version`` and ``/v1/node``."""
 
     async def version(_request: web.Request) -> web.StreamResponse:
         return json_response(await backend.about.version())
@@ -66,7 +66,7 @@ def routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
 
 
 async def metrics_response(backend: AboutVerbs) -> web.Response:
-    """Return the agent's metrics as Prometheus text. The renderer is imported at the first request."""
+    """Return a response with the agent's metrics as Prometheus text. The first call imports the renderer."""
     from ..metrics.agent import render
 
     body = render(await backend.metrics())

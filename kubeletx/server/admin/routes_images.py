@@ -14,7 +14,10 @@ from .tasks import Tasks
 
 
 def routes(backend: ImageVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
-    """The routes of this file, for the admin socket."""
+    """Return the admin socket's routes below ``/v1/images``.
+
+    `tasks`: completes removals even if the client disconnects.
+    """
 
     async def images(request: web.Request) -> web.StreamResponse:
         if flag(request, "watch"):

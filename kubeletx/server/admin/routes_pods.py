@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from aiohttp import web
@@ -15,14 +15,17 @@ from kubeletx.kube.manifests.unknown_fields import strict_error, unknown
 from kubeletx.kube.types.core import Pod, PodList
 
 from ..backend import PodVerbs
-from ..http import flag, json_response, read_json, stream_lines
+from ..http import flag, json_response, read_json, send_log, stream_lines
 from ..status import to_status
 from ..views import ApplyReport, ApplyResult, DeleteOptions, LogOptions, PodHistory, PodTarget
 from .tasks import Tasks
 
 
 def routes(backend: PodVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
-    """The routes of this file, for the admin socket."""
+    """Return the admin socket's routes that list, watch, apply, replace and delete pods, and read their logs.
+
+    `tasks`: completes changes even if the client disconnects.
+    """
 
     async def pods(request: web.Request) -> web.StreamResponse:
         if flag(request, "watch"):
@@ -66,8 +69,11 @@ def routes(backend: PodVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
         )
 
     async def logs(request: web.Request) -> web.StreamResponse:
-        lines = await backend.open_logs(target_of(request), log_options(request))
-        return await stream_bytes(request, lines)
+        options = log_options(request)
+        lines = await backend.open_logs(target_of(request), options)
+        return await send_log(
+            request, lines, content_type="text/plain; charset=utf-8", is_endless=options.follow
+        )
 
     return (
         web.get("/v1/pods", pods),
@@ -80,7 +86,10 @@ def routes(backend: PodVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
 
 
 def _validation(request: web.Request) -> str:
-    """Return the query's ``fieldValidation``, as in the Kubernetes API: it decides how unknown fields are treated."""
+    """Return the query parameter ``fieldValidation`` of the Kubernetes API: Strict, Warn (default) or Ignore.
+
+    It says what happens to unknown fields of a manifest. Raises InvalidConfig for another value.
+    """
     wanted = request.query.get("fieldValidation", WARN)
     if wanted not in (STRICT, WARN, IGNORE):
         problem = f"{wanted[:_MAX_DIGITS]!r} is unknown"
@@ -94,13 +103,16 @@ def _strict(fields: tuple[str, ...]) -> InvalidPod:
 
 
 def target_of(request: web.Request) -> PodTarget:
-    """The pod that the path and the query's ``uid`` name."""
+    """Return the pod that a request names: namespace and name in the path, optionally ``uid`` in the query."""
     info = request.match_info
     return PodTarget(namespace=info["namespace"], name=info["name"], uid=request.query.get("uid", ""))
 
 
 def find_pod(pods: Sequence[Pod], target: PodTarget) -> Pod:
-    """Return the target among `pods`. Raises NotFound with a hint at a pod of the same or a similar name."""
+    """Return the one of `pods` that `target` names.
+
+    Raises NotFound, whose message suggests a pod of this name in another namespace, or one of a similar name.
+    """
     for pod in pods:
         if (pod.namespace, pod.name) == (target.namespace, target.name) and target.uid in ("", pod.uid):
             return pod
@@ -123,7 +135,7 @@ _MAX_DIGITS = 40
 
 
 def log_options(request: web.Request) -> LogOptions:
-    """Parse the query's log options, spelled as in the Kubernetes log endpoint. Raises InvalidConfig."""
+    """Parse the query parameters of a log request, named as in the Kubernetes API. Raises InvalidConfig."""
     query = request.query
     return LogOptions(
         container=query.get("container", ""),
@@ -152,24 +164,9 @@ def _time(text: str | None, field: str) -> datetime | None:
         return None
     try:
         moment = datetime.fromisoformat(text)
-        moment.astimezone(UTC)  # fails before the first and after the last of all times
+        moment.astimezone(UTC)  # OverflowError outside the years 1 to 9999
     except (ValueError, OverflowError):
         moment = datetime.min
     if moment.tzinfo is None:
         raise InvalidConfig(field=field, problem=f"{text!r} is not a time", fix="write 2006-01-02T15:04:05Z")
     return moment
-
-
-async def stream_bytes(request: web.Request, chunks: AsyncIterator[bytes]) -> web.StreamResponse:
-    """Send the chunks as a chunked text body. If the iterator fails, the connection is cut."""
-    response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
-    await response.prepare(request)
-    try:
-        async for chunk in chunks:
-            await response.write(chunk)
-    finally:
-        close = getattr(chunks, "aclose", None)
-        if close is not None:
-            await close()
-    await response.write_eof()
-    return response

@@ -15,7 +15,10 @@ from .tasks import Tasks
 
 
 def routes(backend: RuntimeVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
-    """The routes of this file, for the admin socket."""
+    """Return the admin socket's routes below ``/v1/runtimes``.
+
+    `tasks`: completes changes even if the client disconnects.
+    """
 
     async def runtimes(request: web.Request) -> web.StreamResponse:
         if flag(request, "watch"):

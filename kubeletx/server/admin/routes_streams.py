@@ -1,4 +1,4 @@
-"""Routes of exec, attach and port-forward; `streams` serves them and is imported by the first request."""
+"""Routes of exec, attach and port-forward. Module `streams`, which the first request imports, serves them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..backend import PodVerbs
 
 
 def routes(backend: PodVerbs) -> Iterable[web.RouteDef]:
-    """The routes of exec, attach and port-forward."""
+    """Return the admin socket's routes of exec, attach and port-forward."""
 
     async def exec_(request: web.Request) -> web.StreamResponse:
         from .streams import serve_exec

@@ -1,12 +1,12 @@
-"""The admin socket: HTTP over ``<root-dir>/kubeletx.sock`` (0600), for ``kubeletx get`` and its like.
+"""The admin socket: HTTP over the unix socket ``<root-dir>/kubeletx.sock``, for commands such as ``kubeletx get``.
 
-Unary calls answer with JSON, watches and long operations with JSON lines, logs with a chunked body, exec,
-attach and port-forward over WebSocket. All of it is a translation of `AdminBackend`; routes are in the
-``routes_*`` files. The socket's permissions are the only access control: who can open it may do everything.
+Unary calls answer with JSON, watches and long operations with JSON lines, logs with a chunked body; exec, attach and
+port-forward use WebSocket. The handlers, in the ``routes_*`` files, translate requests to calls of `AdminBackend`. The
+socket's permissions (0600) are the only access control: a user who can open it may do everything.
 
-A socket file left by a dead agent is replaced; one that answers belongs to a running agent and the start is
-refused. The new socket is bound under a temporary name, gets its mode, and is renamed, so that no
-other user can open it at any time.
+At the start, a socket file left by a dead agent is replaced. If an agent answers on the socket, the start is refused.
+The new socket is bound under a temporary name, gets its mode, and is then renamed, so that no other user can open it
+at any time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MAX_BODY = 32 * 1024 * 1024
 
 
 def make_app(backend: AdminBackend, tasks: Tasks) -> web.Application:
-    """Make the web application of the admin socket; it does not listen."""
+    """Make the web application with all routes of the admin socket; `AdminServer` serves it."""
     app = web.Application(middlewares=[errors_as_status], client_max_size=_MAX_BODY)
     app.on_response_prepare.append(note_start)
     app.add_routes(routes_agent.routes(backend))
@@ -51,7 +51,7 @@ class AdminServer:
     """Serves the admin socket from `start` to `stop`."""
 
     def __init__(self, *, backend: AdminBackend, socket_path: Path) -> None:
-        """`socket_path`: its directory must exist."""
+        """`socket_path`: path of the socket that `start` makes; its directory must exist."""
         self._backend = backend
         self._path = socket_path
         self._tasks = Tasks()
@@ -59,9 +59,9 @@ class AdminServer:
         self._inode: int | None = None
 
     async def start(self) -> None:
-        """Listen on the socket.
+        """Make the socket and listen on it.
 
-        Raises AlreadyExists if a running agent has the socket, InvalidConfig if it cannot be made.
+        Raises AlreadyExists if a running agent listens on it, InvalidConfig if it cannot be made.
         """
         listener = await _listen(self._path)
         self._inode = self._path.stat().st_ino
@@ -79,7 +79,10 @@ class AdminServer:
         log.info("Opened admin socket", path=str(self._path))
 
     async def stop(self) -> None:
-        """End all streams, finish changes in progress, and remove the socket if it is still this agent's."""
+        """End all streams, wait for changes in progress, and remove the socket file.
+
+        The file is kept if another agent has replaced it.
+        """
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -117,16 +120,16 @@ async def _listen(path: Path) -> socket.socket:
 
 
 async def _refuse_living(path: Path) -> None:
-    """Raise AlreadyExists when something answers on the socket."""
+    """Raise AlreadyExists if a process listens on the socket."""
     try:
         async with asyncio.timeout(2):
             _, writer = await asyncio.open_unix_connection(str(path))
     except (FileNotFoundError, ConnectionRefusedError):  # no socket, or one that a dead agent left
         return
     except TimeoutError:
-        pass  # its backlog is full: it lives, though not well
+        pass  # the backlog is full: a process listens but does not accept
     except OSError:
-        return  # not a socket: binding beside it and renaming replaces it
+        return  # not a socket: the rename of the new socket replaces the file
     else:
         writer.close()
         with suppress(OSError):

@@ -1,7 +1,8 @@
-"""Exec, attach and port-forward: one WebSocket each, in front of a session of the backend.
+"""Exec, attach and port-forward on the admin socket: one WebSocket for each session of the backend.
 
-The upgrade is answered before the backend is called, so that its error can be sent as a Status on the error
-channel: a client cannot read the body of a refused upgrade. A streaming URL is turned into a session here.
+The upgrade is answered before the backend is called, so that an error of the backend can be sent as a Status on the
+error channel: a client cannot read the body of a refused upgrade. If the backend returns the URL of a runtime's
+streaming server, the session is opened there.
 """
 
 from __future__ import annotations

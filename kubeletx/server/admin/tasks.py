@@ -14,15 +14,16 @@ T = TypeVar("T")
 
 
 class Tasks:
-    """Runs each change in a task of its own; the request waits for it."""
+    """Runs each change in a task of its own, so that the change completes even if its request is cancelled."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
 
     async def complete(self, change: Coroutine[Any, Any, T], name: str) -> T:
-        """Run the change and return its result.
+        """Run `change` and return its result.
 
-        If the caller is cancelled, the change continues and its error is logged.
+        If the caller is cancelled, the change continues, and an error of it is logged. `name`: of the change, for
+        the log.
         """
         task = asyncio.create_task(change, name=f"admin-{name}")
         self._running.add(task)

@@ -1,11 +1,12 @@
 """The kubelet's API: HTTPS on port 10250, for API servers, metrics collectors and operators.
 
-Each request needs a user (`authentication`) with a right on this node (`authorization`) before its path is looked
-up: otherwise the answer is 401 or 403 without details. Routes are in the other files of this folder.
+Each request needs a user (`authentication`) who has a right on this node (`authorization`). Otherwise the answer is
+401 or 403 without details, also for an unknown path. Routes are in the other files of this folder.
 
-Slow clients are disconnected: a handshake has ten seconds, the first request and each later one the idle time of the
-kubelet. Headers are limited; a request's line may be long, since it holds the command of an exec. No route takes a
-large body. aiohttp's own log of malformed requests is off: it repeats their bytes, which may be a token.
+Slow clients are disconnected: a TLS handshake may take ten seconds, and a connection may wait 90 seconds for each
+request, as in the kubelet. The size of headers is limited. The request line may be long, since it contains the command
+of an exec. No route takes a large body. aiohttp's own log of malformed requests is off: it would repeat their bytes,
+which may be a token.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ MAX_FIELD_BYTES = 1 << 15
 
 
 class Listen(msgspec.Struct, frozen=True, kw_only=True):
-    """Address and options of the server.
+    """Address and options of the server of the kubelet's API.
 
-    `port` 0: any free port. `debugging_handlers` False: debugging routes answer 405.
+    `port` 0: any free port. `debugging_handlers` False: debugging routes, such as exec and logs, answer 405.
     """
 
     address: str
@@ -47,7 +48,7 @@ class Listen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KubeletServer:
-    """HTTPS server of the kubelet's API, from `start` to `stop`."""
+    """HTTPS server of the kubelet's API; listens from `start` to `stop`."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class KubeletServer:
         routes: Iterable[KubeletRoute],
         counts: HttpCounts | None = None,
     ) -> None:
-        """`counts`: requests are counted there; None: they are not counted."""
+        """`counts`: object that counts the requests; None: they are not counted."""
         self._listen = listen
         self._tls = tls
         self._app = make_app(
@@ -70,14 +71,14 @@ class KubeletServer:
 
     @property
     def port(self) -> int:
-        """The port: once started, the one on which the server listens."""
+        """Port on which the server listens; before `start`, the configured port."""
         if self._server is None:
             return self._listen.port
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
     async def start(self) -> None:
-        """Listen on the address. Raises InvalidConfig naming the flag if it is not available."""
+        """Listen on the address and port. Raises InvalidConfig, which names the flag, if that fails."""
         listen = self._listen
         self._runner = web.AppRunner(
             self._app,
@@ -129,7 +130,7 @@ def make_app(
     *,
     debugging_handlers: bool = True,
 ) -> web.Application:
-    """Make the web application of the kubelet's API; it does not listen."""
+    """Make the web application of the kubelet's API; `KubeletServer` serves it. Parameters: as there."""
     routes = tuple(routes)
     subresources: dict[web.AbstractRoute, tuple[str, ...]] = {}
 
@@ -171,7 +172,10 @@ def make_app(
 async def _refusal(
     request: web.Request, subresources: tuple[str, ...], authenticator: Authenticator, authorizer: Authorizer
 ) -> web.Response | None:
-    """Check user and right of a request. Returns the response that refuses it; None if it is allowed."""
+    """Authenticate and authorize a request. Returns the response that refuses it; None if it is allowed.
+
+    `subresources`: the user needs a right on one of these.
+    """
     user = await authenticator.user_of(request)
     if user is None:
         return plain("Unauthorized", 401)
@@ -188,7 +192,7 @@ async def _refusal(
 
 
 def _kept(error: web.HTTPException) -> dict[str, str]:
-    """Return those headers of an error that the client needs."""
+    """Return the headers of an HTTP error that the client needs: allowed methods, accepted stream protocols."""
     return {
         name: value
         for name, value in error.headers.items()

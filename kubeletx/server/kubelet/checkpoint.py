@@ -1,4 +1,4 @@
-"""``/checkpoint``: the state of a container in an archive on the node. Source: kubelet, server.go checkpoint."""
+"""``/checkpoint``: writes the state of a container to an archive on the node. Source: kubelet, server.go checkpoint."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from ..views import PodTarget
 from .route import KubeletRoute, find_pod, target_of
 
 MAX_DIGITS = 9
-"""Maximum digits of the timeout: no runtime accepts more seconds."""
+"""Maximum digits of the timeout in seconds: no runtime accepts a larger number."""
 
 
 class CheckpointSource(Protocol):
-    """Writes checkpoints of containers; the agent implements it."""
+    """Protocol of the object that writes checkpoints of containers; the agent implements it."""
 
     async def checkpoint(self, target: PodTarget, container: str, timeout_seconds: float | None) -> str:
         """Write the container's state to an archive; returns the archive's path on the node.
 
-        `timeout_seconds` None: a default. Raises NotFound, Conflict, or Unsupported if the runtime cannot.
+        `timeout_seconds` None: a default. Raises NotFound, Conflict, or Unsupported if the runtime makes no
+        checkpoints.
         """
         ...
 
 
 def routes(backend: PodVerbs, source: CheckpointSource) -> tuple[KubeletRoute, ...]:
-    """The route of this file."""
+    """Return the route ``/checkpoint/NAMESPACE/POD/CONTAINER``."""
 
     async def checkpoint(request: web.Request) -> web.StreamResponse:
         target, container = target_of(request), request.match_info["container"]

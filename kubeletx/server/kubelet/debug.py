@@ -18,7 +18,10 @@ _LARGEST = 2**32 - 1
 
 
 def routes(set_verbosity: Callable[[int], None], *, enabled: bool) -> tuple[KubeletRoute, ...]:
-    """The route of this file. `enabled` False: it answers 405."""
+    """Return the route ``/debug/flags/v``.
+
+    `set_verbosity`: function that the route calls with the new level. `enabled` False: the route answers 405.
+    """
 
     async def verbosity(request: web.Request) -> web.StreamResponse:
         if not enabled:

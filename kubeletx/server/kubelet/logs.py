@@ -1,26 +1,29 @@
-"""``/containerLogs``, which ``kubectl logs`` reads through the API server."""
+"""``/containerLogs``: sends the log of a container. ``kubectl logs`` reads it through the API server."""
 
 from __future__ import annotations
-
-from collections.abc import AsyncIterator
-from contextlib import aclosing
 
 from aiohttp import web
 from msgspec.structs import replace
 
-from kubeletx.api import InvalidConfig, KubeletxError, NotFound
+from kubeletx.api import InvalidConfig, NotFound
 from kubeletx.kube.manifests.units import main_names
 from kubeletx.kube.types.core import Pod
 
 from ..admin.routes_pods import log_options
 from ..backend import PodVerbs
-from ..http import closable, finish
+from ..http import send_log
 from ..views import LogOptions
 from .route import KubeletRoute, find_pod, plain, target_of
 
+_WAITING = {
+    "ErrImagePull": "image can't be pulled",
+    "ImagePullBackOff": "trying and failing to pull image",
+}
+"""The kubelet's texts for these reasons of a waiting container; it shows other reasons as they are."""
+
 
 def routes(backend: PodVerbs) -> tuple[KubeletRoute, ...]:
-    """The routes of this file."""
+    """Return the route ``/containerLogs/NAMESPACE/POD/CONTAINER``."""
 
     async def logs(request: web.Request) -> web.StreamResponse:
         container = request.match_info["container"]
@@ -28,19 +31,20 @@ def routes(backend: PodVerbs) -> tuple[KubeletRoute, ...]:
         target = target_of(request)
         try:
             lines = await backend.open_logs(target, options)
-            return await _send(request, lines, is_endless=options.follow)
+            return await send_log(request, lines, is_endless=options.follow)
         except NotFound as error:
             pod = await find_pod(backend, target)
-            return plain(_reason(pod, container, error), 400)
+            return plain(_reason(pod, container, error, previous=options.previous), 400)
 
     path = "/containerLogs/{namespace}/{pod}/{container}"
     return (KubeletRoute(("GET",), path, logs, is_debugging=True),)
 
 
 def _options(request: web.Request, container: str) -> LogOptions:
-    """Parse the query.
+    """Return the log options that the query and the container's name give.
 
-    Raises HTTPBadRequest for an invalid number or time, HTTPUnprocessableEntity for a contradiction.
+    Raises HTTPBadRequest for an invalid number or time, HTTPUnprocessableEntity for two options that exclude each
+    other and for a number below 1.
     """
     try:
         options = log_options(request)
@@ -63,37 +67,23 @@ def _options(request: web.Request, container: str) -> LogOptions:
     return replace(options, container=container)
 
 
-def _reason(pod: Pod, container: str, error: NotFound) -> str:
-    """Return why an existing container has no log. Raises HTTPNotFound for an unknown container."""
+def _reason(pod: Pod, container: str, error: NotFound, *, previous: bool) -> str:
+    """Return a text that says why the container has no log. Raises HTTPNotFound for an unknown container.
+
+    `error`: its message is returned if the pod's status gives no reason. `previous`: the log of the attempt before was
+    requested, for which the present state is no reason.
+    """
     statuses = pod.status
     spec = pod.spec
     others = [one.name for one in (*spec.init_containers, *spec.ephemeral_containers)]
     if container not in (*others, *main_names(pod)):
         raise web.HTTPNotFound(text=f'container "{container}" not found in pod "{pod.name}"')
+    if previous:
+        return str(error)
     found = (*statuses.init_container_statuses, *statuses.container_statuses) if statuses is not None else ()
     for status in found:
         waiting = status.state.waiting if status.state is not None else None
         if status.name == container and waiting is not None:
-            return f'container "{container}" in pod "{pod.name}" is waiting to start: {waiting.reason}'
+            why = _WAITING.get(waiting.reason or "", waiting.reason)
+            return f'container "{container}" in pod "{pod.name}" is waiting to start: {why}'
     return str(error)
-
-
-async def _send(request: web.Request, lines: AsyncIterator[bytes], *, is_endless: bool) -> web.StreamResponse:
-    """Send a chunked body.
-
-    A failure before the first piece is raised and gets an answer of its own, except for endless logs; a later
-    one becomes the last line, as in a kubelet.
-    """
-    async with aclosing(closable(lines)) as source:
-        first = b"" if is_endless else await anext(source, b"")
-        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
-        await response.prepare(request)
-        if first:
-            await response.write(first)
-        try:
-            async for piece in source:
-                await response.write(piece)
-        except KubeletxError as error:
-            await response.write(f"{error}\n".encode())
-    await finish(request, response)
-    return response

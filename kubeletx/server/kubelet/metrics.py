@@ -1,4 +1,4 @@
-"""Metrics and statistics of the kubelet's API. The renderers are imported at the first request."""
+"""Routes of metrics and statistics in the kubelet's API. The first request imports the renderers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .route import KubeletRoute
 
 
 def routes(backend: AboutVerbs, source: FiguresSource) -> tuple[KubeletRoute, ...]:
-    """The routes of this file."""
+    """Return the routes ``/metrics``, ``/metrics/{resource,cadvisor,probes,slis}`` and ``/stats/summary``."""
 
     async def metrics(_request: web.Request) -> web.StreamResponse:
         return await metrics_response(backend)

@@ -1,7 +1,7 @@
-"""Log files of the node, read only below a root: a path may lead through links, but the opened file must be below it.
+"""Opens log files of the node below a root directory. Symbolic links in a path must not lead out of the root.
 
-The kernel resolves the path; then the opened file, not its name, is checked, so that no link that changes meanwhile
-leads out. Only plain files and directories are opened. Everything here blocks.
+The kernel resolves the path. Then the location of the opened file is checked, not its name: a link that is changed
+during the check cannot lead out. Only plain files and directories are opened. All functions block.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from kubeletx.api import NotFound
 
 CHUNK_BYTES = 1 << 18
 MAX_NAMES = 10_000
-"""Limit of listed names: a pod with a hostPath may have created any number."""
+"""Maximum names listed of a directory: a pod with a hostPath volume may have created any number of files."""
 
 
 class NodeLogFile:
-    """An open file, read up to the size that it had when it was opened."""
+    """An open log file. It is read up to the size that it had when it was opened."""
 
     def __init__(self, file: io.FileIO, size: int) -> None:
         self._file = file
         self._at, self._end = 0, size
 
     def read(self) -> bytes:
-        """Return the next piece; empty at the end."""
+        """Return the next piece, at most `CHUNK_BYTES`; empty at the end."""
         data = os.pread(self._file.fileno(), min(CHUNK_BYTES, self._end - self._at), self._at)
         self._at += len(data)
         return data
@@ -38,9 +38,10 @@ class NodeLogFile:
 
 
 def open_log(root: Path, path: str) -> NodeLogFile | list[str]:
-    """Open the file `path` below `root`, or list the directory; names of directories end in a slash.
+    """Open the file at `path` below `root`; for a directory, return the sorted names in it instead.
 
-    Raises NotFound for everything else.
+    Names of directories in the list end in a slash. Raises NotFound if the path does not exist, leads out of
+    `root`, or is neither a file nor a directory.
     """
     missing = NotFound("404 page not found")
     if ".." in path.split("/") or "\0" in path:

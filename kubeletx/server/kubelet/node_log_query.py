@@ -1,7 +1,7 @@
-"""Queries of the node's logs: services of the journal, or one file. Pure.
+"""Parses queries for the node's logs: of services in the systemd journal, or of one file. Pure.
 
-    query=NAME        a service (several times: at most four of them), or a file, if there is a slash in it
-    sinceTime untilTime tailLines boot pattern       of services in the journal only
+    query=NAME                                   a service, at most four times; or one file, if NAME has a slash
+    sinceTime untilTime tailLines boot pattern   options, for services in the journal only
 
 Source: kubelet, pkg/kubelet/kubelet_server_journal.go; KEP 2258.
 """
@@ -32,9 +32,10 @@ class ImpossibleQuery(ValueError):
 
 
 class LogQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A query for logs, of either `services` or `file`.
+    """A query for the logs of either `services` or `file`.
 
-    `boot`: 0 is the present boot, -1 the one before; None: all. `since`, `until`, `lines` None: no limit.
+    `lines`: number of last lines. `boot`: 0 is the present boot, -1 the one before; None: all. `pattern`: regular
+    expression of journalctl; empty: every line. `since`, `until`, `lines` None: no limit.
     """
 
     services: tuple[str, ...] = ()
@@ -47,12 +48,15 @@ class LogQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_options(self) -> bool:
-        """True if the query has options for the journal."""
+        """True if the query has an option that only the journal supports, such as `since` or `pattern`."""
         return msgspec.structs.replace(self, services=(), file="") != LogQuery()
 
 
 def parse_query(pairs: Iterable[tuple[str, str]]) -> LogQuery | None:
-    """Parse the query; None if it has none of the parameters. Raises UnreadableQuery, ImpossibleQuery."""
+    """Parse the names and values of a URL's query; None if it has none of the parameters of a log query.
+
+    Raises UnreadableQuery and ImpossibleQuery.
+    """
     found = [(name, value) for name, value in pairs if name == "query" or name in _OPTIONS]
     asked = [value for name, value in found if name == "query"]
     options: dict[str, str] = {}
@@ -79,7 +83,10 @@ def parse_query(pairs: Iterable[tuple[str, str]]) -> LogQuery | None:
 
 
 def journal_arguments(query: LogQuery) -> list[str]:
-    """Return the arguments of journalctl for the query. No value of a client can be parsed as an option."""
+    """Return the arguments of journalctl for the query.
+
+    Each value of the client follows an option and ``=``, so that journalctl cannot parse it as an option.
+    """
     arguments = ["--utc", "--no-pager", "--output=short-precise"]
     if query.since is not None:
         arguments.append(f"--since=@{query.since.timestamp():.6f}")
@@ -96,12 +103,12 @@ def journal_arguments(query: LogQuery) -> list[str]:
 
 
 def is_in_journal(service: str, units: Sequence[str]) -> bool:
-    """Return True if one of the journal's `units` is this service."""
+    """Return True if `service`, with or without the ending ``.service``, is one of the journal's `units`."""
     return service in units or f"{service}.service" in units
 
 
 def likely_files(service: str) -> tuple[str, ...]:
-    """Possible log files below /var/log of a service that does not write to the journal."""
+    """Return possible log files, relative to /var/log, of a service that does not write to the journal."""
     return service, f"{service}.log", f"{service}/{service}.log"
 
 

@@ -1,8 +1,9 @@
 """``/logs/``: the files below /var/log of the node, as a kubelet serves them (``kubectl get --raw .../proxy/logs/``).
 
-A directory is a page of links. Nothing outside is served: unlike in a kubelet, links that lead out of /var/log answer
-404, since pods may be allowed to write there. If queries are enabled, ``query=SERVICE`` reads the journal, or the file
-of a service that does not write to it (`node_log_query`). Source: kubelet, InstallSystemLogHandler.
+The answer for a directory is a page of links. A symbolic link that leads out of /var/log answers 404, unlike in a
+kubelet, since pods may be allowed to write to /var/log. If queries are enabled, ``query=SERVICE`` reads the service's
+log from the journal, or from its file if it does not write to the journal (`node_log_query`). Source: kubelet,
+InstallSystemLogHandler.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ _PAGE: Final = '<!doctype html>\n<meta name="viewport" content="width=device-wid
 
 
 class NodeLogs(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the routes of node logs.
+    """Settings of the routes below ``/logs``.
 
-    `enabled` False: they answer 405. `queries` False: queries are ignored. `blocking`: runs file work on
-    threads.
+    `blocking`: runs file operations on threads. `enabled` False: the routes answer 405. `queries` False: queries
+    for services are ignored. `root`: directory whose files are served.
     """
 
     blocking: Blocking
@@ -59,7 +60,7 @@ class NodeLogs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def routes(logs: NodeLogs) -> tuple[KubeletRoute, ...]:
-    """The routes of this file."""
+    """Return the routes ``/logs`` and ``/logs/PATH``."""
 
     async def serve(request: web.Request) -> web.StreamResponse:
         if not logs.enabled:
@@ -87,7 +88,7 @@ def routes(logs: NodeLogs) -> tuple[KubeletRoute, ...]:
 
 
 def _query(request: web.Request) -> LogQuery | None:
-    """Parse the query. Raises HTTPBadRequest and HTTPNotAcceptable, as the kubelet does."""
+    """Return the request's log query, None if it has none. Raises HTTPBadRequest and HTTPNotAcceptable."""
     try:
         return parse_query(request.query.items())
     except UnreadableQuery as error:
@@ -125,7 +126,7 @@ async def _copy(response: web.StreamResponse, service: str, logs: NodeLogs) -> N
 
 
 async def _units() -> Sequence[str]:
-    """Return the units in the journal; empty if there is no journal."""
+    """Return the names of the systemd units that have logs in the journal; empty if there is no journal."""
     try:
         output = await run_program("journalctl", "--field=_SYSTEMD_UNIT", seconds=JOURNAL_SECONDS)
     except (OSError, TimeoutError, ProgramFailed) as error:
@@ -135,7 +136,7 @@ async def _units() -> Sequence[str]:
 
 
 async def _journal(request: web.Request, query: LogQuery) -> web.StreamResponse:
-    """Stream journalctl's output; a client that disconnects ends the process."""
+    """Send journalctl's output. The process ends when the client disconnects, or after `JOURNAL_SECONDS`."""
     process = await asyncio.create_subprocess_exec(
         "journalctl",
         *journal_arguments(query),
@@ -147,7 +148,7 @@ async def _journal(request: web.Request, query: LogQuery) -> web.StreamResponse:
     response = _text_response()
     try:
         await response.prepare(request)
-        with contextlib.suppress(TimeoutError):  # what came so far is the answer
+        with contextlib.suppress(TimeoutError):  # the output until then is the answer
             async with asyncio.timeout(JOURNAL_SECONDS):
                 while piece := await process.stdout.read(CHUNK_BYTES):
                     await response.write(piece)

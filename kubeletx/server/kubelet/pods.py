@@ -19,7 +19,7 @@ from .route import KubeletRoute
 
 
 def routes(backend: AdminBackend) -> tuple[KubeletRoute, ...]:
-    """The routes of this file."""
+    """Return the routes ``/pods``, ``/runningpods``, ``/configz`` and ``/healthz``."""
 
     async def pods(_request: web.Request) -> web.StreamResponse:
         return json_response(PodList(items=tuple(await backend.pods.list_pods())))
@@ -47,7 +47,7 @@ def routes(backend: AdminBackend) -> tuple[KubeletRoute, ...]:
 
 
 def _as_it_runs(pod: Pod) -> Pod | None:
-    """Return the pod with only its running containers, as last reported by the runtime; None if none runs."""
+    """Return the pod with only the containers that ran at the runtime's last report; None if none ran."""
     statuses = pod.status.container_statuses if pod.status is not None else ()
     running = {one.name for one in statuses if one.state is not None and one.state.running is not None}
     if not running:
@@ -63,7 +63,10 @@ def _as_it_runs(pod: Pod) -> Pod | None:
 
 
 def configuration(values: list[ConfigValue] | Any) -> dict[str, Any]:
-    """Convert the effective values to a KubeletConfiguration."""
+    """Convert the effective settings to a KubeletConfiguration, as plain values for JSON.
+
+    Settings without a key in the configuration file, and settings without effect, are left out.
+    """
     found: dict[str, Any] = {
         "kind": "KubeletConfiguration",
         "apiVersion": "kubelet.config.k8s.io/v1beta1",

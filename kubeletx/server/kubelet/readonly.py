@@ -1,4 +1,4 @@
-"""The read-only port (off by default): pods, metrics and health without authentication, as the kubelet's."""
+"""The read-only port (off by default): serves pods, metrics and health without authentication, as in the kubelet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..metrics.http_counts import HttpCounts, counting
 
 
 def readonly_routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
-    """Routes ``/pods``, ``/metrics`` and ``/healthz``."""
+    """Return the routes ``/pods``, ``/metrics`` and ``/healthz`` of the read-only port."""
 
     async def pods(_request: web.Request) -> web.StreamResponse:
         return json_response(PodList(items=tuple(await backend.pods.list_pods())))
@@ -30,9 +30,9 @@ def readonly_routes(backend: AdminBackend) -> Iterable[web.RouteDef]:
 def readonly_server(
     backend: AdminBackend, address: str, port: int, counts: HttpCounts | None = None
 ) -> HttpServer:
-    """Make the server of ``--read-only-port``; it does not listen yet.
+    """Make the server of ``--read-only-port``; it listens after `HttpServer.start`.
 
-    `counts`: requests are counted there; None: they are not counted.
+    `counts`: object that counts the requests; None: they are not counted.
     """
     routes = tuple(readonly_routes(backend))
     counter = counting(counts or HttpCounts(), "readonly", (route.path for route in routes))

@@ -1,8 +1,9 @@
-"""Shared code of the kubelet API's routes: their table's row, text answers, errors as text.
+"""Shared code of the kubelet API's routes: the type of a route, text responses, errors as text.
 
-API servers put the body of a refusal into their own message, so errors are text here and not Status objects. Only the
-answer to an upgrade is a Status: kubectl gets it unchanged and reads it as YAML, where text with one colon would be an
-empty Status. Source: kubelet, pkg/kubelet/server/server.go.
+An API server puts the body of an error response into its own message, so errors are text here, not Status objects.
+Only the error response to an upgrade request (exec, attach, port-forward) is a Status: kubectl gets it unchanged and
+parses it as YAML, and would take a text with one colon for an empty Status. Source: kubelet,
+pkg/kubelet/server/server.go.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class KubeletRoute(msgspec.Struct, frozen=True):
     """One route of the kubelet's API.
 
-    `subresources`: the user needs a right on one of these, checked in this order. `is_debugging`: belongs to
-    the group that can be disabled.
+    `subresources`: the user needs a right on one of these, checked in this order. `is_debugging`: the setting
+    enableDebuggingHandlers can disable the route.
     """
 
     methods: tuple[str, ...]
@@ -40,14 +41,14 @@ class KubeletRoute(msgspec.Struct, frozen=True):
 
 
 def plain(text: str, code: int = 200) -> web.Response:
-    """Make a text response."""
+    """Make a plain text response with the HTTP status `code`."""
     return web.Response(text=text, status=code)
 
 
 def failure(error: BaseException, *, is_upgrade: bool = False) -> web.Response:
-    """Make a response with the error's message and HTTP code.
+    """Make a response for an error: its message as text, with its HTTP code.
 
-    `is_upgrade`: the request asked for an upgrade, so the body is a Status.
+    `is_upgrade`: the request asked for a protocol upgrade; then the body is a Status object.
     """
     status = failure_of(error)
     if is_upgrade:
@@ -56,13 +57,13 @@ def failure(error: BaseException, *, is_upgrade: bool = False) -> web.Response:
 
 
 def target_of(request: web.Request) -> PodTarget:
-    """The pod that the path names."""
+    """Return the pod that the request's path names."""
     info = request.match_info
     return PodTarget(namespace=info["namespace"], name=info["pod"], uid=info.get("uid", ""))
 
 
 async def find_pod(backend: PodVerbs, target: PodTarget) -> Pod:
-    """Return the target among the backend's pods. Raises HTTPNotFound with the kubelet's message."""
+    """Return the pod that `target` names. Raises HTTPNotFound with the kubelet's message."""
     for pod in await backend.list_pods():
         if (pod.namespace, pod.name) == (target.namespace, target.name) and target.uid in ("", pod.uid):
             return pod

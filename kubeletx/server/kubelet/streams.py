@@ -1,7 +1,8 @@
 """``/exec``, ``/attach``, ``/portForward`` and ``/run`` of the kubelet's API.
 
-`kubeletx.streaming.serving` serves exec and attach. Forwarded ports always end here, in SPDY/3.1, plain or inside a
-WebSocket, or in the older WebSocket form. Source: kubelet, pkg/kubelet/server/server.go.
+`kubeletx.streaming.serving` serves exec and attach. A port-forward connection is always decoded here, never passed to
+the runtime unchanged: its protocol is SPDY/3.1, SPDY/3.1 inside a WebSocket, or the older WebSocket protocol. Source:
+kubelet, pkg/kubelet/server/server.go.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ from ..backend import PodVerbs
 from .route import Handler, KubeletRoute, find_pod, target_of
 
 MAX_OUTPUT_BYTES = 16 << 20
-"""Limit of the output of ``/run``, which is sent when the command has ended."""
+"""Limit of the output of ``/run``, which is kept in memory and sent when the command has ended."""
 
 
 def routes(backend: PodVerbs, *, idle_seconds: float, websockets: Counter[str]) -> tuple[KubeletRoute, ...]:
-    """The routes of this file. `idle_seconds`: a stream without data for this long is closed.
+    """Return the routes ``/exec``, ``/attach``, ``/portForward`` and ``/run``.
 
-    `websockets`: counter by subresource of the streams that end at this node over WebSocket (v5 and tunnels),
-    which API servers used to translate.
+    `idle_seconds`: a stream without data for this long is closed. `websockets`: counts, by subresource, the
+    WebSocket streams that end at this node (protocol v5 and SPDY tunnels). Older API servers translate these to SPDY.
     """
 
     def command(
@@ -136,9 +137,10 @@ def routes(backend: PodVerbs, *, idle_seconds: float, websockets: Counter[str]) 
 
 
 def ports_of(request: web.Request) -> tuple[int, ...]:
-    """Parse the ports of a port-forward in the older WebSocket form: ``port``, repeated or joined by commas.
+    """Return the ports of a port-forward request in the older WebSocket protocol.
 
-    Raises HTTPBadRequest.
+    They are in the query parameter ``port``, which may be repeated or have several ports joined by commas. Raises
+    HTTPBadRequest if there is none, or for an invalid one.
     """
     words = [word for text in request.query.getall("port", []) for word in text.split(",")]
     if not words:
@@ -150,7 +152,7 @@ def ports_of(request: web.Request) -> tuple[int, ...]:
 
 
 async def _output(found: Session | StreamUrl, wanted: StreamRequest) -> bytes:
-    """Return both outputs of a command after its end, at most `MAX_OUTPUT_BYTES`.
+    """Wait until a command has ended; return its stdout and stderr, together at most `MAX_OUTPUT_BYTES`.
 
     A failure of the command is ignored.
     """

@@ -1,6 +1,6 @@
-"""``/flagz`` and ``/statusz``: the settings and the state of the agent, for people, or as objects of config.k8s.io.
+"""``/flagz`` and ``/statusz``: the settings and the state of the agent, as text or as objects of config.k8s.io.
 
-Text unless the client asks for a Flagz or Statusz by name in its Accept header
+The answer is text unless the client asks for the object Flagz or Statusz in its Accept header
 (``application/json;v=v1beta1;g=config.k8s.io;as=Flagz``). Source: apiserver, pkg/server/{flagz,statusz}; KEP 4827, 4828.
 """
 
@@ -36,7 +36,7 @@ debugging purposes only.
 
 
 def routes(backend: AboutVerbs, others: Iterable[KubeletRoute], clock: Clock) -> tuple[KubeletRoute, ...]:
-    """The routes of this file. `others`: all other routes, whose paths ``/statusz`` lists."""
+    """Return the routes ``/flagz`` and ``/statusz``. `others`: all other routes; ``/statusz`` lists their paths."""
     paths = sorted({f"/{route.path.split('/')[1]}" for route in others} | {"/flagz"})
 
     async def flagz(request: web.Request) -> web.StreamResponse:
@@ -63,7 +63,7 @@ def routes(backend: AboutVerbs, others: Iterable[KubeletRoute], clock: Clock) ->
 
 
 def flag_values(values: Iterable[ConfigValue]) -> dict[str, str]:
-    """Map each flag to its effective value as text. Secret values are masked already."""
+    """Return the effective value of each flag, as text, by the flag's name. Secrets in `values` are masked already."""
     return {row.flag: _shown(row.value) for row in values if row.flag}
 
 

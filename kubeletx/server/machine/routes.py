@@ -1,6 +1,6 @@
 """Routes of virtual machines: power, reboot, size, snapshots, interfaces, screenshot, definition.
 
-All are below ``/v1/pods/NAMESPACE/NAME/vm``; the console is the pod's ``attach``.
+All are below ``/v1/pods/NAMESPACE/NAME/vm``. The console has no route of its own: it is the pod's ``attach``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _BASE = "/v1/pods/{namespace}/{name}/vm"
 
 
 def routes(backend: MachineVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
-    """The routes of this file."""
+    """Return the admin socket's routes of virtual machines.
+
+    `tasks`: completes changes even if the client disconnects.
+    """
 
     async def show(request: web.Request) -> web.StreamResponse:
         return json_response(await backend.find_machine(target_of(request)))

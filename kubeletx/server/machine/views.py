@@ -1,4 +1,4 @@
-"""Views of virtual machines: values on the admin socket. See `server.views`."""
+"""Views of virtual machines: requests and answers on the admin socket, like those of `server.views`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from ..views import View
 
 
 class MachineOperation(View, frozen=True, kw_only=True):
-    """A reboot, or a command on a snapshot, that was begun.
+    """Record of a reboot or a snapshot operation that was started on a machine.
 
-    `outcome`: begun, done, failed, cancelled or unknown.
+    `outcome`: begun, done, failed, cancelled, or unknown: the call timed out, or the connection was lost.
+    `ended_at` None: it has not ended.
     """
 
     verb: str
@@ -22,12 +23,12 @@ class MachineOperation(View, frozen=True, kw_only=True):
 
 
 class MachineView(View, frozen=True, kw_only=True):
-    """State of a virtual machine, and what was requested for it.
+    """State of a pod's virtual machine, and what was requested for it.
 
-    `power`: the wanted state (running, paused, suspended or off). `overrides`: the powerSpec that a command
-    overrides, empty if the spec decides. `power_state`: the present state. `problem`: reason of a pause that
-    was not requested. `limits`: the requested limits; `granted`: those that it has. `operations`: the last
-    ones, oldest first.
+    `power`: the requested power state (running, paused, suspended or off). `power_state`: the present one.
+    `overrides`: the pod's powerSpec, if a request such as ``kubeletx vm stop`` overrides it; else empty.
+    `problem`: reason of a pause that was not requested. `limits`: the requested limits. `granted`: the limits that
+    the machine has. `operations`: the last reboots and snapshot operations, oldest first.
     """
 
     namespace: str
@@ -50,7 +51,7 @@ class MachineReboot(View, frozen=True, kw_only=True):
 
 
 class MachineSize(View, frozen=True, kw_only=True):
-    """Request to resize a machine; a limit of None stays unchanged."""
+    """Request to change a machine's limits, as Kubernetes quantities; a limit of None stays unchanged."""
 
     cpu: str | None = None
     memory: str | None = None
@@ -64,7 +65,7 @@ class SnapshotRequest(View, frozen=True, kw_only=True):
 
 
 class SnapshotView(View, frozen=True, kw_only=True):
-    """One snapshot of a machine."""
+    """One snapshot of a machine. `current`: the machine's present state is based on this snapshot."""
 
     name: str
     created_at: datetime | None = None
@@ -90,7 +91,7 @@ class NicView(View, frozen=True, kw_only=True):
 
 
 class NicRequest(View, frozen=True, kw_only=True):
-    """Request to attach a network interface, with the fields of spec.nics."""
+    """Request to attach a network interface, with the fields of an item of the pod's ``spec.nics``."""
 
     name: str
     subnet_name: str | None = None

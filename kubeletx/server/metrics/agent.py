@@ -1,7 +1,7 @@
-"""``/metrics`` from `MetricsView`, in Prometheus' text format.
+"""Renders ``/metrics`` from a `MetricsView`, in Prometheus' text format.
 
-Nothing is counted here: each part of the agent counts its own events, and a scrape renders one view of the counts,
-so that an agent without scrapes pays nothing. `table` has the list of series.
+Nothing is counted here: each part of the agent counts its own events, and a scrape renders one view of the counts.
+`table` has the list of series.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Sample = tuple[str, Mapping[str, str], float | HistogramView]
 
 
 def render(view: MetricsView) -> bytes:
-    """Render one view as Prometheus text, with the figures of the agent's own process."""
+    """Render one view as Prometheus text, followed by the ``process_*`` metrics of the agent's own process."""
     found: dict[str, list[tuple[Mapping[str, str], float | HistogramView]]] = {}
     for name, labels, value in _samples(view):
         found.setdefault(name, []).append((labels, value))
@@ -63,6 +63,8 @@ def _samples(view: MetricsView) -> Iterator[Sample]:
         yield "kubelet_desired_pods", {"static": label}, count
     for runtime, is_ready in view.runtimes_ready.items():
         yield "kubeletx_runtime_ready", {"runtime": runtime}, is_ready
+    for runtime, count in view.abandoned_calls.items():
+        yield "kubeletx_runtime_abandoned_calls", {"runtime": runtime}, count
     for runtime, count in view.pods_by_runtime.items():
         yield "kubeletx_runtime_pods", {"runtime": runtime}, count
     yield from _operations(view)

@@ -1,8 +1,8 @@
-"""``/metrics/cadvisor``: the series that dashboards of containers are built on.
+"""Renders ``/metrics/cadvisor``: the series that dashboards of containers are built on.
 
-Names and labels are cAdvisor's, plus ``runtime``. There are rows of the machine (id ``/``), of the parent cgroups of
-pods, of pods, and of containers; only the last have a container's name and image. A virtual machine has what its
-runtime measures. Network counters belong to the pod, so they carry no container.
+Names and labels are cAdvisor's, plus the label ``runtime``. There are samples of the machine (id ``/``), of the parent
+cgroups of pods, of pods, and of containers; only those of containers have a container's name and image. For a virtual
+machine there are the values that its runtime measures. Network counters belong to the pod, so they have no container.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OF_UNITS: Mapping[str, Callable[[UnitFigures], float | None]] = {
         _known(u.cgroup.spec.cpu_quota_us, u.cpu_limit_millicores * _PERIOD_US // 1000) or None
     ),
 }
-"""Series for which the runtime, or the pod's spec, has a better value than the cgroup."""
+"""Functions that choose a container's value from its cgroup, its runtime and the pod's spec, by name of the series."""
 
 _NETWORK: tuple[tuple[str, str, Callable[[InterfaceStats], int]], ...] = (
     ("container_network_receive_bytes_total", "Bytes received.", lambda i: i.rx_bytes),
@@ -52,13 +52,14 @@ _NETWORK: tuple[tuple[str, str, Callable[[InterfaceStats], int]], ...] = (
 
 
 _PODS_ENDS = ("veth", "docker", "nerdctl")
-"""Prefixes of interfaces that cAdvisor leaves out of the machine's."""
+"""Name prefixes of network interfaces that cAdvisor leaves out of the machine's series."""
 
 
 class _Row(NamedTuple):
     """One cgroup, with the labels of its samples.
 
-    `labels`: formatted once, since most series have no others. `unit` None: the cgroup is not a container's.
+    `named`: the labels. `labels`: the same, formatted once, since most series add no others. `unit` None: the
+    cgroup does not belong to a container or virtual machine.
     """
 
     named: dict[str, str]
@@ -68,7 +69,10 @@ class _Row(NamedTuple):
 
 
 def cadvisor_metrics(figures: Figures, device_name: Callable[[str], str]) -> bytes:
-    """Render the figures as Prometheus text. `device_name`: returns the name of a block device by its numbers."""
+    """Render the measurements as Prometheus text.
+
+    `device_name`: function that returns a block device's path for its numbers, such as ``/dev/sda`` for ``8:0``.
+    """
     rows = [*_groups(figures), *_pods(figures), *_units(figures)]
     return render(
         itertools.chain(
@@ -185,7 +189,7 @@ def _of_disks(rows: Iterable[_Row], device_name: Callable[[str], str]) -> list[F
 def _of_filesystems(
     figures: Figures, rows: Iterable[_Row], device_name: Callable[[str], str]
 ) -> list[Family]:
-    """File system series of the node at id ``/``, and bytes written by containers on the image file system."""
+    """Return the file system series: of the node (id ``/``), and what containers use of the image file system."""
     used = Family("container_fs_usage_bytes", "gauge", "Written to the filesystem.")
     limit = Family("container_fs_limit_bytes", "gauge", "Size of the filesystem.")
     inodes = Family("container_fs_inodes_total", "gauge", "Inodes of the filesystem.")
@@ -214,7 +218,7 @@ def _of_networks(figures: Figures) -> Iterator[Family]:
     named = [
         (_named(id="/"), one)
         for one in figures.host.interfaces
-        if not one.name.startswith(_PODS_ENDS)  # each is the other end of a pod's, which has rows of its own
+        if not one.name.startswith(_PODS_ENDS)  # host's end of a pod's interface; the pod has its own samples
     ]
     named += [(_named(pod), one) for pod in figures.pods for one in pod.interfaces]
     labelled = [(labels_of({**labels, "interface": one.name}), one) for labels, one in named]

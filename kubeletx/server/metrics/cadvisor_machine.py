@@ -1,4 +1,4 @@
-"""``machine_*``, ``cadvisor_version_info`` and ``container_scrape_error``: cAdvisor's series of the machine itself."""
+"""Makes cAdvisor's series about the machine: ``machine_*``, ``cadvisor_version_info``, ``container_scrape_error``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .figures import Figures
 
 
 def machine_families(figures: Figures) -> Iterator[Family]:
-    """Yield the series of the machine. Their labels are empty until the machine's data was read."""
+    """Yield the series of the machine. They have no labels while `figures.machine` is None (not read yet)."""
     machine = figures.machine
     labels = ""
     if machine is not None:

@@ -1,6 +1,7 @@
-"""The series of ``/metrics/cadvisor`` that come from one cgroup, as a table: name, kind, help, value.
+"""Table of the series of ``/metrics/cadvisor`` that are read from one cgroup: name, kind, help, value.
 
-Names, kinds and units are cAdvisor's. A value of None is no sample. Source: cAdvisor, metrics/prometheus.go.
+Names, kinds and units are cAdvisor's. If a value is None, the series has no sample for this cgroup. Source: cAdvisor,
+metrics/prometheus.go.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from kubeletx.node.cgroups.usage import CgroupUsage
 
 
 class Series(NamedTuple):
-    """One metric of a cgroup.
+    """One metric that is read from a cgroup.
 
-    `text`: its help. `value`: returns its value; None: the cgroup has no sample of it.
+    `kind`: counter or gauge. `text`: the help text. `value`: returns the value for a cgroup; None: no sample.
     """
 
     name: str
@@ -127,7 +128,7 @@ FAILURES: Final[tuple[tuple[str, str, Callable[[CgroupUsage], int | None]], ...]
     ("pgmajfault", "container", lambda u: u.own_major_faults),
     ("pgmajfault", "hierarchy", lambda u: u.major_faults),
 )
-"""``container_memory_failures_total``: failure type, scope, value."""
+"""Samples of ``container_memory_failures_total``: label ``failure_type``, label ``scope``, function for the value."""
 
 PROCESSES: Final[tuple[tuple[str, str, Callable[[ProcessUsage], int | None]], ...]] = (
     ("container_processes", "Processes.", lambda p: p.processes),

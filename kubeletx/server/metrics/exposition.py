@@ -1,4 +1,4 @@
-"""Prometheus' text format, written directly: a node with a hundred pods has thousands of samples at each scrape."""
+"""Writes Prometheus' text format directly, for speed: a node with a hundred pods has thousands of samples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ class Family:
         self._lines: list[str] = []
 
     def add(self, labels: str, value: float | None, at_ms: int | None = None) -> None:
-        """Add a sample. `labels`: from `labels_of`. A value of None adds nothing. `at_ms` None: the time of the scrape."""
+        """Add a sample; does nothing if `value` is None.
+
+        `labels`: from `labels_of`. `at_ms`: time of the measurement, in milliseconds since the epoch; None: the
+        time of the scrape.
+        """
         if value is None:
             return
         stamp = f" {at_ms}" if at_ms is not None else ""
@@ -46,25 +50,25 @@ class Family:
 
 
 def with_labels(labels: str, **more: str) -> str:
-    """Append labels to a text from `labels_of`; quicker than to format all of them again."""
+    """Append labels to a text from `labels_of`, which must not be empty. Quicker than to format all labels again."""
     added = ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in more.items())
     return f"{labels[:-1]},{added}}}"
 
 
 def labels_of(labels: Mapping[str, str]) -> str:
-    """Format labels as ``{a="b"}``; empty for none."""
+    """Format labels as ``{a="b"}``; an empty text if there are none."""
     if not labels:
         return ""
     return "{" + ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels.items()) + "}"
 
 
 def render(families: Iterable[Family]) -> bytes:
-    """Format all families. If `families` is an iterator, only one of them is in memory beside the bytes."""
+    """Format all metrics. If `families` is an iterator, only one metric at a time is in memory, besides the result."""
     return b"".join(family.text().encode() for family in families)
 
 
 def number(value: float) -> str:
-    """Format a number for the exposition."""
+    """Format a number as Prometheus' text format has it, such as ``3``, ``0.25`` or ``+Inf``."""
     if isinstance(value, int):
         return str(value)
     return repr(value) if math.isfinite(value) else ("+Inf" if value > 0 else "-Inf")

@@ -1,7 +1,7 @@
-"""Input of `/stats/summary`, `/metrics/resource` and `/metrics/cadvisor`: one reading of everything.
+"""Measurements from which `/stats/summary`, `/metrics/resource` and `/metrics/cadvisor` are rendered.
 
-A pod has measurements of its runtime (`UnitStats`) and counters of the kernel. None means not
-measured, never 0. Units are those that run.
+A unit is a container, or the virtual machine of a pod; only running units are included. The runtime measures a unit
+(`UnitStats`), and so does the kernel (`CgroupUsage`). None means not measured, never 0.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from kubeletx.volumes.disk_usage import DiskUse
 
 
 class UnitFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of one container, or of a pod's virtual machine. `started_at`: seconds since the epoch. `log_bytes`
-    None: it has no log file.
+    """Measurements of one container, or of a pod's virtual machine.
 
-    Limits come from the pod's spec: `cpu_limit_millicores` and `memory_limit_bytes` are 0 without a limit.
+    `started_at`: seconds since the epoch. `log_bytes`: size of its log; None: it has no log file. Limits come from
+    the pod's spec: `cpu_limit_millicores` and `memory_limit_bytes` are 0 without a limit.
     """
 
     name: str
@@ -43,9 +43,9 @@ class UnitFigures(msgspec.Struct, frozen=True, kw_only=True):
 class VolumeFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Measured usage of one volume.
 
-    `at`: seconds since the epoch. `fs`: usage of its file system. `use`: the volume's own usage; None: it has
-    the whole file system. `claim`: name of its claim, empty if there is none. `on_node_disk`: it counts as
-    ephemeral storage of the pod.
+    `at`: time of the measurement, in seconds since the epoch. `fs`: usage of the file system that contains the
+    volume. `use`: the volume's own usage; None: the volume is the whole file system. `claim`: name of its persistent
+    volume claim, empty if there is none. `on_node_disk`: the volume counts as ephemeral storage of the pod.
     """
 
     at: float
@@ -56,9 +56,10 @@ class VolumeFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of one pod. `is_whole`: every running unit was measured.
+    """Measurements of one pod.
 
-    `interfaces` empty: unknown, or the pod uses the node's. `volumes`: by name; empty until they are measured.
+    `started_at`: seconds since the epoch. `is_whole`: every running unit was measured. `interfaces` empty: unknown,
+    or the pod uses the host's network. `volumes`: by name; empty until they are measured.
     """
 
     namespace: str
@@ -76,8 +77,9 @@ class PodFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of a cgroup that is not a pod's: the root cgroup (empty path), that of all pods, of a QoS class, or a
-    systemd slice.
+    """Usage of a cgroup that does not belong to one pod.
+
+    It is the root cgroup (empty path), the cgroup of all pods or of a QoS class, or a systemd slice.
     """
 
     path: str
@@ -85,9 +87,10 @@ class GroupFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SystemFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of ``systemContainers`` in ``/stats/summary``.
+    """Usage that is one entry of ``systemContainers`` in ``/stats/summary``.
 
-    `name`: as in a kubelet, such as pods. `started_at`: seconds since the epoch.
+    `name`: as in a kubelet, such as pods. `started_at`: seconds since the epoch. `cpu_nano_cores`: CPU usage since the
+    measurement before; None: not measured.
     """
 
     name: str
@@ -97,10 +100,11 @@ class SystemFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """One reading of the node and all pods. `cpu_nano_cores` None: there was no earlier reading to compare with.
+    """Measurements of the node and all pods, made together.
 
-    `missing`: names of runtimes that did not answer. `root_device`, `image_device`: block devices of `host.fs`
-    and `image_fs`, such as ``8:1``; empty if unknown.
+    `cpu_nano_cores`: CPU usage of the node since the measurement before; None: there was none. `missing`: names of
+    runtimes that did not answer. `machine`: None until it was read. `root_device`, `image_device`: block devices of
+    `host.fs` and `image_fs`, such as ``8:1``; empty if unknown.
     """
 
     node_name: str
@@ -117,8 +121,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FiguresSource(Protocol):
-    """Reads the figures; the agent implements it."""
+    """Protocol of the object that measures the node and its pods; the agent implements it."""
 
     async def figures(self) -> Figures:
-        """Return figures that are at most a few seconds old."""
+        """Return measurements that are at most a few seconds old."""
         ...

@@ -1,7 +1,7 @@
 """Counts of requests to the kubelet's API and the read-only port.
 
-Methods and paths without a route count as "other": any client of the port chooses them, and a series for each
-would grow without bound. Source: kubelet, pkg/kubelet/server/metrics, server.go.
+Unknown methods, and paths without a route, count as "other": clients can send any text, and a series for each text
+would need unlimited memory. Source: kubelet, pkg/kubelet/server/metrics, server.go.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ class HttpCounts:
 
     @contextmanager
     def counted(self, method: str, path: str, server_type: str) -> Iterator[None]:
-        """Context manager that counts a request from begin to end. `path`: from `first_part`."""
+        """Context manager that counts one request and its duration.
+
+        `path`: from `first_part`. `server_type`: label of the kubelet's metric, readwrite or readonly.
+        """
         labels = (method, path, server_type, str(path.lower() in LONG_RUNNING).lower())
         self.requests[labels] += 1
         self.inflight[labels] += 1
@@ -46,13 +49,16 @@ class HttpCounts:
 
 
 def first_part(path: str) -> str:
-    """Return the first part of a path; below ``/metrics`` the first two."""
+    """Return the first segment of a URL path; below ``/metrics`` the first two, such as ``metrics/cadvisor``."""
     parts = path.lstrip("/").split("/", 2)
     return "/".join(parts[:2]) if parts[0] == "metrics" else parts[0]
 
 
 def counting(counts: HttpCounts, server_type: str, paths: Iterable[str]) -> Middleware:
-    """Make a middleware that counts every request, also refused ones. `paths`: paths of the served routes."""
+    """Make a middleware that counts every request in `counts`, including refused ones.
+
+    `server_type`: as in `HttpCounts.counted`. `paths`: paths of all routes of the server.
+    """
     known = {first_part(path) for path in paths}
 
     @web.middleware

@@ -1,4 +1,7 @@
-"""``/metrics/probes`` and ``/metrics/slis``. Source: kubelet, prober/prober_manager.go; component-base, metrics/slis."""
+"""Renders ``/metrics/probes`` and ``/metrics/slis``.
+
+Source: kubelet, prober/prober_manager.go; component-base, metrics/slis.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from .exposition import Family, labels_of, render
 
 
 def probe_metrics(counts: tuple[ProbeCount, ...], durations: tuple[ProbeDuration, ...] = ()) -> bytes:
-    """Render the probe results since the agent started, of pods that still exist."""
+    """Render the numbers of probe results and the durations of probes since the agent started.
+
+    Only pods that still exist are included.
+    """
     family = Family(
         "prober_probe_total",
         "counter",
@@ -36,7 +42,7 @@ def probe_metrics(counts: tuple[ProbeCount, ...], durations: tuple[ProbeDuration
 
 
 def sli_metrics(health: HealthView) -> bytes:
-    """Render the health of each part as ``kubernetes_healthcheck`` series."""
+    """Render the health of each part of the agent as a ``kubernetes_healthcheck`` sample: 1 if healthy, else 0."""
     family = Family("kubernetes_healthcheck", "gauge", "Result of the health checks.")
     family.add(labels_of({"name": "ping", "type": "healthz"}), 1)
     for part in health.parts:

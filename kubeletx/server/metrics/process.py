@@ -1,4 +1,4 @@
-"""``process_*``: usage of the agent's own process, from the kernel's files, with the usual names of Prometheus clients."""
+"""Metrics ``process_*``: usage of the agent's own process, named as in Prometheus' client libraries. Reads /proc."""
 
 from __future__ import annotations
 

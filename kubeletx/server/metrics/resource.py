@@ -1,10 +1,10 @@
-"""``/metrics/resource``, which metrics-server, and through it ``kubectl top`` and autoscalers, read.
+"""Renders ``/metrics/resource``, which metrics-server reads for ``kubectl top`` and autoscalers.
 
-Names, labels and stability are the kubelet's. metrics-server takes two samples and their times, and drops a whole pod
-when a container of it has a zero. So a pod that was not measured completely is left out: no figure
-is made up.
-``resource_scrape_error`` is 1 while a runtime does not answer: its pods are missing then. Source: kubelet,
-pkg/kubelet/metrics/collectors/resource_metrics.go; metrics-server, pkg/scraper/client/resource/decode.go.
+Names, labels and stability are the kubelet's. metrics-server computes usage from two samples with their times, and
+drops a whole pod if a value of one of its containers is zero. So a pod that was not measured completely is left out,
+instead of showing zeros. While a runtime does not answer, its pods are missing and ``resource_scrape_error`` is 1.
+Source: kubelet, pkg/kubelet/metrics/collectors/resource_metrics.go; metrics-server,
+pkg/scraper/client/resource/decode.go.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ALPHA, _STABLE = "[ALPHA] ", "[STABLE] "
 
 
 def resource_metrics(figures: Figures) -> bytes:
-    """Render the figures as Prometheus text."""
+    """Render the measurements of the node and of completely measured pods as Prometheus text."""
     table = _Table()
     table.add_node(figures)
     for pod in figures.pods:
@@ -30,7 +30,7 @@ def resource_metrics(figures: Figures) -> bytes:
 
 
 def is_complete(pod: PodFigures) -> bool:
-    """Return True if the pod has running units and each has figures of CPU and memory."""
+    """Return True if the pod has running units and each has a CPU and a memory value other than zero."""
     return (
         pod.is_whole
         and bool(pod.units)
@@ -39,13 +39,13 @@ def is_complete(pod: PodFigures) -> bool:
 
 
 def memory_of(stats: UnitStats) -> int | None:
-    """Return the working set; if the runtime does not report it, all used memory. None if unknown."""
+    """Return the working set in bytes; if the runtime does not report it, all used memory. None: both are unknown."""
     found = stats.memory_working_set_bytes
     return stats.memory_usage_bytes if found is None else found
 
 
 def swap_of(unit: UnitFigures) -> int | None:
-    """Return the swap usage, from the runtime or else from the kernel; None if unknown."""
+    """Return the swap usage in bytes: the runtime's value, or else that of the cgroup; None if unknown."""
     found = unit.stats.swap_usage_bytes
     return unit.cgroup.swap_bytes if found is None else found
 

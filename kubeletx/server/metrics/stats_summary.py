@@ -1,4 +1,4 @@
-"""``/stats/summary``: the kubelet's own form of the figures; pure. Source: kubelet, pkg/apis/stats/v1alpha1."""
+"""Renders ``/stats/summary``, the kubelet's statistics as JSON. Pure. Source: kubelet, pkg/apis/stats/v1alpha1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from .resource import memory_of, swap_of
 
 
 def summary(figures: Figures, *, only_cpu_and_memory: bool = False) -> dict[str, Any]:
-    """Return the Summary object as plain values for JSON."""
+    """Return the Summary object as plain values for JSON.
+
+    `only_cpu_and_memory`: leave out file systems, volumes, network, I/O, swap and process counts.
+    """
     pods = [_pod(pod, only_cpu_and_memory) for pod in figures.pods]
     return {"node": _node(figures, only_cpu_and_memory), "pods": pods}
 
@@ -79,7 +82,10 @@ def _nanoseconds(seconds: float | None) -> int | None:
 
 
 def _add_pressures(found: dict[str, Any], pressures: Pressures, at: str, *, with_io: bool) -> None:
-    """Add ``psi`` to the figures of each resource, if the kernel has it."""
+    """Add ``psi``, the pressure stall information, to each resource in `found`, if the kernel reports it.
+
+    `with_io`: also add the key ``io``.
+    """
     for name, pressure in (("cpu", pressures.cpu), ("memory", pressures.memory)):
         if pressure is not None and name in found:
             found[name]["psi"] = _psi(pressure)
@@ -216,7 +222,7 @@ def _volume(name: str, namespace: str, volume: VolumeFigures) -> dict[str, Any]:
 
 
 def _set(**values: Any) -> dict[str, Any]:
-    """A dictionary of the measured values, without None."""
+    """Return the values that are not None, by name."""
     return {name: value for name, value in values.items() if value is not None}
 
 

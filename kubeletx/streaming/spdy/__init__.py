@@ -1,11 +1,11 @@
 """SPDY/3.1: the framing that Kubernetes still uses for exec, attach and port-forward.
 
-`frames` are the values, `codec` converts bytes to frames and back without any I/O, `connection` runs a client or a
-server over asyncio streams.
+The module `frames` has a class for each frame, `codec` converts bytes to frames and back without I/O, `connection`
+implements client and server over asyncio streams.
 
-Kubernetes peers (containerd, the API server, kubectl) all use the same implementation, which supports neither SETTINGS
-nor flow-control windows. So this one sends no WINDOW_UPDATE and obeys none; back-pressure is TCP's: a connection whose
-streams hold too much unread data is not read any further.
+Kubernetes programs (containerd, the API server, kubectl) all use the same SPDY implementation, which supports neither
+SETTINGS nor flow-control windows. So this package sends no WINDOW_UPDATE and ignores received ones. Back-pressure is
+left to TCP: while the streams of a connection have too much unread data, the connection is not read.
 """
 
 from .codec import Decoder, Encoder, SpdyError

@@ -1,9 +1,9 @@
-"""Bytes to frames and back, without I/O: one `Encoder` and one `Decoder` for each side of a connection.
+"""Converts SPDY/3.1 frames to bytes (`Encoder`) and back (`Decoder`), without I/O. A connection needs one of each.
 
-Layout: a data frame is stream id (31 bits), flags (8), length (24), bytes. A control frame is the bit 1,
-version 3 (15 bits), type (16), flags (8), length (24), payload. Header blocks are compressed with zlib in one
-context per direction that lasts as long as the connection, so frames must be encoded in the order they are
-sent, and every header block that comes must be decoded even if its stream is of no interest.
+Layout: a data frame is the bit 0, stream id (31 bits), flags (8), length (24), data. A control frame is the bit 1,
+version 3 (15 bits), type (16), flags (8), length (24), payload. Header blocks are compressed with zlib; each direction
+has one compression context for the whole connection. So frames must be encoded in the order in which they are sent, and
+every received header block must be decoded, even if its stream is ignored.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ VERSION = 3
 FLAG_FIN = 0x01
 FLAG_UNIDIRECTIONAL = 0x02
 MAX_CONTROL_BYTES = 1 << 16
-"""A longer control frame breaks the connection."""
+"""Maximum length of a received control frame; a longer one raises `SpdyError`."""
 MAX_HEADER_BYTES = 1 << 14
-"""A header block that is longer once decompressed breaks the connection."""
+"""Maximum length of a received header block after decompression; a longer one raises `SpdyError`."""
 MAX_HEADERS = 100
 
 SYN_STREAM, SYN_REPLY, RST_STREAM, SETTINGS = 1, 2, 3, 4
@@ -45,17 +45,20 @@ _ID_MASK = 0x7FFFFFFF
 
 
 class SpdyError(KubeletxError):
-    """The other side violated the protocol; the connection cannot continue."""
+    """The other side violated the SPDY protocol; the connection cannot continue."""
 
 
 class Encoder:
-    """Converts frames to bytes. Frames must be encoded in the order in which they are sent."""
+    """Converts frames to bytes, for one direction of a connection.
+
+    Encode the frames in the order in which they are sent, since their headers share one compression context.
+    """
 
     def __init__(self) -> None:
         self._zlib = zlib.compressobj(zdict=DICTIONARY)
 
     def encode(self, frame: Frame) -> bytes:
-        """Convert one frame to bytes. A frame with headers changes the state of the compression."""
+        """Convert one frame to bytes. Headers change the compression context for the frames that follow."""
         match frame:
             case Data():
                 flags = FLAG_FIN if frame.fin else 0
@@ -93,14 +96,17 @@ class Encoder:
 
 
 class Decoder:
-    """Converts received bytes, however they are split, to frames."""
+    """Converts the received bytes of one direction of a connection to frames."""
 
     def __init__(self) -> None:
         self._zlib = zlib.decompressobj(zdict=DICTIONARY)
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Add received bytes and return the frames that they complete, in order. Raises SpdyError."""
+        """Add received bytes, and return the frames that are now complete, in order. Incomplete frames are kept.
+
+        Raises SpdyError if the bytes are not SPDY/3.1, or exceed one of the limits of this module.
+        """
         self._buffer += data
         frames: list[Frame] = []
         start = 0

@@ -1,10 +1,12 @@
-"""A SPDY/3.1 connection over asyncio streams, as client or as server.
+"""`SpdyConnection`: a SPDY/3.1 connection over asyncio streams, as client or as server, and its streams (`SpdyStream`).
 
-`run` reads until the end, in the task of the connection's owner. Streams are read with `read`
-(empty at the half-close), written with `write`, half-closed with `close_write`. What was received but not read
-is bounded for the whole connection: above `MAX_UNREAD_BYTES` reading from the network stops until a stream is
-read. Writing waits for the network. Answers (to PING, to streams) are written without waiting; a peer that does not
-read `MAX_ANSWER_BYTES` of them is not read either until it does. `MAX_STREAMS` are open at once.
+The owner of a connection runs `SpdyConnection.run` in a task, which reads all frames. Streams are read with `read`
+(empty after the other side's half-close), written with `write`, and half-closed with `close_write`.
+
+Limits: if the streams of a connection together have more than `MAX_UNREAD_BYTES` of unread data, `run` stops reading
+from the network until a stream is read. `write` waits while the network is slow. Answers (to PING, and to opened
+streams) are sent without waiting, but `run` stops reading while the other side does not read `MAX_ANSWER_BYTES` of
+them. At most `MAX_STREAMS` streams are open at once.
 """
 
 from __future__ import annotations
@@ -35,14 +37,14 @@ MAX_UNREAD_BYTES = 1 << 20
 MAX_ANSWER_BYTES = 1 << 16
 MAX_STREAMS = 2000
 CHUNK_COST_BYTES = 64
-"""Cost of a chunk in addition to its bytes, so that many small ones are bounded too."""
+"""Added to the length of each unread chunk for `MAX_UNREAD_BYTES`, which so limits the number of small chunks too."""
 READ_BYTES = 1 << 16
 CHUNK_BYTES = 1 << 15
-"""Longest data frame sent, so that streams of one connection take turns."""
+"""Maximum length of a sent data frame, so that one stream does not block the others of its connection."""
 
 
 class ByteReader(Protocol):
-    """Source of a connection's bytes, such as `asyncio.StreamReader`."""
+    """Part of `asyncio.StreamReader` that a `SpdyConnection` uses to receive bytes."""
 
     async def read(self, n: int = -1, /) -> bytes:
         """Return some bytes, at most `n` if it is not negative; empty at the end of the connection."""
@@ -50,22 +52,22 @@ class ByteReader(Protocol):
 
 
 class ByteWriter(Protocol):
-    """Sink for a connection's bytes, such as `asyncio.StreamWriter`."""
+    """Part of `asyncio.StreamWriter` that a `SpdyConnection` uses to send bytes."""
 
     def write(self, data: bytes, /) -> None:
-        """Queue data to send. Does not wait; see `drain`."""
+        """Queue data to send, without waiting."""
         ...
 
     async def drain(self) -> None:
-        """Wait while too many bytes are unsent. Raises OSError if the connection is lost."""
+        """Wait while too many queued bytes are unsent. Raises OSError if the connection is lost."""
         ...
 
     def is_closing(self) -> bool:
-        """True if nothing more can be sent."""
+        """Return True if no more data can be sent."""
         ...
 
     def close(self) -> None:
-        """Refuse further data, and close the connection once everything is sent."""
+        """Refuse further data, and close the connection once all queued bytes are sent. Does not wait."""
         ...
 
     async def wait_closed(self) -> None:
@@ -77,7 +79,7 @@ class SpdyStream:
     """One stream of a SPDY connection. At most one task reads it and one writes it at a time."""
 
     def __init__(self, connection: SpdyConnection, stream_id: int, headers: HeaderList) -> None:
-        """`headers`: those with which the stream was opened. `SpdyConnection` makes its streams."""
+        """Only `SpdyConnection` creates streams. `headers`: the headers of the frame that opened the stream."""
         self.id = stream_id
         self.headers = headers
         self._connection = connection
@@ -92,7 +94,7 @@ class SpdyStream:
         return next((value for key, value in self.headers if key.lower() == name), "")
 
     async def read(self) -> bytes:
-        """Return the next bytes; empty once the other side half-closed, reset the stream or disconnected."""
+        """Return the next bytes; empty after the other side has half-closed or reset the stream, or disconnected."""
         while not self._chunks:
             if self._ended:
                 return b""
@@ -103,7 +105,7 @@ class SpdyStream:
         return data
 
     async def read_all(self, limit_bytes: int = 1 << 20) -> bytes:
-        """Return everything until the other side's half-close; stops reading once it has `limit_bytes` or more."""
+        """Return all bytes until the other side's half-close, or until at least `limit_bytes` were read."""
         parts: list[bytes] = []
         while data := await self.read():
             parts.append(data)
@@ -113,34 +115,43 @@ class SpdyStream:
         return b"".join(parts)
 
     async def write(self, data: bytes) -> None:
-        """Send bytes; waits while the network is slow. Raises Unavailable after `close_write` or a reset."""
+        """Send bytes; waits while the network is slow.
+
+        Raises Unavailable after `close_write`, after a reset of the stream, or if the connection is lost.
+        """
         for start in range(0, len(data), CHUNK_BYTES):
             if self._write_closed:
                 raise Unavailable("the stream is closed")
             await self._connection.send(Data(stream_id=self.id, data=data[start : start + CHUNK_BYTES]))
 
     async def close_write(self) -> None:
-        """Half-close: send the end of this side's data. The other side may still send."""
+        """Half-close the stream: tell the other side that no more data follow. The other side may still send."""
         if not self._write_closed:
             self._write_closed = True
             await self._connection.send(Data(stream_id=self.id, fin=True))
             self._connection._forget_if_done(self)
 
     def discard(self) -> None:
-        """Drop received and later data, since nothing reads them any more; else they would block other streams."""
+        """Drop all received data, and data received later. Call it if the stream is not read to its end.
+
+        Without it, the unread data would count against `MAX_UNREAD_BYTES`, and stop all streams of the connection.
+        """
         self._end()
         while self._chunks:
             self._connection._consumed(self._chunks.popleft())
         self._connection._forget_if_done(self)
 
     def refuse(self) -> None:
-        """Refuse a stream that the other side has just opened: reset it, without waiting until that is sent."""
+        """Reset a stream that the other side has just opened, with status REFUSED_STREAM. Does not wait."""
         self._write_closed = True
         self.discard()
         self._connection._answer(RstStream(stream_id=self.id, status=ResetStatus.REFUSED_STREAM))
 
     async def reset(self, status: ResetStatus = ResetStatus.CANCEL) -> None:
-        """End both directions immediately and drop received data. `status`: the reason that the other side gets."""
+        """End the stream in both directions immediately, and drop received data.
+
+        `status`: reason that is sent to the other side.
+        """
         self._write_closed = True
         self.discard()
         await self._connection.send(RstStream(stream_id=self.id, status=status))
@@ -158,7 +169,10 @@ class SpdyStream:
 
 
 class SpdyConnection:
-    """SPDY/3.1 connection, after the HTTP upgrade, as client or server. `run` must run all the time."""
+    """SPDY/3.1 connection after the HTTP upgrade, as client or server.
+
+    `run` must be running in a task while the connection is used.
+    """
 
     def __init__(
         self,
@@ -168,9 +182,9 @@ class SpdyConnection:
         server: bool = False,
         on_stream: Callable[[SpdyStream], None] | None = None,
     ) -> None:
-        """`on_stream`: called with each stream that the other side opens; None: all of them are refused.
+        """`on_stream`: called with each stream that the other side opens; None: such streams are refused.
 
-        `server`: True if this side answered the upgrade request.
+        `server`: True if this side is the HTTP server of the upgrade.
         """
         self._reader, self._writer = reader, writer
         self._encoder, self._decoder = Encoder(), Decoder()
@@ -186,7 +200,10 @@ class SpdyConnection:
         self.going_away = False
 
     async def run(self) -> None:
-        """Receive frames until the other side disconnects; all streams have then ended. Raises SpdyError."""
+        """Receive frames until the other side disconnects, and then end all streams.
+
+        Raises SpdyError if the other side violates the protocol.
+        """
         try:
             while data := await self._reader.read(READ_BYTES):
                 for frame in self._decoder.feed(data):
@@ -198,7 +215,7 @@ class SpdyConnection:
         except SpdyError:
             self._answer(GoAway(last_stream_id=self._last_peer_id, status=1))
             raise
-        except OSError:  # TLS has more words for a lost connection than ConnectionError
+        except OSError:  # not only ConnectionError: TLS reports a lost connection with other classes too
             pass
         finally:
             for stream in self._streams.values():
@@ -207,9 +224,10 @@ class SpdyConnection:
             self._streams.clear()
 
     async def open_stream(self, headers: HeaderList, *, fin: bool = False) -> SpdyStream:
-        """Open a stream and return it; data may be sent immediately. `fin`: this side will send nothing on it.
+        """Open a stream and return it, without waiting for the other side's acceptance.
 
-        Raises Unavailable if the other side is closing the connection, or has closed it.
+        Data may be sent at once. `fin`: True if this side will send no data on the stream. Raises Unavailable if
+        the other side is closing the connection, or has closed it.
         """
         if self.going_away:
             raise Unavailable("the other side is closing the connection")
@@ -221,21 +239,21 @@ class SpdyConnection:
         return stream
 
     def accept(self, stream: SpdyStream, headers: HeaderList = ()) -> None:
-        """Accept a stream that the other side opened; call it before any data are sent on the stream.
+        """Send SYN_REPLY for a stream that the other side has opened. Call it before sending data on the stream.
 
-        The acceptance is sent immediately: clients wait for it before they open their next stream.
+        It is sent immediately, since clients wait for it before they open their next stream.
         """
         self._answer(SynReply(stream_id=stream.id, headers=headers))
 
     async def ping(self, ping_id: int) -> None:
-        """Send a PING, and do not wait for its answer. The traffic keeps proxies from closing an idle connection.
+        """Send a PING without waiting for its answer, so that proxies do not close an idle connection.
 
-        The id is changed so that it is odd from a client and even from a server.
+        `ping_id` is converted to an odd id for a client and an even id for a server.
         """
         await self.send(Ping(ping_id=ping_id * 2 + self._ping_parity))
 
     async def send(self, frame: Frame) -> None:
-        """Send one frame; waits while the network is slow. Raises Unavailable if the connection is closed or lost."""
+        """Send one frame; waits while the network is slow. Raises Unavailable if the connection was closed or lost."""
         if self._writer.is_closing():
             raise Unavailable("the connection is closed")
         self._writer.write(self._encoder.encode(frame))
@@ -245,12 +263,15 @@ class SpdyConnection:
             raise Unavailable(f"the connection was lost: {error}") from error
 
     async def flush(self) -> None:
-        """Wait until everything is sent, however slowly the other side reads. A tunnel waits in its own `close`."""
+        """Wait until all written data have been sent to the other side. No time limit.
+
+        Does nothing for a writer that is not an `asyncio.StreamWriter`, such as a `Tunnel`.
+        """
         if isinstance(self._writer, asyncio.StreamWriter):
             await wait_sent(self._writer.transport)
 
     async def close(self) -> None:
-        """Send GOAWAY and close the connection; waits at most 5 seconds for it to close."""
+        """Send GOAWAY, close the connection, and wait at most 5 seconds until it is closed."""
         self._answer(GoAway(last_stream_id=self._last_peer_id))
         self._writer.close()
         try:
@@ -260,7 +281,7 @@ class SpdyConnection:
             pass
 
     def abort(self) -> None:
-        """Close the connection without GOAWAY and without waiting."""
+        """Close the connection without sending GOAWAY, and without waiting."""
         self._writer.close()
 
     def _receive(self, frame: Frame) -> None:
@@ -311,7 +332,7 @@ class SpdyConnection:
         self._on_stream(stream)
 
     def _answer(self, frame: Frame) -> None:
-        """Send a frame without waiting. `run` stops reading while the other side leaves too many answers unread."""
+        """Send a frame without waiting. Its length counts against `MAX_ANSWER_BYTES`."""
         if not self._writer.is_closing():
             data = self._encoder.encode(frame)
             self._answered += len(data)

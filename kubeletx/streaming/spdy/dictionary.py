@@ -1,7 +1,7 @@
-"""Dictionary that primes the header compression of both sides of a SPDY/3 connection.
+"""Preset zlib dictionary for the header compression of SPDY/3.
 
-It is part of the protocol (draft 3, section 2.6.10.1): frequent words, each with its length in four bytes,
-then a run of text. Every compressed stream begins with its Adler-32 checksum, 0xe3c6a7c2.
+It is part of the protocol (draft 3, section 2.6.10.1): frequent words, each with its length in four bytes, followed by
+text. Every compressed stream begins with the dictionary's Adler-32 checksum, 0xe3c6a7c2.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SPDY/3.1 frames as values. Source: SPDY Protocol Draft 3.1, section 2.6."""
+"""Classes of the SPDY/3.1 frames. Source: SPDY Protocol Draft 3.1, section 2.6."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import enum
 import msgspec
 
 HeaderList = tuple[tuple[str, str], ...]
-"""Names (lower case) and values, in order. Several values of one name are joined by NUL."""
+"""Pairs of header name (lower case) and value, in order. Multiple values of a name are joined by NUL characters."""
 
 
 class ResetStatus(enum.IntEnum):
-    """Reasons for the reset of a stream."""
+    """Status codes of RST_STREAM: the reason why a stream was reset."""
 
     PROTOCOL_ERROR = 1
     INVALID_STREAM = 2
@@ -26,7 +26,10 @@ class ResetStatus(enum.IntEnum):
 
 
 class SynStream(msgspec.Struct, frozen=True, kw_only=True):
-    """Frame that opens a stream. `fin`: the sender will send no data on it."""
+    """SYN_STREAM: opens a stream. `fin`: the sender will send no data on it.
+
+    `unidirectional`: the receiver must not send data on it. `associated_id`: id of a related stream; 0: none.
+    """
 
     stream_id: int
     headers: HeaderList = ()
@@ -37,7 +40,7 @@ class SynStream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SynReply(msgspec.Struct, frozen=True, kw_only=True):
-    """Frame that accepts a stream."""
+    """SYN_REPLY: accepts a stream that the receiver has opened. `fin`: the sender will send no data on it."""
 
     stream_id: int
     headers: HeaderList = ()
@@ -45,7 +48,7 @@ class SynReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Headers(msgspec.Struct, frozen=True, kw_only=True):
-    """Frame with more headers of an open stream."""
+    """HEADERS: more headers of an open stream. `fin`: the sender will send no more data on it."""
 
     stream_id: int
     headers: HeaderList = ()
@@ -53,7 +56,7 @@ class Headers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Data(msgspec.Struct, frozen=True, kw_only=True):
-    """Frame with bytes of a stream. `fin`: no more follow."""
+    """Data frame: bytes of a stream. `fin`: the sender will send no more data on it."""
 
     stream_id: int
     data: bytes = b""
@@ -61,28 +64,29 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RstStream(msgspec.Struct, frozen=True, kw_only=True):
-    """Frame that ends a stream immediately, in both directions. `status`: see `ResetStatus`."""
+    """RST_STREAM: ends a stream immediately, in both directions. `status`: see `ResetStatus`."""
 
     stream_id: int
     status: int
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Frame with settings of the connection: pairs of (setting id, value)."""
+    """SETTINGS: settings of the connection, as pairs of (setting id, value)."""
 
     values: tuple[tuple[int, int], ...] = ()
 
 
 class Ping(msgspec.Struct, frozen=True, kw_only=True):
-    """Frame that the other side has to send back unchanged. Ids are odd from the client, even from the server."""
+    """PING: the receiver has to send it back unchanged. Ids are odd if the client sends it, even if the server does."""
 
     ping_id: int
 
 
 class GoAway(msgspec.Struct, frozen=True, kw_only=True):
-    """Frame that announces the connection's end: streams after `last_stream_id` were not accepted.
+    """GOAWAY: the sender is closing the connection, and accepts no new streams.
 
-    `status`: 0 OK, 1 protocol error, 2 internal error.
+    `last_stream_id`: the last stream of the receiver that it has accepted. `status`: 0 OK, 1 protocol error, 2
+    internal error.
     """
 
     last_stream_id: int
@@ -90,14 +94,14 @@ class GoAway(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WindowUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """Frame that allows the receiver to send `delta` more bytes on the stream; stream 0 is the whole connection."""
+    """WINDOW_UPDATE: the receiver may send `delta` more bytes on the stream. Stream 0 is the whole connection."""
 
     stream_id: int
     delta: int
 
 
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
-    """Control frame of an unknown type, which SPDY/3.1 says to ignore."""
+    """Control frame of an unknown type. SPDY/3.1 requires that it is ignored."""
 
     type: int
     flags: int

@@ -10,21 +10,36 @@ In your plugin's tests::
             host = FakeHost(tmp_path)
             return lambda: MyRuntime(endpoint("my:///"), None, host)
 
-`make_runtime` is the only fixture that you must define. A test calls it again to simulate a restart of the
-agent, so its runtimes must reach the same backend every time. Override `sandbox_spec`, `unit_spec` and the
-other spec fixtures of `ContractBase` if your runtime needs other images or details.
+`make_runtime` is the only fixture that you must define. A test calls the returned function again to simulate a
+restart of the agent, so all runtimes that it returns must use the same backend. Override `sandbox_spec`, `unit_spec`
+and the other spec fixtures of `ContractBase` if your runtime needs other images or details.
 
 A test is skipped only because of what the runtime declares: its traits, or a capability that it does not
-have.
+have. If the runtime cannot be opened, one test fails and the others of the class are skipped as not run.
 
-`HealthCheckContract`, `PodSourceContract`, `AdmissionCheckContract` and `PanelContract` are the suites for
-what plugins register besides runtimes; their docstrings name their fixtures. `RecordsContract` is the suite
-of `kubeletx.api.Records`; its one fixture is `open_records`.
+Each call of the runtime has a time limit (`ContractBase.time_factor`), and a call that blocks the event loop is
+interrupted. A failure shows the words of the contract, what was found, the last calls of the runtime, and the lines
+of the plugin in which an error was raised.
+
+`HealthCheckContract`, `PodSourceContract`, `AdmissionCheckContract` and `PanelContract` are the suites for the other
+things that plugins register; their docstrings name their fixtures. `RecordsContract` is the suite for
+implementations of `kubeletx.api.Records`; its one fixture is `open_records`.
 """
 
 import pytest
 
-_PARTS = ("base", "basics", "sandboxes", "units", "logs", "streams", "images", "changes", "power")
+_PARTS = (
+    "base",
+    "basics",
+    "sandboxes",
+    "units",
+    "processes",
+    "logs",
+    "streams",
+    "images",
+    "changes",
+    "power",
+)
 for _part in (*_PARTS, "admission", "health", "panels", "pod_sources", "records"):
     pytest.register_assert_rewrite(f"{__name__}.{_part}")
 

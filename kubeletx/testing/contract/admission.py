@@ -1,4 +1,4 @@
-"""The contract suite that admission checks of plugins must pass."""
+"""The contract suite for plugins' admission checks (`kubeletx.api.AdmissionCheck`)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ TIMEOUT_SECONDS = 5.0
 
 
 class AdmissionCheckContract:
-    """Tests of everything that `kubeletx.api.AdmissionCheck` promises.
+    """Tests that every implementation of `kubeletx.api.AdmissionCheck` must pass.
 
-    Subclass it and define the fixtures `make_check` and `refused_pod`, and `allowed_pod` if the check does
-    not allow the default.
+    Subclass it and define the fixtures `make_check` and `refused_pod`. Define `allowed_pod`, too, if the check
+    does not allow the default.
     """
 
     pytestmark = pytest.mark.asyncio
 
     @pytest.fixture
     def make_check(self) -> Callable[[], AdmissionCheck]:
-        """Function that makes a check as the plugin's factory does. You must override this."""
+        """Function that returns a new check, as the plugin's factory does. You must override this."""
         raise NotImplementedError(
             "override the fixture make_check in your subclass of AdmissionCheckContract"
         )
@@ -116,9 +116,9 @@ def a_pod(*images: str, namespace: str = "default", name: str = "web") -> dict[s
 
 
 async def review(check: AdmissionCheck, pod: Mapping[str, Any]) -> Allow | Refuse:
-    """Return the check's answer.
+    """Return the check's answer about `pod`.
 
-    Fails the test if it is late (the agent's deadline) or blocks the event loop.
+    Fails the test if the answer takes longer than `TIMEOUT_SECONDS`, or if the check blocks the event loop.
     """
     async with asyncio.timeout(TIMEOUT_SECONDS):
         answer = await never_blocks(check.review(pod), "review")

@@ -1,4 +1,4 @@
-"""Fixtures and helpers that all parts of the contract suite share."""
+"""Fixtures and helpers that all test classes of the runtime contract share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import itertools
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 import pytest
@@ -16,20 +16,26 @@ import pytest_asyncio
 
 from kubeletx.api import (
     KubeletxError,
+    LogMode,
     Nic,
     Process,
     Runtime,
     SandboxId,
     SandboxSpec,
     SupportsImages,
+    SupportsLogStream,
     UnitId,
     UnitSpec,
     UnitState,
     UnitStatus,
 )
+from kubeletx.pods.logs.paths import log_path as agent_log_path
 
 from ..specs import sandbox_spec as make_sandbox_spec
 from ..specs import unit_spec as make_unit_spec
+from .calls import CheckedRuntime, PluginCalls, PluginFault
+from .failures import explain, explained, readable
+from .watch import LoopWatch, end_process
 
 T = TypeVar("T")
 
@@ -40,33 +46,39 @@ RUN = "trap 'exit 0' TERM; sleep 1000 & wait"
 EXIT = "echo hello; echo oops >&2; exit 7"
 IGNORE = "trap '' TERM; while :; do sleep 0.2; done"
 CHATTER = "trap 'exit 0' TERM; while :; do echo tick; sleep 0.1; done"
+FORK = (
+    "(trap '' TERM; while :; do echo tick; sleep 0.1; done) & trap 'exit 0' TERM; while :; do sleep 0.2; done"
+)
+NOT_OPENED = pytest.StashKey[set[str]]()
 
 _numbers = itertools.count(1)
 
 
 class Pod:
-    """The sandbox of one test, with helpers for its units."""
+    """The sandbox of one test, with helpers for its units (containers or machines)."""
 
     def __init__(self, runtime: Runtime, spec: SandboxSpec, sandbox_id: SandboxId) -> None:
-        """`spec`: the spec from which the sandbox was made. `sandbox_id`: its id."""
+        """`spec`: the spec from which the sandbox was made. `sandbox_id`: the id of the sandbox."""
         self.runtime, self.spec, self.id = runtime, spec, sandbox_id
 
     async def create(self, spec: UnitSpec) -> UnitId:
-        """Pull the unit's image if the runtime keeps images, then create the unit; returns its id."""
-        return await self.runtime.create_unit(
-            self.id, await with_image(self.runtime, spec, self.spec), self.spec
-        )
+        """Pull the unit's image if the runtime has an image store, then create the unit; returns the unit's id.
+
+        The unit's log path is the path that the agent uses, such as ``main/0.log``.
+        """
+        spec = await with_image(self.runtime, spec, self.spec)
+        return await self.runtime.create_unit(self.id, self.with_log_path(spec), self.spec)
 
     async def start(self, spec: UnitSpec) -> UnitId:
-        """Create a unit like `create` and start it; returns its id."""
+        """Create a unit with `create` and start it; returns its id."""
         unit_id = await self.create(spec)
         await self.runtime.start_unit(unit_id)
         return unit_id
 
     async def wait_state(self, unit_id: UnitId, *states: UnitState) -> UnitStatus:
-        """Wait until the unit is in one of `states`; returns its status then.
+        """Wait until the unit is in one of `states`, and return its status.
 
-        Fails the test after a while.
+        Fails the test after `PATIENCE_SECONDS`.
         """
 
         async def look() -> UnitStatus | None:
@@ -75,36 +87,94 @@ class Pod:
 
         return await eventually(look, f"unit {unit_id} in one of {[s.value for s in states]}")
 
+    def with_log_path(self, spec: UnitSpec) -> UnitSpec:
+        """Return `spec` with the log path of the agent; unchanged if it has no log path."""
+        if not spec.log_path:
+            return spec
+        path = agent_log_path(spec.name, spec.attempt, self.runtime.traits().log_mode)
+        return msgspec.structs.replace(spec, log_path=path)
+
     def log_path(self, spec: UnitSpec) -> Path:
         """Return the path at which the unit's log file is expected."""
-        return Path(self.spec.log_directory) / spec.log_path
+        return Path(self.spec.log_directory) / self.with_log_path(spec).log_path
+
+    async def wait_output(self, unit_id: UnitId, spec: UnitSpec, text: str) -> None:
+        """Wait until the unit has printed `text`. Reads the log file, or the stream of log mode STREAM."""
+        mode, path, read = self.runtime.traits().log_mode, self.log_path(spec), bytearray()
+
+        async def look() -> bool | None:
+            if mode is LogMode.STREAM:
+                stream = supported(self.runtime, SupportsLogStream).log_stream(unit_id)
+                read.extend(b"".join([data async for _, data in stream]))
+            elif path.exists():
+                read[:] = path.read_bytes()
+            return text.encode() in read or None
+
+        await eventually(look, lambda: f"{text!r} in the output of the unit; it has {bytes(read[-300:])!r}")
 
 
 class ContractBase:
-    """Base class of the parts of the runtime suite: the fixtures that a plugin author defines or overrides."""
+    """Base class of the runtime contract's test classes, with the fixtures that plugin authors define or override."""
 
     pytestmark = pytest.mark.asyncio
+    time_factor = 1.0
+    """Multiplies the time limits of all calls of the plugin. Override it for a slow backend."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Make the failures of the suite's own tests readable; tests that authors add are left as they are."""
+        super().__init_subclass__(**kwargs)
+        if cls.__module__.rpartition(".")[0] == __package__:
+            for name, test in list(vars(cls).items()):
+                if name.startswith("test_"):
+                    setattr(cls, name, readable(test))
 
     @pytest.fixture
     def make_runtime(self) -> Callable[[], Runtime]:
-        """Function that makes a runtime object, not yet open, for the backend under test.
+        """Function that returns a new runtime object at each call, not opened yet. You must override this.
 
-        You must override this.
+        All these runtimes must use the same backend, since a second call simulates a restart of the agent.
         """
         # A fixture cannot be abstract: pytest would leave a class with one uncollected and say nothing.
         raise NotImplementedError("override the fixture make_runtime in your subclass of RuntimeContract")
 
     @pytest_asyncio.fixture
-    async def runtime(self, make_runtime: Callable[[], Runtime]) -> AsyncIterator[Runtime]:
+    async def calls(self, request: pytest.FixtureRequest) -> AsyncIterator[PluginCalls]:
+        """The calls of the plugin in this test, which have time limits. Fails if the plugin blocks the event loop."""
+        capture = request.config.pluginmanager.getplugin("capturemanager")
+
+        def end_run(text: str) -> None:
+            if capture is not None:
+                capture.suspend_global_capture(in_=True)
+            end_process(f"{request.node.nodeid}: {text}")
+
+        watch = LoopWatch(end_run)
+        async with watch.running():
+            yield PluginCalls(watch, self.time_factor)
+
+    @pytest.fixture
+    def new_runtime(
+        self, request: pytest.FixtureRequest, make_runtime: Callable[[], Runtime], calls: PluginCalls
+    ) -> NewRuntime:
+        """The function of `make_runtime`, with time limits for all calls of the runtimes that it returns.
+
+        Skips the test if an earlier test of the class could not open the runtime.
+        """
+        suite = request.node.nodeid.rpartition("::")[0]
+        if suite in request.config.stash.setdefault(NOT_OPENED, set()):
+            pytest.skip("not run: the runtime could not be opened, see the first failure")
+        return NewRuntime(make_runtime, calls, lambda: request.config.stash[NOT_OPENED].add(suite))
+
+    @pytest_asyncio.fixture
+    async def runtime(self, new_runtime: NewRuntime) -> AsyncIterator[Runtime]:
         """The runtime under test, opened; closed after the test."""
-        runtime = make_runtime()
-        await runtime.open()
+        runtime = await new_runtime.opened()
         yield runtime
-        await runtime.close()
+        with explained("the runtime closes after the test", new_runtime.calls):
+            await runtime.close()
 
     @pytest.fixture
     def sandbox_spec(self, tmp_path: Path) -> SandboxSpec:
-        """A spec of a pod that no other test uses; its log directory is a temporary one of the test."""
+        """Spec of a sandbox whose pod no other test uses. Its log directory is a temporary directory of the test."""
         logs = tmp_path / "pod-logs"
         logs.mkdir()
         name = f"contract-{os.getpid()}-{next(_numbers)}"
@@ -112,27 +182,32 @@ class ContractBase:
 
     @pytest.fixture
     def unit_spec(self) -> UnitSpec:
-        """A unit named ``main`` that runs until it is asked to stop; override to change the image."""
+        """Spec of a unit named ``main`` that runs until it gets the stop signal. Override it to change the image."""
         return make_unit_spec("main", command=("sh", "-c", RUN), log_path="main.log")
 
     @pytest.fixture
     def exiting_spec(self, unit_spec: UnitSpec) -> UnitSpec:
-        """A unit that prints hello to stdout, oops to stderr, and exits with 7."""
+        """Spec of a unit that prints ``hello`` to stdout and ``oops`` to stderr, and exits with code 7."""
         return running(unit_spec, "exits", EXIT)
 
     @pytest.fixture
     def stubborn_spec(self, unit_spec: UnitSpec) -> UnitSpec:
-        """A unit that ignores the stop signal."""
+        """Spec of a unit that ignores the stop signal."""
         return running(unit_spec, "stubborn", IGNORE)
 
     @pytest.fixture
     def chatty_spec(self, unit_spec: UnitSpec) -> UnitSpec:
-        """A unit that prints ``tick`` repeatedly."""
+        """Spec of a unit that prints ``tick`` repeatedly."""
         return running(unit_spec, "chatty", CHATTER)
 
     @pytest.fixture
+    def forking_spec(self, unit_spec: UnitSpec) -> UnitSpec:
+        """Spec of a unit with a child process that prints ``tick`` repeatedly and ignores the stop signal."""
+        return running(unit_spec, "forking", FORK)
+
+    @pytest.fixture
     def interactive_spec(self, unit_spec: UnitSpec) -> UnitSpec:
-        """A unit that answers its own stdin, line by line."""
+        """Spec of a unit that has a stdin and prints everything that it reads from it (``cat``)."""
         spec = running(unit_spec, "interactive", "exec cat")
         if not isinstance(spec.detail, Process):
             return spec
@@ -140,12 +215,15 @@ class ContractBase:
 
     @pytest.fixture
     def echo_server(self, unit_spec: UnitSpec) -> tuple[UnitSpec, int]:
-        """A unit that sends back what it receives on a port, and this port; the default needs busybox."""
+        """Spec of a unit that sends back what it receives on a port, and that port.
+
+        The default needs an image with busybox.
+        """
         return running(unit_spec, "server", "exec nc -ll -p 7777 -e cat"), 7777
 
     @pytest.fixture
     def extra_nic(self) -> Nic:
-        """A network interface to attach; override it to name a network that the runtime has."""
+        """Network interface that tests attach to a unit. Override it if your runtime needs the name of a network."""
         return Nic(name="eth9")
 
     @pytest.fixture
@@ -155,16 +233,62 @@ class ContractBase:
 
     @pytest_asyncio.fixture
     async def pod(self, runtime: Runtime, sandbox_spec: SandboxSpec) -> AsyncIterator[Pod]:
-        """A sandbox made from `sandbox_spec`; removed afterwards."""
+        """A sandbox made from `sandbox_spec`; it is removed after the test."""
         pod = Pod(runtime, sandbox_spec, await runtime.create_sandbox(sandbox_spec))
         yield pod
-        await sweep(runtime, pod.id)
+        with explained("the sandbox is stopped and removed after the test", calls_of(runtime)):
+            await sweep(runtime, pod.id)
+
+
+class NewRuntime:
+    """Makes runtimes under test with the author's function `make_runtime`. `calls`: records and limits their calls."""
+
+    def __init__(self, make: Callable[[], Runtime], calls: PluginCalls, give_up: Callable[[], None]) -> None:
+        """`give_up`: called if a runtime cannot be made or opened; the other tests are then not run."""
+        self.calls = calls
+        self._make = make
+        self._give_up = give_up
+
+    def __call__(self) -> Runtime:
+        """Return a new runtime, not opened yet."""
+        try:
+            return cast(Runtime, CheckedRuntime(self._make(), self.calls))
+        except Exception as error:  # noqa: BLE001 (any error of the plugin is the subject here)
+            self._give_up()
+            text = explain("a runtime can be made without its backend", error, self.calls)
+        pytest.fail(text, pytrace=False)
+
+    async def opened(self) -> Runtime:
+        """Return a new runtime that is open."""
+        runtime = self()
+        try:
+            with explained("the runtime opens", self.calls, "open"):
+                await runtime.open()
+        except BaseException:
+            self._give_up()
+            raise
+        return runtime
+
+
+def calls_of(runtime: Runtime) -> PluginCalls | None:
+    """Return the recorded calls of a runtime under test; None for a runtime that is not checked."""
+    return runtime.calls if isinstance(runtime, CheckedRuntime) else None
+
+
+@contextlib.asynccontextmanager
+async def within(seconds: float, what: str) -> AsyncIterator[None]:
+    """Context manager that fails the test if the block takes longer than `seconds`. `what`: what it waits for."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise PluginFault(f"waited {seconds:g} s for {what}") from error
 
 
 def running(spec: UnitSpec, name: str, script: str) -> UnitSpec:
-    """Return `spec` under another name, running a shell script.
+    """Return a copy of `spec` with the name `name`, whose process runs the shell script `script`.
 
-    If it is no process, only the name is changed.
+    If the unit is not a process, only the name is changed.
     """
     if not isinstance(spec.detail, Process):
         return msgspec.structs.replace(spec, name=name)
@@ -173,8 +297,9 @@ def running(spec: UnitSpec, name: str, script: str) -> UnitSpec:
 
 
 def supported(runtime: Runtime, protocol: type[T]) -> T:
-    """Return the capability; skips the test if the runtime does not declare it, since capabilities are
-    optional.
+    """Return the runtime's implementation of `protocol`, one of its capabilities.
+
+    Skips the test if the runtime does not have it, since capabilities are optional.
     """
     found = runtime.capability(protocol)
     if found is None:
@@ -189,13 +314,16 @@ def needs_processes(runtime: Runtime) -> None:
 
 
 def needs_feature(runtime: Runtime, feature: str) -> None:
-    """Skip the test if the runtime declares that it refuses `feature`."""
+    """Skip the test if the runtime declares that it refuses `feature`, one of `kubeletx.api.FEATURES`."""
     if feature in runtime.traits().refuses:
         pytest.skip(f"the runtime refuses {feature}")
 
 
 async def with_image(runtime: Runtime, spec: UnitSpec, sandbox: SandboxSpec) -> UnitSpec:
-    """Return `spec` with its image pulled and referenced, if the runtime keeps images; else unchanged."""
+    """Pull the unit's image unless it exists, and return `spec` with the image's reference.
+
+    Returns `spec` unchanged if the runtime has no image store.
+    """
     images = runtime.capability(SupportsImages)
     if images is None or not runtime.traits().images:
         return spec
@@ -205,23 +333,28 @@ async def with_image(runtime: Runtime, spec: UnitSpec, sandbox: SandboxSpec) -> 
 
 
 async def eventually(
-    look: Callable[[], Awaitable[T | None]], what: str, *, seconds: float = PATIENCE_SECONDS
+    look: Callable[[], Awaitable[T | None]],
+    what: str | Callable[[], str],
+    *,
+    seconds: float | None = None,
 ) -> T:
-    """Call `look` until it returns something other than None, and return that.
+    """Call `look` repeatedly until it returns something other than None, and return that.
 
-    Fails the test after `seconds`, naming `what`.
+    Fails the test after `seconds`; None: `PATIENCE_SECONDS`. `what`: the awaited state, for the failure message, or a function that returns it.
     """
+    seconds = PATIENCE_SECONDS if seconds is None else seconds
     deadline = asyncio.get_running_loop().time() + seconds
     while (found := await look()) is None:
         if asyncio.get_running_loop().time() > deadline:
-            pytest.fail(f"waited {seconds:g} s for {what}")
+            pytest.fail(f"waited {seconds:g} s for {what if isinstance(what, str) else what()}")
         await asyncio.sleep(LOOK_EVERY_SECONDS)
     return found
 
 
 async def sweep(runtime: Runtime, sandbox_id: SandboxId) -> None:
-    """Stop and remove a sandbox at the end of a test; errors are ignored, since the test may have broken the
-    runtime.
+    """Stop and remove a sandbox at the end of a test.
+
+    Errors are ignored, since the test may have broken the runtime.
     """
     with contextlib.suppress(KubeletxError):
         await runtime.stop_sandbox(sandbox_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
 
 import msgspec
 
@@ -11,25 +11,27 @@ from kubeletx.api import (
     FEATURES,
     LogMode,
     Runtime,
+    SupportsImages,
     SupportsLogReopen,
     SupportsLogStream,
     UnitSpec,
     UnitState,
 )
 
-from .base import ContractBase, Pod
+from .base import ContractBase, NewRuntime, Pod, eventually
+from .calls import methods_of, plugin_of
+from .failures import about
 
 
 class BasicContract(ContractBase):
-    """Tests of a runtime before any pod exists, and across a restart of the agent."""
+    """Tests of connection, version, health and declarations of a runtime, and of a restart of the agent."""
 
     async def test_it_opens_again_after_it_was_opened(self, runtime: Runtime) -> None:
         await runtime.open()
         assert (await runtime.health()).runtime_ready
 
-    async def test_it_closes_twice(self, make_runtime: Callable[[], Runtime]) -> None:
-        runtime = make_runtime()
-        await runtime.open()
+    async def test_it_closes_twice(self, new_runtime: NewRuntime) -> None:
+        runtime = await new_runtime.opened()
         await runtime.close()
         await runtime.close()
 
@@ -43,17 +45,56 @@ class BasicContract(ContractBase):
         health = await runtime.health()
         assert health.runtime_ready, health.message
 
-    async def test_every_declared_capability_answers_its_protocol(self, runtime: Runtime) -> None:
+    @about("capability")
+    async def test_every_declared_capability_has_all_its_methods(self, runtime: Runtime) -> None:
+        listed = getattr(plugin_of(runtime), "capabilities", ())
         for protocol in CAPABILITIES:
-            found: object = runtime.capability(protocol)
-            if found is not None:
-                assert isinstance(found, protocol), protocol.__name__
+            found: object = plugin_of(runtime.capability(protocol))
+            if found is None and protocol not in listed:
+                continue
+            owner = plugin_of(runtime) if found is None else found
+            missing = [name for name in methods_of(protocol) if not callable(getattr(owner, name, None))]
+            assert not missing, (
+                f"{protocol.__name__} is declared, but {type(owner).__name__} has no {missing}"
+            )
+            assert found is not None, (
+                f"{protocol.__name__} is in `capabilities`, but capability() returns None"
+            )
 
     async def test_its_traits_use_known_words(self, runtime: Runtime) -> None:
         traits = runtime.traits()
         assert traits.details
         assert set(traits.refuses) <= FEATURES
         assert msgspec.json.decode(msgspec.json.encode(traits), type=type(traits)) == traits
+
+    @about("traits")
+    async def test_its_traits_agree_with_each_other_and_with_its_capabilities(self, runtime: Runtime) -> None:
+        traits = runtime.traits()
+        if traits.images:
+            assert runtime.capability(SupportsImages) is not None, (
+                "Traits.images is True, but SupportsImages is not declared: write images=False"
+            )
+        if traits.brings_pod_network:
+            assert "pod-network" not in traits.refuses, (
+                "Traits.brings_pod_network is True, but Traits.refuses has pod-network"
+            )
+
+    @about("close")
+    async def test_closing_ends_the_tasks_of_the_runtime(
+        self, new_runtime: NewRuntime, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        await pod.start(unit_spec)
+        before = asyncio.all_tasks()
+        again = await new_runtime.opened()
+        await again.health()
+        await again.close()
+
+        async def look() -> bool | None:
+            return not left_tasks(before) or None
+
+        await eventually(
+            look, lambda: f"the end of tasks that run after close: {left_tasks(before)}", seconds=5
+        )
 
     async def test_its_log_capabilities_fit_the_declared_log_mode(self, runtime: Runtime) -> None:
         mode = runtime.traits().log_mode
@@ -74,7 +115,7 @@ class BasicContract(ContractBase):
             assert msgspec.json.decode(msgspec.json.encode(value), type=type(value)) == value
 
     async def test_a_new_runtime_object_finds_what_runs(
-        self, make_runtime: Callable[[], Runtime], runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+        self, new_runtime: NewRuntime, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
     ) -> None:
         unit_id = await pod.start(unit_spec)
         await pod.wait_state(unit_id, UnitState.RUNNING)
@@ -82,8 +123,7 @@ class BasicContract(ContractBase):
         survive = runtime.traits().units_survive_agent
         if survive:
             await runtime.close()
-        again = make_runtime()
-        await again.open()
+        again = await new_runtime.opened()
         try:
             if survive:
                 after = await again.unit_status(unit_id)
@@ -96,3 +136,8 @@ class BasicContract(ContractBase):
         finally:
             await again.remove_sandbox(pod.id)
             await again.close()
+
+
+def left_tasks(before: set[asyncio.Task[object]]) -> list[str]:
+    """Return the names of the tasks that run now and are not in `before`."""
+    return sorted(task.get_name() for task in asyncio.all_tasks() - before if not task.done())

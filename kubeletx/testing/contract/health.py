@@ -1,4 +1,4 @@
-"""The contract suite that health checks of plugins must pass."""
+"""The contract suite for plugins' health checks (`kubeletx.api.HealthCheck`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMEOUT_SECONDS = 10.0
 
 
 class HealthCheckContract:
-    """Tests of everything that `kubeletx.api.HealthCheck` promises.
+    """Tests that every implementation of `kubeletx.api.HealthCheck` must pass.
 
     Subclass it and define the fixtures `make_check` and `make_failing`.
     """
@@ -25,12 +25,12 @@ class HealthCheckContract:
 
     @pytest.fixture
     def make_check(self) -> Callable[[], HealthCheck]:
-        """Function that makes a check that passes, as the plugin's factory does. You must override this."""
+        """Function that returns a new check that passes, as the plugin's factory does. You must override this."""
         raise NotImplementedError("override the fixture make_check in your subclass of HealthCheckContract")
 
     @pytest.fixture
     def make_failing(self) -> Callable[[], HealthCheck]:
-        """Function that makes a check that fails. You must override this."""
+        """Function that returns a new check that fails. You must override this."""
         raise NotImplementedError("override the fixture make_failing in your subclass of HealthCheckContract")
 
     async def test_it_passes(self, make_check: Callable[[], HealthCheck]) -> None:
@@ -63,9 +63,9 @@ class HealthCheckContract:
 
 
 async def look(check: HealthCheck) -> CheckResult:
-    """Return the check's result.
+    """Run the check and return its result.
 
-    Fails the test if it is late (the agent's deadline) or blocks the event loop.
+    Fails the test if the check takes longer than `TIMEOUT_SECONDS`, or blocks the event loop.
     """
     async with asyncio.timeout(TIMEOUT_SECONDS):
         result = await never_blocks(check.check(), "check")
@@ -74,7 +74,8 @@ async def look(check: HealthCheck) -> CheckResult:
 
 
 async def as_coroutine(check: HealthCheck) -> CheckResult:
-    """Return the check's result; wraps whatever awaitable `check` returns in a coroutine, so that it can
-    become a task.
+    """Run the check and return its result.
+
+    This is a coroutine even if the check's method returns another awaitable, so that it can become a task.
     """
     return await check.check()

@@ -12,17 +12,17 @@ import pytest
 T = TypeVar("T")
 
 LONGEST_SECONDS = 1.0
-"""Longest time that a step may block the event loop.
+"""Longest time in seconds that a step may block the event loop.
 
-The agent logs stalls from 0.1 s on; on a busy test machine even a short step may take longer than that.
+The agent logs blocks of 0.1 s or more. The limit of tests is higher, since a busy test machine may be slow.
 """
 
 
 @types.coroutine
 def stepwise(work: Awaitable[T], steps: list[float]) -> Generator[Any, Any, T]:
-    """Await `work` and return its result.
+    """Await `work` and return its result. Measures how long `work` runs between two waits.
 
-    The seconds that each step between two waits took are appended to `steps`.
+    The seconds of each such step are appended to `steps`.
     """
     inner = work.__await__()
     send: Any = None
@@ -44,9 +44,10 @@ def stepwise(work: Awaitable[T], steps: list[float]) -> Generator[Any, Any, T]:
 
 
 async def never_blocks(work: Awaitable[T], what: str) -> T:
-    """Return the result of `work`.
+    """Await `work` and return its result. Fails the test if `work` blocks the event loop.
 
-    Fails the test if a step of it blocks the event loop for longer than `LONGEST_SECONDS`.
+    That is the case if it runs longer than `LONGEST_SECONDS` between two waits. `what`: name of the call, for
+    the failure message.
     """
     steps: list[float] = []
     result = await stepwise(work, steps)

@@ -1,4 +1,4 @@
-"""Contract of runtimes: images, for runtimes that keep them."""
+"""Contract of runtimes: images, for runtimes with an image store."""
 
 from __future__ import annotations
 

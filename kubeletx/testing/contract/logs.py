@@ -16,7 +16,10 @@ CRI_LINE = re.compile(
 
 
 class LogContract(ContractBase):
-    """Tests of logs: the output of a unit is readable at the place that belongs to the declared mode."""
+    """Tests that the output of a unit can be read in the log mode that the runtime declares.
+
+    The modes are a log file in CRI format, a raw log file, and a stream.
+    """
 
     async def test_a_log_file_has_the_cri_format(
         self, runtime: Runtime, pod: Pod, exiting_spec: UnitSpec
@@ -60,9 +63,10 @@ class LogContract(ContractBase):
         path = pod.log_path(exiting_spec)
 
         async def look() -> bool | None:
-            return True if path.exists() and "hello\n" in path.read_text() else None
+            text = path.read_text() if path.exists() else ""
+            return True if "hello\n" in text and "oops\n" in text else None
 
-        await eventually(look, f"hello in {path}")
+        await eventually(look, f"the lines of stdout and stderr in {path}")
 
     async def test_a_log_stream_hands_over_what_was_printed(
         self, runtime: Runtime, pod: Pod, exiting_spec: UnitSpec

@@ -1,4 +1,4 @@
-"""The contract suite that panels of plugins must pass."""
+"""The contract suite for plugins' panels (`kubeletx.api.Panel`)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ TIMEOUT_SECONDS = 10.0
 
 
 class PanelContract:
-    """Tests of everything that `kubeletx.api.Panel` promises; subclass it and define the fixture
-    `make_panel`.
+    """Tests that every implementation of `kubeletx.api.Panel` must pass.
+
+    Subclass it and define the fixture `make_panel`.
     """
 
     pytestmark = pytest.mark.asyncio
 
     @pytest.fixture
     def make_panel(self) -> Callable[[], Panel]:
-        """Function that makes a panel as the plugin's factory does. You must override this."""
+        """Function that returns a new panel, as the plugin's factory does. You must override this."""
         raise NotImplementedError("override the fixture make_panel in your subclass of PanelContract")
 
     async def test_it_shows_values_of_the_declared_types(self, make_panel: Callable[[], Panel]) -> None:
@@ -74,7 +75,7 @@ class PanelContract:
 async def look(panel: Panel) -> Table | Text | Png:
     """Return the panel's content.
 
-    Fails the test if it is late (the agent's deadline) or blocks the event loop.
+    Fails the test if the panel takes longer than `TIMEOUT_SECONDS`, or blocks the event loop.
     """
     async with asyncio.timeout(TIMEOUT_SECONDS):
         shown = await never_blocks(panel.show(), "show")

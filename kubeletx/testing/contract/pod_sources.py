@@ -1,4 +1,4 @@
-"""The contract suite that pod sources of plugins must pass."""
+"""The contract suite for plugins' pod sources (`kubeletx.api.PodSource`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE_SECONDS = 20.0
 
 
 class PodSourceContract:
-    """Tests of everything that `kubeletx.api.PodSource` promises.
+    """Tests that every implementation of `kubeletx.api.PodSource` must pass.
 
     Subclass it and define the fixtures `make_source`, `add` and `remove`.
     """
@@ -26,16 +26,17 @@ class PodSourceContract:
 
     @pytest.fixture
     def make_source(self) -> Callable[[], PodSource]:
-        """Function that makes a source as the plugin's factory does, for the backend under test.
+        """Function that returns a new pod source, as the plugin's factory does. You must override this.
 
-        You must override this. A test calls it again to simulate a restart of the agent. Give its host a
-        ``FakeClock(auto_advance=True)`` if the source waits on the clock.
+        A test calls the function again to simulate a restart of the agent, so all sources that it returns must
+        read the same backend. If they wait on the clock, give their plugin host a
+        ``FakeClock(auto_advance=True)``.
         """
         raise NotImplementedError("override the fixture make_source in your subclass of PodSourceContract")
 
     @pytest.fixture
     def add(self) -> Callable[[str], None]:
-        """Function that adds a valid pod of this name, in namespace default, to the backend.
+        """Function that adds a valid pod of the given name, in namespace default, to the source's backend.
 
         You must override this.
         """
@@ -43,7 +44,7 @@ class PodSourceContract:
 
     @pytest.fixture
     def remove(self) -> Callable[[str], None]:
-        """Function that removes the pod of this name from the backend. You must override this."""
+        """Function that removes the pod of the given name from the source's backend. You must override this."""
         raise NotImplementedError("override the fixture remove in your subclass of PodSourceContract")
 
     async def test_everything_is_set_before_it_reports_synced(
@@ -99,9 +100,10 @@ class PodSourceContract:
 
 @contextlib.asynccontextmanager
 async def running(source: PodSource, sink: FakePodSink | None = None) -> AsyncIterator[FakePodSink]:
-    """Run the source during the block; yields its sink.
+    """Context manager that runs the source during the block; yields the sink that gets its pods.
 
-    Fails the test if the source ends by itself, ignores its cancellation or blocks the event loop.
+    `sink` None: a new one. Fails the test if the source ends by itself, ignores its cancellation or blocks the
+    event loop.
     """
     sink = sink or FakePodSink()
     steps: list[float] = []

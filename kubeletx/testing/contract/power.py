@@ -29,7 +29,7 @@ from .base import ContractBase, Pod, eventually, supported
 
 
 class PowerContract(ContractBase):
-    """Tests of unit states beyond running and exited, and of what only machines have."""
+    """Tests of paused and suspended units, of checkpoints, and of the capabilities that only machines have."""
 
     async def test_a_frozen_unit_is_held_and_thaws(
         self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
@@ -168,7 +168,7 @@ class PowerContract(ContractBase):
 
 
 def as_machine(spec: UnitSpec) -> UnitSpec:
-    """Return `spec` as a machine if it is a process; else unchanged."""
+    """Return `spec` with its process replaced by a machine; unchanged if the unit is not a process."""
     return msgspec.structs.replace(spec, detail=Machine()) if isinstance(spec.detail, Process) else spec
 
 

@@ -40,35 +40,35 @@ VALUE: dict[str, Any] = {
 
 
 class Attachment(msgspec.Struct, frozen=True):
-    """A typed value, such as users of records store."""
+    """Example of a Struct that is stored as the value of a record."""
 
     node: str
     count: int = 0
 
 
 class RecordsContract:
-    """Tests of everything that `kubeletx.api.Records` promises; subclass it and define the fixture
-    `open_records`.
+    """Tests that every implementation of `kubeletx.api.Records` must pass.
+
+    Subclass it and define the fixture `open_records`.
     """
 
     pytestmark = pytest.mark.asyncio
     races = 1000
-    """Number of races in the tests with concurrent writers: half of them create records, half replace them.
-    """
+    """Number of races between two writers: in half of them both create a record, in half both replace one."""
     at_once = 16
 
     @pytest.fixture
     def open_records(self) -> Callable[[], Records]:
-        """Function that makes another writer of the same records, which are empty at first.
+        """Function that returns a new `Records` object at each call. You must override this.
 
-        You must override this.
+        All these objects must store the same records. At the start of a test there are no records.
         """
         # A fixture cannot be abstract: pytest would leave a class with one uncollected and say nothing.
         raise NotImplementedError("override the fixture open_records in your subclass of RecordsContract")
 
     @pytest.fixture
     def records(self, open_records: Callable[[], Records]) -> Records:
-        """One writer of the records under test."""
+        """One `Records` object under test."""
         return open_records()
 
     # --- one writer ---
@@ -361,7 +361,7 @@ async def _next(watch: AsyncGenerator[RecordEvent, None]) -> RecordEvent:
 
 
 async def _until(watch: AsyncGenerator[RecordEvent, None], kind: type[RecordEvent]) -> list[RecordEvent]:
-    """Return the events of a watch up to the first of this kind."""
+    """Return the events of a watch up to and including the first of class `kind`."""
     events = [await _next(watch)]
     while not isinstance(events[-1], kind):
         events.append(await _next(watch))
@@ -373,9 +373,9 @@ async def _both(*calls: Callable[[], Awaitable[Any]]) -> list[Any]:
 
 
 def _winner(ends: list[Any], refusal: type[KubeletxError] | tuple[type[KubeletxError], ...]) -> int:
-    """Return the index of the call that succeeded.
+    """Return the index of the call that succeeded. `ends`: the result or exception of each call.
 
-    Exactly one must have, and the others must have raised `refusal`.
+    Fails the test unless exactly one call succeeded and the others raised `refusal`.
     """
     won = [at for at, end in enumerate(ends) if not isinstance(end, BaseException)]
     lost = [end for end in ends if isinstance(end, BaseException)]

@@ -10,6 +10,7 @@ import pytest
 
 from kubeletx.api import (
     Channel,
+    KubeletxError,
     NotFound,
     Runtime,
     Session,
@@ -24,11 +25,12 @@ from kubeletx.api import (
     UnitState,
 )
 
-from .base import ContractBase, Pod, needs_feature, needs_processes, supported
+from .base import ContractBase, Pod, eventually, needs_feature, needs_processes, supported, within
+from .failures import about
 
 
 class StreamContract(ContractBase):
-    """Tests of commands in units and of connections into a pod."""
+    """Tests of exec and attach in units, and of port-forwards to a pod."""
 
     async def test_a_command_runs_to_its_end(self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec) -> None:
         execs = supported(runtime, SupportsExec)
@@ -60,6 +62,36 @@ class StreamContract(ContractBase):
         with pytest.raises(TimedOut):
             await execs.exec_sync(unit_id, ["sleep", "30"], 1)
 
+    @about("exec_sync")
+    async def test_a_command_that_timed_out_runs_no_longer(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        execs = supported(runtime, SupportsExec)
+        needs_processes(runtime)
+        unit_id = await pod.start(unit_spec)
+        await pod.wait_state(unit_id, UnitState.RUNNING)
+        file = f"/tmp/{pod.spec.name}.pid"
+        with pytest.raises(TimedOut):
+            await execs.exec_sync(unit_id, ["sh", "-c", f"echo $$ > {file}; exec sleep 30"], 1)
+
+        async def look() -> bool | None:
+            script = f"kill -0 $(cat {file}) 2>/dev/null && echo runs; true"
+            return b"runs" not in (await execs.exec_sync(unit_id, ["sh", "-c", script], 20)).stdout or None
+
+        await eventually(look, "the end of the process of a command that timed out", seconds=5)
+        await execs.exec_sync(unit_id, ["rm", "-f", file], 20)
+
+    @about("exec_sync")
+    async def test_a_command_in_a_unit_that_has_ended_is_an_error(
+        self, runtime: Runtime, pod: Pod, exiting_spec: UnitSpec
+    ) -> None:
+        execs = supported(runtime, SupportsExec)
+        needs_processes(runtime)
+        unit_id = await pod.start(exiting_spec)
+        await pod.wait_state(unit_id, UnitState.EXITED)
+        with pytest.raises(KubeletxError):
+            await execs.exec_sync(unit_id, ["true"], 5)
+
     async def test_a_command_in_the_unknown_is_not_found(self, runtime: Runtime) -> None:
         execs = supported(runtime, SupportsExec)
         with pytest.raises(NotFound):
@@ -73,7 +105,7 @@ class StreamContract(ContractBase):
         request = StreamRequest(command=("cat",), stdin=True)
         session = await connect(await execs.exec(unit_id, request), request)
         try:
-            async with asyncio.timeout(30):
+            async with within(30, "the end of the session's streams"):
                 await session.write(b"first\n")
                 await session.write(b"second\n")
                 await session.close_stdin()
@@ -92,7 +124,7 @@ class StreamContract(ContractBase):
         for script, expected in (("exit 3", (b"", b"", 3)), ("echo oops >&2", (b"", b"oops\n", 0))):
             request = StreamRequest(command=("sh", "-c", script))
             session = await connect(await execs.exec(unit_id, request), request)
-            async with asyncio.timeout(30):
+            async with within(30, "the end of the session's streams"):
                 output = await collect(session)
                 assert (output[Channel.STDOUT], output[Channel.STDERR], await session.wait()) == expected
                 await session.close()
@@ -106,7 +138,7 @@ class StreamContract(ContractBase):
         unit_id = await pod.start(interactive_spec)
         request = StreamRequest(stdin=True)
         session = await connect(await attaches.attach(unit_id, request), request)
-        async with asyncio.timeout(30), saying(session, b"hello\n"):
+        async with within(30, "the end of the session's streams"), saying(session, b"hello\n"):
             async for channel, data in session.output():
                 assert (channel, data[:6]) == (Channel.STDOUT, b"hello\n")
                 break
@@ -121,7 +153,7 @@ class StreamContract(ContractBase):
         await pod.wait_state(unit_id, UnitState.RUNNING)
         await asyncio.sleep(0.3)
         session = await connect(await forwards.port_forward(pod.id, port), None, port)
-        async with asyncio.timeout(30):
+        async with within(30, "the end of the session's streams"):
             await session.write(b"ping\n")
             async for channel, data in session.output():
                 assert (channel, data) == (Channel.STDOUT, b"ping\n")
@@ -131,8 +163,9 @@ class StreamContract(ContractBase):
 
 @asynccontextmanager
 async def saying(session: Session, data: bytes) -> AsyncIterator[None]:
-    """Write `data` to the session repeatedly during the block, since output may be lost while it is being
-    attached.
+    """Context manager that writes `data` to the session every second during the block.
+
+    One write is not enough, since output may be lost while the session is being attached.
     """
 
     async def say() -> None:
@@ -149,7 +182,7 @@ async def saying(session: Session, data: bytes) -> AsyncIterator[None]:
 
 
 async def echoed(session: Session, data: bytes) -> bytes:
-    """Write `data` to a session that echoes, and return what comes back."""
+    """Write `data` to a session that echoes it, and return the output once it is as long as `data`."""
     sending = asyncio.create_task(session.write(data), name="contract-write")
     got = b""
     async for _, chunk in session.output():
@@ -161,9 +194,10 @@ async def echoed(session: Session, data: bytes) -> bytes:
 
 
 async def connect(answer: StreamUrl | Session, request: StreamRequest | None, port: int = 0) -> Session:
-    """Return the runtime's answer if it is a session; if it is a URL, open a session there.
+    """Return `answer` if it is a session; if it is a URL, open a session there.
 
-    `request` None: a port-forward.
+    `answer`: result of the runtime's exec, attach or port_forward. `request`: what the session is for; None: a
+    port-forward to `port`.
     """
     if not isinstance(answer, StreamUrl):
         return answer
@@ -175,7 +209,7 @@ async def connect(answer: StreamUrl | Session, request: StreamRequest | None, po
 
 
 async def collect(session: Session) -> dict[Channel, bytes]:
-    """Return everything that the session prints until its end, by channel."""
+    """Return the whole output of the session until its end, by channel (stdout and stderr)."""
     output = {Channel.STDOUT: b"", Channel.STDERR: b""}
     async for channel, data in session.output():
         output[channel] += data

@@ -1,4 +1,4 @@
-"""The whole contract suite for runtimes, put together from its parts."""
+"""`RuntimeContract`: the whole contract suite for runtimes."""
 
 from .base import ContractBase
 from .basics import BasicContract
@@ -6,6 +6,7 @@ from .changes import ChangeContract
 from .images import ImageContract
 from .logs import LogContract
 from .power import PowerContract
+from .processes import ProcessContract
 from .sandboxes import SandboxContract
 from .streams import StreamContract
 from .units import UnitContract
@@ -15,14 +16,16 @@ class RuntimeContract(
     BasicContract,
     SandboxContract,
     UnitContract,
+    ProcessContract,
     LogContract,
     StreamContract,
     ImageContract,
     ChangeContract,
     PowerContract,
 ):
-    """Tests of everything that `kubeletx.api.runtime` promises; subclass it and define the fixture
-    `make_runtime`.
+    """Tests that every implementation of `kubeletx.api.Runtime` and its capabilities must pass.
+
+    Subclass it and define the fixture `make_runtime`.
     """
 
 

@@ -1,3 +1,4 @@
-"""Safe work on files that containers can change: no link is followed, owners are set, and all files of a
-volume are replaced in one step.
+"""Safe work on files that containers can change.
+
+Links never lead out of a volume, fsGroup is applied, and all files of a volume are replaced in one step.
 """

@@ -1,12 +1,13 @@
-"""Writes files that change all at once, for config map, secret and downward API volumes (kubelet V4).
+"""Writes all files of a volume in one step, for config map, secret and downward API volumes.
 
-    <volume>/name                 → ..data/name        what containers open
-    <volume>/..data               → ..<time>.<random>  swapped by one rename
+See docs/kubelet-parity.md, row V4.
+
+    <volume>/name                 symbolic link to ..data/name; containers open this name
+    <volume>/..data               symbolic link to ..<time>.<random>; replaced by one rename
     <volume>/..<time>.<random>/   the files of one generation
 
-A reader sees the old files or the new ones, never a mixture. If no file has changed, no new generation is
-written. A crash leaves at most one generation to which no link leads; the next write removes it. All
-functions block.
+A reader sees the old files or the new ones, never a mixture. If no file has changed, no new generation is written. A
+crash leaves at most one generation that no link refers to; the next write removes it. All functions block.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ _LONGEST_PATH: Final = 4096
 
 
 class FileContent(msgspec.Struct, frozen=True, kw_only=True):
-    """Content, mode and owner of one file to write; the repr never shows the content.
+    """Content, mode and owner of one file to write; the repr does not show the content.
 
-    `user`: owning user id; None: the agent's user.
+    `user`: numeric user id of the owner; None: the agent's user.
     """
 
     data: bytes
@@ -48,10 +49,10 @@ class FileContent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_files(target: Path, files: Mapping[str, FileContent], *, group: int | None = None) -> bool:
-    """Make the directory `target` contain exactly `files` (relative path → content).
+    """Make the directory `target` contain exactly `files`; return True if anything had to be written.
 
-    Returns True if a file had to be written. `group`: the pod's fsGroup, which may read every file; None: no
-    group is set. Raises ValueError for a path that is not allowed, and OSError.
+    `files`: content by path relative to `target`. `group`: the pod's fsGroup, which may read every file; None: no group
+    is set. Raises ValueError for a path that is not allowed, and OSError.
     """
     for path in files:
         check_path(path)
@@ -69,7 +70,7 @@ def write_files(target: Path, files: Mapping[str, FileContent], *, group: int | 
 
 
 def check_path(path: str) -> None:
-    """Raise ValueError with the reason if `path` is not allowed as relative path of a file in a volume."""
+    """Raise ValueError with the reason if `path` is not allowed as the relative path of a file in a volume."""
     parts = PurePosixPath(path).parts
     if not parts or "\0" in path:
         raise ValueError(f"{path!r} is no file name")
@@ -97,8 +98,9 @@ def _expected(files: Mapping[str, FileContent], group: int | None) -> dict[str, 
 
 
 def _read(directory: Path, expected: Mapping[str, tuple[int, bytes]]) -> dict[str, tuple[int, bytes]]:
-    """Return path → (mode, content) of the present files; of each only as much is read as the comparison with
-    `expected` needs.
+    """Return mode and content of the present files, by path.
+
+    Of each file, only as much is read as the comparison with `expected` needs.
     """
     found = {}
     for path in _walk(directory):
@@ -162,7 +164,7 @@ def _link_names(target: Path, files: Mapping[str, FileContent]) -> None:
 
 
 def _remove_unused(target: Path, current: str | None) -> None:
-    """Remove the generations that interrupted writes left, to which no link leads."""
+    """Remove generations other than `current`, which interrupted writes have left."""
     for path in list(target.glob("..*")):
         if path.name not in (DATA, current):
             remove_tree(path)

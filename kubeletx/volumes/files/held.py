@@ -1,12 +1,11 @@
-"""Access to files in directories that a pod can write to, through the directory's open descriptor.
+"""`HeldDirectory`: access to files in a directory that a pod may write to, through the directory's open descriptor.
 
-A pod with a hostPath to the log directory, or to the agent's root directory, can put a link, a FIFO or a
-device where the agent expects a file of its own. `HeldDirectory` therefore looks up every name in an open
-directory, follows no link, opens regular files only and never waits for the other end of a FIFO. The number
-of names that it returns has a limit.
+A pod with a hostPath to the log directory, or to the agent's root directory, can put a link, a FIFO or a device where
+the agent expects its own file. `HeldDirectory` therefore looks up every name in an open directory, follows no link,
+opens regular files only and never waits for the other end of a FIFO. The number of names that it returns has a limit.
 
-All functions block and raise OSError: ENOENT if the name does not exist, EINVAL if it is no regular file,
-ELOOP or ENOTDIR if a directory in the path is a link.
+All functions block and raise OSError: ENOENT if the name does not exist, EINVAL if it is not a regular file, ELOOP or
+ENOTDIR if a directory in the path is a link.
 """
 
 from __future__ import annotations
@@ -21,16 +20,17 @@ from pathlib import Path
 from typing import Final, Protocol
 
 MAX_NAMES: Final = 10_000
-"""Maximum of names that a listing of one directory returns; further entries are left out."""
+"""Maximum number of names that a listing of one directory returns; further entries are left out."""
 MAX_PENDING: Final = 1_000_000
-"""Maximum of directories that a walk keeps in memory for a later visit; each costs about 60 bytes."""
+"""Maximum number of directories that `walk` keeps in memory for a later visit; each costs about 60 bytes."""
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ALWAYS: Final = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class HeldDirectory:
-    """An open directory whose files are reached through its descriptor, so that a replaced path has no
-    effect. `path`: its name, for messages only.
+    """An open directory. Its files are opened through its descriptor, so that replacing its path has no effect.
+
+    `path`: path of the directory, for messages only.
     """
 
     def __init__(self, fd: int, path: Path) -> None:
@@ -49,24 +49,25 @@ class HeldDirectory:
             return self._create(name, flags, mode)
 
     def replace(self, name: str, mode: int) -> int:
-        """Unlink the name if it exists, then create an empty file for writing; returns its descriptor."""
+        """Unlink `name` if it exists, create an empty file of this name for writing, and return its descriptor."""
         self.unlink(name)
         return self._create(name, os.O_WRONLY, mode)
 
     def stat(self, name: str) -> os.stat_result | None:
-        """Return the status of the name itself, even if it is a link; None if it does not exist."""
+        """Return the stat result of the entry `name`, of the link itself if it is one; None if it does not exist."""
         try:
             return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
     def files(self, prefix: str = "") -> list[str]:
-        """Return names of regular files that begin with `prefix`, sorted; at most `MAX_NAMES`."""
+        """Return the sorted names of regular files whose name begins with `prefix`; at most `MAX_NAMES`."""
         return self._names(lambda one: one.name.startswith(prefix) and one.is_file(follow_symlinks=False))
 
     def names(self, prefix: str) -> list[str]:
-        """Return names of all entries except directories (also links and FIFOs) that begin with `prefix`,
-        sorted; at most `MAX_NAMES`.
+        """Return the sorted names of all entries except directories whose name begins with `prefix`.
+
+        Links and FIFOs are included. At most `MAX_NAMES` are returned.
         """
         return self._names(lambda one: one.name.startswith(prefix) and not one.is_dir(follow_symlinks=False))
 
@@ -116,8 +117,8 @@ class HeldDirectory:
 def hold_directory(path: Path, *, depth: int = 2, make: int | None = None) -> Iterator[HeldDirectory]:
     """Open the directory `path` for the duration of the block.
 
-    None of the last `depth` names may be a link; the path before them is trusted. `make`: mode with which
-    missing directories among those names are created; None: they raise FileNotFoundError.
+    `depth`: number of names at the end of `path` that must not be links; the path before them is trusted. `make`: mode
+    with which missing directories among these names are created; None: a missing directory raises FileNotFoundError.
     """
     fd = os.open(path.parents[depth - 1], _DIRECTORY & ~os.O_NOFOLLOW)
     try:
@@ -169,11 +170,10 @@ class TreeVisitor(Protocol):
 
 
 def walk(path: Path, visit: TreeVisitor) -> None:
-    """Call `visit` for everything below the directory `path`.
+    """Call `visit` for every entry below the directory `path`, which must not be a link; no link is followed.
 
-    No link is followed, and `path` itself may not be one. A deep tree costs neither stack nor descriptors, a
-    directory with many files no memory. Entries that vanish or cannot be opened are left out, and so are
-    directories for which `MAX_PENDING` has no place.
+    A deep tree costs neither stack nor descriptors, and a directory with many files costs no memory. Directories that
+    vanish or cannot be opened are left out, and so are directories beyond `MAX_PENDING`.
     """
     current = os.open(path, _DIRECTORY)
     try:
@@ -202,9 +202,7 @@ def walk(path: Path, visit: TreeVisitor) -> None:
 
 
 def _visit(directory: int, visit: TreeVisitor, limit: int) -> list[str]:
-    """Call `visit` for the entries of one directory; returns the names of the directories to descend into, at
-    most `limit`.
-    """
+    """Call `visit` for the entries of one directory; return at most `limit` names of directories to descend into."""
     found: list[str] = []
     try:
         entries = os.scandir(directory)

@@ -1,8 +1,8 @@
-"""Applies fsGroup: gives the files of a volume to the group that may use them (kubelet V8).
+"""Applies a pod's fsGroup to the files of a volume (V8 in docs/kubelet-parity.md).
 
-Every file is given to the group, which gets the owner's permissions; directories also pass the group on to
-new entries (setgid). Other pods may use the volume at the same time: links are never followed, even if they
-replace a file meanwhile, and entries that vanish are skipped. Source: kubelet, pkg/volume/volume_linux.go.
+Every file and directory gets this group, with read and write permission unless the volume is read-only; new entries of
+directories inherit the group (setgid). Other pods may use the volume at the same time: links are never followed, even
+if one replaces a file meanwhile, and entries that vanish are skipped. Source: kubelet, pkg/volume/volume_linux.go.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _DIRECTORY: Final = stat.S_ISGID | 0o110
 def set_group(
     path: Path, group: int | None, *, read_only: bool = False, only_on_mismatch: bool = False
 ) -> None:
-    """Give `path` and everything below it to `group`; None: do nothing.
+    """Set the group of `path` and of everything below it, with the permissions of the module docstring.
 
-    `read_only`: the group gets read permission only. `only_on_mismatch`: do nothing if group and mode of
-    `path` itself are already right. Raises OSError.
+    `group`: numeric group id; None: do nothing. `read_only`: the group gets read permission only. `only_on_mismatch`:
+    do nothing if group and mode of `path` itself are already right. Raises OSError.
     """
     if group is None:
         return
@@ -42,7 +42,7 @@ def set_group(
 
 
 def group_mode(mode: int, group: int | None) -> int:
-    """Return the mode for a new directory that `group` may use; without a group (None) `mode` itself."""
+    """Return `mode` with the bits that let `group` use a new directory; `mode` unchanged if `group` is None."""
     return mode if group is None else mode | _READ_WRITE | _DIRECTORY
 
 
@@ -57,7 +57,7 @@ def _change(name: str, dir_fd: int | None, group: int, read_only: bool) -> None:
             with contextlib.suppress(FileNotFoundError):
                 os.chown(name, -1, group, dir_fd=dir_fd, follow_symlinks=False)
             return
-        held = f"/proc/self/fd/{fd}"  # the name may be a link by now, this is not
+        held = f"/proc/self/fd/{fd}"  # the name may be a link by now, the descriptor is not
         os.chown(held, -1, group)
         os.chmod(held, stat.S_IMODE(mode) | _mask(mode, read_only))
     finally:

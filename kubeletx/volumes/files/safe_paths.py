@@ -1,8 +1,8 @@
-"""File operations in directories that containers can write to: a link never leads out of them.
+"""File operations in directories that containers can write to; links cannot make them reach files outside.
 
-The kernel resolves names with openat2(2) and RESOLVE_BENEATH: a link may lead anywhere inside the volume but
-not out of it. On a kernel without openat2 (before 5.6) no link is followed. Directories are emptied through
-file descriptors; a mount point in them raises an error and is never entered.
+The kernel resolves names with openat2(2) and RESOLVE_BENEATH: a link may lead anywhere inside the volume but not out of
+it. On a kernel without openat2 (before 5.6) no link is followed. Directories are emptied through file descriptors; a
+mount point in them raises an error and is never entered.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class _OpenHow(ctypes.Structure):
 
 @contextmanager
 def open_beneath(base: Path, relative: str, flags: int = os.O_PATH) -> Iterator[int]:
-    """Open `relative` inside the directory `base` for the duration of the block; yields the descriptor.
+    """Open the path `relative` inside the directory `base` for the duration of the block; yield the descriptor.
 
-    `base` itself may contain links. Raises OSError: EXDEV if the name leads out of `base`, ENOENT if it does
-    not exist.
+    The path of `base` itself may contain links. Raises OSError: EXDEV if `relative` leads out of `base`, ENOENT if it
+    does not exist.
     """
     base_fd = os.open(base, _DIRECTORY)
     try:
@@ -49,9 +49,7 @@ def open_beneath(base: Path, relative: str, flags: int = os.O_PATH) -> Iterator[
 
 
 def make_directories_beneath(base: Path, relative: str, mode: int) -> None:
-    """Create the missing directories of the path `relative` inside `base`, with exactly `mode`, regardless of
-    the umask.
-    """
+    """Create the missing directories of the path `relative` inside `base`, with exactly `mode` (no umask)."""
     parts = PurePosixPath(relative).parts
     for index, part in enumerate(parts):
         try:
@@ -72,9 +70,9 @@ def make_directories_beneath(base: Path, relative: str, mode: int) -> None:
 
 
 def make_private(path: Path, mode: int = 0o750) -> None:
-    """Create a directory and its missing parents, all with `mode`.
+    """Create a directory and its missing parents, all with exactly `mode`; an existing directory is left unchanged.
 
-    Only for paths that no container can write to.
+    Use it only for paths that no container can write to, since links are followed.
     """
     try:
         path.mkdir(mode)
@@ -90,10 +88,10 @@ def make_private(path: Path, mode: int = 0o750) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a file, or a directory with everything below it; succeeds if it does not exist.
+    """Remove a file, or a directory with everything below it; succeed if it does not exist.
 
-    Nested directories are moved to the top while they are emptied, so a deep tree costs neither stack nor
-    descriptors. Raises OSError: EBUSY at a mount point, which stays with everything in it.
+    Nested directories are moved up to `path` while they are emptied, so that a deep tree costs neither stack nor
+    descriptors. Raises OSError: EBUSY for a mount point, which is not changed.
     """
     try:
         mode = os.lstat(path).st_mode
@@ -124,7 +122,10 @@ def _empty(top: int) -> None:
 
 
 def _lift(top: int, name: str, names: Iterator[str]) -> None:
-    """Empty one directory: files are removed, directories are moved up to `top`."""
+    """Empty the directory `name` in `top`: remove its files, move its directories up to `top`.
+
+    `names`: new names for the moved directories.
+    """
     inner = _open_directory(name, dir_fd=top)
     try:
         while entries := _entries(inner):
@@ -150,17 +151,18 @@ def _move(child: str, inner: int, top: int, names: Iterator[str]) -> None:
 
 
 def _entries(fd: int) -> list[tuple[str, bool]]:
-    """Return up to `_AT_ONCE` entries as (name, is directory): a container may have made more than fit in
-    memory.
+    """Return up to `_AT_ONCE` entries of a directory as (name, is directory).
+
+    The number is limited, since a container may have made more entries than fit in memory.
     """
     with os.scandir(fd) as found:
         return [(one.name, one.is_dir(follow_symlinks=False)) for one in islice(found, _AT_ONCE)]
 
 
 def _try_rmdir(name: str, *, dir_fd: int | None = None) -> bool:
-    """Remove the directory if it is empty; returns False if it is not.
+    """Remove the directory and return True; return False if it is not empty.
 
-    Raises OSError, with EBUSY for a mount point even if it is not empty.
+    Raises OSError; for a mount point, empty or not, with EBUSY.
     """
     try:
         os.rmdir(name, dir_fd=dir_fd)
@@ -175,7 +177,7 @@ def _open_directory(name: str, *, dir_fd: int | None = None) -> int:
     try:
         return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=dir_fd)
     except PermissionError:
-        # Without root, a directory that a process of ours closed to its owner.
+        # Without root: a process of the same user has removed the owner's permissions.
         os.chmod(name, 0o700, dir_fd=dir_fd)
         return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=dir_fd)
 

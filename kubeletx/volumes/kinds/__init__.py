@@ -1,1 +1,1 @@
-"""Kinds of volumes, one file each: how a volume of this kind is prepared on the node. `table` lists them."""
+"""Kinds of volumes: each file prepares volumes of one kind on the node. `table` lists the kinds."""

@@ -1,4 +1,4 @@
-"""configMap volumes: the keys of a config map as files (kubelet V4)."""
+"""configMap volumes: the keys of a config map as files (V4 in docs/kubelet-parity.md)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .payload import find_config_map, object_files, write_volume
 
 
 def set_up(request: SetUp) -> PreparedVolume:
-    """Write the keys that the config map has now as files of the volume."""
+    """Write the present keys of the config map as files of the volume; update the files if they exist already."""
     source = request.volume.config_map
     assert source is not None
     field, optional = f"{request.field}.configMap", bool(source.optional)

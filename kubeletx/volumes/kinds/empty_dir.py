@@ -1,8 +1,8 @@
-"""emptyDir: a directory that lives as long as the pod, on disk, in memory or in huge pages (kubelet V3).
+"""emptyDir volumes: a directory that lives as long as the pod, on disk, in memory or in huge pages.
 
-Everyone may write to it (mode 0777). In memory its size limit is the smallest of the node's allocatable
-memory, the pod's memory limit and sizeLimit. On disk the file system does not enforce sizeLimit; `disk_usage`
-measures it.
+See docs/kubelet-parity.md, row V3. All users may write to it (mode 0777). In memory, its size limit is the smallest of
+the node's allocatable memory, the pod's memory limit and sizeLimit. On disk, the file system does not enforce
+sizeLimit; `pods.eviction` measures the usage and evicts a pod that exceeds it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HUGE_PAGE_DIRECTORY: Final = Path("/sys/kernel/mm/hugepages")
 
 
 def set_up(request: SetUp) -> PreparedVolume:
-    """Create the directory; for the media Memory and HugePages also mount the file system on it."""
+    """Create the directory; for medium Memory mount a tmpfs on it, for HugePages a hugetlbfs."""
     source = request.volume.empty_dir or EmptyDirVolumeSource()
     path = layout.volume_dir(request.root_dir, request.pod.uid, layout.EMPTY_DIR, request.volume.name)
     make_volume_dir(path, MODE, request.fs_group)
@@ -47,7 +47,10 @@ def set_up(request: SetUp) -> PreparedVolume:
 
 
 def memory_size(pod: Pod, source: EmptyDirVolumeSource, allocatable: dict[str, int]) -> int:
-    """Return the size limit in bytes of an emptyDir in memory; 0: no limit."""
+    """Return the size limit in bytes of an emptyDir in memory; 0: no limit.
+
+    `allocatable`: amounts of the node by resource name; memory in bytes.
+    """
     limits = enforceable_limits(pod.spec)
     candidates = (
         allocatable.get("memory", 0),
@@ -58,11 +61,10 @@ def memory_size(pod: Pod, source: EmptyDirVolumeSource, allocatable: dict[str, i
 
 
 def make_volume_dir(path: Path, mode: int, group: int | None = None) -> None:
-    """Create the directory of a volume with `mode`; with a `group` it belongs to the group, which may read
-    and write.
+    """Create the directory of a volume with `mode`; an existing directory is left unchanged.
 
-    It appears in one step, by a rename. An existing directory is therefore complete and stays as it is, with
-    its users' changes.
+    `group`: if not None, the directory gets this group, which may read and write. The directory appears in one step, by
+    a rename; an existing one is therefore complete, and containers may have changed it.
     """
     if os.path.lexists(path):
         return
@@ -95,8 +97,10 @@ def _mount_huge_pages(request: SetUp, path: Path, medium: str) -> None:
 
 
 def _page_size(request: SetUp, medium: str) -> int:
-    """Return the page size in bytes that the medium names; for plain HugePages the only size that the pod's
-    containers request.
+    """Return the size in bytes of the huge pages for this medium.
+
+    For ``HugePages-<size>`` it is this size, which a container must request. For ``HugePages`` it is the only size that
+    the pod's containers request. Raises InvalidPod if there is no such size, or more than one.
     """
     spec, prefix = request.pod.spec, "hugepages-"
     needs = [spec.resources, *(one.resources for one in (*spec.init_containers, *spec.containers))]

@@ -1,4 +1,4 @@
-"""hostPath: a path of the node; `type` tells what must exist there or is created (kubelet V7)."""
+"""hostPath volumes: a path of the node, checked or created by `type` (V7 in docs/kubelet-parity.md)."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _CHECKS: Final[dict[str, tuple[str, Callable[[int], bool]]]] = {
 
 
 def set_up(request: SetUp) -> PreparedVolume:
-    """Check that the path is what `type` requires, or create it if `type` ends in OrCreate.
+    """Check that the path is what `type` requires; create a missing path if `type` ends in OrCreate.
 
-    The agent never removes anything there.
+    The agent never removes anything at this path.
     """
     source = request.volume.host_path
     assert source is not None

@@ -1,7 +1,7 @@
-"""Image volumes: the content of an OCI image, which the runtime itself mounts read-only (kubelet V8).
+"""Image volumes: the content of an OCI image, which the runtime mounts read-only (V8 in docs/kubelet-parity.md).
 
-Nothing is prepared on the node; the reference is passed to the runtime as `Mount.image`. A runtime that does
-not have the image refuses the container. `pods.images` checks that the pod may use it.
+Nothing is prepared on the node; the image reference is passed to the runtime as `Mount.image`. A runtime that does not
+have the image refuses the container. `pods.unit_images` checks that the pod may use the image.
 """
 
 from __future__ import annotations

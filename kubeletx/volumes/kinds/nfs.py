@@ -1,6 +1,4 @@
-"""nfs volumes: an NFS export, which the system's mount helper mounts for this pod (Debian package
-nfs-common).
-"""
+"""nfs volumes: an NFS export, mounted for this pod by the system's mount helper (Debian package nfs-common)."""
 
 from __future__ import annotations
 
@@ -13,9 +11,9 @@ MODE = 0o750
 
 
 def set_up(request: SetUp, options: tuple[str, ...] = ()) -> PreparedVolume:
-    """Mount the export in the pod's directory, unless it is mounted.
+    """Mount the export in the pod's directory, unless it is mounted there already.
 
-    `options`: mount options of the persistent volume, such as ``nfsvers=4.2``.
+    `options`: mount options of a persistent volume, such as ``nfsvers=4.2``.
     """
     source = request.volume.nfs
     assert source is not None

@@ -1,7 +1,6 @@
-"""Builds the files of downward API, config map, secret and token sources, for volumes of these kinds and for
-projected volumes.
+"""Builds the files of downwardAPI, configMap, secret and serviceAccountToken sources, and writes volumes from them.
 
-Content comes from the Pod and from an `ObjectSet`.
+Volumes of these kinds and projected volumes use it. The content comes from the Pod and from an `ObjectSet`.
 """
 
 from __future__ import annotations
@@ -36,8 +35,9 @@ VOLUME_MODE: Final = 0o777
 PRIVATE_MODE: Final = 0o600
 REASON: Final = Event.FAILED_MOUNT
 MAX_VOLUME_BYTES: Final = 32 * 1024 * 1024
-"""Limit for all files of one volume together: without it, a manifest of 1 MB could name one large value ten
-thousand times.
+"""Limit for the size of all files of one volume together.
+
+Without a limit, a manifest of 1 MB could use one large value in ten thousand files.
 """
 _FIX_STATIC: Final = "this pod's source gives no cluster objects: use hostPath, or mark it optional"
 _FIX_NO_TOKEN: Final = "this pod's source gives no cluster objects: use a file of the node (hostPath)"
@@ -48,7 +48,7 @@ def downward_files(
 ) -> Files:
     """Return one file for each item, with the value of a field of the pod or of a container's resource.
 
-    `field`: the items' path in the manifest, for errors.
+    `default_mode`: mode of files whose item has none; None: 0644. `field`: path in the manifest, for errors.
     """
     files: Files = {}
     containers = containers_by_name(request.pod)
@@ -87,10 +87,11 @@ def object_files(
     what: str,
     field: str,
 ) -> Files:
-    """Return the files of one config map or secret: those of `items`, or all keys if there are none.
+    """Return the files of one config map or secret: one for each of `items`, or for each key if there are no items.
 
-    `data` None: the object does not exist; no files. `what`: the object's kind and name, for errors.
-    `optional`: items whose key is missing are left out.
+    `data`: the object; None: it does not exist, so there are no files. `default_mode`: mode of files whose item has
+    none; None: 0644. `optional`: True: items whose key is missing are left out; False: they raise InvalidPod. `what`,
+    `field`: the object's kind and name, and the path in the manifest, for errors.
     """
     if data is None:
         return {}
@@ -111,10 +112,10 @@ def object_files(
 def token_file(
     request: SetUp, source: ServiceAccountTokenProjection, default_mode: int | None, field: str
 ) -> Files:
-    """Return the file with the service account token (kubelet V6).
+    """Return the file with the service account token (docs/kubelet-parity.md, row V6).
 
-    If all containers run as one user, that user owns the file. With such a user, or with an fsGroup, no
-    others may read it.
+    If the manifest sets one user for all containers, this user owns the file. With such a user, or with an fsGroup,
+    other users cannot read the file.
     """
     if request.objects is None:
         raise VolumeError(field=field, problem="no service account token can be requested", fix=_FIX_NO_TOKEN)
@@ -131,7 +132,7 @@ def token_file(
 
 
 def only_user(pod: Pod) -> int | None:
-    """Return the user id that all containers of the pod run as; None if they differ or none is set."""
+    """Return the runAsUser that applies to all containers of the pod; None if they differ or none is set."""
     security = pod.spec.security_context
     default = security.run_as_user if security is not None else None
     users = {
@@ -144,18 +145,20 @@ def only_user(pod: Pod) -> int | None:
 
 
 def find_config_map(objects: ObjectSet | None, name: str, *, optional: bool, field: str) -> ObjectData | None:
-    """Return the config map; None if it does not exist and is optional.
+    """Return the config map `name`; None if it does not exist and is optional.
 
-    Raises InvalidPod if it is missing and required, and Unread.
+    Raises InvalidPod if it is required and does not exist or the pod's source has no cluster (`objects` None). Raises
+    `Unread` if it could not be fetched.
     """
     found = read(objects.config_maps, name) if objects is not None else None
     return _found(found, objects, f'configmap "{name}"', optional=optional, field=field)
 
 
 def find_secret(objects: ObjectSet | None, name: str, *, optional: bool, field: str) -> ObjectData | None:
-    """Return the secret; None if it does not exist and is optional.
+    """Return the secret `name`; None if it does not exist and is optional.
 
-    Raises InvalidPod if it is missing and required, and Unread.
+    Raises InvalidPod if it is required and does not exist or the pod's source has no cluster (`objects` None). Raises
+    `Unread` if it could not be fetched.
     """
     found = read(objects.secrets, name) if objects is not None else None
     return _found(found, objects, f'secret "{name}"', optional=optional, field=field)
@@ -164,10 +167,10 @@ def find_secret(objects: ObjectSet | None, name: str, *, optional: bool, field: 
 def write_volume(
     request: SetUp, kind: str, files: Files, *, in_memory: bool, optional: bool = False
 ) -> PreparedVolume:
-    """Make the volume contain exactly `files`.
+    """Make the directory of the volume contain exactly `files`, and return the prepared volume.
 
-    `in_memory`: on tmpfs, for content that must never reach a disk. `optional`: files may be missing because
-    an optional object does not exist.
+    `kind`: name of the kind's directory, such as ``configmap``. `in_memory`: put the files on a tmpfs, for content that
+    must never reach a disk. `optional`: some files may be missing because an optional object does not exist.
     """
     path = layout.volume_dir(request.root_dir, request.pod.uid, kind, request.volume.name)
     make_volume_dir(path, VOLUME_MODE, request.fs_group)
@@ -194,7 +197,7 @@ def checked(files: Files, field: str) -> Files:
 
 
 def size_of(files: Files) -> int:
-    """Return the bytes of all files together; a value that is in several files counts for each."""
+    """Return the size of all files together in bytes; a value that is in several files counts several times."""
     return sum(len(one.data) for one in files.values())
 
 

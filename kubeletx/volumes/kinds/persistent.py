@@ -1,7 +1,7 @@
-"""persistentVolumeClaim and ephemeral volumes: the bound volume, of type local, hostPath or nfs (kubelet V9).
+"""persistentVolumeClaim and ephemeral volumes whose persistent volume is of type local, hostPath or nfs.
 
-The claim was resolved to a `ClusterVolume` before; this module prepares that volume. As in the kubelet, the
-pod's fsGroup is applied to a local volume but not to a hostPath.
+See docs/kubelet-parity.md, row V9. The claim was resolved to a `ClusterVolume` before (`fetch`); this module prepares
+that volume. As in the kubelet, the pod's fsGroup is applied to a local volume but not to a hostPath.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .empty_dir import make_volume_dir
 
 
 def set_up(request: SetUp) -> PreparedVolume:
-    """Prepare the volume that the claim is bound to: check a local path or hostPath, or mount an NFS export."""
+    """Prepare the persistent volume that the claim is bound to: check a path of the node, or mount an NFS export."""
     source = request.volume.persistent_volume_claim
     field = f"{request.field}.{'ephemeral' if source is None else 'persistentVolumeClaim'}"
     claim = claim_of(request.pod, request.volume)
@@ -98,10 +98,10 @@ def _local(request: SetUp, volume: ClusterVolume, field: str) -> PreparedVolume:
 
 
 def _share(request: SetUp, volume: ClusterVolume) -> None:
-    """Give the files of a writable local volume to the pod's fsGroup, as fsGroupChangePolicy says.
+    """Apply the pod's fsGroup to a writable local volume, following fsGroupChangePolicy.
 
-    Done once for each pod, as in a kubelet, so that later changes by containers are kept. An empty marker
-    directory among the pod's volumes records it.
+    This is done once for each pod, as in a kubelet, so that later changes by containers are kept. An empty directory
+    among the pod's volumes records that it was done.
     """
     security = request.pod.spec.security_context
     source = request.volume.persistent_volume_claim
@@ -118,5 +118,5 @@ def _share(request: SetUp, volume: ClusterVolume) -> None:
 def _with(
     request: SetUp, *, host_path: HostPathVolumeSource | None = None, nfs: NFSVolumeSource | None = None
 ) -> SetUp:
-    """Return a copy of the request whose volume is the one behind the claim, as a hostPath or an nfs volume."""
+    """Return a copy of the request with a hostPath or nfs volume in place of the claim."""
     return replace(request, volume=Volume(name=request.volume.name, host_path=host_path, nfs=nfs))

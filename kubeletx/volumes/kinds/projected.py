@@ -1,7 +1,7 @@
-"""projected volumes: the files of several sources in one directory (kubelet V4, V6).
+"""projected volumes: the files of several sources in one directory (V4, V6 in docs/kubelet-parity.md).
 
-Trust bundles and pod certificates are refused, except that an optional trust bundle is left out if the pod's
-source has no cluster. The volume is in memory if a secret or a token is among its sources.
+Sources clusterTrustBundle and podCertificate are refused; only an optional clusterTrustBundle of a pod whose source has
+no cluster is left out instead. The volume is on tmpfs if a secret or a token is among its sources.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .payload import (
 
 
 def set_up(request: SetUp) -> PreparedVolume:
-    """Write the files of all sources. If two files have the same path, the later source's is used."""
+    """Write the files of all sources to the volume. If two files have the same path, the later source is used."""
     source = request.volume.projected
     assert source is not None
     files: Files = {}

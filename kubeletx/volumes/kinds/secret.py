@@ -1,4 +1,4 @@
-"""secret volumes: the keys of a secret as files in memory, never on a disk (kubelet V4)."""
+"""secret volumes: the keys of a secret as files on tmpfs, never on a disk (V4 in docs/kubelet-parity.md)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .payload import find_secret, object_files, write_volume
 
 
 def set_up(request: SetUp) -> PreparedVolume:
-    """Write the keys that the secret has now as files of the volume."""
+    """Write the secret's current keys as files in the volume; update files that already exist."""
     source = request.volume.secret
     assert source is not None
     field, optional = f"{request.field}.secret", bool(source.optional)

@@ -1,4 +1,4 @@
-"""Table of the volume kinds and their set-up functions, and the set-up of any volume by its kind."""
+"""Table of the set-up functions of volume kinds, and `set_up_volume`, which prepares a volume of any kind."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ KINDS: Final[Mapping[str, SetUpVolume]] = {
     "persistent_volume_claim": persistent.set_up,
     "ephemeral": persistent.set_up,
 }
-"""Attribute of `Volume` that is set → set-up function of this kind."""
+"""Set-up function of each kind; the key is the attribute of `Volume` that is set."""
 
 
 def kind_of(volume: Volume) -> str:
-    """Return the name of the `Volume` attribute that is set; a volume without a source is an emptyDir."""
+    """Return the volume's kind as the name of the `Volume` attribute that is set; ``empty_dir`` if none is set."""
     names = (name for name in VolumeSource.__struct_fields__ if getattr(volume, name) is not None)
     return next(names, "empty_dir")
 
 
 def written_before(request: SetUp, kind: str) -> PreparedVolume | None:
-    """Return the configMap, secret or projected volume as an earlier set-up wrote it, for use while the cluster cannot be read.
+    """Return the volume as an earlier set-up has written it, for use while cluster objects cannot be read.
 
-    None: no files were written, a reboot removed them, or `kind` is another one.
+    None if no files were written, if a reboot has removed them, or if `kind` is not configMap, secret or projected.
     """
     directory = {
         "config_map": layout.CONFIG_MAP,
@@ -58,8 +58,8 @@ def written_before(request: SetUp, kind: str) -> PreparedVolume | None:
 def set_up_volume(request: SetUp, drivers: Mapping[str, SetUpVolume]) -> PreparedVolume:
     """Prepare one volume on the node. Raises KubeletxError with reason FailedMount.
 
-    `drivers`: further kinds. If a cluster object cannot be read, an earlier written volume is returned
-    unchanged.
+    `drivers`: set-up functions of additional kinds, by attribute of `Volume`. If a cluster object cannot be read and
+    the volume was written before, its files are left unchanged and it is returned.
     """
     kind = kind_of(request.volume)
     set_up = KINDS.get(kind) or drivers.get(kind)
@@ -82,8 +82,9 @@ def set_up_volume(request: SetUp, drivers: Mapping[str, SetUpVolume]) -> Prepare
 
 
 def mount_text(request: SetUp, problem: str) -> str:
-    """Return the event message for a volume that could not be prepared; it begins like the kubelet's and ends
-    with the manifest field.
+    """Return the event message for a volume that could not be prepared; it begins like the kubelet's message.
+
+    `problem`: text of the error. A manifest field at its beginning is moved to the end.
     """
     field, colon, rest = problem.partition(": ")
     if colon and field.startswith(request.field):

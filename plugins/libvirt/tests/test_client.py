@@ -66,6 +66,45 @@ async def test_opening_twice_keeps_the_connection_and_closing_twice_is_fine(conn
     assert connection.get_handle() is not handle
 
 
+async def test_eight_slow_calls_run_at_once_and_a_probe_does_not_wait_for_them(
+    connection: Connection,
+) -> None:
+    all_run, may_end = threading.Barrier(9), threading.Event()
+
+    def slow() -> None:
+        all_run.wait(60)
+        assert may_end.wait(60)
+
+    calls = [asyncio.ensure_future(connection.call(slow)) for _ in range(10)]
+    await asyncio.to_thread(all_run.wait, 60)
+    assert await connection.probe(libvirt.virConnect.isAlive)
+    assert not any(call.done() for call in calls)
+    all_run.abort()  # the two calls that waited for a thread end with an error
+    may_end.set()
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert [result for result in results[:8] if result is not None] == []
+
+
+async def test_threads_that_hang_are_not_replaced_when_the_connection_is_made_again(
+    connection: Connection,
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        assert may_end.wait(60)
+
+    call = asyncio.ensure_future(connection.call(hang))
+    await asyncio.to_thread(begun.wait, 60)
+    before = {one for one in threading.enumerate() if one.name.startswith("libvirt-")}
+    await connection.close()
+    await connection.open()
+    assert await connection.probe(libvirt.virConnect.isAlive)
+    assert before <= set(threading.enumerate())
+    may_end.set()
+    await call
+
+
 async def test_a_connection_that_came_too_late_is_closed_and_does_not_tell_events_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,8 +135,8 @@ async def test_a_connection_that_came_too_late_is_closed_and_does_not_tell_event
     await one.call(domain.suspend)
     await one.call(domain.resume)
     async with asyncio.timeout(60):
-        told = [(await events.get() or DomainEvent("", "")).event for _ in range(2)]
-    assert told == [libvirt.VIR_DOMAIN_EVENT_SUSPENDED, libvirt.VIR_DOMAIN_EVENT_RESUMED]
+        reported = [(await events.get() or DomainEvent("", "")).event for _ in range(2)]
+    assert reported == [libvirt.VIR_DOMAIN_EVENT_SUSPENDED, libvirt.VIR_DOMAIN_EVENT_RESUMED]
     await one.close()
 
 

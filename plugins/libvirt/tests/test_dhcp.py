@@ -80,7 +80,7 @@ def question(
     return b"\xff" * 6 + GUEST + b"\x08\x00" + ip + udp
 
 
-def told(frame: bytes | None) -> tuple[bytes, bytes, dict[int, bytes]]:
+def reported(frame: bytes | None) -> tuple[bytes, bytes, dict[int, bytes]]:
     """The target's MAC and the address given, then all options."""
     assert frame is not None
     assert frame[6:12] == bytes.fromhex("020000000099")
@@ -108,7 +108,7 @@ def sum_of(data: bytes) -> int:
 
 
 def test_a_question_is_answered_with_the_pods_address_for_ever_and_all_that_belongs_to_it() -> None:
-    target, address, options = told(answer(question(DISCOVER), lease()))
+    target, address, options = reported(answer(question(DISCOVER), lease()))
     assert (target, address) == (GUEST, MINE)
     assert options == {
         KIND: bytes([OFFER]),
@@ -125,31 +125,31 @@ def test_a_question_is_answered_with_the_pods_address_for_ever_and_all_that_belo
 
 @pytest.mark.parametrize("options", [{WANTED: MINE, SERVER: SERVED_BY}, {WANTED: MINE}])
 def test_the_pods_own_address_is_granted(options: dict[int, bytes]) -> None:
-    assert told(answer(question(REQUEST, options), lease()))[2][KIND] == bytes([ACK])
+    assert reported(answer(question(REQUEST, options), lease()))[2][KIND] == bytes([ACK])
 
 
 def test_a_renewal_is_granted_to_the_address_that_asks() -> None:
     frame = answer(question(REQUEST, ciaddr=MINE), lease())
-    assert told(frame)[2][KIND] == bytes([ACK])
+    assert reported(frame)[2][KIND] == bytes([ACK])
     assert frame is not None
     assert frame[30:34] == MINE
 
 
 def test_any_other_address_is_refused_for_all_to_hear() -> None:
-    target, address, options = told(answer(question(REQUEST, {WANTED: bytes([10, 0, 0, 9])}), lease()))
+    target, address, options = reported(answer(question(REQUEST, {WANTED: bytes([10, 0, 0, 9])}), lease()))
     assert (target, address) == (b"\xff" * 6, bytes(4))
     assert options == {KIND: bytes([NAK]), SERVER: SERVED_BY}
 
 
 def test_who_has_an_address_is_told_the_rest() -> None:
-    _, address, options = told(answer(question(INFORM, ciaddr=MINE), lease()))
+    _, address, options = reported(answer(question(INFORM, ciaddr=MINE), lease()))
     assert address == bytes(4)
     assert LEASE_SECONDS not in options
     assert options[DNS] == bytes([10, 96, 0, 10])
 
 
 def test_a_client_that_hears_only_broadcasts_gets_one() -> None:
-    assert told(answer(question(DISCOVER, flags=0x8000), lease()))[0] == b"\xff" * 6
+    assert reported(answer(question(DISCOVER, flags=0x8000), lease()))[0] == b"\xff" * 6
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_what_is_no_question_to_us_is_not_answered(frame: bytes) -> None:
 def test_a_gateway_outside_the_subnet_comes_first_as_a_route_of_the_link() -> None:
     gateway = bytes([169, 254, 1, 1])
     one = lease(addresses=("10.1.2.3/32",), routes=(Route(destination="0.0.0.0/0", gateway="169.254.1.1"),))
-    options = told(answer(question(DISCOVER), one))[2]
+    options = reported(answer(question(DISCOVER), one))[2]
     assert options[ROUTES] == b"\x20" + gateway + bytes(4) + b"\0" + gateway
 
 
@@ -181,9 +181,9 @@ def test_a_message_is_no_larger_than_the_client_takes() -> None:
         dns=Dns(servers=("10.96.0.10",), searches=tuple(f"domain-{n}.example.org" for n in range(30)))
     )
     usual = answer(question(DISCOVER), many)
-    assert SEARCH not in told(usual)[2]
+    assert SEARCH not in reported(usual)[2]
     large = answer(question(DISCOVER, {LARGEST: (1500).to_bytes(2)}), many)
-    assert len(told(large)[2][SEARCH]) > 255
+    assert len(reported(large)[2][SEARCH]) > 255
     assert usual is not None
     assert large is not None
     assert len(usual) - 14 <= 576

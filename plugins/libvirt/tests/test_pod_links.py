@@ -39,17 +39,17 @@ class CountingWiring(Wiring):
 
     def __init__(self) -> None:
         super().__init__(OwnThreads())
-        self.looks = 0
+        self.domains = 0
         self.inside: dict[str, Device] = {}
 
     async def make_namespace(self, uid: str, path: Path) -> None:
         pass
 
-    async def hold_no_more(self, uid: str, path: Path) -> None:
+    async def unmount(self, uid: str, path: Path) -> None:
         path.unlink()
 
     async def join(self, uid: str, netns: Path, interface: str, mac: str) -> int | None:
-        self.looks += 1
+        self.domains += 1
         bridge = Device(name=INNER_BRIDGE, index=1, is_up=True, mtu=1500)
         ports = [
             Device(name=name, index=2, is_up=True, mtu=1500, master=bridge.index)
@@ -59,7 +59,7 @@ class CountingWiring(Wiring):
         return 1500
 
     async def list_devices(self, uid: str, netns: Path) -> dict[str, Device]:
-        self.looks += 1
+        self.domains += 1
         return self.inside
 
     async def remove(self, uid: str) -> None:
@@ -95,7 +95,7 @@ async def test_a_start_looks_into_the_namespace_once(links: PodLinks, wiring: Co
     link = await links.attach(sandbox)
     assert await links.attach(sandbox) == link
     assert await links.check(sandbox.uid)
-    assert wiring.looks == 1
+    assert wiring.domains == 1
 
 
 async def test_a_link_that_lost_its_inside_is_found_out_after_some_seconds(
@@ -125,4 +125,4 @@ async def test_a_released_link_is_trusted_no_more(
     devices[0] = True
     assert await links.find(sandbox.uid) is None
     await links.attach(sandbox)
-    assert wiring.looks == 2
+    assert wiring.domains == 2

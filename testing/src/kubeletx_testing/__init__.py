@@ -1,1 +1,1 @@
-"""A lab of private daemons and a double of the API server, for tests of kubeletx itself."""
+"""Private daemons (the lab) and a test double of the API server, for tests of kubeletx itself."""

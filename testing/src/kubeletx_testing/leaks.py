@@ -1,21 +1,21 @@
-"""A pytest plugin: a test fails when it leaves tasks, threads, descriptors or a changed environment behind.
+"""A pytest plugin: a test fails if it leaves tasks, threads, descriptors or a changed environment behind.
 
 The check runs after the last fixture of a test is torn down, and compares with the state after the previous
 test:
 
-- tasks that were pending when their event loop ended (`asyncio.run` cancels those), and tasks of a loop that was closed
-  without that;
+- tasks that were pending when their event loop ended (`asyncio.run` cancels them), and tasks of a loop that was
+  closed without that;
 - threads that still run, daemon threads included;
-- open file descriptors. The garbage collector runs before one is reported, so a socket that only the collector closes is
-  a ResourceWarning of the test that left it;
-- variables of the environment, the working directory, and the settings of the log. Variables and directory are set back,
-  so that only the test that changed them is reported and not all later ones.
+- open file descriptors. The garbage collector runs before a descriptor is reported, so a socket that only the collector
+  closes is a ResourceWarning of the test that left it;
+- environment variables, the working directory, and the settings of the log. Variables and directory are set back,
+  so that only the test that changed them is reported and not all later tests.
 
-What a fixture of a wider scope opens belongs to the fixture and must be closed when its module or session
-ends. Tests with marker ``integration`` share daemons whose connections are opened and closed at any time:
-after each test only tasks and environment are compared, threads and descriptors at the end of the module. A
-test that has failed is not reported again. What gRPC and libvirt open once for the process, and files that
-installed packages keep open, do not count.
+Threads and descriptors that a fixture of a wider scope opens belong to the fixture, and must be closed when
+its module or session ends. Tests with marker ``integration`` share daemons whose connections are opened and
+closed at any time: after each of these tests only tasks and environment are compared; threads and descriptors
+are compared at the end of the module. A test that has failed is not reported again. What gRPC and libvirt
+open once for the process, and files that installed packages keep open, are ignored.
 """
 
 from __future__ import annotations
@@ -39,26 +39,24 @@ import pytest
 import structlog
 
 GRACE_SECONDS = 10.0
-"""Default of the option `leak_grace_seconds`: seconds for threads and descriptors that end a little later
-than the test.
-"""
+"""Default of the option `leak_grace_seconds`: how long threads and descriptors may end later than the test."""
 
 _PAUSE_SECONDS = 0.005
 _ORIGIN_FRAMES = 3
 _IGNORED_VARIABLES = ("PYTEST_CURRENT_TEST",)
 _STANDARD_STREAMS = ("0", "1", "2")  # pytest's capture exchanges them around each phase of a test
-_PACKAGES = "/site-packages/"  # such as fonts of matplotlib
-_PROCESS_THREADS = ("libvirt-events",)  # libvirt's event loop begins once in a process and has no end
+_PACKAGES = "/site-packages/"  # files of installed packages, such as fonts of matplotlib
+_PROCESS_THREADS = ("libvirt-events",)  # libvirt's event loop starts once in a process and never ends
 _EVENT_DESCRIPTOR = "anon_inode:[eventfd]"
 _HAS_FAILED = pytest.StashKey[bool]()
 
 Opened = tuple[str, str]
-"""The number of a file descriptor, and the path or kind of what it has open."""
+"""The number of a file descriptor, and the path or kind of the file that it refers to."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """A set of threads and open file descriptors, with the operators of sets."""
+    """A set of running threads and open file descriptors, with the operators of sets."""
 
     threads: frozenset[threading.Thread] = frozenset()
     opened: frozenset[Opened] = frozenset()
@@ -77,7 +75,10 @@ class Held:
 
 
 def held_now() -> Held:
-    """Return the threads that run and the descriptors that are open now."""
+    """Return the threads that are running and the descriptors that are open now.
+
+    Standard streams and files of installed packages are left out.
+    """
     opened = set()
     for number in os.listdir("/proc/self/fd"):
         if number in _STANDARD_STREAMS:
@@ -92,7 +93,7 @@ def held_now() -> Held:
 
 
 def _log_settings() -> dict[str, Any]:
-    """Settings of the standard library's root logger and of structlog."""
+    """Return the settings of the standard library's root logger and of structlog."""
     root = logging.getLogger()
     handlers = [one for one in root.handlers if not type(one).__module__.startswith("_pytest")]
     settings: dict[str, Any] = {"level": root.level, "handlers": handlers}
@@ -103,18 +104,16 @@ def _log_settings() -> dict[str, Any]:
 
 @dataclass
 class Environment:
-    """State of environment variables, working directory and log settings, with which the state after a test
-    is compared.
-    """
+    """Saved environment variables, working directory and log settings, for comparison with the state after a test."""
 
     variables: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     directory: str = field(default_factory=os.getcwd)
     log: dict[str, Any] = field(default_factory=_log_settings)
 
     def changes(self) -> list[str]:
-        """Return one line for each thing that has changed.
+        """Return one line for each setting that differs from the saved state.
 
-        Variables and directory are set back; changed log settings become the new state.
+        Variables and directory are set back; changed log settings become the saved state.
         """
         lines = []
         found = dict(os.environ)
@@ -143,7 +142,7 @@ class Environment:
     def _log_changes(self) -> list[str]:
         lines = []
         log = _log_settings()
-        for name in sorted(log.keys() & self.log.keys()):  # those of structlog come with its import
+        for name in sorted(log.keys() & self.log.keys()):  # structlog's settings appear when it is imported
             if self.log[name] != log[name]:
                 lines.append(f"log set-up, {name}: was {self.log[name]!r}, is {log[name]!r}")
         self.log = log
@@ -151,22 +150,22 @@ class Environment:
 
 
 class LeakCheck:
-    """The pytest plugin: its hooks record what exists before a test and report what the test leaves behind."""
+    """The pytest plugin. Its hooks record what exists before a test and report what the test leaves behind."""
 
     def __init__(self, grace_seconds: float) -> None:
         self._grace_seconds = grace_seconds
         self._cancel_all: Callable[[asyncio.AbstractEventLoop], None] = asyncio.runners._cancel_all_tasks  # type: ignore[attr-defined]
         self._tasks: list[str] = []
         self._lost: WeakSet[asyncio.Task[Any]] = WeakSet()
-        """Tasks of closed loops that were reported before."""
+        """Tasks of closed loops that have already been reported."""
         self._known = Held()
         self._module, self._session = Held(), Held()
         self._environment: Environment | None = None
-        """State before the next test; None before the first test."""
+        """The state before the next test; None before the first test."""
         self._is_grpc_open = False
 
     def install(self) -> None:
-        """Replace asyncio's function that cancels the tasks of an ending loop by one that also records them."""
+        """Replace the function of asyncio that cancels the tasks of an ending loop, so that they are recorded too."""
         asyncio.runners._cancel_all_tasks = self._note_tasks  # type: ignore[attr-defined]
         sys.set_coroutine_origin_tracking_depth(_ORIGIN_FRAMES)
 
@@ -177,8 +176,9 @@ class LeakCheck:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        """Record the state before the first test; for every other test the state after the previous one is
-        used.
+        """Record the state before the first test.
+
+        For later tests, the state after the previous test is used.
         """
         if self._environment is None:
             self._environment = Environment()
@@ -187,7 +187,7 @@ class LeakCheck:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
-        """Record the threads and descriptors that a fixture of a wider scope than the test opens."""
+        """Record the threads and descriptors that a fixture opens, if its scope is wider than one test."""
         if fixturedef.scope == "function":
             return (yield)
         before = held_now()
@@ -203,7 +203,7 @@ class LeakCheck:
     def pytest_runtest_makereport(
         self, item: pytest.Item
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Mark a test that failed: what it leaves behind is a consequence and is not reported."""
+        """Mark a test that failed. What it leaves behind is a consequence of the failure and is not reported."""
         report = yield
         if report.failed:
             item.stash[_HAS_FAILED] = True
@@ -213,8 +213,9 @@ class LeakCheck:
     def pytest_runtest_teardown(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Generator[None, None, None]:
-        """Compare with the state before the test, after all fixtures are torn down; fail the test if it
-        leaves something.
+        """After all fixtures are torn down, compare with the state before the test.
+
+        The test fails if it left something behind.
         """
         is_reported = False
         try:
@@ -228,7 +229,7 @@ class LeakCheck:
                 )
 
     def _left(self, item: pytest.Item, nextitem: pytest.Item | None) -> list[str]:
-        """Return what the test leaves behind, one line each. The state is recorded for the next test."""
+        """Return what the test left behind, one line each, and record the state for the next test."""
         left, self._tasks = self._tasks, []
         for task in _lost_tasks():
             if task not in self._lost:
@@ -250,23 +251,28 @@ class LeakCheck:
         allowed = self._known | self._module | self._session
         now = held_now()
         extra, warnings = now - allowed, list[str]()
-        if extra and self._open_grpc():  # the test imported it: nothing tells its descriptors from others
+        if extra and self._open_grpc():  # the test imported gRPC: its descriptors look like any others
             extra, now = Held(), held_now()
         if extra:
             now, warnings = _settled(allowed, self._grace_seconds)
             extra = now - allowed
         threads = frozenset(one for one in extra.threads if one.name not in _PROCESS_THREADS)
         opened = extra.opened
-        if self._is_grpc_open:  # gRPC keeps the event descriptors of ended calls for the next ones
+        is_libvirt_new = len(threads) < len(
+            extra.threads
+        )  # its event loop keeps the descriptor that wakes it
+        # gRPC keeps the event descriptors of ended calls for the next ones.
+        if self._is_grpc_open or is_libvirt_new:
             opened = frozenset(one for one in opened if one[1] != _EVENT_DESCRIPTOR)
         extra = Held(threads, opened)
         self._known = now - self._module - self._session
         return [*warnings, *_thread_lines(extra.threads), *_opened_lines(extra.opened)]
 
     def _open_grpc(self) -> bool:
-        """Let gRPC open its poller, which all channels share.
+        """Make gRPC open its poller, which all channels share, so that no test is blamed for it.
 
-        Returns True if it was opened now; False before the import of gRPC, or if it is open already.
+        Returns True if the poller was opened by this call. Returns False if gRPC is not imported, or if the
+        poller is open already.
         """
         if self._is_grpc_open or "grpc.aio" not in sys.modules:
             return False
@@ -283,8 +289,9 @@ class LeakCheck:
 
 
 def _settled(allowed: Held, grace_seconds: float) -> tuple[Held, list[str]]:
-    """Wait at most `grace_seconds` for what is about to close; returns what is still open, and the garbage
-    collector's complaints.
+    """Wait at most `grace_seconds` until only `allowed` threads and descriptors are left.
+
+    Returns what exists then, and the garbage collector's complaints.
     """
     warnings: list[str] = []
     began = time.monotonic()
@@ -297,7 +304,7 @@ def _settled(allowed: Held, grace_seconds: float) -> tuple[Held, list[str]]:
 
 
 def _collect() -> list[str]:
-    """Run the garbage collector; returns its complaints about objects that were not closed."""
+    """Run the garbage collector and return its complaints about objects that were not closed."""
     lines: list[str] = []
 
     def note(unraisable: Any) -> None:
@@ -312,9 +319,9 @@ def _collect() -> list[str]:
 
 
 def _lost_tasks() -> list[asyncio.Task[Any]]:
-    """Return the tasks that can never end, since their loop is closed.
+    """Return the tasks that can never end because their event loop is closed.
 
-    Up to Python 3.11 asyncio's set of tasks has another name.
+    Up to Python 3.11 asyncio's set of all tasks has another name.
     """
     name = "_all_tasks" if hasattr(asyncio.tasks, "_all_tasks") else "_scheduled_tasks"
     tasks: list[asyncio.Task[Any]] = list(getattr(asyncio.tasks, name))
@@ -324,7 +331,7 @@ def _lost_tasks() -> list[asyncio.Task[Any]]:
 def _is_of_grpc(task: asyncio.Task[Any]) -> bool:
     """Return True for gRPC's own tasks, which end shortly after a server or call has ended.
 
-    A channel that is left open shows as descriptors.
+    A channel that is not closed is found by its descriptors.
     """
     code = getattr(task.get_coro(), "cr_code", None)
     return code is not None and "grpc/_cython" in code.co_filename
@@ -381,12 +388,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Install the check for this run of pytest."""
+    """Install the leak check for this run of pytest."""
     check = config.stash[_CHECK] = LeakCheck(float(config.getini("leak_grace_seconds")))
     check.install()
     config.pluginmanager.register(check, "kubeletx-leaks")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Uninstall the check."""
+    """Uninstall the leak check."""
     config.stash[_CHECK].uninstall()

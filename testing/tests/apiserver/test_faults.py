@@ -156,3 +156,19 @@ def test_the_log_counts_requests_by_user_and_verb(api: ApiServerDouble) -> None:
     assert [(one.method, one.path, one.code, one.user_agent) for one in records] == [
         ("GET", "/api/v1/nodes", 200, "kubeletx-test")
     ]
+
+
+@pytest.mark.parametrize("leaves_first", [True, False])
+async def test_a_delayed_request_ends_with_the_server(api: ApiServerDouble, leaves_first: bool) -> None:
+    rule = api.faults.delay(1.5, path="/configmaps")
+    tls = ssl.create_default_context(cafile=str(api.ca_file))
+    headers = {"Authorization": f"Bearer {api.admin_token}"}
+    async with https_session(tls, headers=headers) as session:
+        asked = [asyncio.create_task(session.get(f"{api.url}/api/v1/configmaps")) for _ in range(4)]
+        await until(lambda: rule.hits == 4)
+        if leaves_first:
+            for one in asked:
+                one.cancel()
+        else:
+            await asyncio.to_thread(api.stop)
+        await asyncio.gather(*asked, return_exceptions=True)

@@ -127,8 +127,8 @@ def test_a_status_that_breaks_rules_is_invalid(
 
 def test_of_two_addresses_that_differ_the_single_one_counts(admin: ApiClient, namespace: str) -> None:
     name = bound(admin, namespace)
-    told = tell(admin, namespace, name, {"podIP": "10.0.0.9", "podIPs": [{"ip": "10.0.0.1"}]})
-    assert told["status"]["podIPs"] == [{"ip": "10.0.0.9"}]
+    reported = tell(admin, namespace, name, {"podIP": "10.0.0.9", "podIPs": [{"ip": "10.0.0.1"}]})
+    assert reported["status"]["podIPs"] == [{"ip": "10.0.0.9"}]
 
 
 @pytest.mark.parametrize("status", [{"containerStatuses": [{"allocatedResources": {"cpu": "much"}}]}])

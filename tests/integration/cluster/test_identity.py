@@ -54,7 +54,7 @@ class Files:
         return write_kubeconfig(directory / "kubeconfig", self.api.url, self.api.ca_file, self._pair)
 
 
-def told(node: ClusterNode, words: str) -> None:
+def reported(node: ClusterNode, words: str) -> None:
     """Wait until the agent's log has these words."""
     until(lambda: words in node.agent.log_path.read_text(), f"{words!r} in the log")
 
@@ -70,7 +70,7 @@ def test_an_agent_that_starts_with_a_certificate_that_is_over_joins_when_there_i
     agent.start()
     node = ClusterNode(api, agent)
     agent.wait_for("static")
-    told(node, "Unauthorized")
+    reported(node, "Unauthorized")
     assert node.node() is None
     files.give(HOUR)
     node.wait_ready()
@@ -90,7 +90,7 @@ def test_a_certificate_that_ends_while_the_agent_runs_costs_nothing_but_time(
     node.wait_ready()
     node.apply("before")
     node.wait_running("before")
-    told(node, "Unauthorized")
+    reported(node, "Unauthorized")
     node.admin.delete("pods", "before", namespace="default")
     node.apply("after")
     files.give(HOUR)
@@ -115,14 +115,14 @@ def test_a_node_follows_the_file_of_its_token(
     agent = make_agent(node_name=name, manifest_dir=None, flags=[f"--kubeconfig={kubeconfig}"])
     agent.start()
     node = ClusterNode(double, agent)
-    told(node, "Unauthorized")
+    reported(node, "Unauthorized")
     good = double.add_user(f"system:node:{name}", ["system:nodes"])
     token.write_text(good)
     node.wait_ready()
     token.write_text("")
     node.apply("web")
     node.wait_running("web")
-    told(node, "holds no token")
+    reported(node, "holds no token")
     shown = agent.log_path.read_text()
     assert good not in shown
     assert "never-given" not in shown
@@ -200,7 +200,7 @@ def test_a_second_agent_of_the_name_runs_its_static_pods_and_reports_nothing(
         if number == "first":
             nodes[0].wait_ready()
     first, second = nodes
-    told(second, "Stopped reporting")
+    reported(second, "Stopped reporting")
     until(lambda: "DuplicateNode" in first.events(name), "the event in the API")
     first.apply("late")
     first.wait_running("late")

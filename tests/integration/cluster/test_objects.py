@@ -128,8 +128,8 @@ def test_a_pod_waits_for_its_objects_and_gets_them_as_files_and_variables(node: 
         ],
     )
     until(lambda: "FailedMount" in node.events("web"), "an event of the missing config map")
-    told = 'MountVolume.SetUp failed for volume "m" : configmap "settings" not found'
-    assert told in waiting(node, "web", "ContainerCreating")["message"]
+    reported = 'MountVolume.SetUp failed for volume "m" : configmap "settings" not found'
+    assert reported in waiting(node, "web", "ContainerCreating")["message"]
     assert (node.find("web") or {})["status"]["phase"] == "Pending"
     make(node, "configmaps", "settings", data={"colour": "blue"})
     pod = node.wait_running("web")
@@ -300,9 +300,9 @@ def test_a_pod_waits_for_its_claim_and_writes_to_the_volume_behind_it(
     until((disk / "file").exists, "the pod's file")
     assert disk.stat().st_gid == 4242
     labels = '{namespace="default",persistentvolumeclaim="data"}'
-    told = until(lambda: lines(node, f"kubelet_volume_stats_capacity_bytes{labels} "), "statistics")
+    reported = until(lambda: lines(node, f"kubelet_volume_stats_capacity_bytes{labels} "), "statistics")
     size = os.statvfs(disk)
-    assert float(told[0].split()[-1]) == size.f_blocks * size.f_frsize
+    assert float(reported[0].split()[-1]) == size.f_blocks * size.f_frsize
     node.agent.restart()
     node.wait_ready()
     until(lambda: lines(node, f"kubelet_volume_stats_capacity_bytes{labels} "), "statistics again")

@@ -116,9 +116,9 @@ def test_what_others_say_of_a_pod_is_kept_and_heard(node: ClusterNode) -> None:
     )
     assert condition(pod, "Ready")["reason"] == "ReadinessGatesNotReady"
     for status in ("True", "False", "True"):
-        told = {"status": {"conditions": [{"type": "example.com/gate", "status": status}]}}
+        reported = {"status": {"conditions": [{"type": "example.com/gate", "status": status}]}}
         node.admin.patch(
-            "pods", "gated", told, namespace="default", subresource="status",
+            "pods", "gated", reported, namespace="default", subresource="status",
             kind="application/strategic-merge-patch+json",
         )  # fmt: skip
         node.wait(

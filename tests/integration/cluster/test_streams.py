@@ -169,11 +169,11 @@ def test_a_port_that_nobody_listens_on_is_told_to_the_user(client: Kubectl) -> N
         assert echoed(port, b"") == b""
         with closing(socket.create_connection(("127.0.0.1", port), timeout=60)) as connection:
             assert connection.recv(1) == b""
-        told = b""
-        while b"refused" not in told:
+        reported = b""
+        while b"refused" not in reported:
             line = process.stdout.readline()
-            assert line, told
-            told += line
+            assert line, reported
+            reported += line
 
 
 def test_a_log_is_followed_to_its_end(node: ClusterNode, client: Kubectl) -> None:

@@ -83,8 +83,8 @@ def test_a_pod_that_does_not_fit_is_rejected_with_the_kubelets_reason(bench: Ben
     assert (pod.status.phase, pod.status.reason) == ("Failed", reason)
     assert (pod.status.message or "").startswith("Pod was rejected: ")
     assert pod.status.container_statuses == ()
-    told = bench.event(f"no-{case}", reason)
-    assert told["type"] == "Warning"
+    reported = bench.event(f"no-{case}", reason)
+    assert reported["type"] == "Warning"
     remove()
 
 

@@ -69,8 +69,8 @@ def test_a_container_is_not_running_before_its_post_start_hook_is_done(bench: Be
 
 def test_a_failing_post_start_hook_kills_the_container(bench: Bench) -> None:
     bench.put("post-fail", container={"lifecycle": {"postStart": shell("echo no; exit 3")}})
-    told = bench.event("post-fail", "FailedPostStartHook")
-    assert told["type"] == "Warning"
+    reported = bench.event("post-fail", "FailedPostStartHook")
+    assert reported["type"] == "Warning"
     bench.until("post-fail", lambda pod: restarts(pod) >= 1)
     assert bench.event("post-fail", "Killing")["message"] == "Container main failed its postStart hook"
 

@@ -212,8 +212,8 @@ def test_grpc_probes_ask_the_health_service_by_name(bench: Bench, health: tuple[
 def test_exec_probes_run_in_the_container_and_time_out(bench: Bench) -> None:
     probe = {"exec": {"command": ["sh", "-c", "test -e /tmp/ok || sleep 5"]}, "periodSeconds": 1}
     bench.put("exec", container={"readinessProbe": probe})
-    told = bench.event("exec", "Unhealthy")
-    assert "timed out" in told["message"].lower() or "deadline" in told["message"].lower()
+    reported = bench.event("exec", "Unhealthy")
+    assert "timed out" in reported["message"].lower() or "deadline" in reported["message"].lower()
     assert not ready_status(bench.pod("exec"))
     bench.exec("exec", "touch /tmp/ok")
     bench.ready("exec")
@@ -263,8 +263,8 @@ def test_a_failing_startup_probe_restarts_the_container(bench: Bench) -> None:
     probe = command("false", failureThreshold=2)
     bench.put("no-start", container={"startupProbe": probe})
     bench.until("no-start", lambda pod: restarts(pod) >= 1)
-    told = bench.event("no-start", "Killing")["message"]
-    assert told == "Container main failed startup probe, will be restarted"
+    reported = bench.event("no-start", "Killing")["message"]
+    assert reported == "Container main failed startup probe, will be restarted"
 
 
 def test_no_probe_runs_before_its_initial_delay(bench: Bench) -> None:

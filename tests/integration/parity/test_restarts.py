@@ -49,9 +49,9 @@ def test_a_crashing_container_waits_in_a_crash_loop_with_the_kubelets_words(benc
     assert condition(pod, "Ready").reason == "ContainersNotReady"
     assert (terminated(pod).exit_code, terminated(pod).reason) == (1, "Error")
     assert restarts(pod) == 1
-    told = bench.event("crashing", "BackOff")
-    assert told["type"] == "Warning"
-    assert "Back-off restarting failed container" in told["message"]
+    reported = bench.event("crashing", "BackOff")
+    assert reported["type"] == "Warning"
+    assert "Back-off restarting failed container" in reported["message"]
     assert "this container fails" in bench.logs("crashing", previous="true")
 
 

@@ -134,14 +134,14 @@ def test_their_images_are_one_store_that_is_pulled_into_once(pair: Bench, lab: L
     pair.agent.wait_for("store-two")
     assert pulls() - before == once
 
-    def is_told() -> bool:
+    def is_reported() -> bool:
         images = json.loads(pair.agent.get("/v1/images"))["items"]
         rows = [one for one in images if image_ref("shared-store") in one["tags"] and one["pulledByUs"]]
         users = {name.rsplit("/")[-1] for one in rows for name in one["usedBy"]}
         is_one = [sorted(one["runtimes"]) for one in rows] == [["runc", "runc-two"]]
         return is_one and users == {"store-one-pair", "store-two-pair"}
 
-    until(is_told, "one row for the image, with both of its users")
+    until(is_reported, "one row for the image, with both of its users")
 
 
 def test_usage_of_one_store_is_counted_once(pair: Bench) -> None:

@@ -185,11 +185,11 @@ def test_the_node_is_not_ready_when_no_runtime_answers(bench: Bench) -> None:
             one.start_daemon()
     until(lambda: node_condition(bench, "Ready").status == "True", "a ready node")
 
-    def told() -> set[str]:
+    def reported() -> set[str]:
         everything = json.loads(bench.agent.get("/v1/events"))["items"]
         return {one["reason"] for one in everything if one["involvedObject"]["kind"] == "Node"}
 
-    until(lambda: {"Starting", "NodeReady", "NodeNotReady"} <= told(), "the node's events")
+    until(lambda: {"Starting", "NodeReady", "NodeNotReady"} <= reported(), "the node's events")
 
 
 def test_the_agent_ends_on_a_signal_and_leaves_its_pods_running(bench: Bench) -> None:

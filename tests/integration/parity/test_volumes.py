@@ -153,12 +153,12 @@ def test_a_host_path_of_another_type_is_refused_until_it_is_right(
         container=mounted({"name": "v", "mountPath": "/v"}),
         spec={"volumes": [volume("v", hostPath={"path": str(host / path), "type": kind})]},
     )
-    told = bench.event(name, "FailedMount")
-    assert words in told["message"]
-    assert told["message"].startswith(
+    reported = bench.event(name, "FailedMount")
+    assert words in reported["message"]
+    assert reported["message"].startswith(
         'MountVolume.SetUp failed for volume "v" : hostPath type check failed: '
     )
-    assert told["type"] == "Warning"
+    assert reported["type"] == "Warning"
     bench.waiting(name, "ContainerCreating")
     if path == "missing":
         (host / path).mkdir()

@@ -48,12 +48,12 @@ def evicted(agent: PrivateAgent, name: str, *, is_disruption: bool = True) -> Po
         assert condition(pod, "DisruptionTarget") == "True"
     else:
         assert "DisruptionTarget" not in [one.type for one in pod.status.conditions]
-    told = [
+    reported = [
         e["message"]
         for e in events(agent)
         if e["reason"] == "Evicted" and e["involvedObject"]["name"] == name
     ]
-    assert told == [pod.status.message]
+    assert reported == [pod.status.message]
     return pod
 
 

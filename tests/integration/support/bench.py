@@ -122,8 +122,8 @@ class Bench:
             found = [one for one in self.events(name) if one["reason"] == reason and text in one["message"]]
             return found[-1] if found else None
 
-        told: dict[str, Any] = until(find, f"event {reason} of {name} {text}", seconds=seconds)
-        return told
+        reported: dict[str, Any] = until(find, f"event {reason} of {name} {text}", seconds=seconds)
+        return reported
 
     # --- behind the agent's back --------------------------------------------------------------------
 

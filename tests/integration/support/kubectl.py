@@ -149,7 +149,7 @@ def _programs() -> Sequence[str]:
 
 @cache
 def _minor(program: str) -> int:
-    told = subprocess.run(
+    reported = subprocess.run(
         [program, "version", "--client", "-o", "json"], capture_output=True, timeout=_SECONDS, check=True
     )
-    return int(json.loads(told.stdout)["clientVersion"]["minor"].rstrip("+"))
+    return int(json.loads(reported.stdout)["clientVersion"]["minor"].rstrip("+"))

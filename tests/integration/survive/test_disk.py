@@ -92,8 +92,8 @@ def test_a_full_disk_keeps_the_pods_and_is_over_when_there_is_space(
     waiting = container(agent.wait_for("hungry", lambda pod: container(pod).state.waiting)).state.waiting
     assert waiting is not None
     assert "free space" in (waiting.message or "")
-    told = run(agent, "describe", "pod", "hungry-lab")
-    assert "disk full" in told
+    reported = run(agent, "describe", "pod", "hungry-lab")
+    assert "disk full" in reported
     assert "BindingNotWritten" in run(agent, "get", "pod", "hungry-lab")
     assert run(agent, "logs", "before-lab") == "hello\n"
     assert run(agent, "exec", "before-lab", "--", "echo", "fine") == "fine\n"

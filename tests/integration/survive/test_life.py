@@ -404,11 +404,11 @@ def test_what_happens_to_a_pod_is_told_in_events_in_the_kubelets_words(
     agent.wait_for("told")
     (manifests / "told.json").unlink()
     agent.wait_gone("told")
-    told = reasons(agent, "told-lab")
-    assert [one for one in told if one in ("Created", "Started", "Killing")] == [
+    reported = reasons(agent, "told-lab")
+    assert [one for one in reported if one in ("Created", "Started", "Killing")] == [
         "Created",
         "Started",
         "Killing",
     ]
-    assert {"Pulled"} <= set(told)
+    assert {"Pulled"} <= set(reported)
     assert all(one["message"] for one in events(agent))

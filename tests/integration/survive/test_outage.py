@@ -117,10 +117,10 @@ def test_an_outage_keeps_the_pods_and_is_told_once(
     agent.wait_gone("late")
     assert [line["event"] for line in complaints(agent)] == ["Lost runtime"]
     assert len(logged(agent, "Reached runtime", runtime="containerd-b")) == 2  # at the start, and now
-    told = [one for one in events(agent) if one["involvedObject"].get("name") == "containerd-b"]
-    assert [(one["reason"], one.get("count", 1)) for one in told if one["reason"] == "RuntimeNotReady"] == [
-        ("RuntimeNotReady", 1)
-    ]
+    reported = [one for one in events(agent) if one["involvedObject"].get("name") == "containerd-b"]
+    assert [
+        (one["reason"], one.get("count", 1)) for one in reported if one["reason"] == "RuntimeNotReady"
+    ] == [("RuntimeNotReady", 1)]
     assert "NodeNotReady" not in reasons(agent, agent.node_name)
 
 

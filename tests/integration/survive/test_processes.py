@@ -191,14 +191,14 @@ def test_readiness_changes_once_for_each_outage_with_its_reason(
         containerd_b.start_daemon()
         until(lambda: node_condition(agent, "Ready")[0] == "True", "ready again")
 
-    def told() -> dict[str, int]:
+    def reported() -> dict[str, int]:
         return {
             one["reason"]: one.get("count", 1)
             for one in events(agent)
             if one["reason"] in ("NodeReady", "NodeNotReady")
         }
 
-    until(lambda: told() == {"NodeReady": 3, "NodeNotReady": 2}, "an event for each change")
+    until(lambda: reported() == {"NodeReady": 3, "NodeNotReady": 2}, "an event for each change")
     assert len(logged(agent, "Changed node readiness")) == 5
     assert [line["event"] for line in complaints(agent)] == ["Lost runtime"] * 2
     assert node_condition(agent, RUNTIMES_READY)[0] == "True"

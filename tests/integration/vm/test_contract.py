@@ -36,6 +36,7 @@ from kubeletx.testing.contract.changes import ChangeContract
 from kubeletx.testing.contract.images import ImageContract
 from kubeletx.testing.contract.logs import LogContract
 from kubeletx.testing.contract.power import PowerContract
+from kubeletx.testing.contract.processes import ProcessContract
 from kubeletx.testing.contract.sandboxes import SandboxContract
 from kubeletx.testing.contract.streams import StreamContract
 from kubeletx.testing.contract.units import UnitContract
@@ -109,6 +110,7 @@ class TestMachines(
     BasicContract,
     SandboxContract,
     UnitContract,
+    ProcessContract,
     LogContract,
     ImageContract,
     ChangeContract,

@@ -131,14 +131,14 @@ class Guest:
 
     def asks_dhcp(self, directory: Path) -> dict[str, str]:
         """What a DHCP client in the guest is told."""
-        told, script = directory / "told", directory / "told.sh"
-        script.write_text(f'#!/bin/sh\n[ "$1" = bound ] && env > {told}\nexit 0\n')
+        reported, script = directory / "told", directory / "told.sh"
+        script.write_text(f'#!/bin/sh\n[ "$1" = bound ] && env > {reported}\nexit 0\n')
         script.chmod(0o755)
         options = ["-i", "eth0", "-n", "-q", "-t", "10", "-T", "2", "-s", str(script)]
         for name in ("dns", "search", "mtu", "staticroutes", "lease", "router", "subnet"):
             options += ["-O", name]
         run("ip", "netns", "exec", self.name, get_tool("busybox"), "udhcpc", *options)
-        return dict(line.split("=", 1) for line in told.read_text().splitlines() if "=" in line)
+        return dict(line.split("=", 1) for line in reported.read_text().splitlines() if "=" in line)
 
     @contextlib.contextmanager
     def listens(self, port: int) -> Iterator[None]:
@@ -190,20 +190,20 @@ async def test_a_guest_that_asks_by_dhcp_is_told_its_own_address_and_nobody_else
         await node.links.serve(one.uid)
     link = links[0]
     with Guest(link) as guest:
-        told = await asyncio.to_thread(guest.asks_dhcp, tmp_path)
+        reported = await asyncio.to_thread(guest.asks_dhcp, tmp_path)
         (route,) = link.routes
-        assert told["ip"] == link.ips[0]
-        assert told["mask"] == link.addresses[0].partition("/")[2]
-        assert told["router"] == route.gateway
-        assert told["staticroutes"] == f"0.0.0.0/0 {route.gateway}"
-        assert told["dns"] == "10.96.0.10"
-        assert told["search"] == "default.svc.cluster.local example.org"
-        assert (told["mtu"], told["lease"]) == (str(link.mtu), str(0xFFFFFFFF))
+        assert reported["ip"] == link.ips[0]
+        assert reported["mask"] == link.addresses[0].partition("/")[2]
+        assert reported["router"] == route.gateway
+        assert reported["staticroutes"] == f"0.0.0.0/0 {route.gateway}"
+        assert reported["dns"] == "10.96.0.10"
+        assert reported["search"] == "default.svc.cluster.local example.org"
+        assert (reported["mtu"], reported["lease"]) == (str(link.mtu), str(0xFFFFFFFF))
         node.links.close()
         after = node.restarted()
         await after.links.serve(asking.uid)
-        told = await asyncio.to_thread(guest.asks_dhcp, tmp_path)
-        assert told["ip"] == link.ips[0]
+        reported = await asyncio.to_thread(guest.asks_dhcp, tmp_path)
+        assert reported["ip"] == link.ips[0]
     await after.links.release(asking.uid)
     assert await after.links.find(asking.uid) is None
     assert not (after.links.directory / f"{asking.uid}.netns").exists()

@@ -53,10 +53,10 @@ def test_a_machine_whose_volume_libvirtd_does_not_see_starts_when_it_does(
     put_manifest(
         manifests, machine_manifest("blind", image=str(image), machine=machine, spec={"volumes": [volume]})
     )
-    told = until(lambda: refusal(agent), "the refusal", seconds=150)
-    assert "volume scratch at /scratch: in the place of " in told
-    assert "has something else, since it does not see the same mounts as the agent" in told
-    assert "start libvirtd anew" in told
+    reported = until(lambda: refusal(agent), "the refusal", seconds=150)
+    assert "volume scratch at /scratch: in the place of " in reported
+    assert "has something else, since it does not see the same mounts as the agent" in reported
+    assert "start libvirtd anew" in reported
     assert libvirtd.emulators() == []
     libvirtd.stop()
     libvirtd.start()  # in a namespace made from the agent's as it is now, with the volume

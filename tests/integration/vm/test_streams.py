@@ -102,8 +102,8 @@ def test_probes_ask_the_pods_address_and_the_guest(bench: Bench) -> None:
 
 
 def test_the_guest_has_the_pods_name_servers_and_search_list(bench: Bench) -> None:
-    told = bench.agent.cli("exec", POD, "--", "cat", "/etc/resolv.conf").stdout
-    assert told.splitlines() == ["nameserver 192.0.2.53", "search guests.example.org"]
+    reported = bench.agent.cli("exec", POD, "--", "cat", "/etc/resolv.conf").stdout
+    assert reported.splitlines() == ["nameserver 192.0.2.53", "search guests.example.org"]
 
 
 def test_a_console_is_followed_cut_and_timed_like_any_log(bench: Bench) -> None:

@@ -81,9 +81,9 @@ def test_directories_above_the_agents_own_stay_closed_and_are_named(tmp_path: Pa
     state = closed / "root" / "runtimes" / "vm"
     state.mkdir(parents=True)
     closed.chmod(0o700)
-    told = let_group_in(state, 64055)
-    assert told is not None
-    assert f"setfacl -m g:64055:x {closed}" in told
+    reported = let_group_in(state, 64055)
+    assert reported is not None
+    assert f"setfacl -m g:64055:x {closed}" in reported
     assert owner(closed) == (0, 0, 0o700)
 
 

@@ -88,7 +88,7 @@ def volumes(shared: Path) -> list[dict[str, Any]]:
     ]
 
 
-def is_told(agent: PrivateAgent, words: str) -> str:
+def is_reported(agent: PrivateAgent, words: str) -> str:
     """The message of the first event that holds these words."""
     events = json.loads(agent.get("/v1/events"))["items"]
     return next((one["message"] for one in events if words in one["message"]), "")
@@ -149,8 +149,8 @@ def test_a_directory_that_is_closed_to_the_emulators_user_is_named(
     agent = start("9p")
     machine = {"resources": SMALL, "volumeMounts": mounts()}
     put_manifest(manifests, machine_manifest("closed", machine=machine, spec={"volumes": volumes(closed)}))
-    told = until(lambda: is_told(agent, str(closed)), "the directory's name", seconds=150)
-    assert "volume shared at /shared" in told
-    assert f"setfacl -m g:{pwd.getpwnam(USER).pw_gid}:rx {closed}" in told
+    reported = until(lambda: is_reported(agent, str(closed)), "the directory's name", seconds=150)
+    assert "volume shared at /shared" in reported
+    assert f"setfacl -m g:{pwd.getpwnam(USER).pw_gid}:rx {closed}" in reported
     (manifests / "closed.json").unlink()
     agent.wait_gone("closed", timeout_seconds=60)

@@ -13,6 +13,9 @@ from kubeletx.api import ENTRY_POINT_GROUP
 PLUGIN = """\
 from kubeletx.api import hookimpl
 
+def make(endpoint, settings, host):
+    return object()
+
 @hookimpl
 def kubeletx_register_runtimes(register):
     register({kind!r}, {factory}, workload_types={types!r}, schemes=({kind!r},), default_claim={claims!r})
@@ -52,7 +55,7 @@ class Site:
         *,
         kind: str = "",
         version: str = "1.0",
-        factory: str = "object",
+        factory: str = "make",
         types: tuple[str, ...] = ("container",),
         claims: bool = False,
         head: str = "",

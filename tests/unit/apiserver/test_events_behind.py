@@ -63,7 +63,7 @@ class Node:
         """On the reporter's clock."""
         await self.clock.run_for(seconds)
 
-    def told(self) -> dict[str, dict[str, Any]]:
+    def reported(self) -> dict[str, dict[str, Any]]:
         """The API server's events by name."""
         return {
             one["metadata"]["name"]: one
@@ -102,7 +102,7 @@ async def test_an_event_waits_for_a_quiet_second(node: Node) -> None:
     await node.pass_seconds(QUIET_SECONDS - 0.1)
     assert node.writes() == []
     await node.pass_seconds(0.2)
-    await until(lambda: node.told().keys() == {"one", "two"})
+    await until(lambda: node.reported().keys() == {"one", "two"})
 
 
 async def test_where_it_is_never_quiet_an_event_waits_no_longer_than_ten_seconds(node: Node) -> None:
@@ -113,35 +113,35 @@ async def test_where_it_is_never_quiet_an_event_waits_no_longer_than_ten_seconds
     await node.record(event("young"))
     assert node.writes() == []
     await node.pass_seconds(MOST_SECONDS / 20)
-    await until(lambda: node.told().keys() == {"old"})
+    await until(lambda: node.reported().keys() == {"old"})
     assert node.writes() == ["POST events"]
 
 
 async def test_a_warning_does_not_wait(node: Node) -> None:
     await node.record(event("usual"), event("bad", type="Warning"))
-    await until(lambda: node.told().keys() == {"bad"})
+    await until(lambda: node.reported().keys() == {"bad"})
     await node.pass_seconds(QUIET_SECONDS)
-    await until(lambda: node.told().keys() == {"bad", "usual"})
+    await until(lambda: node.reported().keys() == {"bad", "usual"})
 
 
 async def test_an_event_that_is_counted_up_while_it_waits_is_sent_once(node: Node) -> None:
     await node.record(*(event("one", count=count) for count in range(1, 6)))
     await node.pass_seconds(QUIET_SECONDS)
-    await until(lambda: node.told().keys() == {"one"})
-    assert node.told()["one"]["count"] == 5
+    await until(lambda: node.reported().keys() == {"one"})
+    assert node.reported()["one"]["count"] == 5
     await node.record(event("one", count=6))
     await node.pass_seconds(QUIET_SECONDS)
-    await until(lambda: node.told()["one"]["count"] == 6)
+    await until(lambda: node.reported()["one"]["count"] == 6)
     assert node.writes() == ["POST events", "PATCH one"]
 
 
 async def test_an_event_that_the_api_server_forgot_is_made_anew(node: Node) -> None:
     await node.record(event("one", type="Warning"))
-    await until(lambda: node.told().keys() == {"one"})
+    await until(lambda: node.reported().keys() == {"one"})
     node.api.admin.delete("events", "one", namespace="default")
     await node.record(event("one", type="Warning", count=2))
-    await until(lambda: node.told().keys() == {"one"})
-    assert node.told()["one"]["count"] == 2
+    await until(lambda: node.reported().keys() == {"one"})
+    assert node.reported()["one"]["count"] == 2
 
 
 async def test_trouble_on_the_way_is_made_up_for_and_what_is_refused_holds_nothing_up(node: Node) -> None:
@@ -151,7 +151,7 @@ async def test_trouble_on_the_way_is_made_up_for_and_what_is_refused_holds_nothi
         event("refused", type="Warning"), metadata=ObjectMeta(name="refused", namespace="no-such")
     )
     await node.record(event("first", type="Warning"), refused, event("last", type="Warning"))
-    await until(lambda: node.told().keys() == {"first", "last"})
+    await until(lambda: node.reported().keys() == {"first", "last"})
     assert node.reporter.dropped == 1
 
 
@@ -160,21 +160,21 @@ async def test_of_more_than_fits_the_oldest_are_dropped_and_counted(node: Node) 
     await until(lambda: node.reporter.dropped)
     assert node.reporter.dropped == 2
     await node.pass_seconds(QUIET_SECONDS)
-    await until(lambda: "e3" in node.told())
-    assert not {"e0", "e1"} & node.told().keys()
+    await until(lambda: "e3" in node.reported())
+    assert not {"e0", "e1"} & node.reported().keys()
 
 
 async def test_objects_that_the_cluster_cannot_know_are_not_told(node: Node) -> None:
     await node.record(
         event("ours", kind="Runtime", type="Warning"), event("theirs", kind="Node", type="Warning")
     )
-    await until(lambda: node.told().keys() == {"theirs"})
+    await until(lambda: node.reported().keys() == {"theirs"})
 
 
 async def test_what_waits_is_sent_when_the_agent_ends(node: Node) -> None:
     await node.record(event("one"), event("two"))
     await node.stop()
-    assert node.told().keys() == {"one", "two"}
+    assert node.reported().keys() == {"one", "two"}
 
 
 async def test_an_agent_ends_at_once_when_the_api_server_is_away(node: Node) -> None:
@@ -183,4 +183,4 @@ async def test_an_agent_ends_at_once_when_the_api_server_is_away(node: Node) -> 
     await until(lambda: node.client.problem)
     await node.record(event("two"))
     await node.stop()
-    assert node.told() == {}
+    assert node.reported() == {}

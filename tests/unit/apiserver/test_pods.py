@@ -132,14 +132,14 @@ def test_our_own_reports_change_nothing_and_what_others_say_does() -> None:
     ready = PodCondition(type="Ready", status="True")
     gate = PodCondition(type="example.com/gate", status="True")
     first = prepared(pod("a"))
-    told = prepared(
+    reported = prepared(
         Pod(
             metadata=ObjectMeta(name="a", namespace="default", uid="u-a", resource_version="9"),
             spec=pod("a").spec,
             status=PodStatus(phase="Running", conditions=(ready,)),
         )
     )
-    assert told == first
+    assert reported == first
     gated = prepared(
         Pod(metadata=first.metadata, spec=first.spec, status=PodStatus(conditions=(ready, gate)))
     )

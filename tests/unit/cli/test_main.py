@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -98,7 +99,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[AgentConfig]:
     found: list[AgentConfig] = []
     module = ModuleType("kubeletx.agent.main")
 
-    async def run_agent(config: AgentConfig) -> int:
+    async def run_agent(config: AgentConfig, *, on_signals: Callable[[], None]) -> int:
         found.append(config)
         return 3
 

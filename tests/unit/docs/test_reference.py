@@ -64,8 +64,8 @@ def test_every_label_and_annotation_is_there() -> None:
     text = section(PAGE, "Annotations and labels")
     conditions = {names.RUNTIME_REACHABLE, names.UNITS_RUNNING, names.MANIFEST_VALID}
     ours = {value for value in CONSTANTS.values() if "/" in value or value.startswith("io.")} - conditions
-    told = {word for word in words(text) if "/" in word or word.startswith("io.")}
-    assert told == ours | {ORPHANED, PROBLEM}
+    reported = {word for word in words(text) if "/" in word or word.startswith("io.")}
+    assert reported == ours | {ORPHANED, PROBLEM}
 
 
 REASON = re.compile(r"[A-Z][a-z]+(?:[A-Z][A-Za-z]*)+|OOMKilled")
@@ -88,18 +88,18 @@ NO_REASONS = {
     "FieldPath",
     "FileOrCreate",
     "FreeDiskSpaceFailed",
-    "MemFree",
-    "SwapFree",
     "HostToContainer",
     "HugePages",
     "IfNotPresent",
     "IfPossible",
     "InhibitDelayMaxUSec",
     "InternalIP",
+    "IsolatedRuntime",
     "KillUnit",
     "KubeletHas",
     "LimitedSwap",
     "MemAvailable",
+    "MemFree",
     "MemTotal",
     "MemoryLimit",
     "MemoryMax",
@@ -131,6 +131,7 @@ NO_REASONS = {
     "ServiceAccount",
     "SetUp",
     "SpecChanged",
+    "SwapFree",
     "SwapTotal",
 }
 
@@ -150,8 +151,10 @@ def reasons_in_code() -> Iterator[tuple[str, Path]]:
 
 
 def test_every_reason_of_the_code_is_there() -> None:
-    told = {word.removeprefix("KubeletHas") for word in words(part("Reasons", "Annotations and labels"))}
-    missing = {f"{word} ({path.name})" for word, path in reasons_in_code() if word not in told | NO_REASONS}
+    reported = {word.removeprefix("KubeletHas") for word in words(part("Reasons", "Annotations and labels"))}
+    missing = {
+        f"{word} ({path.name})" for word, path in reasons_in_code() if word not in reported | NO_REASONS
+    }
     assert not missing, "add them to docs/reference.md, or to NO_REASONS if users never see them"
 
 

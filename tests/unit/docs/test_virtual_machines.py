@@ -81,15 +81,15 @@ def test_every_annotation_that_is_named_exists() -> None:
     known = {
         value for name, value in vars(names).items() if name.startswith("VM_") and isinstance(value, str)
     }
-    told = set(re.findall(r"kubeletx\.io/vm-[\w-]+", PAGE))
-    assert told <= known | {NETWORK_CONFIG}
+    reported = set(re.findall(r"kubeletx\.io/vm-[\w-]+", PAGE))
+    assert reported <= known | {NETWORK_CONFIG}
 
 
 def test_every_field_of_a_machine_is_named_and_no_other() -> None:
     fields = set(VirtualMachine.__struct_encode_fields__)
-    told = set(re.findall(r"`virtualMachine\.(\w+)", PAGE))
-    assert told <= fields
-    shown = told | set(re.findall(r"^    (\w+):", PAGE, re.MULTILINE)) | OTHERS
+    reported = set(re.findall(r"`virtualMachine\.(\w+)", PAGE))
+    assert reported <= fields
+    shown = reported | set(re.findall(r"^    (\w+):", PAGE, re.MULTILINE)) | OTHERS
     assert fields - shown == {"resourcesAllocated", "resizePolicy", "imagePullPolicy"}
     assert all(f"`{word}" in PAGE for word in OTHERS)
     assert set(re.findall(r"`(subnetName|portId|ipAddress)`", PAGE)) <= set(Nic.__struct_encode_fields__)
@@ -97,12 +97,12 @@ def test_every_field_of_a_machine_is_named_and_no_other() -> None:
 
 def test_every_setting_that_is_named_exists() -> None:
     fields = set(Settings.__struct_encode_fields__)
-    told = {
+    reported = {
         word
         for word in words(PAGE)
         if re.fullmatch(r"image[A-Z]\w+|keyPairs|networks|ports|unknown\w+", word)
     }
-    assert told - {"imagePullPolicy"} <= fields
+    assert reported - {"imagePullPolicy"} <= fields
 
 
 def test_the_plugins_page_lists_every_setting() -> None:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 HOST = ROOT / "kubeletx"
 ROOMS = sorted(path.parent.name for path in HOST.glob("*/__init__.py"))
 MOST_FILES = 22
-LARGER = {"api": 26}
+LARGER = {"api": 28}
 """Folders that are larger, and how large: they may shrink. `api` has one file for each subject."""
 MOST_PARAMETERS = 8
 OF_WORKLOADS = {"Nic", "NicState", "NicStatus", "Power", "PowerStep", "VirtualMachine", "Machine"}

@@ -59,10 +59,10 @@ async def test_a_runtime_that_gives_no_addresses_is_not_asked_in_a_busy_loop(
 ) -> None:
     async with node.running() as manager:
         runtime = node.runtimes["one"]
-        told = runtime.sandbox_status
+        reported = runtime.sandbox_status
 
         async def without_address(sandbox_id: SandboxId) -> SandboxStatus:
-            return replace(await told(sandbox_id), ips=())
+            return replace(await reported(sandbox_id), ips=())
 
         monkeypatch.setattr(runtime, "sandbox_status", without_address)
         manager.update("file", a_pod())

@@ -67,8 +67,8 @@ async def test_a_critical_pod_ends_the_least_and_starts_when_its_room_is_free(no
         target = next(one for one in ended.conditions if one.type == "DisruptionTarget")
         assert (target.status, target.reason) == ("True", "TerminationByKubelet")
         assert target.message == "Pod was preempted by Kubelet to accommodate a critical pod."
-        told = [one for one in node.sink.recorded if one.reason == "Preempting"]
-        assert [(one.ref.name, one.type, one.message) for one in told] == [
+        reported = [one for one in node.sink.recorded if one.reason == "Preempting"]
+        assert [(one.ref.name, one.type, one.message) for one in reported] == [
             ("large", "Warning", "Preempted in order to admit critical pod")
         ]
         assert node.services.counters.preemptions == {"cpu": 1}

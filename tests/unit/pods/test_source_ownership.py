@@ -60,8 +60,8 @@ async def test_a_source_knows_which_pod_its_own_waits_for(node: Node) -> None:
             assert manager.update("applied", a_pod(uid="second")) == waits
             assert manager.update("applied", a_pod(uid="second")) == waits
         assert [line["event"] for line in said] == ["Pod waits for one of another source"]
-        told = [one for one in node.sink.recorded if one.reason == "NameTaken"]
-        assert [one.message for one in told] == [
+        reported = [one for one in node.sink.recorded if one.reason == "NameTaken"]
+        assert [one.message for one in reported] == [
             "Pod waits for the end of pod default/web (first) of source 'file'"
         ]
 

@@ -236,8 +236,8 @@ async def test_a_binding_that_cannot_be_written_is_told_once_and_tried_until_it_
             manager.update("file", a_pod())
             await node.until(lambda: tries > 3)
         await node.until(lambda: node.phase(UID) == "Running")
-    told = [one.message for one in node.sink.recorded if one.reason == "BindingNotWritten"]
-    assert told == ["Cannot bind to runtime one: state database: disk full; free space on its filesystem"]
+    reported = [one.message for one in node.sink.recorded if one.reason == "BindingNotWritten"]
+    assert reported == ["Cannot bind to runtime one: state database: disk full; free space on its filesystem"]
 
 
 # --- events ----------------------------------------------------------------------------------------------

@@ -65,7 +65,9 @@ def unit_of(runtime: str, pod: str, name: str = "main", attempt: int = 0) -> Uni
 class Bench:
     """One handle over a FakeRuntime, running in a task."""
 
-    def __init__(self, runtime: FakeRuntime, clock: FakeClock, limits: Limits = FAST) -> None:
+    def __init__(
+        self, runtime: FakeRuntime, clock: FakeClock, limits: Limits = FAST, *, plugin: str = ""
+    ) -> None:
         self.clock = clock
         self.runtime = runtime
         self.runtime.backend.add_image("busybox")
@@ -81,6 +83,7 @@ class Bench:
             events=self.sink,
             listener=self.listener,
             limits=limits,
+            plugin=plugin,
         )
 
     async def start_pod(self, pod: str = "a", *, note: bool = False) -> tuple[Any, Any]:
@@ -166,16 +169,17 @@ class World:
         return Endpoint(name=RuntimeName(name), workload_type=workload_type, url=f"fake://{name}", kind=kind)
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[RuntimeRegistry]:
+    async def running(self, *, wait: bool = True) -> AsyncIterator[RuntimeRegistry]:
+        """A registry that runs; `wait`: until every runtime has listed its pods."""
         store = await Store.open(self.root / "state.db", [METADATA])
         try:
-            async with self._registry(store) as registry:
+            async with self._registry(store, wait) as registry:
                 yield registry
         finally:
             await store.close()
 
     @contextlib.asynccontextmanager
-    async def _registry(self, store: Store) -> AsyncIterator[RuntimeRegistry]:
+    async def _registry(self, store: Store, wait: bool) -> AsyncIterator[RuntimeRegistry]:
         bindings, stones = Bindings(store), Tombstones(store)
         await bindings.load()
         await stones.load()
@@ -194,7 +198,7 @@ class World:
         registry.subscribe(self.listener)
         task = asyncio.create_task(registry.run())
         try:
-            await self.until(lambda: all(h.is_listed for h in registry.handles()) or task.done())
+            await self.until(lambda: not wait or all(h.is_listed for h in registry.handles()) or task.done())
             yield registry
         finally:
             task.cancel()

@@ -14,7 +14,7 @@ HEALTHY = RuntimeHealth(runtime_ready=True, network_ready=True)
 
 
 @pytest.mark.parametrize(
-    ("configured", "told", "driver"),
+    ("configured", "reported", "driver"),
     [
         ("", [], "cgroupfs"),
         ("systemd", [], "systemd"),
@@ -26,16 +26,16 @@ HEALTHY = RuntimeHealth(runtime_ready=True, network_ready=True)
     ],
 )
 def test_runtimes_decide_where_they_agree_and_the_flag_where_they_do_not(
-    configured: str, told: list[str], driver: str
+    configured: str, reported: list[str], driver: str
 ) -> None:
-    assert choose(configured, told) == driver
+    assert choose(configured, reported) == driver
 
 
 def test_a_driver_in_use_stays_and_a_runtime_with_another_is_not_ready() -> None:
-    told = ["cgroupfs"]
-    node = NodeCgroupDriver("", lambda: told)
+    reported = ["cgroupfs"]
+    node = NodeCgroupDriver("", lambda: reported)
     assert node.use() == "cgroupfs"
-    told.insert(0, "systemd")
+    reported.insert(0, "systemd")
     assert node.use() == "cgroupfs"
     assert node.judge(HEALTHY, "cgroupfs") == HEALTHY
     assert node.judge(HEALTHY, "") == HEALTHY

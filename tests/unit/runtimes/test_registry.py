@@ -337,20 +337,6 @@ async def test_a_bad_drop_in_is_named_and_leaves_the_others_alone(two: World, te
         assert len(await registry.reload_dropins()) == 1
 
 
-async def test_a_plugin_that_fails_to_make_a_runtime_is_named(two: World) -> None:
-    def broken(*_args: object) -> object:
-        raise ZeroDivisionError("oops")
-
-    two.make = broken  # type: ignore[method-assign, assignment]
-    two.kinds = type(two.kinds)([two._kind("fake", "container")])
-    two.endpoints = two.endpoints[:1]
-    with pytest.raises(
-        InvalidConfig, match="runtime one: plugin kind 'fake' failed: ZeroDivisionError: oops"
-    ):
-        async with two.running():
-            pass
-
-
 async def test_one_failing_runtime_never_ends_the_others(two: World) -> None:
     async with two.running() as registry:
         one = registry.get("one")

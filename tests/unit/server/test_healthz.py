@@ -89,6 +89,7 @@ async def test_the_read_only_port_shows_pods_and_metrics() -> None:
             ),
         ),
         runtimes_ready={"one": True},
+        abandoned_calls={"one": 2},
         counters={"kubelet_started_pods_total": 4},
         durations={
             "kubelet_pod_start_duration_seconds": HistogramView(bounds=(1.0,), counts=(2, 0), sum_seconds=1.0)
@@ -111,5 +112,6 @@ async def test_the_read_only_port_shows_pods_and_metrics() -> None:
         "kubelet_started_pods_total 4.0",
         "kubelet_pod_start_duration_seconds_count 2.0",
         'kubeletx_runtime_ready{runtime="one"} 1.0',
+        'kubeletx_runtime_abandoned_calls{runtime="one"} 2.0',
     ):
         assert line in text.splitlines(), line

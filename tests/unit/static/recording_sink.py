@@ -20,7 +20,7 @@ class RecordingSink:
         self.graces: dict[PodUid, tuple[int | None, bool]] = {}
         self.answer: Outcome = Accepted()
         self.is_synced = False
-        self._told = asyncio.Event()
+        self._reported = asyncio.Event()
 
     def update(self, source: str, pod: Pod) -> Outcome:
         self.pods[pod.uid] = pod
@@ -46,7 +46,7 @@ class RecordingSink:
 
     def _note(self, line: str) -> None:
         self.calls.append(line)
-        self._told.set()
+        self._reported.set()
 
     @property
     def names(self) -> list[str]:
@@ -56,5 +56,5 @@ class RecordingSink:
         """Wait until the condition holds; it is asked again after every call."""
         async with asyncio.timeout(seconds):
             while not reached():
-                self._told.clear()
-                await self._told.wait()
+                self._reported.clear()
+                await self._reported.wait()

@@ -1,1 +1,1 @@
-"""The agent's side of the VM verbs."""
+"""Commands on virtual machines (``kubeletx vm``), as the admin socket calls them."""

@@ -1,5 +1,7 @@
-"""Finds what a command on a virtual machine needs: the pod's worker, the machine's unit, a capability of its
-runtime.
+"""Finds what a command on a virtual machine needs.
+
+These are the worker of the pod, the machine as the runtime lists it (its unit), and the runtime's implementation of an
+optional capability, such as snapshots.
 """
 
 from __future__ import annotations
@@ -21,24 +23,25 @@ from ..seen import require_seen
 T = TypeVar("T")
 
 LOOK_SECONDS = 0.1
-"""Interval at which a waiting command checks the facts again, in addition to each new status."""
+"""Interval at which `MachineAccess.wait` checks its condition, in addition to a check after each new pod status."""
 
 
 class MachineAccess:
-    """Finds the worker, the unit and the runtime of a virtual machine.
+    """Finds the pod worker, the unit and the runtime of a virtual machine.
 
-    Its errors say why a command cannot act on the machine.
+    A unit is one start of the machine, as the runtime lists it. The errors say why a command cannot act on the machine.
     """
 
     def __init__(self, services: PodExecutor, worker_of: Callable[[PodTarget], PodWorker]) -> None:
-        """`worker_of`: returns the worker of a target's living pod; raises NotFound or Conflict."""
+        """`worker_of`: returns the worker of the pod that a target names; raises NotFound or Conflict."""
         self.services = services
         self._worker_of = worker_of
 
     async def find(self, target: PodTarget) -> PodWorker:
-        """Return the worker of a pod that is a virtual machine, bound to a runtime, and not ending.
+        """Return the worker of a pod whose virtual machine a command may act on.
 
-        Raises NotFound, Conflict or Unsupported for any other pod.
+        Raises NotFound if there is no such pod, Unsupported if it is a pod of containers, and Conflict if it is not
+        assigned to a runtime yet or is ending.
         """
         worker = self._worker_of(target)
         if worker.facts.of(MachineFacts) is None and machine_of(worker.desired.pod) is None:
@@ -48,21 +51,24 @@ class MachineAccess:
         if worker.facts.runtime is None:
             raise Conflict(f"pod {target.ref} is not bound to a runtime yet")
         status = self.services.board.statuses.get(worker.uid)
-        if worker.desired.is_going or (status is not None and status.phase in FINAL):
+        if worker.desired.is_ending or (status is not None and status.phase in FINAL):
             raise Conflict(f"machine {target.ref} is ending")
         await self.services.overrides.ensure_read(worker)
         return worker
 
     def name(self, worker: PodWorker) -> str:
-        """The machine's unit name."""
+        """Return the name of the machine: that of the container which represents it in the pod."""
         return regular_units(worker.desired.pod)[0].name
 
     def find_unit(self, worker: PodWorker) -> UnitSummary | None:
-        """Newest unit of the machine; None before the first start."""
+        """Return the newest unit of the machine; None before the first start."""
         return newest(worker.facts, self.name(worker))
 
     def unit(self, worker: PodWorker) -> UnitSummary:
-        """Newest unit of the machine. Raises Conflict if it was never started."""
+        """Return the newest unit of the machine.
+
+        Raises Conflict if the machine was never started, Unavailable if its runtime does not answer.
+        """
         unit = self.find_unit(worker)
         if unit is None:
             require_seen(self.services, worker)
@@ -70,14 +76,17 @@ class MachineAccess:
         return unit
 
     def alive(self, worker: PodWorker) -> UnitSummary:
-        """Running or paused unit of the machine. Raises Conflict if it is off or was never started."""
+        """Return the unit of a machine that is running or paused. Raises Conflict if it is off or was never started."""
         unit = self.unit(worker)
         if not unit.state.is_alive:
             raise Conflict(f"machine {worker.desired.ref} is off")
         return unit
 
     def running(self, worker: PodWorker, verb: str) -> UnitSummary:
-        """Running unit of the machine. Raises Conflict unless its state is running: a paused machine is refused."""
+        """Return the unit of a running machine. Raises Conflict if the machine is paused, off, or was never started.
+
+        `verb`: completes the message "cannot VERB machine ...".
+        """
         unit = self.alive(worker)
         if unit.state is not UnitState.RUNNING:
             raise Conflict(
@@ -87,9 +96,9 @@ class MachineAccess:
         return unit
 
     def capable(self, worker: PodWorker, protocol: type[T], what: str) -> tuple[RuntimeHandle, T]:
-        """The runtime, and its implementation of `protocol`.
+        """Return the machine's runtime, and the runtime's implementation of `protocol`.
 
-        Raises Unavailable if the runtime does not answer, Unsupported if it lacks the capability. `what`:
+        Raises Unavailable if the runtime does not answer, Unsupported if it does not implement `protocol`. `what`:
         completes the message "runtime NAME cannot ...".
         """
         assert worker.facts.runtime is not None
@@ -101,9 +110,9 @@ class MachineAccess:
         return handle, found
 
     async def wait(self, worker: PodWorker, is_done: Callable[[], bool], seconds: float) -> bool:
-        """Wait until `is_done()` returns True.
+        """Wait until `is_done()` returns True, then return True; return False after `seconds`.
 
-        Returns False if `seconds` pass before that. Raises Conflict when the pod ends.
+        Raises Conflict when the pod is deleted or has ended.
         """
         clock = self.services.clock
         news = asyncio.Event()
@@ -111,7 +120,7 @@ class MachineAccess:
         ends = clock.monotonic() + seconds
         try:
             while not is_done():
-                if worker.is_done or worker.desired.is_going:
+                if worker.is_done or worker.desired.is_ending:
                     raise Conflict(f"machine {worker.desired.ref} is ending")
                 if clock.monotonic() >= ends:
                     return False
@@ -126,7 +135,7 @@ class MachineAccess:
         return True
 
     def tell(self, worker: PodWorker, reason: str, message: str, *, type: str = "Normal") -> None:
-        """Record a Kubernetes event on the worker's pod."""
+        """Record a Kubernetes event on the worker's pod. `type`: Normal or Warning."""
         pod = worker.desired.pod
         ref = ObjectRef(kind="Pod", name=pod.name, namespace=pod.namespace, uid=str(pod.uid))
         self.services.events.record(ref, type=type, reason=reason, message=message)

@@ -1,4 +1,7 @@
-"""Commands on a machine's network interfaces: each is stored as a request, which the pod's plan carries out."""
+"""Commands on the network interfaces of a virtual machine.
+
+A command stores its request with the pod. The pod's worker carries the request out, also after a restart of the agent.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +24,18 @@ from kubeletx.server.views import PodTarget
 from .access import MachineAccess
 
 SETTLE_SECONDS = 10.0
-"""Longest time for which a command waits until the pod's plan has carried out its request."""
+"""Longest time for which a command waits until the pod's worker has carried out its request."""
 
 
 class MachineNics:
-    """Lists, attaches and detaches network interfaces of a machine, for `MachineBackend`."""
+    """Lists, attaches and detaches network interfaces of a virtual machine, for `MachineBackend`."""
 
     def __init__(self, access: MachineAccess) -> None:
         self._access = access
         self._services = access.services
 
     async def list(self, target: PodTarget) -> Sequence[NicView]:
-        """List the interfaces of the machine, then the requested ones that it does not have yet."""
+        """Return the interfaces of a running or paused machine, then the requested ones that it does not have yet."""
         worker = await self._access.find(target)
         unit = self._access.alive(worker)
         handle, nics = self._access.capable(worker, SupportsNics, "list the interfaces of its units")
@@ -48,10 +51,10 @@ class MachineNics:
         return [*map(_view, found), *missing]
 
     async def attach(self, target: PodTarget, wanted: NicRequest) -> Sequence[NicView]:
-        """Request a further network interface; if the machine runs, wait until it is attached.
+        """Request another network interface; if the machine runs, wait until the interface is attached.
 
-        Returns all interfaces, or only the requested one if the machine does not run. Raises Conflict when
-        attaching fails: after a temporary failure the request is kept and tried again, otherwise it is dropped.
+        Returns all interfaces, or only the requested one if the machine does not run. Raises Conflict if attaching
+        fails. After a temporary failure the request is kept and tried again; after a permanent one it is removed.
         """
         worker = await self._access.find(target)
         self._access.capable(worker, SupportsNics, "change the interfaces of its units")
@@ -87,10 +90,10 @@ class MachineNics:
         return await self.list(target)
 
     async def detach(self, target: PodTarget, name: str) -> Sequence[NicView]:
-        """Request that an interface is removed; if the machine runs, wait until it is.
+        """Request the removal of an interface; if the machine runs, wait until the interface is removed.
 
-        Succeeds if the machine has no interface of this name. Returns the remaining interfaces; none are listed
-        if the machine does not run.
+        Succeeds if the machine has no interface of this name. Returns the remaining interfaces; returns an empty
+        sequence if the machine does not run. Raises Conflict if detaching fails; it is then tried again.
         """
         worker = await self._access.find(target)
         self._access.capable(worker, SupportsNics, "change the interfaces of its units")
@@ -130,13 +133,16 @@ class MachineNics:
         if added is not None:
             worker.apply(results.NicRetried(name, added.name or ""))
         await self._services.overrides.amend(worker, change)
-        if removed:  # not before: the plan would try the old order again
+        if removed:  # not before `amend`: the worker would try the old request again
             worker.apply(results.NicRetried(name, removed))
 
     async def _settle(
         self, worker: PodWorker, unit: UnitSummary, is_there: Callable[[set[str]], bool], name: str
     ) -> None:
-        """Wait, at most `SETTLE_SECONDS`, until the plan has attached or detached the interface, or failed."""
+        """Wait until the pod's worker has attached or detached interface `name`, or failed; at most `SETTLE_SECONDS`.
+
+        `is_there`: gets the names of the machine's interfaces; returns True if the change is done.
+        """
 
         def is_settled() -> bool:
             known = machine_unit(worker.facts, unit.name)

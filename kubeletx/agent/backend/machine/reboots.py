@@ -1,4 +1,4 @@
-"""Delayed reboots of machines: the delay is spent in the agent, so that no runtime call is open meanwhile."""
+"""Delayed reboots of virtual machines: the agent waits for the delay, so that no runtime call is open meanwhile."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from kubeletx.pods import PodWorker
 
 
 class RebootCancelled(Conflict):
-    """Raised when a delayed reboot is cancelled before its delay is over. The message has the reason."""
+    """Raised by `DelayedReboots.wait_out` when the delayed reboot is cancelled. The message has the reason."""
 
 
 class DelayedReboots:
-    """Reboots that wait for their delay, at most one per machine."""
+    """Waits for the delay of reboots of virtual machines, at most one per machine; a wait can be cancelled."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waiting: dict[PodUid, asyncio.Future[str]] = {}
 
     def cancel(self, uid: PodUid, why: str) -> bool:
-        """Cancel the delayed reboot of a machine; returns False if there is none.
+        """Cancel the delayed reboot of a machine; returns False if none is waiting.
 
-        `why`: message of the `RebootCancelled` that the waiting command gets.
+        `uid`: the machine's pod. `why`: message of the `RebootCancelled` that `wait_out` raises.
         """
         waiting = self._waiting.get(uid)
         if waiting is None or waiting.done():
@@ -32,9 +32,9 @@ class DelayedReboots:
         return True
 
     async def wait_out(self, worker: PodWorker, seconds: float) -> None:
-        """Wait until the delay is over.
+        """Wait `seconds`, the delay of the machine's reboot; the caller then reboots it.
 
-        Raises RebootCancelled after `cancel`, and Conflict as soon as the pod is deleted.
+        Raises RebootCancelled as soon as `cancel` is called, and Conflict as soon as the pod is deleted.
         """
         cancelled: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting[worker.uid] = cancelled

@@ -1,8 +1,9 @@
-"""Verbs of virtual machines for the admin socket.
+"""Commands on virtual machines (``kubeletx vm``) for the admin socket.
 
-power, size, interfaces   stored as a request that overrides the spec; the pod's plan carries it out
-reboot, snapshots         stored as begun, called once, stored as ended (rule 8 of docs/architecture.md)
-the rest                  one call to the runtime, which changes nothing
+power, size, interfaces   the request is stored and overrides the pod's spec; the pod's worker carries it out
+reboot, snapshots         the start is stored, the runtime is called once, the outcome is stored (rule 8 of
+                          docs/architecture.md)
+all others                one call to the runtime, which changes nothing
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 SNAPSHOT_SECONDS = 600.0
-"""Added to the runtime's own deadline: writing the memory of a large guest to disk takes long."""
+"""Added to the normal deadline of runtime calls: writing the memory of a large guest to disk takes long."""
 
 _WANTED = {
     "pause": Power.PAUSED,
@@ -89,10 +90,10 @@ _REACHED = {
 
 
 class MachineBackend:
-    """Commands on virtual machines. Implements `MachineVerbs`."""
+    """Carries out the commands on virtual machines of the admin socket. Implements `MachineVerbs`."""
 
     def __init__(self, services: PodExecutor, worker_of: Callable[[PodTarget], PodWorker]) -> None:
-        """`worker_of`: returns the worker of a target's living pod; raises NotFound or Conflict."""
+        """`worker_of`: returns the worker of the pod that a target names; raises NotFound or Conflict."""
         self._services = services
         self._access = MachineAccess(services, worker_of)
         self._nics = MachineNics(self._access)
@@ -100,15 +101,16 @@ class MachineBackend:
         self._resizing: WeakValueDictionary[PodUid, asyncio.Lock] = WeakValueDictionary()
 
     async def find_machine(self, target: PodTarget) -> MachineView:
-        """State of the machine and the pending requests for it."""
+        """Return the state of the machine, the requested power and size, and its recent operations."""
         return self._view(await self._access.find(target))
 
     # --- commands -------------------------------------------------------------------------------------
 
     async def machine_power(self, target: PodTarget, verb: str, timeout_seconds: float) -> MachineView:
-        """Request a power state, which overrides powerSpec, and wait until the machine has it.
+        """Request a power state, and wait until the machine has it. The request overrides powerSpec of the pod.
 
-        Raises TimedOut after `timeout_seconds`; the request is kept.
+        `verb`: start, stop, pause, resume or suspend. Raises TimedOut after `timeout_seconds`, and Conflict if the
+        change fails; in both cases the request is kept and tried again.
         """
         if verb not in _WANTED:
             raise NotFound(f"no verb {verb!r}; verbs: {', '.join(_WANTED)}")
@@ -131,7 +133,11 @@ class MachineBackend:
         return self._view(worker)
 
     async def resize_machine(self, target: PodTarget, size: MachineSize) -> MachineView:
-        """Request other CPU and memory limits. A machine that does not run gets them when it runs again."""
+        """Request other CPU and memory limits, and wait a short time until the runtime has them.
+
+        A machine that does not run gets the limits when it runs again. Raises Conflict if the resize fails: a size that
+        is impossible on this node is dropped, any other failure is tried again.
+        """
         worker = await self._access.find(target)
         asked = {k: v for k, v in (("cpu", size.cpu), ("memory", size.memory)) if v is not None}
         if not asked:
@@ -139,31 +145,32 @@ class MachineBackend:
         for name, text in asked.items():
             _check_amount(name, text)
         self._access.capable(worker, SupportsResize, "resize its units while they run")
-        # One at a time: an impossible size goes back to what was wanted before it, and would undo a later one.
+        # One resize of a machine at a time: an impossible size is replaced by the size requested before it, which would
+        # otherwise undo a later request.
         async with self._resizing.setdefault(worker.uid, asyncio.Lock()):
             return await self._resize(worker, asked)
 
     async def list_nics(self, target: PodTarget) -> Sequence[NicView]:
-        """List the interfaces of the machine, then the requested ones that it does not have yet."""
+        """Return the interfaces of a running or paused machine, then the requested ones that it does not have yet."""
         return await self._nics.list(target)
 
     async def attach_nic(self, target: PodTarget, wanted: NicRequest) -> Sequence[NicView]:
-        """Request a further network interface of the machine; see `MachineNics.attach`."""
+        """Request another network interface, and return the interfaces; see `MachineNics.attach`."""
         return await self._nics.attach(target, wanted)
 
     async def detach_nic(self, target: PodTarget, name: str) -> Sequence[NicView]:
-        """Request that an interface is removed; succeeds if there is none of this name.
+        """Request the removal of an interface, and return the remaining ones; see `MachineNics.detach`.
 
-        See `MachineNics.detach`.
+        Succeeds if there is no interface of this name.
         """
         return await self._nics.detach(target, name)
 
-    # --- what may not be repeated -------------------------------------------------------------------
+    # --- operations that must not be repeated -------------------------------------------------------
 
     async def reboot_machine(self, target: PodTarget, delay_seconds: float) -> MachineView:
-        """Wait `delay_seconds`, then reboot the machine.
+        """Wait `delay_seconds`, then reboot the machine. `cancel_reboot` ends the wait.
 
-        The wait is in the agent, so that no runtime call is open meanwhile.
+        Raises Conflict if the machine does not run, if another reboot of it is under way, or if this one is cancelled.
         """
         worker = await self._access.find(target)
         handle, machine = self._access.capable(worker, SupportsMachine, "reboot its units")
@@ -184,14 +191,14 @@ class MachineBackend:
         return self._view(worker)
 
     async def cancel_reboot(self, target: PodTarget) -> MachineView:
-        """Cancel a delayed reboot. Raises NotFound if there is none."""
+        """Cancel the delayed reboot of the machine. Raises NotFound if none is waiting."""
         worker = await self._access.find(target)
         if not self._reboots.cancel(worker.uid, "cancelled by command"):
             raise NotFound(f"machine {target.ref} has no pending reboot")
         return self._view(worker)
 
     async def list_snapshots(self, target: PodTarget) -> Sequence[SnapshotView]:
-        """Snapshots of the machine, oldest first."""
+        """Return the snapshots of the machine, oldest first."""
         worker = await self._access.find(target)
         handle, snapshots = self._access.capable(worker, SupportsSnapshots, "make snapshots")
         unit = self._access.unit(worker)
@@ -199,9 +206,9 @@ class MachineBackend:
         return [_snapshot_view(one) for one in found]
 
     async def create_snapshot(self, target: PodTarget, name: str, memory: bool) -> SnapshotView:
-        """Create a snapshot.
+        """Create a snapshot named `name`, and return it.
 
-        `memory`: include the guest's memory, for which the machine must be running or paused.
+        `memory`: include the guest's memory; raises Conflict unless the machine is running or paused.
         """
         _check_snapshot_name(name)
         worker = await self._access.find(target)
@@ -221,9 +228,10 @@ class MachineBackend:
         return _snapshot_view(made)
 
     async def restore_snapshot(self, target: PodTarget, name: str) -> MachineView:
-        """Restore the machine from a snapshot.
+        """Restore the machine from the snapshot named `name`.
 
-        Raises NotFound for an unknown one, and Conflict if it would start a machine that is to be off.
+        Raises NotFound for an unknown snapshot. Raises Conflict for a snapshot with memory if the machine is to be off,
+        since restoring it would start the machine.
         """
         worker = await self._access.find(target)
         handle, snapshots = self._access.capable(worker, SupportsSnapshots, "make snapshots")
@@ -248,7 +256,7 @@ class MachineBackend:
         return self._view(worker)
 
     async def delete_snapshot(self, target: PodTarget, name: str) -> MachineView:
-        """Delete a snapshot. Raises NotFound for an unknown one."""
+        """Delete the snapshot named `name`. Raises NotFound for an unknown snapshot."""
         worker = await self._access.find(target)
         handle, snapshots = self._access.capable(worker, SupportsSnapshots, "make snapshots")
         unit = self._access.unit(worker)
@@ -284,14 +292,14 @@ class MachineBackend:
     # --- questions ----------------------------------------------------------------------------------
 
     async def machine_screenshot(self, target: PodTarget) -> bytes:
-        """The machine's screen as PNG."""
+        """Return a picture of the machine's screen as PNG. Raises Conflict if the machine is off."""
         worker = await self._access.find(target)
         unit = self._access.alive(worker)
         handle, pictures = self._access.capable(worker, SupportsScreenshot, "take screenshots")
         return await handle.ask("screenshot", lambda: pictures.screenshot(unit.id))
 
     async def machine_definition(self, target: PodTarget) -> str:
-        """The machine's definition in the format of its runtime, such as domain XML."""
+        """Return the machine's definition in the format of its runtime, such as libvirt's domain XML."""
         worker = await self._access.find(target)
         unit = self._access.unit(worker)
         handle, definitions = self._access.capable(
@@ -310,7 +318,7 @@ class MachineBackend:
             worker,
             lambda overrides: replace(overrides, resources={**kept, **asked}, resources_spec=spec),
         )
-        # Not before the order: the plan would try the old size, whose failure then holds up the new one.
+        # Not before `amend`: the worker would try the old size again, and its failure would delay the new one.
         worker.apply(results.Resized(self._access.name(worker)))
         failure = await self._settle_size(worker)
         if failure is None:
@@ -328,9 +336,9 @@ class MachineBackend:
         raise Conflict(text, reason=failure.reason)
 
     async def _settle_size(self, worker: PodWorker) -> ActionFailure | None:
-        """Wait, at most `SETTLE_SECONDS`, until the runtime was asked for the wanted size.
+        """Wait, at most `SETTLE_SECONDS`, until the pod's worker has called the runtime for the requested size.
 
-        Returns the failure of the request, or None if there is none so far.
+        Returns the failure of that resize; None if it has not failed so far.
         """
         name = self._access.name(worker)
         before = worker.facts.unit(name).resize_failure
@@ -354,9 +362,9 @@ class MachineBackend:
         return has_ended or wanted_power(worker.desired, worker.facts) is Power.OFF
 
     async def _wake(self, worker: PodWorker, machine: SupportsMachine, wanted: Power) -> None:
-        """Resume a machine that paused itself, if it is wanted running.
+        """Resume a machine that is to run and that no call paused: it sleeps, or an I/O error paused it.
 
-        The plan does not resume such machines: it could do so endlessly.
+        The pod's worker does not resume such a machine, since it could pause again without end.
         """
         unit = self._access.find_unit(worker)
         if wanted is not Power.RUNNING or unit is None or not own_hold(worker.facts, unit):
@@ -367,9 +375,10 @@ class MachineBackend:
             await handle.change("resume", lambda: machine.resume(unit.id))
 
     async def _wait_power(self, worker: PodWorker, verb: str, wanted: Power, seconds: float) -> None:
-        """Wait until the machine has the wanted power state.
+        """Wait until the machine has power state `wanted`.
 
-        Raises Conflict with a new failure of the plan, or TimedOut after `seconds`; the request is kept.
+        Raises Conflict when the worker's attempt fails, and TimedOut after `seconds`; in both cases the request is
+        kept.
         """
         name, ref = self._access.name(worker), worker.desired.ref
         before = machine_unit(worker.facts, name).power_failure
@@ -399,15 +408,16 @@ class MachineBackend:
         detail: str,
         call: Callable[[], Awaitable[T]],
     ) -> T:
-        """Do the same as `_once`, and prevent the pod's plan from changing the unit meanwhile."""
+        """Do the same as `_once`, and keep the pod's worker from changing the unit meanwhile."""
         with worker.holding(f"unit/{unit.name}", unit.name):
             return await self._once(worker, verb, detail, call)
 
     async def _once(self, worker: PodWorker, verb: str, detail: str, call: Callable[[], Awaitable[T]]) -> T:
-        """Make a call that must not be repeated: its begin is stored before the call, its outcome after it.
+        """Make a call that must not be repeated, and return its result.
 
-        Raises Conflict if the same verb is under way. After a time-out or a lost connection the outcome is
-        stored as unknown.
+        The operation is stored as begun before the call, and its outcome after it. After a time-out or a lost
+        connection the outcome is stored as unknown. Raises Conflict if an operation with the same `verb` is under way
+        for the machine. `detail`: shown with the operation, such as the snapshot's name.
         """
         overrides = overrides_of(worker.facts) or PodOverrides()
         if any(one.verb == verb and one.outcome is Outcome.BEGUN for one in overrides.operations):
@@ -431,7 +441,7 @@ class MachineBackend:
             outcome = Outcome.UNKNOWN if unknown else Outcome.FAILED
             try:
                 await self._end(worker, numbers[0], outcome, str(error))
-            except KubeletxError as unwritten:  # the pod's directory may just have gone with it
+            except KubeletxError as unwritten:  # the pod and its directory may have been removed meanwhile
                 log.warning("Failed to record an operation", pod=worker.desired.ref, err=str(unwritten))
             what = f"{verb} {detail}".strip()
             reason = Event.OPERATION_UNKNOWN if unknown else Event.OPERATION_FAILED

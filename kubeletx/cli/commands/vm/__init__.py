@@ -1,1 +1,1 @@
-"""The commands of virtual machines: `kubeletx vm`."""
+"""The subcommands of ``kubeletx vm``, for virtual machines."""

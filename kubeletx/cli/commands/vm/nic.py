@@ -27,7 +27,7 @@ _COLUMNS = (
 
 
 class NicList(msgspec.Struct, frozen=True):
-    """The agent's answer to a request for a machine's interfaces."""
+    """The agent's answer to a request for the network interfaces of a machine."""
 
     items: tuple[NicView, ...] = ()
 

@@ -1,4 +1,4 @@
-"""URL paths of machines on the admin socket, and durations, for all commands of ``kubeletx vm``."""
+"""Shared code of the commands of ``kubeletx vm``: URL paths of machines on the admin socket, and durations."""
 
 from __future__ import annotations
 
@@ -13,17 +13,24 @@ from ...options.common import split_pod
 
 
 def vm_path(namespace: str, name: str, what: str = "") -> str:
-    """Return the URL path of a machine, or of `what` below it."""
+    """Return the URL path of a pod's machine, or of `what` below it, such as ``nics``.
+
+    `name`: the pod's name, as NAME or pod/NAME.
+    """
     return pod_path(namespace, split_pod(name), f"vm/{what}" if what else "vm")
 
 
 def item_path(namespace: str, name: str, what: str, item: str, verb: str = "") -> str:
-    """Return the URL path of one snapshot or interface of a machine. `verb`: operation on it, if any."""
+    """Return the URL path of one snapshot or network interface of a machine.
+
+    `what`: snapshots or nics. `item`: name of the snapshot or interface. `verb`: operation on it, such as restore;
+    empty: the item itself.
+    """
     return vm_path(namespace, name, f"{what}/{quote(item, safe='')}" + (f"/{verb}" if verb else ""))
 
 
 def seconds_of(option: str, text: str) -> float:
-    """Parse a duration such as 30s to seconds. `option`: its flag, for the message. Raises UsageError."""
+    """Parse a duration such as 30s to seconds. Raises UsageError, which names the flag `option`."""
     try:
         return parse_duration(text)
     except ValueError as err:

@@ -1,4 +1,4 @@
-"""``kubeletx vm``: verbs of virtual machines."""
+"""``kubeletx vm``: operates virtual machines: power, reboot, resize, console, screenshot, definition."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Machines: virtual machines, one for each pod."""
+"""Rules for pods that are virtual machines, one machine per pod. In this package, "machine" means such a machine."""

@@ -1,4 +1,4 @@
-"""Actions of machines. Values, as in `model.actions`."""
+"""Actions for virtual machines: power changes, network interfaces, resizes. They extend those in `model.actions`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from .facts import machine_unit
 
 
 class SetPower(Action, frozen=True, kw_only=True):
-    """Pause, resume, suspend, switch off or on one machine. `step`: a value of `power.PowerStep`."""
+    """Change the power state of one machine. `step`: a value of `power.PowerStep`, such as ``pause``.
+
+    `grace_seconds`: time for the guest to shut down; only for a switch-off, else 0.
+    """
 
     name: str
     unit_id: UnitId
@@ -24,12 +27,12 @@ class SetPower(Action, frozen=True, kw_only=True):
 
     @property
     def target(self) -> str:
-        """Name of the step."""
+        """The power change, a value of `power.PowerStep`."""
         return self.step
 
     @property
     def ends_in_seconds(self) -> int | None:
-        """Grace period of a switch-off."""
+        """Grace period of a switch-off in seconds; None for other power changes."""
         return self.grace_seconds or None
 
     def failure(self, facts: PodFacts) -> ActionFailure | None:
@@ -37,7 +40,7 @@ class SetPower(Action, frozen=True, kw_only=True):
 
 
 class ListNics(Action, frozen=True, kw_only=True):
-    """List the network interfaces that the machine has."""
+    """Query the runtime for the network interfaces that the machine has."""
 
     name: str
     unit_id: UnitId
@@ -46,7 +49,7 @@ class ListNics(Action, frozen=True, kw_only=True):
 
 
 class AttachNic(Action, frozen=True, kw_only=True):
-    """Plug a network interface into the machine."""
+    """Attach network interface `nic` to the running machine."""
 
     name: str
     unit_id: UnitId
@@ -64,7 +67,7 @@ class AttachNic(Action, frozen=True, kw_only=True):
 
 
 class DetachNic(Action, frozen=True, kw_only=True):
-    """Take a network interface out of the machine."""
+    """Detach the network interface named `nic_name` from the running machine."""
 
     name: str
     unit_id: UnitId
@@ -82,9 +85,9 @@ class DetachNic(Action, frozen=True, kw_only=True):
 
 
 class ResizeUnit(Action, frozen=True, kw_only=True):
-    """Request another number of CPUs and other memory for a machine.
+    """Change the number of CPUs and the memory of a running machine.
 
-    `size`: a text of `hardware.size_key`.
+    `size`: the new size as text, such as ``2000m/1073741824`` (see `hardware.size_key`).
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Steps that list, attach and detach the interfaces of one machine, or change its size, while it runs."""
+"""Steps for a running machine: list, attach and detach its network interfaces, and change its size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 
 async def list_nics(step: WorkloadStep, action: ListNics) -> Result:
-    """List the machine's network interfaces."""
+    """Query the runtime for the machine's network interfaces."""
     try:
         found = await step.handle.ask("list_nics", lambda: _nics(step).list_nics(action.unit_id))
     except KubeletxError as error:
@@ -31,9 +31,10 @@ async def list_nics(step: WorkloadStep, action: ListNics) -> Result:
 
 
 async def attach_nic(step: WorkloadStep, action: AttachNic) -> Result:
-    """Attach an interface.
+    """Attach a network interface to the machine.
 
-    A failure, such as a port that does not exist yet, is retried unless the runtime refused.
+    A failure, such as a network port that does not exist yet, is retried unless the runtime does not support the
+    interface.
     """
     nic = build_nic(action.nic)
     try:
@@ -45,7 +46,7 @@ async def attach_nic(step: WorkloadStep, action: AttachNic) -> Result:
 
 
 async def detach_nic(step: WorkloadStep, action: DetachNic) -> Result:
-    """Request the guest to release an interface."""
+    """Request that a network interface is detached; the guest has to release it, so this may complete later."""
     try:
         await step.handle.change(
             "detach_nic", lambda: _nics(step).detach_nic(action.unit_id, action.nic_name)
@@ -59,9 +60,9 @@ async def detach_nic(step: WorkloadStep, action: DetachNic) -> Result:
 
 
 async def resize_unit(step: WorkloadStep, action: ResizeUnit) -> Result:
-    """Request the size from the runtime and store the request.
+    """Request the new size of the machine from its runtime, and store the request in the pod's overrides.
 
-    The unit's status shows later what was granted.
+    The machine's status shows later which size the runtime granted.
     """
     handle = step.handle
     try:

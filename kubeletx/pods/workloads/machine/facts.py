@@ -1,4 +1,4 @@
-"""Facts of a machine beyond those of every pod: capabilities of its runtime, its interfaces, failed calls."""
+"""Facts that only machine pods have: capabilities of the runtime, network interfaces, failed calls."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ NO_EPHEMERAL: Final = (
 
 
 class MachineUnit(Fact, frozen=True, kw_only=True):
-    """Facts of the unit of one machine: failed calls, and its network interfaces."""
+    """Facts of one machine: its failed calls and its network interfaces."""
 
     power_failure: ActionFailure | None = None
-    """Failure of the last change of power."""
+    """Failure of the last power change; None if it succeeded."""
     nic_failure: ActionFailure | None = None
-    """Failure of the last listing of the machine's interfaces."""
+    """Failure of the last listing of the machine's interfaces; None if it succeeded."""
     nic_failures: dict[str, ActionFailure] = {}
-    """Interface → failure of its last attach or detach; `retry_at` None if the runtime can never do it."""
+    """Interface name → failure of its last attach or detach; `retry_at` None if the runtime can never do it."""
     nics: tuple[NicStatus, ...] | None = None
-    """The machine's interfaces as last listed; None if never."""
+    """Interfaces of unit `nics_unit` as listed at `nics_at` (monotonic); None if they were never listed."""
     nics_unit: UnitId | None = None
     nics_at: float | None = None
     nics_stale: bool = False
-    """True if an interface was attached or detached since the last listing."""
+    """True if the interfaces must be listed again, because one was attached or detached or a call failed."""
 
 
 class MachineFacts(WorkloadFacts, frozen=True, kw_only=True):
-    """Facts of a pod that is a machine, by `spec.virtualMachine` or by its runtime.
+    """Facts of a machine pod: one with `spec.virtualMachine`, or on a runtime for virtual machines.
 
-    `can_...`: the runtime's capabilities.
+    `can_power`, `can_nics`, `can_resize`: the runtime can change the power state, the network interfaces and the size
+    of a machine. `units`: facts by the name of the machine.
     """
 
     reboots: ClassVar[bool] = True
@@ -48,7 +49,7 @@ class MachineFacts(WorkloadFacts, frozen=True, kw_only=True):
     units: dict[str, MachineUnit] = {}
 
     def edited(self) -> Self:
-        """Return the facts without failures of single interfaces, so that these are tried again."""
+        """Return the facts without failures of attaching or detaching interfaces, so that these are tried again."""
         if not any(unit.nic_failures for unit in self.units.values()):
             return self
         units = {name: replace(unit, nic_failures={}) for name, unit in self.units.items()}
@@ -60,17 +61,17 @@ _NO_MACHINE: Final = MachineFacts()
 
 
 def machine_of_facts(facts: PodFacts) -> MachineFacts:
-    """The pod's machine facts; empty ones, without any capability, if the pod is no machine."""
+    """Return the pod's machine facts; facts without any capability if it is not a machine pod."""
     return facts.of(MachineFacts) or _NO_MACHINE
 
 
 def machine_unit(facts: PodFacts, name: str) -> MachineUnit:
-    """The machine's facts of this unit; empty ones if nothing is known."""
+    """Return the facts of the machine with this name; empty facts if nothing is known."""
     return machine_of_facts(facts).units.get(name, _NO_UNIT)
 
 
 def with_machine_unit(facts: PodFacts, name: str, **fields: object) -> PodFacts:
-    """Return the pod's facts with these fields of one `MachineUnit` changed."""
+    """Return the pod's facts with these fields changed in the `MachineUnit` of machine `name`."""
     machine = machine_of_facts(facts)
     unit = replace(machine_unit(facts, name), **fields)
     return replace(facts, own=replace(machine, units={**machine.units, name: unit}))

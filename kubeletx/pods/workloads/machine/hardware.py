@@ -1,7 +1,8 @@
-"""Interfaces and size of a living machine: the wanted ones, and the next call. Pure.
+"""Network interfaces and size of a machine: the desired ones, and the plan for changing those of a running one. Pure.
 
-Interfaces are listed only when they may differ from those the machine was made with. ``eth0`` is the pod network's and
-always stays. A size is requested once; the granted size is in the unit's status.
+Interfaces are listed only when they may differ from those with which the machine was created. Interface ``eth0``
+belongs to the pod network and is never attached or detached. A size is requested once; the unit's status shows the
+granted size.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ _MIB: Final = 1 << 20
 
 
 def wanted_nics(desired: DesiredPod, facts: PodFacts) -> dict[str, Nic]:
-    """The wanted interfaces by name: those of the spec, changed by ``vm nic`` commands."""
+    """Return the desired interfaces by name: those of the spec, changed by ``vm nic`` commands of operators.
+
+    Empty if the interfaces in the spec are invalid.
+    """
     try:
         found = {nic.name or "": nic for nic in nics_of(desired.pod)}
     except ValueError:
@@ -45,9 +49,9 @@ def wanted_nics(desired: DesiredPod, facts: PodFacts) -> dict[str, Nic]:
 
 
 def nics_key(desired: DesiredPod) -> str:
-    """Names of the spec's own interfaces as one text.
+    """Return the names of the interfaces in the spec as one text; empty if they are invalid.
 
-    A ``vm nic`` command holds only while it is unchanged.
+    The text is stored with a ``vm nic`` command, which is ignored once the spec has other interfaces.
     """
     try:
         return ",".join(sorted(nic.name or "" for nic in nics_of(desired.pod)))
@@ -56,12 +60,15 @@ def nics_key(desired: DesiredPod) -> str:
 
 
 def made_with_nics(desired: DesiredPod, facts: PodFacts) -> str:
-    """Names of the interfaces a machine is created with as one text, for the unit's annotation."""
+    """Return the names of the desired interfaces as one text, for an annotation on a machine that is created."""
     return ",".join(sorted(wanted_nics(desired, facts)))
 
 
 def wanted_limits(desired: DesiredPod, facts: PodFacts) -> dict[str, str]:
-    """Wanted CPU and memory limits: a command's until the spec's limits change, else the spec's."""
+    """Return the desired limits of the machine: those of the spec, changed by a ``vm resize`` command.
+
+    The command is ignored once the CPU or memory limits in the spec have changed.
+    """
     machine = machine_of(desired.pod, on_vm_runtime=facts.of(MachineFacts) is not None)
     limits = dict(machine.resources.limits) if machine is not None else {}
     overrides = overrides_of(facts)
@@ -71,7 +78,7 @@ def wanted_limits(desired: DesiredPod, facts: PodFacts) -> dict[str, str]:
 
 
 def sized_pod(desired: DesiredPod, facts: PodFacts) -> Pod:
-    """The pod with its machine's wanted size, for admission."""
+    """Return the pod with the desired limits of its machine in place of those in the spec, for admission."""
     pod, spec = desired.pod, desired.pod.spec
     limits = wanted_limits(desired, facts)
     if spec.virtual_machine is not None:
@@ -84,7 +91,10 @@ def sized_pod(desired: DesiredPod, facts: PodFacts) -> Pod:
 
 
 def sized(resources: ResourceRequirements, limits: dict[str, str]) -> ResourceRequirements:
-    """`resources` with other limits; a request equal to its limit follows it, which keeps the QoS class."""
+    """Return `resources` with `limits` as the new limits.
+
+    A request that was equal to its old limit is set to the new limit, which keeps the QoS class.
+    """
     before = resources.limits
     follows = {
         name for name, text in resources.requests.items() if before.get(name) == text and name in limits
@@ -94,14 +104,14 @@ def sized(resources: ResourceRequirements, limits: dict[str, str]) -> ResourceRe
 
 
 def sizes_of(limits: dict[str, str]) -> dict[str, str]:
-    """The limits that can change while the machine runs."""
+    """Return only the CPU and memory limits, which can change while the machine runs."""
     return {name: limits[name] for name in RESIZED if name in limits}
 
 
 def size_key(limits: dict[str, str]) -> str:
-    """Text of a size, equal for equal amounts, such as ``2000m/1073741824``.
+    """Return the CPU and memory limits as normalised text, such as ``2000m/1073741824``; a missing limit is 0.
 
-    Empty if an amount is invalid.
+    Empty if a limit is not a valid quantity.
     """
     cpu, memory = limits.get("cpu"), limits.get("memory")
     try:
@@ -111,7 +121,10 @@ def size_key(limits: dict[str, str]) -> str:
 
 
 def asked_size(unit: UnitSummary, facts: PodFacts) -> str | None:
-    """Last requested size of the machine, or that of its creation; None until the overrides are read."""
+    """Return the size last requested from the runtime for this machine, else that of its creation (see `size_key`).
+
+    None while the pod's overrides file was not read, or if the size is not recorded.
+    """
     overrides = overrides_of(facts)
     if overrides is None:
         return None
@@ -119,9 +132,9 @@ def asked_size(unit: UnitSummary, facts: PodFacts) -> str | None:
 
 
 def with_size(resources: ResourceRequirements, size: str) -> ResourceRequirements:
-    """Return resources with the limits of a size (`size_key`); equal amounts keep their spelling.
+    """Return `resources` with the CPU and memory limits of `size`, a text of `size_key`.
 
-    An invalid size, from an edited annotation, changes nothing.
+    A limit that is already equal keeps its spelling. An invalid size, as from an edited annotation, changes nothing.
     """
     cpu_text, _, memory_text = size.partition("m/")
     cpu, memory = whole_number(cpu_text), whole_number(memory_text)
@@ -148,7 +161,7 @@ def _memory_text(amount: int) -> str:
 def plan_devices(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
     """Plan the next change of a running machine's size and interfaces.
 
-    One that is paused waits until it runs again.
+    Nothing is planned while the machine is paused, suspended or off.
     """
     if unit.state is not UnitState.RUNNING:
         return
@@ -184,7 +197,10 @@ def _plan_size(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
 
 
 def _needs_restart(desired: DesiredPod, facts: PodFacts, before: str, after: str) -> bool:
-    """Return True if a changed size has resizePolicy RestartContainer."""
+    """Return True if a resource that changes between two sizes has resizePolicy RestartContainer.
+
+    `before`, `after`: texts of `size_key`.
+    """
     machine = machine_of(desired.pod, on_vm_runtime=facts.of(MachineFacts) is not None)
     policies = {rule.resource_name: rule.policy for rule in machine.resize_policy} if machine else {}
     pairs = zip(RESIZED, before.split("/"), after.split("/"), strict=False)
@@ -224,9 +240,10 @@ def _plan_nics(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
 def _next_nic(
     unit: UnitSummary, wanted: Mapping[str, Nic], seen: Sequence[NicStatus], known: MachineUnit, draft: Draft
 ) -> AttachNic | DetachNic | None:
-    """The next interface to attach or detach, or None.
+    """Return the action that attaches or detaches the next interface; None if there is nothing to do now.
 
-    One that failed waits for its retry and delays no other.
+    `wanted`: desired interfaces by name. `seen`: present interfaces. An interface that failed waits for its retry and
+    does not delay others.
     """
     present = {nic.name: nic for nic in seen}
     for name, nic in wanted.items():

@@ -1,4 +1,4 @@
-"""Specification of a machine with what operators requested beside the spec: size, power, interfaces. Pure."""
+"""Applies operators' requests for size, power and interfaces to the spec with which a machine is created. Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from .spec import build_nic
 
 
 def sized_machine(machine: VirtualMachine, pod: Pod, facts: PodFacts) -> VirtualMachine:
-    """The machine with its wanted limits, from the spec or a command."""
+    """Return the machine with its desired limits, from the spec or a ``vm resize`` command."""
     limits = wanted_limits(_desired(pod), facts)
     return replace(machine, resources=sized(machine.resources, limits))
 
 
 def with_overrides(spec: UnitSpec, machine: Machine, pod: Pod, facts: PodFacts) -> UnitSpec:
-    """Set the wanted power and interfaces, and annotations with the machine's first interfaces and size."""
+    """Return the unit's spec with the desired power state and interfaces of the machine.
+
+    Annotations record the interfaces and the size at creation. `machine`: the present `spec.detail`.
+    """
     desired = _desired(pod)
     notes = {
         MADE_WITH_NICS: made_with_nics(desired, facts),

@@ -1,16 +1,17 @@
-r"""Desired power of a machine, from the spec or a command, and the one step towards it. Pure.
+r"""Desired power state of a machine, from the spec or a command, and the next call that leads to it. Pure.
 
-    state \ wanted   running     paused       suspended   off
+    state \ desired  running     paused       suspended   off
     RUNNING          -           pause        suspend     power off
     PAUSED           resume      -            suspend     power off
     SUSPENDED        resume      resume¹      -           power off
     switched off     start       start¹       start¹      -
-    EXITED itself    restartPolicy decides, unless off is wanted
-    PAUSED itself    stays paused until an operator resumes it (asleep, an I/O error)
+    EXITED itself    restartPolicy decides, unless off is desired
+    PAUSED itself    stays paused until an operator resumes it (guest asleep, I/O error)
 
-    ¹ and then the next step from the new state
+    ¹ and then the next call from the new state
 
-A machine that was switched off on request has not ended: it counts neither for the phase nor for the restart policy.
+A machine that was switched off on request does not count as ended, neither for the pod's phase nor for the restart
+policy.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from .facts import MachineFacts, machine_of_facts, machine_unit
 
 
 class PowerStep(enum.Enum):
-    """One call that changes power."""
+    """Call that changes the power state of a machine."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -48,7 +49,7 @@ OF_SPEC: Final = {
 }
 
 ASKED_FOR: Final = ("", "Paused")
-"""Values of `UnitStatus.reason` for a machine that a call paused."""
+"""Values of `UnitStatus.reason` for a machine that was paused by a call, not by its guest or an error."""
 
 MACHINE_WORDS: Final = {
     UnitState.CREATED: "not started yet",
@@ -58,7 +59,7 @@ MACHINE_WORDS: Final = {
     UnitState.EXITED: "off",
     UnitState.UNKNOWN: "in an unknown state",
 }
-"""States of a machine as the messages of ``vm`` commands name them."""
+"""Words for the states of a machine in the messages of ``vm`` commands."""
 
 _STEPS: Final = {
     (UnitState.RUNNING, Power.PAUSED): PowerStep.PAUSE,
@@ -74,18 +75,21 @@ _STEPS: Final = {
 
 
 def spec_power(desired: DesiredPod) -> Power:
-    """Power wanted by the spec."""
+    """Return the power state that the pod's spec requests."""
     return OF_SPEC.get(power_of(desired.pod), Power.RUNNING)
 
 
 def is_overridden(desired: DesiredPod, facts: PodFacts) -> bool:
-    """Return True if a command overrides the spec's power."""
+    """Return True if an operator's power command is in effect in place of the spec's power state."""
     overrides = overrides_of(facts)
     return overrides is not None and bool(overrides.power) and overrides.power_spec == power_of(desired.pod)
 
 
 def wanted_power(desired: DesiredPod, facts: PodFacts) -> Power:
-    """Power wanted now: a command's until the spec's power changes, else the spec's."""
+    """Return the desired power state of the machine.
+
+    It is that of the last power command or, if there is none or the spec's power state changed after it, the spec's.
+    """
     overrides = overrides_of(facts)
     if overrides is not None and is_overridden(desired, facts):
         return Power(overrides.power)
@@ -93,12 +97,12 @@ def wanted_power(desired: DesiredPod, facts: PodFacts) -> Power:
 
 
 def is_wanted_off(desired: DesiredPod, facts: PodFacts) -> bool:
-    """Return True if the pod is a machine that must be off, so that nothing of it is started."""
+    """Return True if the pod is a machine whose desired power state is off, so that it must not be started."""
     return facts.of(MachineFacts) is not None and wanted_power(desired, facts) is Power.OFF
 
 
 def was_switched_off(facts: PodFacts, unit: UnitSummary | None) -> bool:
-    """Return True if the unit ended by a requested switch-off."""
+    """Return True if the machine does not run because it was switched off on request."""
     overrides = overrides_of(facts)
     if unit is None or overrides is None or unit.state is not UnitState.EXITED:
         return False
@@ -106,14 +110,17 @@ def was_switched_off(facts: PodFacts, unit: UnitSummary | None) -> bool:
 
 
 def is_kept(desired: DesiredPod, facts: PodFacts, unit: UnitSummary | None) -> bool:
-    """Return True if a machine that does not run has not ended: it is off on request, or requests are not read yet."""
+    """Return True if the machine does not count as ended, even if it does not run.
+
+    It is off on request, or the pod's overrides file with such requests was not read yet.
+    """
     if facts.of(MachineFacts) is None:
         return False
     return facts.overrides is None or is_wanted_off(desired, facts) or was_switched_off(facts, unit)
 
 
 def plan_power(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-    """Plan the one step that brings the machine nearer to its wanted power."""
+    """Plan the next call that leads to the desired power state. If the runtime cannot do it, add a warning event."""
     _tell_hold(unit, desired, facts, draft)
     step = next_step(unit, desired, facts)
     if step is None:
@@ -132,14 +139,14 @@ def plan_power(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
 
 
 def _tell_hold(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-    """Add an event about a machine that should run and stays paused until an operator resumes it."""
+    """Add a warning event if the machine should run, but has paused itself and needs an operator to resume it."""
     text = hold_message(facts, unit)
     if text and wanted_power(desired, facts) is Power.RUNNING:
         draft.refuse(Event.MACHINE_HELD, f"Machine {unit.name} is paused: {text}")
 
 
 def hold_message(facts: PodFacts, unit: UnitSummary) -> str:
-    """The runtime's message about a machine that paused itself, with the remedy; empty if it did not."""
+    """Return the runtime's message about a machine that paused itself, with the remedy; empty if it did not."""
     if not own_hold(facts, unit) or facts.snapshot is None:
         return ""
     status = facts.snapshot.status_of(unit.id)
@@ -147,9 +154,9 @@ def hold_message(facts: PodFacts, unit: UnitSummary) -> str:
 
 
 def own_hold(facts: PodFacts, unit: UnitSummary) -> str:
-    """Reason a guest or its emulator paused itself (asleep, an I/O error); empty if a call paused it.
+    """Return the reason that the guest or its emulator paused itself, such as sleep or an I/O error; else empty.
 
-    The plan does not resume such a machine, which might pause again without end; an operator does.
+    The agent does not resume such a machine, which could pause again endlessly. An operator must resume it.
     """
     if unit.state is not UnitState.PAUSED or facts.snapshot is None:
         return ""
@@ -159,7 +166,7 @@ def own_hold(facts: PodFacts, unit: UnitSummary) -> str:
 
 
 def next_step(unit: UnitSummary, desired: DesiredPod, facts: PodFacts) -> PowerStep | None:
-    """The step for this state and wanted power by the module's table; None if there is nothing to do."""
+    """Return the next call by the table in the module docstring; None if there is nothing to do."""
     wanted = wanted_power(desired, facts)
     if wanted is Power.RUNNING and own_hold(facts, unit):
         return None

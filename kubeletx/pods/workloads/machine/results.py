@@ -1,4 +1,4 @@
-"""Results of the actions of machines, and what each does to the facts. Values, as in `model.results`."""
+"""Results of actions for machines, and the change that each makes to the facts. See `model.results`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ...model.results import Result, apply, next_try
 from .facts import machine_unit, with_machine_unit
 
 NIC: Final = RetryPolicy(initial_seconds=1, cap_seconds=60, jitter=0.1)
-"""For attaching and detaching one network interface of a machine."""
+"""Back-off for attaching and detaching a network interface of a machine."""
 
 
 class PowerSet(Result, frozen=True):
-    """The power change succeeded."""
+    """The power state of machine `name` was changed."""
 
     name: str
 
@@ -27,7 +27,7 @@ class PowerSet(Result, frozen=True):
 
 
 class PowerFailed(Result, frozen=True):
-    """The power change failed or got no answer; it is retried with back-off."""
+    """Changing the power state of machine `name` failed or got no answer; it is retried with back-off."""
 
     name: str
     reason: str
@@ -41,7 +41,7 @@ class PowerFailed(Result, frozen=True):
 
 
 class NicsSeen(Result, frozen=True):
-    """The machine's interfaces were listed."""
+    """The machine's network interfaces were listed; `nics` are the present ones."""
 
     name: str
     unit_id: UnitId
@@ -60,7 +60,7 @@ class NicsSeen(Result, frozen=True):
 
 
 class NicsChanged(Result, frozen=True):
-    """An interface was attached or detached: the list is read again."""
+    """Interface `nic` of the machine was attached or detached; the interfaces are listed again."""
 
     name: str
     nic: str
@@ -73,7 +73,7 @@ class NicsChanged(Result, frozen=True):
 
 
 class NicsUnlisted(Result, frozen=True):
-    """Listing the interfaces failed; retried with back-off."""
+    """Listing the machine's network interfaces failed; it is retried with back-off."""
 
     name: str
     reason: str
@@ -85,7 +85,10 @@ class NicsUnlisted(Result, frozen=True):
 
 
 class NicFailed(Result, frozen=True):
-    """Attaching or detaching one interface failed; retried with back-off if it `may_heal`. Others are not affected."""
+    """Attaching or detaching interface `nic` of the machine failed; other interfaces are not affected.
+
+    `may_heal` True: it is retried with back-off. False: it is retried only after the pod or the request changed.
+    """
 
     name: str
     nic: str
@@ -104,7 +107,7 @@ class NicFailed(Result, frozen=True):
 
 
 class NicRetried(Result, frozen=True):
-    """The failure of one interface is dropped, so that its pending change is retried at once."""
+    """The last failure of interface `nic` is dropped, so that attaching or detaching it can be tried at once."""
 
     name: str
     nic: str

@@ -1,4 +1,4 @@
-"""Pause, resume, suspend, switch off or on one machine."""
+"""Step that changes the power state of a machine: pause, resume, suspend, switch off or on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kubeletx.api import KubeletxError, NotFound, SupportsMachine, Unsupported
 from kubeletx.api.names import Event
 
 from ...call_errors import after_error, is_silence, level_of
-from ...model.results import LookWanted, Result
+from ...model.results import LookNeeded, Result
 from ..step import WorkloadStep
 from . import results
 from .actions import SetPower
@@ -27,9 +27,9 @@ _SAYS = {
 
 
 async def set_power(step: WorkloadStep, action: SetPower) -> Result:
-    """Change the power by one call.
+    """Change the power state of the action's machine by one call to its runtime.
 
-    A switch-off is stored first, so that the machine's end does not count as a failure.
+    A switch-off is first stored in the pod's overrides, so that the end of the machine does not count as a failure.
     """
     wanted, handle, name = PowerStep(action.step), step.handle, action.name
     began = step.now().mono
@@ -41,7 +41,7 @@ async def set_power(step: WorkloadStep, action: SetPower) -> Result:
         if wanted is PowerStep.START:
             await step.amend(lambda overrides: replace(overrides, off_unit=""))
     except NotFound:
-        return LookWanted()
+        return LookNeeded()
     except KubeletxError as error:
         if not is_silence(error):
             text = f"Failed to {wanted.value.replace('_', ' ')} {name}: {error}"

@@ -1,4 +1,4 @@
-"""The pod's virtual machine → `Machine`: everything for the hypervisor except resources and disks."""
+"""Converts a pod's virtual machine to an `api.Machine`: all settings for its runtime except resources and volumes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _POWER: Final = {"Running": "running", "Paused": "paused", "Suspended": "suspend
 
 
 def build_machine(pod: Pod, machine: VirtualMachine) -> Machine:
-    """Translate the machine for its runtime. Raises InvalidPod for invalid fields."""
+    """Convert the pod's virtual machine to the `api.Machine` for its runtime. Raises InvalidPod for invalid fields."""
     power = machine.power_spec or "Running"
     if power not in _POWER:
         raise ContainerConfigError(
@@ -51,7 +51,7 @@ def build_machine(pod: Pod, machine: VirtualMachine) -> Machine:
 
 
 def build_nic(nic: PodNic) -> Nic:
-    """Translate one interface; its name must be set."""
+    """Convert one network interface of a pod to an `api.Nic`. Its name must be set."""
     return Nic(
         name=nic.name or "",
         network=nic.subnet_name or "",
@@ -63,7 +63,11 @@ def build_nic(nic: PodNic) -> Nic:
 
 
 def _settings(pod: Pod, machine: VirtualMachine) -> dict[str, str]:
-    """Settings for the runtime: ``kubeletx.io/vm-`` annotations that are not the host's, key pair, certificates."""
+    """Return the settings that are passed to the runtime unchanged.
+
+    They are the ``kubeletx.io/vm-`` annotations that the agent does not read itself, the name of the key pair, and the
+    trusted image certificates.
+    """
     notes = pod.metadata.annotations
     found = {k: v for k, v in notes.items() if k.startswith(names.VM_PREFIX) and k not in HOST_SETTINGS}
     if machine.key_pair_name:
@@ -74,7 +78,10 @@ def _settings(pod: Pod, machine: VirtualMachine) -> dict[str, str]:
 
 
 def _hostname(pod: Pod, machine: VirtualMachine) -> str:
-    """The machine's own host name; of a machine written as a container, the pod's."""
+    """Return the machine's host name: the name in `spec.virtualMachine`.
+
+    For a machine that is written as a container, return the pod's host name.
+    """
     if pod.spec.virtual_machine is not None:
         return machine.name.lower()
     return pod.spec.hostname or pod.name[:63].rstrip("-.").lower()

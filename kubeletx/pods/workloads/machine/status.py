@@ -1,4 +1,4 @@
-"""Status of a machine: `virtualMachineStatus`, and the condition that its guest is ready. Pure."""
+"""Builds the status of a machine pod: `virtualMachineStatus`, and the condition that its guest is ready. Pure."""
 
 from __future__ import annotations
 
@@ -36,15 +36,16 @@ _POWER = {
 
 _STATES = {UnitState.PAUSED: "Paused", UnitState.SUSPENDED: "Suspended"}
 CRASHES = frozenset({"Crashed", "GuestCrashed", "Panicked", "GuestPanicked", "Watchdog", "OOMKilled"})
-"""Reasons of an end that was the guest's or the emulator's failure."""
+"""Reasons for the end of a machine that mean a failure of the guest or the emulator."""
 
 
 def machine_status(
     pod: Pod, facts: PodFacts, statuses: tuple[ContainerStatus, ...]
 ) -> VirtualMachineStatus | None:
-    """Value of `status.virtualMachineStatus`.
+    """Build the value of the pod's `status.virtualMachineStatus`.
 
-    None if the pod is no machine or has no container status yet.
+    `statuses`: statuses of regular containers; the first is the machine's. None if the pod is not a machine or has no
+    container status yet.
     """
     machine = machine_of(pod, on_vm_runtime=facts.of(MachineFacts) is not None)
     if machine is None or not statuses:
@@ -76,7 +77,7 @@ def _power(unit: UnitSummary | None, status: ContainerStatus, facts: PodFacts) -
 
 
 def _state_word(unit: UnitSummary | None, status: ContainerStatus, facts: PodFacts) -> str:
-    """State of a machine as one word for users: what the guest does, or why it does not run."""
+    """Return the machine's state for users: Running, Paused, Suspended, Shutdown, Terminated or Waiting."""
     if unit is not None and unit.state in _STATES:
         return _STATES[unit.state]
     if was_switched_off(facts, unit):
@@ -87,7 +88,7 @@ def _state_word(unit: UnitSummary | None, status: ContainerStatus, facts: PodFac
 
 
 def _granted(machine: VirtualMachine, unit: UnitSummary | None, facts: PodFacts) -> ResourceRequirements:
-    """The machine's present resources by its runtime, in place of the requested limits."""
+    """Return the machine's resources; CPU and memory limits are those that the runtime reports, if it does."""
     status = facts.snapshot.status_of(unit.id) if facts.snapshot is not None and unit is not None else None
     found = status.resources if status is not None else {}
     limits = dict(machine.resources.limits)
@@ -102,21 +103,22 @@ def _granted(machine: VirtualMachine, unit: UnitSummary | None, facts: PodFacts)
 
 
 def _vcpus(text: str) -> int:
-    """Number of virtual CPUs for a CPU amount; a fraction is rounded up."""
+    """Convert a CPU quantity to a number of virtual CPUs: rounded up, at least 1."""
     return max(-(-to_millicores(text) // 1000), 1)
 
 
 def _same_or(text: str | None, found: int, read: Callable[[str], int], otherwise: str) -> str:
-    """The manifest's own spelling if it means the same value; otherwise the given text."""
+    """Return `text`, the spelling in the manifest, if `read(text)` equals `found`; else return `otherwise`."""
     return text if text is not None and read(text) == found else otherwise
 
 
 def machine_ready(
     containers_ready: PodCondition, resting: PodCondition | None, statuses: Sequence[ContainerStatus]
 ) -> PodCondition:
-    """Condition of machine pods: the guest runs and is ready, or the reason it is not.
+    """Build condition `names.VM_READY`: True if the guest runs and is ready, else False with the reason.
 
-    `resting`: condition UnitsRunning, if that is False.
+    `containers_ready`: the pod's condition ContainersReady. `resting`: its condition UnitsRunning, which exists only
+    while the machine is paused, suspended or off. `statuses`: container statuses; the last is the machine's.
     """
     if containers_ready.status == TRUE:
         return PodCondition(type=names.VM_READY, status=TRUE)

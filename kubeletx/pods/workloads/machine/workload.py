@@ -1,4 +1,4 @@
-"""`MachineWorkload`: the part of plan and status that only machines have. Composition only."""
+"""`MachineWorkload`: rules for planning and status of machine pods. It only calls the other files of this package."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from .status import machine_ready, machine_status
 
 
 class MachineWorkload(Workload):
-    """Rules for a pod that is a machine.
+    """Rules for a pod that is a virtual machine, where they differ from plain containers.
 
-    Restart policy, probes, images and volumes are those of every pod.
+    Restart policy, probes, images and volumes follow the same rules as for containers.
     """
 
     def observe(self, facts: PodFacts, runtime: RuntimeTraits, pod: Pod) -> MachineFacts | None:
-        """Facts of a pod that is a machine by its runtime's type or by its spec; None if it is none."""
+        """Return the facts of a pod that is a machine by its runtime's workload type or its spec; None for others."""
         if runtime.workload_type != VM and pod.spec.virtual_machine is None:
             return None
         return replace(
@@ -61,7 +61,11 @@ class MachineWorkload(Workload):
     # --- plan ---
 
     def plan_first(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-        """Plan reading the overrides once; drop a power command if the spec's power changed since."""
+        """Plan the steps before all others.
+
+        If the pod's `PodOverrides` are not loaded yet, load them from disk. Discard an operator's power command that is
+        older than the last change of the power state in the spec.
+        """
         overrides = overrides_of(facts)
         if overrides is None:
             draft.do(ReadOverrides())
@@ -69,36 +73,36 @@ class MachineWorkload(Workload):
             draft.do(DropOverride())
 
     def plan_unit(self, unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-        """Plan the next step towards the wanted power, size and interfaces, once the overrides are read."""
+        """Plan the next change of power state, size or interfaces, once the overrides file is loaded."""
         if facts.overrides is not None:
             power.plan_power(unit, desired, facts, draft)
             plan_devices(unit, desired, facts, draft)
 
     @property
     def resizes_itself(self) -> bool:
-        """True: `plan_unit` changes the size of a machine."""
+        """True: `plan_unit` plans the resizes of a machine."""
         return True
 
     def may_start(self, desired: DesiredPod, facts: PodFacts) -> bool:
-        """Return False until the overrides are read, and while the machine is to be off."""
+        """Return False until the overrides file is loaded, and while the desired power state is off."""
         return facts.overrides is not None and not power.is_wanted_off(desired, facts)
 
     def is_wanted_off(self, desired: DesiredPod, facts: PodFacts) -> bool:
-        """Return True if the machine is to be off."""
+        """Return True if the desired power state of the machine is off."""
         return power.is_wanted_off(desired, facts)
 
     def was_switched_off(self, facts: PodFacts, unit: UnitSummary | None) -> bool:
-        """Return True if the machine was switched off on request of a command or the spec."""
+        """Return True if the machine does not run because a command or the spec switched it off."""
         return power.was_switched_off(facts, unit)
 
     def is_kept(self, desired: DesiredPod, facts: PodFacts, unit: UnitSummary | None) -> bool:
-        """Return True if the machine is off on request, or requests are not read yet."""
+        """Return True if the machine is off on request, or the overrides file with such requests is not loaded yet."""
         return power.is_kept(desired, facts, unit)
 
     def leaves_sandboxes(self, facts: PodFacts) -> bool:
         """Return True if the runtime can switch machines off.
 
-        The end of a machine need not wait for that of the pod's network.
+        The end of the machine then need not wait until the pod's network is taken down.
         """
         return machine_of_facts(facts).can_power
 
@@ -107,16 +111,16 @@ class MachineWorkload(Workload):
     def granted(
         self, container: Container, unit: UnitSummary | None, facts: PodFacts
     ) -> ResourceRequirements | None:
-        """The size that was last requested from the runtime; until one is known, that of the spec."""
+        """Return the resources with the size last requested from the runtime; those of the spec while it is unknown."""
         size = asked_size(unit, facts) if unit is not None else None
         return with_size(container.resources, size) if size else container.resources
 
     def wanted(self, container: Container, desired: DesiredPod, facts: PodFacts) -> ResourceRequirements:
-        """Wanted resources of the container; those of a machine may come from a command."""
+        """Return the desired resources of the machine, from the spec or a ``vm resize`` command."""
         return sized(container.resources, wanted_limits(desired, facts))
 
     def with_granted(self, pod: Pod, resources: Callable[[Container], ResourceRequirements]) -> Pod | None:
-        """The pod with the granted size of the machine in its spec; None if the spec has none."""
+        """Return the pod with the granted size in `spec.virtualMachine`; None if the spec has no such field."""
         if pod.spec.virtual_machine is None:
             return None
         (unit,) = regular_units(pod)
@@ -124,15 +128,15 @@ class MachineWorkload(Workload):
         return replace(pod, spec=replace(pod.spec, virtual_machine=machine))
 
     def shaped(self, unit: AnyUnit, pod: Pod, facts: PodFacts) -> AnyUnit:
-        """The machine with the wanted limits, from the spec or a command."""
+        """Return the machine with the desired limits, from the spec or a ``vm resize`` command."""
         return sized_machine(unit, pod, facts) if isinstance(unit, VirtualMachine) else unit
 
     def with_overrides(self, spec: UnitSpec, pod: Pod, facts: PodFacts) -> UnitSpec:
-        """Return the specification with the wanted power and interfaces of the machine."""
+        """Return the unit's spec with the machine's desired power state and interfaces."""
         return with_overrides(spec, spec.detail, pod, facts) if isinstance(spec.detail, Machine) else spec
 
     def counted_pod(self, desired: DesiredPod, facts: PodFacts) -> Pod:
-        """The pod with the size of the spec or of a command."""
+        """Return the pod with the desired size of its machine, from the spec or a ``vm resize`` command."""
         return sized_pod(desired, facts)
 
     # --- status ---
@@ -153,13 +157,16 @@ class MachineWorkload(Workload):
         resting: PodCondition | None,
         statuses: Sequence[ContainerStatus],
     ) -> PodCondition:
-        """Condition of machine pods; see `machine_ready`."""
+        """Build condition `names.VM_READY`: True if the guest runs and is ready, else False with the reason.
+
+        `resting`: the pod's condition UnitsRunning, if it has one.
+        """
         return machine_ready(containers_ready, resting, statuses)
 
     def state_word(self, unit: UnitSummary) -> str:
-        """The state of a unit as messages of ``vm`` commands name it."""
+        """Return the word for the machine's state in messages of ``vm`` commands, such as ``off``."""
         return power.MACHINE_WORDS[unit.state]
 
     def rest_reason(self, facts: PodFacts, unit: UnitSummary) -> str:
-        """Reason the guest or its emulator paused itself; empty if it did not."""
+        """Return the reason that the guest or its emulator paused itself; empty if it did not."""
         return power.own_hold(facts, unit)

@@ -1,1 +1,1 @@
-"""Standby: pods of containers whose runtime can freeze or hibernate their units and bring them back."""
+"""Rules for pods of containers that can be frozen, hibernated and resumed (thawed) by their runtime."""

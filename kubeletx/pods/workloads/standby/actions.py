@@ -1,4 +1,4 @@
-"""The action of standby: one call that changes the power of one unit. A value, as in `model.actions`."""
+"""Action that freezes, hibernates or thaws one container. It extends those in `model.actions`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .facts import standby_of
 
 
 class StandbyStep(enum.Enum):
-    """One call of `SupportsStandby`."""
+    """Call of protocol `SupportsStandby` that changes the state of a container."""
 
     FREEZE = "freeze"
     HIBERNATE = "hibernate"
@@ -21,7 +21,7 @@ class StandbyStep(enum.Enum):
 
 
 class SetStandby(Action, frozen=True, kw_only=True):
-    """Freeze, hibernate or thaw one unit. `step`: a value of `StandbyStep`."""
+    """Freeze, hibernate or thaw the unit of container `name`. `step`: a value of `StandbyStep`."""
 
     name: str
     unit_id: UnitId
@@ -31,7 +31,7 @@ class SetStandby(Action, frozen=True, kw_only=True):
 
     @property
     def target(self) -> str:
-        """The step."""
+        """The call, a value of `StandbyStep`."""
         return self.step
 
     def failure(self, facts: PodFacts) -> ActionFailure | None:

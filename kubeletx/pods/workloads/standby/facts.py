@@ -1,4 +1,4 @@
-"""Facts of a pod whose runtime can freeze and hibernate its units."""
+"""Facts that only pods have whose runtime can freeze and hibernate containers."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from ...model.facts import ActionFailure, PodFacts, WorkloadFacts
 
 
 class StandbyFacts(WorkloadFacts, frozen=True, kw_only=True):
-    """Facts of a pod that can be frozen: failed calls by container.
+    """Facts of a pod that can be frozen: the last failed calls, by container name.
 
-    A later success of the same kind drops the entry.
+    An entry is removed when a call of the same kind succeeds.
     """
 
     rest_failures: dict[str, ActionFailure] = {}
-    """Failures of a freeze or hibernation; `retry_at` None if the runtime can never do it."""
+    """Failures of freezing or hibernating; `retry_at` None if the runtime can never do it."""
     thaw_failures: dict[str, ActionFailure] = {}
+    """Failures of thawing."""
 
     def edited(self) -> Self:
-        """Return the facts without failures, so that calls which excluded a retry are tried again."""
+        """Return the facts without failures, so that calls that were not to be retried are tried again."""
         return replace(self, rest_failures={}, thaw_failures={})
 
 
@@ -28,5 +29,5 @@ _NONE = StandbyFacts()
 
 
 def standby_of(facts: PodFacts) -> StandbyFacts:
-    """The pod's standby facts; empty ones if it has none."""
+    """Return the pod's failed freeze and thaw calls; an empty `StandbyFacts` if no call has failed."""
     return facts.of(StandbyFacts) or _NONE

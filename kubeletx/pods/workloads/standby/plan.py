@@ -1,14 +1,15 @@
-"""Standby of a pod: wanted power, and the units to freeze, hibernate or thaw next. Pure.
+"""Plans which containers of a pod to freeze, hibernate or thaw next. Pure.
 
-    down: all app containers ─► last sidecar ─► ... ─► first sidecar
-    up:   first sidecar ─► ... ─► last sidecar ─► all app containers
+    freeze: all regular containers ─► last sidecar ─► ... ─► first sidecar
+    thaw:   first sidecar ─► ... ─► last sidecar ─► all regular containers
 
-A pod rests as a whole or not at all. It may rest only while nothing of it is due to start and each living unit has started:
-postStart hook done, startup and readiness passed. While one has not, or a freeze failed, the wanted power counts as running, so that
-units which rest already are thawed. Each step comes from what the last look shows: a wake during a freeze is planned as
-soon as the freeze has ended, so that the pod ends awake.
+Either all containers of a pod are frozen or none. The pod is frozen only while no container is due to start and each
+running container has started: postStart hook done, startup and readiness probes passed. Otherwise, and after a failed
+freeze, the desired state counts as running, so that containers that are already frozen are thawed. Each call is
+planned from the last known state. If the pod should run again while a freeze is in flight, the thaw is planned as soon
+as the freeze has ended.
 
-    state \\ wanted   running   standby   hibernated
+    state \\ desired  running   standby   hibernated
     RUNNING          -         freeze    hibernate
     PAUSED           thaw      -         hibernate
     SUSPENDED        thaw      thaw¹     -
@@ -35,8 +36,9 @@ from .actions import SetStandby, StandbyStep
 from .facts import standby_of
 
 KNOWN: Final = (Power.RUNNING, Power.STANDBY, Power.HIBERNATED)
-"""Power states of containers; others are of machines and are ignored."""
+"""Power states of containers; the others exist only for machines and are ignored here."""
 RESTING: Final = (UnitState.PAUSED, UnitState.SUSPENDED)
+"""States of a frozen (PAUSED) and a hibernated (SUSPENDED) container."""
 _WORDS: Final = {power.value: power for power in KNOWN}
 _TARGETS: Final = {
     Power.RUNNING: UnitState.RUNNING,
@@ -54,22 +56,25 @@ _STEPS: Final = {
 
 
 def wanted_power(facts: PodFacts) -> Power:
-    """The strongest of the stored request and the requests in memory; running if there is none."""
+    """Return the desired power state of the pod; RUNNING without a request.
+
+    If several are requested, stored in the overrides or in memory, the one nearest to running is used.
+    """
     overrides = overrides_of(facts)
     words = [*facts.asked.values(), *([overrides.power] if overrides is not None else [])]
     return strongest(_WORDS[word] for word in words if word in _WORDS)
 
 
 def plan_overrides(facts: PodFacts, draft: Draft) -> None:
-    """Plan to read the overrides file of a pod that an earlier agent process may have frozen."""
+    """Plan to load the overrides file of a pod from before this agent process; it may have been frozen."""
     if facts.overrides is None and facts.recovered:
         draft.do(ReadOverrides())
 
 
 def plan_standby(desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settled: bool) -> None:
-    """Plan the next freeze, hibernate and thaw calls.
+    """Plan the next calls that freeze, hibernate or thaw containers of the pod.
 
-    `is_settled`: no unit of the pod is due to start, now or later.
+    `is_settled`: no container of the pod is due to start, now or after a back-off.
     """
     if facts.overrides is None and facts.recovered:
         return
@@ -84,7 +89,7 @@ def plan_standby(desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settl
 
 
 def next_units(desired: DesiredPod, facts: PodFacts, wanted: Power) -> tuple[UnitSummary, ...]:
-    """The units to freeze, hibernate or thaw now: all app containers together, sidecars one by one."""
+    """Return the units to bring to state `wanted` now: all regular containers together, sidecars one at a time."""
     target = _TARGETS[wanted]
     apps = tuple(unit for _, unit in _living(desired, facts, sidecars=False) if unit.state is not target)
     sidecars = [unit for _, unit in _living(desired, facts, sidecars=True) if unit.state is not target]
@@ -94,7 +99,10 @@ def next_units(desired: DesiredPod, facts: PodFacts, wanted: Power) -> tuple[Uni
 
 
 def _may_rest(desired: DesiredPod, facts: PodFacts, draft: Draft) -> bool:
-    """Return True if the pod may rest: each unit rests, is ready or ended, and no failed freeze backs off."""
+    """Return True if the pod may be frozen now.
+
+    Each container must be frozen, ready or ended, and no failed freeze may be in its back-off.
+    """
     known = standby_of(facts)
     for container in (*_sidecars(desired), *regular_units(desired.pod)):
         unit = facts.newest(container.name)
@@ -120,7 +128,7 @@ def _is_ready(container: Container, unit: UnitSummary, facts: PodFacts) -> bool:
 def _living(
     desired: DesiredPod, facts: PodFacts, *, sidecars: bool
 ) -> Iterator[tuple[Container, UnitSummary]]:
-    """Yield sidecars or app containers in spec order, each with its unit if that runs or rests."""
+    """Yield the sidecars, or else the regular containers, that run or are frozen, in spec order, each with its unit."""
     for container in _sidecars(desired) if sidecars else regular_units(desired.pod):
         unit = facts.newest(container.name)
         if unit is not None and (unit.state is UnitState.RUNNING or unit.state in RESTING):

@@ -1,4 +1,4 @@
-"""Results of standby calls, and what each does to the facts. Values, as in `model.results`."""
+"""Results of freezing, hibernating and thawing, and the change that each makes to the facts. See `model.results`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .facts import standby_of
 
 
 class StandbySet(Result, frozen=True):
-    """The freeze, hibernation or thaw of the unit succeeded."""
+    """Container `name` was frozen, hibernated or thawed. `step`: a value of `StandbyStep`."""
 
     name: str
     step: str
@@ -22,9 +22,10 @@ class StandbySet(Result, frozen=True):
 
 
 class StandbyFailed(Result, frozen=True):
-    """The freeze, hibernation or thaw failed or got no answer.
+    """Freezing, hibernating or thawing container `name` failed or got no answer.
 
-    It is retried with back-off if it `may_heal`.
+    `step`: a value of `StandbyStep`. `may_heal` True: it is retried with back-off. False: it is retried only after a
+    user edited the pod.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Freeze, hibernate or thaw one unit; thaw a frozen unit before its stop."""
+"""Steps that freeze, hibernate or thaw one container, and that thaw a frozen container before it is stopped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kubeletx.api import KubeletxError, NotFound, SupportsStandby, UnitId, Unsup
 from kubeletx.api.names import Event
 
 from ...call_errors import after_error, is_silence, level_of
-from ...model.results import LookWanted, Result
+from ...model.results import LookNeeded, Result
 from ...model.roles import init_units, is_sidecar
 from ..step import WorkloadStep
 from . import results
@@ -21,18 +21,18 @@ from .plan import RESTING
 log = structlog.get_logger(__name__)
 
 WAKE_SECONDS = 5.0
-"""Upper bound for one thaw before a stop: the stop itself works from every state."""
+"""Deadline of one thaw before a stop. If it fails, the container is stopped while frozen."""
 
 
 async def set_standby(step: WorkloadStep, action: SetStandby) -> Result:
-    """Freeze, hibernate or thaw the unit, and read its new status, so that no look is needed."""
+    """Freeze, hibernate or thaw the action's unit, and read its new status from the runtime."""
     wanted, handle, name = StandbyStep(action.step), step.handle, action.name
     began = step.now().mono
     try:
         await _call(step, wanted, action.unit_id)
         handle.note_unit(await handle.unit_status(action.unit_id))
     except NotFound:
-        return LookWanted()
+        return LookNeeded()
     except KubeletxError as error:
         if not is_silence(error):
             text = f"Failed to {wanted.value} {name}: {error}"
@@ -52,9 +52,10 @@ async def set_standby(step: WorkloadStep, action: SetStandby) -> Result:
 
 
 async def thaw_before_stop(step: WorkloadStep, unit_id: UnitId) -> None:
-    """If the unit is frozen, thaw it, and before it the frozen sidecars that its hook and its end may need.
+    """If the unit is frozen or hibernated, thaw it, after the frozen sidecars of the pod that it may need.
 
-    A command in a frozen container would wait for the whole grace period. A thaw that fails does not delay the stop.
+    Without this, a preStop hook in the frozen container would hang for the whole grace period. If a thaw fails, the
+    stop is not delayed.
     """
     snapshot = step.facts.snapshot
     if step.facts.of(StandbyFacts) is None or snapshot is None:

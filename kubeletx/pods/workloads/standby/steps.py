@@ -1,4 +1,4 @@
-"""The steps of standby by action: each with the result when the step has a bug."""
+"""Table of the actions for standby, with the step of each and its result after an unexpected error."""
 
 from __future__ import annotations
 

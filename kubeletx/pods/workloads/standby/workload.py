@@ -1,4 +1,4 @@
-"""`StandbyWorkload`: a pod of containers that may be frozen. In all else it is one of plain containers."""
+"""`StandbyWorkload`: rules for pods of containers that can be frozen. All other rules are those of plain containers."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from .plan import plan_overrides, plan_standby
 
 
 class StandbyWorkload(Workload):
-    """Rules for pods of containers on a runtime with `SupportsStandby`."""
+    """Rules for pods of containers on a runtime with `SupportsStandby`, which can freeze them."""
 
     def observe(self, facts: PodFacts, runtime: RuntimeTraits, pod: Pod) -> StandbyFacts | None:
-        """Facts of a pod on a runtime with `SupportsStandby`; else None.
+        """Return the standby facts of a pod on a runtime with `SupportsStandby`; None on other runtimes.
 
-        Machines come before it in the table of workloads.
+        Machine pods never get here, since machines come first in the table of workloads.
         """
         return standby_of(facts) if runtime.capability(SupportsStandby) is not None else None
 
     def plan_first(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
-        """Plan to read the overrides file of a pod that was found at start."""
+        """Plan to load the overrides file of a pod from before this agent process; it may have been frozen."""
         plan_overrides(facts, draft)
 
     def plan_pod(self, desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settled: bool) -> None:
-        """Plan the calls that bring the units to the wanted power, all of them or none."""
+        """Plan the calls that freeze, hibernate or thaw the pod's containers; see `plan_standby`."""
         plan_standby(desired, facts, draft, is_settled=is_settled)

@@ -1,1 +1,1 @@
-"""containerd, and any other CRI v1 server, as a runtime of kubeletx."""
+"""Runtime plugin of kubeletx for containerd and any other CRI v1 server."""

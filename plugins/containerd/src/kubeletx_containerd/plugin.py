@@ -1,4 +1,7 @@
-"""Registers the runtime kind ``containerd``. The CRI client is imported only when an endpoint is made."""
+"""Registers the runtime kind ``containerd``.
+
+The CRI client is imported only when an endpoint is made.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ KIND = "containerd"
 
 @hookimpl
 def kubeletx_register_runtimes(register: RegisterRuntime) -> None:
-    """Register the kind for any CRI v1 server over a unix socket or TCP."""
+    """Register the runtime kind ``containerd``, for any CRI v1 server over a unix socket or TCP."""
     register(
         KIND,
         make_runtime,
@@ -23,7 +26,7 @@ def kubeletx_register_runtimes(register: RegisterRuntime) -> None:
 
 
 def make_runtime(endpoint: Endpoint, settings: Any, host: Host) -> Runtime:
-    """Make the runtime of one endpoint; does not connect."""
+    """Make the runtime of one endpoint, without connecting to the server."""
     from kubeletx.cri import ContainerdRuntime
 
     return ContainerdRuntime(endpoint, settings, host)

@@ -1,9 +1,9 @@
 """Checks that KVM really runs guests on this machine: starts a tiny guest, once per boot of the node.
 
-An existing /dev/kvm proves little: under some hypervisors a guest runs in real mode and hangs later. So the tiny guest
-starts as a kernel does, from real mode to 64-bit code with paging, writes to memory, uses cpuid, SSE and a locked
-instruction, and finally writes one byte to QEMU's exit device: the emulator then ends with an exit code that nothing
-else gives.
+An existing /dev/kvm proves little: under some hypervisors a guest runs in real mode and hangs later. So the
+tiny guest starts as a kernel does: it switches from real mode to 64-bit code with paging, writes to memory,
+and uses cpuid, SSE and a locked instruction. Finally it writes one byte to QEMU's exit device. The emulator
+then ends with an exit code that has no other cause.
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ _EXIT_CODE = (0x10 << 1) | 1
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of the check, and the boot and emulator for which it is valid."""
+    """Result of the check, and the boot and the emulator for which it is valid.
+
+    `boot_id`: the kernel's id of this boot. `emulator`: path of the emulator. `works`: KVM runs guests.
+    `why`: the reason if not.
+    """
 
     boot_id: str
     emulator: str
@@ -49,11 +53,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def check_kvm(host: Host, directory: Path) -> Verdict:
-    """The stored verdict of this boot, or a new one; takes at most a little more than `DEADLINE_SECONDS`."""
+    """Return whether KVM works: the result stored for this boot and emulator, or that of a new check.
+
+    A new check takes at most a little more than `DEADLINE_SECONDS`. `directory`: where the result is stored.
+    """
     path = directory / "kvm.json"
     boot_id = (await host.blocking(_BOOT_ID.read_text)).strip()
     emulator = shutil.which(EMULATOR) or ""
-    # no stored verdict, or one of another version: check again
+    # no stored result, or one of another version: check again
     with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
         known = msgspec.json.decode(path.read_bytes(), type=Verdict)
         if (known.boot_id, known.emulator) == (boot_id, emulator):
@@ -93,7 +100,7 @@ async def _try(emulator: str, directory: Path) -> tuple[bool, str]:
 
 
 def tiny_firmware() -> bytes:
-    """64 KiB of firmware whose reset vector jumps to the tiny guest."""
+    """Return 64 KiB of firmware that contains the tiny guest; its reset vector jumps there."""
     image = bytearray(0x10000)
     image[_GUEST_AT : _GUEST_AT + len(_GUEST)] = _GUEST
     image[_RESET_VECTOR : _RESET_VECTOR + len(_JUMP)] = _JUMP

@@ -1,9 +1,10 @@
 """Access of non-root emulators to their disks, through their group only.
 
-libvirtd starts machines as its own user (``libvirt-qemu``), while the agent's files are in directories that only root
-may enter. The emulators' group gets the right to traverse (never to list) the plugin's state directory and its parents
-that belong to the agent, to read backing files, and to write overlays. Backing files stay root's: libvirt is configured
-not to change their owner, since an owner could make them writable.
+libvirtd starts machines as its own user (``libvirt-qemu``), while the agent's files are in directories that
+only root may enter. The emulators' group gets three rights: to traverse (never to list) the plugin's state
+directory and its parents that belong to the agent, to read backing files, and to write overlays. Backing
+files belong to root: libvirt is configured not to change their owner, since an owner could make them
+writable.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ _AGENT_DIRECTORIES: Final = 2
 
 
 def emulator_gid(capabilities: str) -> int | None:
-    """Group in which libvirt runs emulators, from its capabilities; None for root or unknown."""
+    """Return the group in which libvirt runs emulators; None if they run as root or the group is unknown.
+
+    `capabilities`: XML of libvirt's capabilities.
+    """
     for model in ElementTree.fromstring(capabilities).findall("./host/secmodel"):
         label = model.findtext("baselabel[@type='qemu']", "")
         if model.findtext("model") == "dac" and label:
@@ -37,9 +41,9 @@ def emulator_gid(capabilities: str) -> int | None:
 
 
 def let_group_in(directory: Path, gid: int) -> str | None:
-    """Let the group traverse `directory` and the agent's directories above it. Idempotent. Blocks.
+    """Let the group traverse `directory` and the agent's directories above it. Idempotent. Blocking.
 
-    Returns None, or the reason the group still cannot reach `directory`; then no machine can start.
+    Returns None, or the reason that the group still cannot reach `directory`; then no machine can start.
     """
     give(directory, gid, 0o710)
     for number, parent in enumerate(directory.parents):
@@ -57,7 +61,7 @@ def let_group_in(directory: Path, gid: int) -> str | None:
 
 
 def give(path: Path, gid: int | None, mode: int) -> None:
-    """Set the file's group and mode; `gid` None: only the mode. Blocks."""
+    """Set the file's group and mode; `gid` None: only the mode. Blocking."""
     if gid is not None:
         os.chown(path, -1, gid)
     path.chmod(mode)
@@ -75,7 +79,7 @@ def _acl_lets_pass(path: Path, gid: int) -> bool:
 
 
 def _read(path: Path) -> dict[tuple[int, int], int]:
-    """Read the POSIX ACL: (tag, id) → permission bits; empty if the file has none."""
+    """Read the POSIX ACL as a map from (tag, id) to permission bits; empty if the file has none."""
     data = b""
     with contextlib.suppress(OSError):  # ENODATA: no ACL; ENOTSUP: a file system without ACLs
         data = os.getxattr(path, _ACL)

@@ -1,7 +1,8 @@
-"""Addresses that pods request on the operator's networks: no two machines get the same one.
+"""Static addresses on the operator's networks: no two machines may request the same address.
 
-No server assigns these addresses, and two machines with the same one disturb each other. The holder of an address
-is read from the records of created machines, and from memory during a creation. A pod that has ended holds none.
+No server assigns these addresses, and two machines with the same address disturb each other. The reserved
+addresses are computed from the records of created machines; those of machines that are being created are in
+memory. A pod that has ended reserves none.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ import msgspec
 from kubeletx.api import InvalidPod, Machine, Nic, PodUid, UnitId
 from kubeletx_libvirt.config import Settings
 from kubeletx_libvirt.domain.metadata import Identity
-from kubeletx_libvirt.looks import Looks
+from kubeletx_libvirt.domain_reader import DomainReader
 from kubeletx_libvirt.network.links import GuestLink, LinkKind
 from kubeletx_libvirt.network.nics import resolve_nics
 from kubeletx_libvirt.records import Records
 
 Address: TypeAlias = tuple[str, str]
-"""The bridge or network, and the address without its prefix length."""
+"""The name of the bridge or libvirt network, and the IP address without its prefix length."""
 
 
 class Holder(NamedTuple):
-    """The pod that holds an address. `pod`: namespace/name."""
+    """The pod for which an address is reserved. `pod`: NAMESPACE/NAME."""
 
     uid: PodUid
     pod: str
@@ -35,18 +36,19 @@ _NO_POD_LINK = GuestLink(name="eth0", kind=LinkKind.BRIDGE, source="", mac="")
 
 
 class Addresses:
-    """Reserves addresses on the operator's networks for one runtime's machines."""
+    """Reserves static addresses on the operator's networks for the machines of one runtime."""
 
-    def __init__(self, settings: Settings, records: Records, looks: Looks) -> None:
+    def __init__(self, settings: Settings, records: Records, domains: DomainReader) -> None:
         self._settings = settings
         self._records = records
-        self._looks = looks
+        self._domains = domains
         self._holders: dict[Address, Holder] = {}
 
     def hold(self, holder: Holder, links: Sequence[GuestLink]) -> None:
-        """Reserve the addresses of the pod's links. Raises InvalidPod, naming the other pod, if it holds one of them.
+        """Reserve the static addresses of a pod's links.
 
-        The error has no permanent reason, since the other pod may end.
+        Raises InvalidPod, naming the other pod, if one of the addresses is reserved for another pod. The
+        error has no permanent reason, since the other pod may end.
         """
         wanted = dict(static_addresses(links))
         if not wanted:
@@ -67,8 +69,8 @@ class Addresses:
         self._holders.update(dict.fromkeys(wanted, holder))
 
     def release(self, unit_id: UnitId, nic: Nic) -> None:
-        """Release the addresses of an interface that the machine and its record no longer have."""
-        identity, record = self._looks.identity(unit_id), self._records.units.get(unit_id)
+        """Release the addresses of a network interface that has been removed from the machine and its record."""
+        identity, record = self._domains.identity(unit_id), self._records.units.get(unit_id)
         if identity is None or record is None or not isinstance(record.spec.detail, Machine):
             return
         for address, _ in static_addresses(self._links(record.spec.detail, nic, identity)):
@@ -79,7 +81,7 @@ class Addresses:
     def _made(self, alive: Container[PodUid]) -> dict[Address, Holder]:
         found: dict[Address, Holder] = {}
         for unit_id, record in self._records.units.items():
-            identity, machine = self._looks.identity(unit_id), record.spec.detail
+            identity, machine = self._domains.identity(unit_id), record.spec.detail
             if identity is None or identity.uid not in alive or not isinstance(machine, Machine):
                 continue
             nics = machine.nics if record.nics is None else record.nics
@@ -89,7 +91,10 @@ class Addresses:
         return found
 
     def _links(self, machine: Machine, nic: Nic, identity: Identity) -> tuple[GuestLink, ...]:
-        """Links of one interface; empty on the pod network, and for a network that the settings no longer have."""
+        """Return the links of one interface to the operator's networks.
+
+        There is none on the pod network, or if the settings no longer have the interface's network.
+        """
         try:
             return resolve_nics(
                 msgspec.structs.replace(machine, nics=(nic,)),
@@ -103,7 +108,7 @@ class Addresses:
 
 
 def static_addresses(links: Sequence[GuestLink]) -> Iterator[tuple[Address, str]]:
-    """Yield each address that a pod requested on an operator's network, with the interface's name."""
+    """Yield each address that a pod requested on an operator's network, with the name of the guest's interface."""
     for link in links:
         if link.kind is not LinkKind.DIRECT and link.source:
             for address in link.addresses:

@@ -1,9 +1,10 @@
 """Bind mounts on the node, for directories and files that cannot be shared with a guest directly. All calls block.
 
-After a restart the mounts are found in the mount table. Other mount namespaces, such as libvirtd's own, get a copy
-of each mount as it is when it appears; later changes of it never reach them (mount_namespaces(7)). A read-only
-mount is therefore first made at a private place, so that it is read-only from the moment at which it appears at its
-own.
+After a restart of the agent the mounts are found in the mount table. Other mount namespaces, such as
+libvirtd's own, get a copy of each mount in the state in which it appears; later changes of the mount never
+reach them (mount_namespaces(7)). A read-only mount is therefore first made on a private path and then
+bind-mounted from there on its final path. So it is read-only from the moment at which other namespaces can
+see it.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 def mounts_below(directory: Path) -> dict[str, bool]:
-    """Mount points below the directory → True if they are read-only.
+    """Return the mount points below a directory; the value is True for a read-only mount.
 
     Symbolic links in `directory` are resolved, since the mount table has resolved paths.
     """
     prefix = f"{os.path.realpath(directory)}/"
-    # In bytes: names may hold what Python takes for the end of a line.
+    # In bytes: names may contain characters at which Python's splitlines would split.
     lines = [line.split(b" ") for line in _MOUNTS.read_bytes().split(b"\n")]
     points = (
         (_unescape(os.fsdecode(words[1])), b"ro" in words[3].split(b",")) for words in lines if len(words) > 3
@@ -39,16 +40,16 @@ def mounts_below(directory: Path) -> dict[str, bool]:
 def bind(source: str, point: str, *, aside: Path | None = None) -> None:
     """Bind-mount `source` on `point`, read-only if `aside` is given. Raises Unavailable with the kernel's error.
 
-    `aside`: path of a temporary place, made here like `source` (file or directory), where the mount becomes
-    read-only before it appears on `point`.
+    `aside`: path of a temporary mount point, which this function makes and removes. The mount becomes
+    read-only there before it appears on `point`.
     """
     if aside is None:
         _run("mount", "--bind", source, point)
         return
-    unbind(str(aside))  # of one who was interrupted
+    unbind(str(aside))  # left by an interrupted call
     make_place(aside, source)
     try:
-        # Private: else what happens on a part of the same mount happens here too.
+        # Private: else later mounts below `source` would appear here too.
         _run("mount", "--bind", "--make-private", source, str(aside))
         _run("mount", "-o", "remount,bind,ro", str(aside))
         _run("mount", "--bind", str(aside), point)
@@ -58,7 +59,7 @@ def bind(source: str, point: str, *, aside: Path | None = None) -> None:
 
 
 def make_place(place: Path, source: str) -> None:
-    """Make an empty file or directory to mount `source` on; an existing one is kept."""
+    """Make an empty file or directory, of the same type as `source`, as a mount point; an existing one is kept."""
     if os.path.isdir(source):
         place.mkdir(mode=0o755, exist_ok=True)
     else:
@@ -66,9 +67,9 @@ def make_place(place: Path, source: str) -> None:
 
 
 def remove_place(place: Path) -> None:
-    """Remove an empty mount point; succeeds if it is gone.
+    """Remove an empty mount point; succeeds if it does not exist.
 
-    Raises Unavailable if it is not empty: it holds other data then.
+    Raises Unavailable if it is not empty, since it then contains other data.
     """
     try:
         if place.is_dir():

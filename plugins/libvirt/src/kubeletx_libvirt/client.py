@@ -1,9 +1,9 @@
-"""Connection to libvirt: blocking calls on the host's threads, and events for subscribers.
+"""Connection to libvirt: blocking calls on threads of the connection, and events for subscribers.
 
-libvirt's own event loop runs in one daemon thread of the process (libvirt has only one for all connections); its
-callbacks only pass a small value to the asyncio loop. An embedded driver (``qemu:///embed``) needs the thread even
-without subscribers. When a connection breaks, every subscriber is notified once, and every later call raises
-Unavailable until `open` succeeds again.
+libvirt's own event loop runs in one daemon thread of the process (libvirt has only one for all connections).
+Its callbacks only pass a small value to the asyncio loop. An embedded driver (``qemu:///embed``) needs the
+thread even without subscribers. When a connection breaks, every subscriber is notified once, and every later
+call raises Unavailable until `Connection.open` succeeds again.
 """
 
 from __future__ import annotations
@@ -21,15 +21,19 @@ from urllib.parse import parse_qs, urlsplit
 
 import libvirt
 
-from kubeletx.api import Host, InvalidConfig, Unavailable
+from kubeletx.api import BoundedThreadPool, Host, InvalidConfig, Unavailable
 from kubeletx_libvirt.errors import translate
 from kubeletx_libvirt.mount_visibility import find_daemon, socket_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_CONCURRENT_CALLS = 3
-"""One fewer than the host's threads, so that one is free for health calls; further callers wait."""
+_CONCURRENT_CALLS = 8
+"""Number of calls that run at the same time; further callers wait.
+
+It equals the number of changes that the agent makes at the same time: libvirt returns from the start of a machine only
+when the emulator runs, so each start occupies a thread for hundreds of milliseconds.
+"""
 _SAME_REBOOT_SECONDS = 2.0
 _FAILED_EVENTS_SECONDS = 0.1
 _KEEPALIVE_SECONDS = 5
@@ -50,7 +54,8 @@ namespaces = []
 class DomainEvent(NamedTuple):
     """One event of a domain. `kind`: lifecycle, reboot, watchdog, agent, device-removed or memory.
 
-    `event`, `detail`, `text`: libvirt's arguments of the event; 0 or empty where it has none.
+    `uuid`: the domain. `event`, `detail`, `text`: libvirt's arguments of the event; 0 or empty if libvirt
+    passes none.
     """
 
     uuid: str
@@ -61,10 +66,10 @@ class DomainEvent(NamedTuple):
 
 
 class _Attempt:
-    """One try to connect, shared by the thread that connects and the caller that waits for it.
+    """One attempt to connect, shared by the thread that connects and the caller that waits for it.
 
-    A libvirt that hangs may answer long after the caller has given up; the thread then closes the connection
-    itself.
+    A libvirt that hangs may answer long after the caller has given up. The thread then closes the new
+    connection itself.
     """
 
     def __init__(self) -> None:
@@ -73,24 +78,34 @@ class _Attempt:
         self._made: tuple[libvirt.virConnect, list[int]] | None = None
 
     def succeed(self, handle: libvirt.virConnect, callbacks: list[int]) -> bool:
-        """Hand the connection to the caller; False if the caller has given up: then the connection must be closed."""
+        """Pass the new connection to the waiting caller.
+
+        Returns False if the caller has given up; the thread must then close the connection.
+        """
         with self._lock:
             if not self._is_over:
                 self._made = (handle, callbacks)
             return not self._is_over
 
     def end(self) -> tuple[libvirt.virConnect, list[int]] | None:
-        """Stop waiting; returns the connection and the ids of its callbacks, or None if it was not made in time."""
+        """End the wait: return the connection and the ids of its callbacks, or None if there is no connection yet.
+
+        After None, the thread closes a connection that it makes later; see `succeed`.
+        """
         with self._lock:
             self._is_over = True
             return self._made
 
 
+def _threads() -> BoundedThreadPool:
+    return BoundedThreadPool("libvirt", threads=_CONCURRENT_CALLS + 1)
+
+
 class Connection:
-    """Connection to one libvirt URL; `open` makes a new one after it broke. Runs calls and delivers events."""
+    """Connection to one libvirt URL: runs calls and delivers events. `open` reconnects after a failure."""
 
     def __init__(self, url: str, host: Host) -> None:
-        """`url`: the endpoint's URL, as libvirt expects it."""
+        """`url`: libvirt's connection URI, such as qemu:///system."""
         self.url = url
         self._host = host
         self._handle: libvirt.virConnect | None = None
@@ -98,6 +113,7 @@ class Connection:
         self._subscribers: set[asyncio.Queue[DomainEvent | None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._slots = asyncio.Semaphore(_CONCURRENT_CALLS)
+        self._threads = _threads()
         self._lost = ""
         self._daemon: int | None = None
         self._was_prepared = False
@@ -109,9 +125,9 @@ class Connection:
         return urlsplit(self.url).path == "/embed"
 
     async def open(self) -> None:
-        """Connect, unless the connection exists and is alive. Raises Unavailable."""
+        """Connect, unless there is a working connection. Raises Unavailable if libvirt does not answer."""
         if self._handle is not None and not self._lost:
-            # libvirt's word that a connection broke may be late, or came before the connection was ours.
+            # libvirt may report a broken connection late, or may have done so before `_handle` was set.
             if await self._host.blocking(_is_alive, self._handle):
                 return
             self._lost = "it is broken"
@@ -122,45 +138,55 @@ class Connection:
         try:
             await self._host.blocking(self._connect, attempt)
         finally:
-            # Also when the caller gave up: what was made just then is the connection, not a second one beside it.
+            # Also if the caller gave up: a connection that was made just then is used, not leaked.
             if (made := attempt.end()) is not None:
                 self._handle, self._callbacks = made
                 self._lost = ""
                 self._daemon = None
 
     async def close(self) -> None:
-        """Disconnect; every subscriber gets None."""
+        """Disconnect. The queue of every subscriber gets None."""
         handle, self._handle = self._handle, None
         self._end_subscriptions()
         if handle is not None:
             callbacks, self._callbacks = self._callbacks, []
             await self._host.blocking(_disconnect, handle, callbacks)
+        if (
+            not self._threads.busy
+        ):  # threads that hang are kept, so that repeated outages do not add more of them
+            self._threads.close()
+            self._threads = _threads()
 
     async def call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run `function`, which blocks, on one of the host's threads and return its result.
+        """Run `function`, which may block, on one of the connection's threads and return its result.
 
-        Translates libvirt's errors.
+        Translates libvirt's errors to those of `kubeletx.api`.
         """
         async with self._slots:
-            return await self._host.blocking(_translated, functools.partial(function, *args, **kwargs))
+            return await self._threads.run(_translated, functools.partial(function, *args, **kwargs))
+
+    async def probe(self, function: Callable[[libvirt.virConnect], R]) -> R:
+        """Run `function` as `use` does, but at once, on a thread that `call` never occupies. One caller at a time."""
+        work = functools.partial(function, self.get_handle())
+        return await self._threads.run(_translated, work)
 
     async def use(
         self, function: Callable[Concatenate[libvirt.virConnect, P], R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Run `function` like `call`, with the connection as its first argument.
+        """Run `function` as `call` does, with libvirt's connection as its first argument.
 
-        Raises Unavailable without a connection.
+        Raises Unavailable if there is no connection.
         """
         return await self.call(function, self.get_handle(), *args, **kwargs)
 
     def get_handle(self) -> libvirt.virConnect:
-        """The connection. Raises Unavailable if it is lost or not open."""
+        """Return libvirt's connection object. Raises Unavailable if the connection is lost or not open."""
         if self._handle is None or self._lost:
             raise Unavailable(f"no connection to libvirt at {self.url}: {self._lost or 'not open'}")
         return self._handle
 
     async def find_daemon(self) -> int | None:
-        """Process id of the daemon that starts emulators for this connection; None if unknown.
+        """Return the process id of the daemon that starts emulators for this connection; None if unknown.
 
         Raises Unavailable if the daemon does not answer on its socket.
         """
@@ -169,7 +195,7 @@ class Connection:
         return self._daemon
 
     async def domain_events(self) -> AsyncIterator[DomainEvent]:
-        """Yield events from now on. Raises Unavailable when the connection is lost or closed."""
+        """Yield every later event. Raises Unavailable when the connection is lost or closed."""
         queue = self.subscribe()
         try:
             while (event := await queue.get()) is not None:
@@ -179,13 +205,13 @@ class Connection:
         raise Unavailable(f"lost the connection to libvirt at {self.url}: {self._lost or 'closed'}")
 
     def subscribe(self) -> asyncio.Queue[DomainEvent | None]:
-        """A queue that gets every event from now on, and None at the end of the connection."""
+        """Return a queue that gets every later event, and None when the connection ends."""
         queue: asyncio.Queue[DomainEvent | None] = asyncio.Queue()
         self._subscribers.add(queue)
         return queue
 
     def unsubscribe(self, queue: asyncio.Queue[DomainEvent | None]) -> None:
-        """Add no more events to the queue."""
+        """Stop adding events to the queue."""
         self._subscribers.discard(queue)
 
     def _end_subscriptions(self) -> None:
@@ -258,7 +284,7 @@ class Connection:
         self._tell(DomainEvent(domain.UUIDString(), "lifecycle", event, detail))
 
     def _on_reboot(self, _c: Any, domain: libvirt.virDomain, _o: Any) -> None:
-        # A reboot by the power button is told twice: by libvirt that makes it, and by QEMU that resets.
+        # A reboot by the power button causes two events: one of libvirt, and one of the reset in QEMU.
         uuid, now = domain.UUIDString(), time.monotonic()
         last, self._rebooted[uuid] = self._rebooted.get(uuid), now
         if last is None or now - last > _SAME_REBOOT_SECONDS:
@@ -282,7 +308,7 @@ class Connection:
 
 @functools.cache
 def start_event_thread() -> threading.Thread:
-    """Start libvirt's event loop in a thread, once per process, before the first connection."""
+    """Start libvirt's event loop in a thread, once per process. Call it before the first connection."""
     libvirt.registerErrorHandler(_quiet, None)
     libvirt.virEventRegisterDefaultImpl()
     thread = threading.Thread(target=_run_events, name="libvirt-events", daemon=True)
@@ -295,13 +321,13 @@ def _run_events() -> None:
         try:
             libvirt.virEventRunDefaultImpl()
         except libvirt.libvirtError:
-            # What fails once, such as a descriptor that went away just now, must not end the events of all
-            # connections; what goes on failing must not take a processor.
+            # A single failure, such as a descriptor that was just closed, must not end the events of all
+            # connections; a permanent failure must not use a whole CPU.
             time.sleep(_FAILED_EVENTS_SECONDS)
 
 
 def _quiet(_context: Any, _error: Any) -> None:
-    """Discard libvirt's error print-outs: errors come as exceptions."""
+    """Discard the error messages that libvirt would print. Errors are raised as exceptions too."""
 
 
 def _translated(function: Callable[[], R]) -> R:
@@ -312,7 +338,7 @@ def _translated(function: Callable[[], R]) -> R:
 
 
 def _is_alive(handle: libvirt.virConnect) -> bool:
-    """Return True while the connection's socket is open, without a call to libvirt."""
+    """Return True if the connection's socket is open. No message is sent to libvirt."""
     try:
         return bool(handle.isAlive())
     except libvirt.libvirtError:
@@ -320,7 +346,7 @@ def _is_alive(handle: libvirt.virConnect) -> bool:
 
 
 def _disconnect(handle: libvirt.virConnect, callbacks: list[int]) -> None:
-    with contextlib.suppress(libvirt.libvirtError):  # a broken connection: the callbacks went with it
+    with contextlib.suppress(libvirt.libvirtError):  # a broken connection has no callbacks any more
         for number in callbacks:
             handle.domainEventDeregisterAny(number)
     with contextlib.suppress(libvirt.libvirtError):
@@ -330,9 +356,11 @@ def _disconnect(handle: libvirt.virConnect, callbacks: list[int]) -> None:
 
 
 def _prepare_embedded(url: str) -> None:
-    """Write qemu.conf of the embedded driver if it is missing, and remove states that a crash left (`forget_unborn`).
+    """Write qemu.conf of the embedded driver if it is missing, and call `forget_unborn`.
 
-    Emulators run as root and write their logs themselves. Raises InvalidConfig for a missing or too long directory.
+    With this file, emulators run as root and write their logs themselves. `url`: contains the driver's root
+    directory. Raises InvalidConfig if the directory is missing in the URL or its path is too long for sockets
+    below it.
     """
     (root,) = parse_qs(urlsplit(url).query).get("root", ("",))
     if not root:
@@ -353,12 +381,12 @@ def _prepare_embedded(url: str) -> None:
 
 
 def forget_unborn(directory: Path) -> None:
-    """Remove libvirt's state files of machines whose start ended in a crash of libvirt before the emulator existed.
+    """Remove libvirt's state files of machines whose emulator did not exist yet when libvirt crashed.
 
-    libvirt 9 first writes the state of a starting machine with process id 0, and then the real id. At its next
-    start it shows a machine with id 0 as running for ever, although it has no process, and each change of it times
-    out. Without the file the machine is off; the file holds nothing else. The driver that wrote it ran in an
-    earlier process of this plugin, which has ended.
+    libvirt 9 first writes the state of a starting machine with process id 0, and then with the real id. At
+    its next start libvirt shows a machine with id 0 as running for ever, although it has no process, and each
+    change of the machine times out. Without the file the machine is off; the file holds nothing else. The
+    driver that wrote it ran in an earlier process of this plugin, which has ended.
     """
     for path in directory.glob("*.xml"):
         with contextlib.suppress(FileNotFoundError):

@@ -1,14 +1,15 @@
 """NoCloud seed for cloud-init in the guest. Pure except `write_seed`.
 
-    meta-data       the guest's identity and SSH keys: keys here never clash with user-data
+    meta-data       the guest's identity and SSH keys: keys here never conflict with user-data
     user-data       the pod's userData, byte for byte; with a script as well, both as parts of one MIME message
-    vendor-data     the node's additions: shared directories and hostAliases, as a boot hook that runs at each boot
-                    before anything of the user's. It is a plain shell script too, for guests with less than
-                    cloud-init. Being vendor-data, it hides no key of the user's cloud-config
+    vendor-data     the node's additions: shared directories and hostAliases, as a boot hook that runs at each
+                    boot before anything in user-data. It is also a plain shell script, for guests that support
+                    only a part of cloud-init. As vendor-data, it overrides nothing in the user's cloud-config
     network-config  version 2, static: the guest uses the pod network's address without DHCP,
-                    unless the pod wants it to
+                    unless an annotation of the pod (`NETWORK_CONFIG`) demands DHCP
 
-Source: cloud-init's documentation of the NoCloud data source, network configuration version 2, user-data formats.
+Source: cloud-init's documentation of the NoCloud data source, network configuration version 2, user-data
+formats.
 """
 
 from __future__ import annotations
@@ -36,11 +37,15 @@ from kubeletx_libvirt.network.links import GuestLink, LinkKind
 
 LABEL: Final = "CIDATA"
 PADDING_BYTES: Final = 150 * 2048
-"""Zero bytes after the file system of a seed image."""
+"""Number of zero bytes after the file system of a seed image."""
 KEY_PAIR: Final = "kubeletx.io/vm-key-pair-name"
-"""Machine setting: virtualMachine.keyPairName."""
+"""Key in `Machine.settings` for virtualMachine.keyPairName."""
 NETWORK_CONFIG: Final = "kubeletx.io/vm-network-config"
-"""Machine setting: static (default), dhcp for the pod network's IPv4 address, or none to leave it to the image."""
+"""Key in `Machine.settings` for how the guest gets its addresses.
+
+Values: static (default); dhcp for the pod network's IPv4 address; none for an image that configures its
+network itself.
+"""
 
 SETTINGS: Final = frozenset({KEY_PAIR, NETWORK_CONFIG})
 """Keys of `Machine.settings` that the plugin reads."""
@@ -48,7 +53,7 @@ ANNOTATIONS: Final = (
     NETWORK_CONFIG,
     *sorted(v for v in vars(names).values() if str(v).startswith(names.VM_PREFIX) and v != names.VM_PREFIX),
 )
-"""All annotations that an author may set on machines."""
+"""All annotations for machines that a manifest may contain."""
 
 _TYPES: Final = (
     (b"#cloud-config-archive", "text/cloud-config-archive"),
@@ -64,10 +69,10 @@ _TYPES: Final = (
 
 
 class GuestMount(Spec, frozen=True, kw_only=True):
-    """One mount of a share in the guest. `tag`: the share's name. `target`: path in the guest. `type`: virtiofs or 9p.
+    """One mount of a shared directory in the guest. `tag`: name of the share. `type`: virtiofs or 9p.
 
-    `bind`: name of a single file in the share, which is bind-mounted on `target`; empty: the share itself is
-    mounted there.
+    `target`: path in the guest. `options`: mount options. `bind`: name of a file in the share that is
+    bind-mounted on `target`; empty: the whole share is mounted there.
     """
 
     tag: str
@@ -78,7 +83,7 @@ class GuestMount(Spec, frozen=True, kw_only=True):
 
 
 class Seed(Spec, frozen=True, kw_only=True):
-    """Contents of a seed's files; None for a file that the seed does not have."""
+    """Contents of the files in a seed; None for a file that the seed does not have."""
 
     meta_data: bytes
     user_data: bytes = b""
@@ -89,7 +94,7 @@ class Seed(Spec, frozen=True, kw_only=True):
         return "Seed(...)"
 
     def files(self) -> dict[str, bytes]:
-        """File name → content, of the files that the seed has."""
+        """Return the content of each file that the seed has, by file name."""
         named = {
             "meta-data": self.meta_data,
             "user-data": self.user_data,
@@ -100,7 +105,7 @@ class Seed(Spec, frozen=True, kw_only=True):
 
 
 def check_settings(machine: Machine) -> None:
-    """Raise InvalidPod for an unknown machine annotation, such as a misspelt one."""
+    """Raise InvalidPod if the machine has a setting, given as an annotation, that the plugin does not know."""
     for name in sorted(machine.settings.keys() - SETTINGS):
         raise InvalidPod(
             field=f"metadata.annotations[{name}]",
@@ -110,7 +115,11 @@ def check_settings(machine: Machine) -> None:
 
 
 def instance_id(uid: PodUid, disk_generation: int = 0) -> str:
-    """cloud-init's instance id; the same as long as the pod keeps its disk, including restarts in place."""
+    """Return cloud-init's instance id for a pod.
+
+    It is the same as long as the pod keeps its disk, even after restarts. `disk_generation`: appended to the
+    pod's UID unless it is 0; it must differ for each new disk of the pod.
+    """
     return f"{uid}-{disk_generation}" if disk_generation else str(uid)
 
 
@@ -125,9 +134,11 @@ def build_seed(
     hosts: Sequence[HostEntry] = (),
     key_pairs: Mapping[str, str] | None = None,
 ) -> Seed:
-    """Build the seed of one machine. `key_pairs`: the operator's SSH keys by name.
+    """Build the seed of one machine.
 
-    Raises InvalidPod for an unknown key pair or an unknown mode of network configuration.
+    `instance`: see `instance_id`. `links`: the guest's network interfaces. `mounts`: shared directories.
+    `hosts`: lines for /etc/hosts. `key_pairs`: the operator's SSH public keys by name. Raises InvalidPod for
+    an unknown key pair or an unknown mode of network configuration.
     """
     hook = _boot_hook(mounts, hosts)
     return Seed(
@@ -139,9 +150,9 @@ def build_seed(
 
 
 def write_seed(path: Path, seed: Seed, reader_gid: int | None = None) -> None:
-    """Write the seed as an ISO 9660 image labelled CIDATA; replaces an older one atomically. Blocks.
+    """Write the seed as an ISO 9660 image labelled CIDATA; replaces an older one atomically. Blocking.
 
-    Mode 0600; with `reader_gid` 0640 for that group.
+    `reader_gid`: group that may read the file (mode 0640); None: only root (mode 0600).
     """
     import pycdlib
 
@@ -157,8 +168,8 @@ def write_seed(path: Path, seed: Seed, reader_gid: int | None = None) -> None:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             iso.write_fp(file)
-            # As all ISO tools pad: guests that look for labels read past the end of so small a file system, and
-            # take the error for an empty drive (busybox before 68 KiB).
+            # Padded as by all ISO tools: guests that look for labels read past the end of such a small file system,
+            # and take the error for an empty drive (busybox reads up to 68 KiB).
             file.truncate(file.seek(0, os.SEEK_END) + PADDING_BYTES)
         if reader_gid is not None:
             give(new, reader_gid, 0o640)
@@ -225,7 +236,7 @@ def _user_data(machine: Machine) -> bytes:
 
 
 def _script(text: str | None) -> bytes:
-    """The script; one without an interpreter line gets the shell's."""
+    """Return the script as bytes, with ``#!/bin/sh`` as its first line if it has no known first line."""
     if not text:
         return b""
     content = text.encode()
@@ -234,7 +245,7 @@ def _script(text: str | None) -> bytes:
 
 
 def _parts(name: str, content: bytes) -> list[Any]:
-    """The MIME parts of one piece of user data; the parts of a multipart message are used unchanged."""
+    """Return one piece of user data as MIME parts; the parts of a multipart message are used unchanged."""
     head = content.lstrip()[:100].lower()
     if head.startswith((b"content-type: multipart", b"mime-version:")):
         message = message_from_bytes(content)
@@ -253,7 +264,10 @@ def _parts(name: str, content: bytes) -> list[Any]:
 
 
 def _boot_hook(mounts: Sequence[GuestMount], hosts: Sequence[HostEntry]) -> bytes:
-    """Boot script that may run any number of times; a mount that fails does not prevent the next one."""
+    """Return a boot script that may run any number of times; empty if it has nothing to do.
+
+    A mount that fails does not prevent the next one.
+    """
     lines = [line for mount in mounts for line in _mount_lines(mount)]
     for entry in hosts:
         line = shlex.quote(f"{entry.ip}\t{' '.join(entry.names)}")
@@ -304,7 +318,10 @@ def _network_config(machine: Machine, links: Sequence[GuestLink]) -> bytes | Non
 
 
 def _ethernet(link: GuestLink, *, asks: bool) -> dict[str, Any]:
-    """Network configuration of one link. `asks`: the pod network's IPv4 address comes by DHCP; the rest is static."""
+    """Return the network configuration of one link.
+
+    `asks`: the IPv4 address of the pod network comes from DHCP; all else is static.
+    """
     data: dict[str, Any] = {"match": {"macaddress": link.mac}, "set-name": link.name}
     if link.mtu:
         data["mtu"] = link.mtu
@@ -326,7 +343,7 @@ def _is_v4(link: GuestLink) -> bool:
 
 
 def _route(destination: str, gateway: str, link: GuestLink) -> dict[str, Any]:
-    """One route; a gateway outside the link's own subnets (for a /32 address) is marked as on-link."""
+    """Return one route. A gateway outside the link's own subnets (for a /32 address) is marked as on-link."""
     if not gateway:
         return {"to": destination, "scope": "link"}
     route: dict[str, Any] = {"to": destination, "via": gateway}

@@ -1,4 +1,4 @@
-"""Settings of the plugin: section ``kubeletx.plugins.libvirt`` of the configuration file."""
+"""Settings of the libvirt plugin: section ``kubeletx.plugins.libvirt`` of the configuration file."""
 
 from __future__ import annotations
 
@@ -18,31 +18,33 @@ GIB = 1 << 30
 
 
 class Settings(ImageSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """Settings of the plugin; each has a default that works without a section. Those of images: `ImageSettings`."""
+    """Settings of the plugin; each has a default that works. Settings about images are in `ImageSettings`."""
 
     accelerator: Literal["auto", "kvm", "qemu"] = "auto"
     """auto: KVM if a test guest runs with it on this machine (tested once per boot), else emulation."""
     default_memory_bytes: Bytes = GIB
     """Memory of a machine without a memory limit."""
     memory_overhead_bytes: Annotated[int, msgspec.Meta(ge=0)] = 192 * MIB
-    """Memory of the emulator in addition to the guest's: measured for QEMU with the devices used here."""
+    """Memory of the emulator in addition to the guest's; measured for QEMU with the devices that machines
+    have here.
+    """
     max_vcpus: Annotated[int, msgspec.Meta(ge=1)] = 64
     """Maximum number of virtual CPUs of one machine."""
     watchdog: bool = False
-    """Add an i6300esb watchdog to every machine; when the guest does not reset it in time, the machine ends."""
+    """Add an i6300esb watchdog to every machine. If the guest does not reset it in time, the machine ends."""
     networks: dict[str, NetworkTarget] = {}
     """Networks of this node, by the names used in a pod's ``vpc`` and ``nics[].subnetName``."""
     ports: dict[str, PortEntry] = {}
     """Ports of this node, by the ids used in ``nics[].portId``."""
     unknown_network: Literal["warn", "refuse"] = "warn"
-    """A vpc or portId without an entry: join the pod network with a Warning event, or reject the pod."""
+    """For a vpc or portId without an entry: join the pod network with a Warning event, or reject the pod."""
     key_pairs: dict[str, str] = {}
-    """SSH public keys by name, for ``keyPairName``; other names are rejected."""
+    """SSH public keys by name. A ``keyPairName`` that is not here is rejected."""
     shares: Literal["auto", "virtiofs", "9p"] = "auto"
     """File sharing with the guest. auto: virtiofs if virtiofsd is installed, else 9p."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for values that contradict each other or refer to nothing."""
+        """Raise ValueError for values that contradict each other or name an unknown network."""
         problem = next(_problems(self), None)
         if problem is not None:
             raise ValueError(problem)

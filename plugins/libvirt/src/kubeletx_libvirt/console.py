@@ -1,12 +1,13 @@
 """The live serial console as a `Session` (attach).
 
-The emulator always writes the console's output to the unit's raw log file; a session gets the output during its life,
-and its input is written to the console. There is one console, so one session: the newest attach ends the previous one
-with a message (as with ``virsh console --force``; a session of a dead client must not lock an operator out). It ends
-with the machine, not at a reboot. The console has no end of file and no size: half-close and resize do nothing.
+The emulator always writes the console's output to the unit's raw log file. A session gets the output that
+appears during the session, and the session's input is written to the console. There is one console, and so
+one session for each machine: a new attach ends the previous session with a message (as with ``virsh console
+--force``; the session of a dead client must not lock an operator out). A session ends with the machine, not
+at a reboot. The console has no end of file and no size: half-close and resize do nothing.
 
-libvirt's event thread reads (without blocking) and passes bytes to the loop; writing goes through the host's threads.
-If the output is not read, reading pauses and the guest's serial line fills up.
+libvirt's event thread reads (without blocking) and passes bytes to the asyncio loop. Writes run on the host's
+threads. If the output is not read, reading pauses and the guest's serial line fills up.
 """
 
 from __future__ import annotations
@@ -20,31 +21,34 @@ import libvirt
 
 from kubeletx.api import Channel, Conflict, Host, KubeletxError, StreamRequest, UnitId, UnitState
 from kubeletx_libvirt.client import Connection
-from kubeletx_libvirt.looks import Looks
+from kubeletx_libvirt.domain_reader import DomainReader
 
 TAKEN_OVER = b"\r\n(kubeletx: another attach took over this console)\r\n"
 _CHUNK = 64 * 1024
 _PAUSE_AT = 1 << 20
-"""Number of unread bytes at which reading from the guest pauses."""
+"""Number of bytes waiting for the client at which reading from the guest pauses."""
 _ENDED_EXIT_CODE = 0
 _ABANDONED_EXIT_CODE = 137
 _ENDS = libvirt.VIR_STREAM_EVENT_HANGUP | libvirt.VIR_STREAM_EVENT_ERROR
 
 
 class Consoles:
-    """Opens serial consoles of one runtime's machines (`SupportsAttach`), one session for each machine."""
+    """Opens serial consoles of one runtime's machines (`SupportsAttach`), at most one session for each machine."""
 
-    def __init__(self, connection: Connection, looks: Looks, host: Host) -> None:
+    def __init__(self, connection: Connection, domains: DomainReader, host: Host) -> None:
         self._connection = connection
-        self._looks = looks
+        self._domains = domains
         self._host = host
         self._open: dict[UnitId, ConsoleSession] = {}
         self._locks: dict[UnitId, asyncio.Lock] = {}
 
     async def attach(self, unit_id: UnitId, request: StreamRequest) -> ConsoleSession:
-        """Open the console and end an earlier session. Raises Conflict while the machine is off."""
-        found = await self._looks.get(unit_id)
-        state = self._looks.state(unit_id, found)
+        """Open a session on the machine's console; the previous session ends.
+
+        Raises Conflict if the machine is off.
+        """
+        found = await self._domains.get(unit_id)
+        state = self._domains.state(unit_id, found)
         if state not in (UnitState.RUNNING, UnitState.PAUSED):
             raise Conflict(
                 f"machine {found.identity.namespace}/{found.identity.pod} is {state.value}, not running: it has no "
@@ -62,17 +66,17 @@ class Consoles:
         return session
 
     async def close(self) -> None:
-        """End every session."""
+        """End all sessions."""
         sessions, self._open = list(self._open.values()), {}
         for session in sessions:
             await session.close()
 
 
 class ConsoleSession:
-    """One attached console. Implements `kubeletx.api.Session`."""
+    """One session on the serial console of a machine. Implements `kubeletx.api.Session`."""
 
     def __init__(self, connection: Connection, host: Host, *, writable: bool) -> None:
-        """`writable` False: written data is discarded."""
+        """`writable`: False discards data that is written to the session."""
         self._connection = connection
         self._host = host
         self._writable = writable
@@ -94,7 +98,7 @@ class ConsoleSession:
         self._stream = await self._connection.use(_open, unit_id, self._on_event)
 
     async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
-        """Yield the console's output from now on."""
+        """Yield the console's output from the start of the session."""
         while (data := await self._parts.get()) is not None:
             self._waiting_bytes -= len(data)
             if self._is_paused and self._waiting_bytes < _PAUSE_AT // 2:
@@ -104,7 +108,10 @@ class ConsoleSession:
         self._parts.put_nowait(None)
 
     async def write(self, data: bytes) -> None:
-        """Send bytes to the console; waits while the guest does not read them."""
+        """Send bytes to the console; waits while the guest does not read them.
+
+        If the session ends or is not writable, the bytes are dropped.
+        """
         while data and self._writable and not self.is_ended and self._stream is not None:
             self._can_write.clear()
             try:
@@ -118,22 +125,25 @@ class ConsoleSession:
                 await self._can_write.wait()
 
     async def close_stdin(self) -> None:
-        """Ignored: a serial line has no end of file; output continues."""
+        """Do nothing: a serial line has no end of file. Output continues."""
 
     async def resize(self, width: int, height: int) -> None:
-        """Ignored: a serial line has no size; in the guest ``stty rows R cols C`` sets it."""
+        """Do nothing: a serial line has no size. In the guest, ``stty rows R cols C`` sets one."""
 
     async def wait(self) -> int:
-        """Wait for the session's end: 0 if the machine ended or another attach took over, 137 if `close` was called."""
+        """Wait for the session's end and return its exit code.
+
+        It is 0 if the machine ended or another attach took over, 137 if `close` was called.
+        """
         return await asyncio.shield(self._exit)
 
     async def close(self) -> None:
-        """Disconnect from the console."""
+        """End the session and disconnect from the console."""
         self._finish(_ABANDONED_EXIT_CODE)
         await self._release()
 
     async def end(self, last_words: bytes) -> None:
-        """End the session; `last_words` are the last output that its reader gets."""
+        """End the session; `last_words` is the last output that its client gets."""
         if not self.is_ended:
             self._parts.put_nowait(last_words)
             self._waiting_bytes += len(last_words)
@@ -155,7 +165,7 @@ class ConsoleSession:
 
     async def _watch(self, *, write: bool) -> None:
         if self._stream is not None:
-            with contextlib.suppress(KubeletxError):  # it has ended meanwhile, which is told by an event
+            with contextlib.suppress(KubeletxError):  # it has ended meanwhile; an event reports that
                 await self._connection.call(_watch, self._stream, self._is_paused, write)
 
     async def _release(self) -> None:
@@ -166,7 +176,7 @@ class ConsoleSession:
     # --- on libvirt's event thread ---
 
     def _on_event(self, stream: libvirt.virStream, events: int, _opaque: Any) -> None:
-        """Handle a stream event. Never raises: libvirt drops exceptions of callbacks."""
+        """Handle a stream event of libvirt. Never raises, since libvirt drops exceptions of callbacks."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: no waiter is left
             try:
                 ended = self._read(stream, events)
@@ -178,7 +188,7 @@ class ConsoleSession:
                 self._loop.call_soon_threadsafe(self._finish, _ENDED_EXIT_CODE)
 
     def _read(self, stream: libvirt.virStream, events: int) -> bool:
-        """Read the available output; True when the far end is closed and everything is read."""
+        """Read the available output; returns True when the far end is closed and everything is read."""
         if events & libvirt.VIR_STREAM_EVENT_WRITABLE:
             stream.eventUpdateCallback(0 if self._is_paused else _events(write=False))
             self._loop.call_soon_threadsafe(self._can_write.set)
@@ -217,7 +227,7 @@ def _open(handle: libvirt.virConnect, uuid: str, on_event: Any) -> libvirt.virSt
 
 
 def _send(stream: libvirt.virStream, data: bytes) -> int:
-    """Send without waiting; returns the number of bytes that libvirt took."""
+    """Send data without waiting; returns the number of bytes that libvirt accepted."""
     sent = 0
     while sent < len(data):
         count: int = stream.send(data[sent : sent + _CHUNK])
@@ -233,7 +243,7 @@ def _watch(stream: libvirt.virStream, is_paused: bool, write: bool) -> None:
 
 
 def _abort(stream: libvirt.virStream) -> None:
-    with contextlib.suppress(libvirt.libvirtError):  # it is gone already, with the machine or the connection
+    with contextlib.suppress(libvirt.libvirtError):  # it ended with the machine or the connection
         stream.eventRemoveCallback()
     with contextlib.suppress(libvirt.libvirtError):
         stream.abort()

@@ -1,8 +1,8 @@
-"""The root disk of a machine: a temporary overlay on the base image, one per pod.
+"""The root disk of a machine: a qcow2 overlay on the base image, one per pod, removed with the pod.
 
-It is in a directory of the pod, not of the unit: a restart in place (the next attempt of the same pod) continues with
-it. Another image, or another pod UID, gets a new one; so does every attempt of a machine that does not keep its disk
-(``shutdownBehavior: terminate``).
+The disk is in a directory of the pod, not of the unit. So a restart in place (the next attempt of the same
+pod) continues with the same disk. With another image, or another pod UID, a new disk is made. A machine that
+does not keep its disk (``shutdownBehavior: terminate``) gets a new one at every attempt.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kubeletx_libvirt.images.qcow2 import backing_file, write_overlay
 
 
 class Base(msgspec.Struct, frozen=True, kw_only=True):
-    """The image disk on which overlays are made."""
+    """The disk file of an image, which is the backing file of overlays."""
 
     path: str
     format: str
@@ -29,14 +29,14 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pod_directory(state_directory: Path, uid: PodUid) -> Path:
-    """Directory of the pod's disks."""
+    """Return the directory of the pod's disks."""
     return state_directory / "disks" / hashlib.sha256(uid.encode()).hexdigest()[:24]
 
 
 def overlay_path(directory: Path, unit: UnitSpec, machine: Machine) -> Path:
-    """Path of the root disk: the same for all attempts of a pod with the same image.
+    """Return the path of the root disk: the same for all attempts of a pod with the same image.
 
-    With `keep_disk` False each attempt has its own.
+    If `machine.keep_disk` is False, each attempt has its own disk.
     """
     image = unit.image.ref or unit.image.requested
     key = hashlib.sha256(image.encode()).hexdigest()[:16]
@@ -45,9 +45,10 @@ def overlay_path(directory: Path, unit: UnitSpec, machine: Machine) -> Path:
 
 
 def make_overlay(path: Path, base: Base, size_bytes: int | None, gid: int | None = None) -> None:
-    """Make the overlay unless it exists; overlays of other images are removed. Blocking.
+    """Make the overlay unless it exists; overlays on other images are removed. Blocking.
 
-    `size_bytes`: wanted size of the disk; never below the image's. `gid`: the emulators' group, if they need it.
+    `size_bytes`: requested size of the disk; the disk is never smaller than the image's. None: the image's
+    size. `gid`: group of the emulators; None if they run as root.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     for directory in (path.parent.parent, path.parent):
@@ -70,13 +71,13 @@ def make_overlay(path: Path, base: Base, size_bytes: int | None, gid: int | None
 
 
 def remove_disks(directory: Path) -> None:
-    """Remove the pod's disks; succeeds if there are none. Blocking."""
+    """Remove the directory with a pod's disks; succeeds if it does not exist. Blocking."""
     with contextlib.suppress(FileNotFoundError):  # removed before: the call is idempotent
         shutil.rmtree(directory)
 
 
 def base_paths(state_directory: Path) -> set[str]:
-    """Paths of the images below all overlays, those of ended machines included. Blocking."""
+    """Return the paths of the images on which overlays exist, including overlays of ended machines. Blocking."""
     found: set[str] = set()
     for path in (state_directory / "disks").glob("*/root-*.qcow2*"):
         with contextlib.suppress(FileNotFoundError):  # its pod ended meanwhile
@@ -85,7 +86,10 @@ def base_paths(state_directory: Path) -> set[str]:
 
 
 def volume_disks(unit: UnitSpec, machine: Machine) -> tuple[Disk, ...]:
-    """Block devices and disk images among the mounts, in order; the boot volume is marked."""
+    """Return the unit's volumes that are block devices or disk images, in the order of its mounts.
+
+    The volume that the machine boots from has `boot` set.
+    """
     return tuple(
         Disk(
             path=mount.source,
@@ -101,7 +105,10 @@ def volume_disks(unit: UnitSpec, machine: Machine) -> tuple[Disk, ...]:
 
 
 def disk_serial(name: str) -> str:
-    """Serial number of a disk: the guest finds it as /dev/disk/by-id/virtio-SERIAL; at most 20 characters (virtio)."""
+    """Return the serial number for the disk of a volume, at most 20 characters (a limit of virtio).
+
+    `name`: name of the volume. The guest finds the disk as /dev/disk/by-id/virtio-SERIAL.
+    """
     clean = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in name.strip("/"))
     if len(clean) <= 20:
         return clean

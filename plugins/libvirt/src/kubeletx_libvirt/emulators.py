@@ -1,8 +1,8 @@
-"""CPU and memory of the machines on this node, read from their emulators' processes.
+"""CPU time and memory of the machines on this node, read from their emulators' processes.
 
-libvirt would query each emulator, one after the other: 15 ms for each machine on a busy node. The kernel has CPU time
-and resident memory in one small file. An emulator is identified by the machine's UUID in its command line; its process
-id is cached with its start time, so that a reused id is detected. Blocking.
+libvirt would query each emulator, one after the other: 15 ms for each machine on a busy node. The kernel has
+CPU time and resident memory in one small file. An emulator is identified by the machine's UUID in its command
+line. Its process id is cached with its start time, so that a reused process id is detected. Blocking.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UTIME, _STIME, _STARTED, _RESIDENT = 11, 12, 19, 21
 
 
 class Cost(NamedTuple):
-    """CPU time of one emulator since its start, all threads included, and its resident memory."""
+    """CPU time of all threads of one emulator since its start, and the emulator's resident memory."""
 
     cpu_ns: int
     resident_bytes: int
@@ -33,13 +33,16 @@ class Emulators:
     """Finds the emulators of machines among the node's processes, and reads their CPU time and memory."""
 
     def __init__(self, proc: Path = PROC) -> None:
-        """Does no I/O."""
+        """`proc`: where procfs is mounted. Does no I/O."""
         self._proc = proc
         self._known: dict[str, tuple[int, int]] = {}
         self._lock = threading.Lock()
 
     def costs(self, uuids: Collection[str]) -> dict[str, Cost]:
-        """UUID → cost of each machine whose emulator is found on this node; others are left out."""
+        """Return CPU time and memory of each machine's emulator by the machine's UUID.
+
+        Machines whose emulator is not found on this node are left out.
+        """
         with self._lock:
             found = self._costs(uuids)
             if missing := set(uuids) - found.keys():

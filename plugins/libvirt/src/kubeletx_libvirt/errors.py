@@ -60,7 +60,10 @@ _CLASSES: tuple[tuple[set[int], type[KubeletxError]], ...] = (
 
 
 def translate(error: libvirt.libvirtError) -> KubeletxError:
-    """Convert to the KubeletxError whose class says what the caller may do; the message has libvirt's text."""
+    """Convert libvirt's error to the class of `kubeletx.api` that fits its error code.
+
+    An error code without a class becomes Internal. The message contains libvirt's text.
+    """
     code = error.get_error_code()
     message = f"libvirt: {error.get_error_message() or error}"
     if code == libvirt.VIR_ERR_INTERNAL_ERROR and error.get_error_domain() == libvirt.VIR_FROM_RPC:
@@ -72,5 +75,5 @@ def translate(error: libvirt.libvirtError) -> KubeletxError:
 
 
 def code_of(error: libvirt.libvirtError) -> int:
-    """libvirt's error number; 0 if it has none."""
+    """Return libvirt's error code; 0 if the error has none."""
     return error.get_error_code() or 0

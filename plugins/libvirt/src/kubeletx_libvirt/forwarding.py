@@ -1,7 +1,7 @@
 """TCP connections to a machine's own address (port-forward).
 
-The loopback of a machine is reachable only from inside: a connection goes to the pod's address, as one of
-another pod does. Servers that listen only on the guest's 127.0.0.1 are not reachable.
+A machine's loopback interface is reachable only from inside the guest. A connection is made to the pod's
+address, as from another pod. Servers that listen only on the guest's 127.0.0.1 are not reachable.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ class Forwards:
         self._records = records
 
     async def port_forward(self, sandbox_id: SandboxId, port: int) -> TcpSession:
-        """Connect to `port` at the first of the pod's addresses that accepts. Raises Unavailable if none does."""
+        """Connect to `port` at the first of the pod's addresses that accepts the connection.
+
+        Raises NotFound for an unknown sandbox, Conflict for a machine without an address, and Unavailable if
+        no address accepts.
+        """
         record = self._records.sandboxes.get(sandbox_id)
         if record is None:
             raise NotFound(f"sandbox {sandbox_id} does not exist")
@@ -62,7 +66,7 @@ class TcpSession:
         self._end: asyncio.Future[KubeletxError | None] = asyncio.get_running_loop().create_future()
 
     async def output(self) -> AsyncIterator[tuple[Channel, bytes]]:
-        """Yield the guest's bytes until it closes its side."""
+        """Yield the bytes that the guest sends until it closes the connection."""
         try:
             while data := await self._reader.read(_CHUNK):
                 yield Channel.STDOUT, data
@@ -71,7 +75,10 @@ class TcpSession:
         self._finish(None)
 
     async def write(self, data: bytes) -> None:
-        """Send data to the guest; waits while the guest does not read."""
+        """Send data to the guest; waits while the guest does not read.
+
+        Raises Unavailable if the connection is broken.
+        """
         try:
             self._writer.write(data)
             await self._writer.drain()
@@ -79,7 +86,7 @@ class TcpSession:
             raise Unavailable(f"the machine accepts no more data: {_words(error)}") from error
 
     async def close_stdin(self) -> None:
-        """Half-close: the guest sees the end of the input and may still answer."""
+        """Half-close the connection: the guest reads the end of the input and may still answer."""
         with contextlib.suppress(OSError):
             if not self._writer.is_closing() and self._writer.can_write_eof():
                 self._writer.write_eof()
@@ -88,14 +95,14 @@ class TcpSession:
         """Do nothing: a forwarded port has no terminal."""
 
     async def wait(self) -> int:
-        """Wait for the end of the connection: 0 if it was closed. Raises Unavailable if it broke."""
+        """Wait for the end of the connection and return 0. Raises Unavailable if the connection broke."""
         error = await asyncio.shield(self._end)
         if error is not None:
             raise error
         return 0
 
     async def close(self) -> None:
-        """Close both directions; data that was not sent yet is dropped."""
+        """Close both directions; data that is not sent yet is dropped."""
         self._writer.transport.abort()
         with contextlib.suppress(OSError):  # the guest reset the connection first
             await self._writer.wait_closed()

@@ -1,8 +1,8 @@
-"""Parts of a machine other than disks: network interfaces, shared directories, and the cloud-init seed with both.
+"""Parts of a machine other than disks: network interfaces, shared directories, and the cloud-init seed.
 
-prepare creates them and returns their XML for the domain; nothing is kept in memory. renew, before each start, makes
-bind mounts again (the node may have restarted) and the seed (interfaces may have changed). release removes them with
-the machine.
+`Guests.prepare` creates them and returns their XML for the domain; nothing is kept in memory. `Guests.renew`,
+before each start, makes bind mounts again (the node may have restarted) and the seed (interfaces may have
+changed). `Guests.release` removes them with the machine.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ SEED_SERIAL = "seed"
 
 
 class GuestParts(msgspec.Struct, frozen=True, kw_only=True):
-    """Parts of a machine as `domain.xml.Plan` takes them.
+    """Parts of a machine, in the form that `domain.xml.Plan` needs.
 
-    `devices`: elements for ``<devices>``. `elements`: elements for ``<domain>``. `seed`: the cloud-init disk.
+    `devices`: XML elements for ``<devices>``. `elements`: XML elements for ``<domain>``. `seed`: the
+    cloud-init disk.
     """
 
     devices: tuple[str, ...] = ()
@@ -64,8 +65,8 @@ class GuestParts(msgspec.Struct, frozen=True, kw_only=True):
 class Libvirtd(NamedTuple):
     """Functions that return facts about libvirtd.
 
-    `emulator_gid`: group that emulators need to reach their files; None: they need none. `pid`: libvirtd's process
-    id; None: unknown.
+    `emulator_gid`: group that emulators need to reach their files; None if they need none, as root does.
+    `pid`: libvirtd's process id; None if unknown.
     """
 
     emulator_gid: Callable[[], Awaitable[int | None]]
@@ -85,7 +86,7 @@ class Guests:
         addresses: Addresses,
         libvirtd: Libvirtd,
     ) -> None:
-        """Does no I/O."""
+        """Create the object; does no I/O."""
         self._host = host
         self._settings = settings
         self._records = records
@@ -96,9 +97,10 @@ class Guests:
     async def prepare(
         self, unit_id: UnitId, spec: UnitSpec, machine: Machine, sandbox: SandboxSpec
     ) -> GuestParts:
-        """Create all parts of a machine, and return them for its definition.
+        """Create all parts of a new machine, and return them for its definition.
 
-        Raises InvalidPod for interfaces, keys and settings that this node does not have.
+        `machine`: the details in `spec`. Raises InvalidPod for interfaces, keys and settings that this node
+        does not have.
         """
         check_settings(machine)
         links = await self._resolve(machine, sandbox)
@@ -116,8 +118,8 @@ class Guests:
     async def renew(self, unit_id: UnitId, record: UnitRecord, sandbox: SandboxSpec | None) -> None:
         """Restore what a restart of the node removed, and update the seed if interfaces were changed.
 
-        `sandbox` None: the machine continues from saved memory, so the seed is left as it is. Raises Conflict if
-        libvirtd sees something else than the agent in the place of a shared directory.
+        `sandbox`: None means that the machine continues from saved memory; the seed is then left unchanged.
+        Raises Conflict if libvirtd sees other files than the agent at the path of a shared directory.
         """
         shares = await self._plan_shares(unit_id, record.spec)
         await self._host.blocking(prepare_shares, shares)
@@ -133,9 +135,9 @@ class Guests:
         await self._host.blocking(release_shares, self._share_directory(unit_id))
 
     async def explain(self, unit_id: UnitId, spec: UnitSpec, error: KubeletxError) -> KubeletxError | None:
-        """Convert the error of a start whose emulator may not open a shared directory.
+        """Return a better error for a start that failed because the emulator may not open a shared directory.
 
-        The new error names the pod's volume. None if the start failed for another reason.
+        The new error names the pod's volume. Returns None if the start failed for another reason.
         """
         closed = closed_share(await self._plan_shares(unit_id, spec), str(error))
         if closed is None:

@@ -1,7 +1,7 @@
-"""Checks that a libvirt is on this machine, by any transport. Pure except for the host's name.
+"""Checks that a libvirt URI leads to this machine. Pure except for reading the host's name.
 
-Disks, console logs, shared directories and the pod network's devices are this node's, and the domain's definition names
-them by path: a libvirt elsewhere would look for them on its own machine.
+Disks, console logs, shared directories and the pod network's devices are on this node, and the domain's
+definition contains their paths. A libvirt on another machine would look for these paths there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kubeletx.api import Endpoint, InvalidConfig
 
 
 def refuse_remote(endpoint: Endpoint) -> None:
-    """Raise InvalidConfig for a URI that names another machine."""
+    """Raise InvalidConfig if the endpoint's URI names another machine."""
     host = urlsplit(endpoint.url).hostname
     if not host or is_this_machine(host, socket.gethostname()):
         return
@@ -27,7 +27,7 @@ def refuse_remote(endpoint: Endpoint) -> None:
 
 
 def refuse_without_root(endpoint: Endpoint) -> None:
-    """Raise InvalidConfig for libvirt's embedded driver without a directory of its own."""
+    """Raise InvalidConfig if the endpoint is libvirt's embedded driver without ``root=DIRECTORY``."""
     parts = urlsplit(endpoint.url)
     if parts.path != "/embed" or parse_qs(parts.query).get("root"):
         return
@@ -39,7 +39,10 @@ def refuse_without_root(endpoint: Endpoint) -> None:
 
 
 def is_this_machine(host: str, own: str) -> bool:
-    """Return True for loopback, and for the machine's `own` name with or without its domain."""
+    """Return True if `host` is a loopback address, localhost, or this machine's name with or without its domain.
+
+    `own`: this machine's name.
+    """
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,14 +1,14 @@
-"""Checks that libvirt sees the shared directories of a machine as the agent does.
+"""Checks that libvirt sees the same files in the shared directories of a machine as the agent does.
 
-libvirtd may run in its own mount namespace, by its service (``PrivateMounts``, ``MountFlags``), or the agent may. If
-mounts do not propagate between them, libvirtd finds an empty directory in place of a volume in memory, an export or a
-read-only mount, and shares that without an error. So before each start the agent checks each place in libvirtd's view,
-through ``/proc/<libvirtd>/root``.
+libvirtd may run in its own mount namespace because of its service's settings (``PrivateMounts``,
+``MountFlags``); so may the agent. If mounts do not propagate between the two, libvirtd finds an empty
+directory at the path of a tmpfs volume, an NFS export or a read-only mount, and shares it without an error.
+So before each start the agent compares each path with libvirtd's view, through ``/proc/<libvirtd>/root``.
 
-The kernel identifies libvirtd: it adds the sender's process id to an answer on a unix socket (SCM_CREDENTIALS,
-unix(7)). The credentials of the socket itself (SO_PEERCRED) are its creator's, which with socket activation is systemd.
-The check is skipped where libvirt is reached over TCP or ssh, where its process is in another pid namespace, or where
-the agent is not root. Blocking.
+The kernel identifies libvirtd: it adds the sender's process id to an answer on a unix socket
+(SCM_CREDENTIALS, unix(7)). The credentials of the socket itself (SO_PEERCRED) are those of the process that
+created it, which is systemd with socket activation. The check is skipped if libvirt is reached over TCP or
+ssh, if its process is in another pid namespace, or if the agent is not root. Blocking.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ _CREDENTIALS: Final = struct.Struct("3i")
 
 
 def socket_of(url: str, run: Path = RUN) -> Path | None:
-    """The unix socket that libvirt uses for this URL; None for other transports and for a user's session."""
+    """Return the unix socket that libvirt uses for this URL; None for other transports and for a user's session.
+
+    `run`: directory of libvirt's sockets.
+    """
     parts = urlsplit(url)
     asked = parse_qs(parts.query)
     if parts.scheme not in ("qemu", "qemu+unix") or parts.hostname or parts.path != "/system":
@@ -57,9 +60,10 @@ def socket_of(url: str, run: Path = RUN) -> Path | None:
 
 
 def find_daemon(path: Path, proc: Path = PROC) -> int | None:
-    """Process id of the libvirt daemon that starts emulators, found by the socket at `path`; None if unknown.
+    """Return the process id of the libvirt daemon that starts emulators; None if unknown.
 
-    Raises Unavailable when the daemon does not answer.
+    `path`: the socket that libvirt's clients use; it may belong to virtproxyd, which is then skipped. Raises
+    Unavailable if the daemon does not answer.
     """
     try:
         pid = _answering(path)
@@ -73,7 +77,10 @@ def find_daemon(path: Path, proc: Path = PROC) -> int | None:
 
 
 def check_visibility(shares: Sequence[Share], pid: int, proc: Path = PROC) -> None:
-    """Raise Conflict for a share that process `pid` sees differently from the agent; names what it sees and the fix."""
+    """Raise Conflict if process `pid` sees other files than the agent at the path of a shared directory.
+
+    The message says what the process sees and how to fix it.
+    """
     for share in shares:
         if found := _difference(share, proc / str(pid) / "root"):
             raise Conflict(
@@ -83,7 +90,11 @@ def check_visibility(shares: Sequence[Share], pid: int, proc: Path = PROC) -> No
 
 
 def _difference(share: Share, root: Path) -> str:
-    """Describe the difference and its fix; empty if both are the same or the check is not permitted."""
+    """Describe what a process sees instead of the shared directory, and the fix.
+
+    Empty if it sees the same, or if the check is not permitted. `root`: the process's root directory in
+    /proc.
+    """
     place = os.path.realpath(share.place)
     try:
         ours = Path(place).stat()
@@ -91,7 +102,7 @@ def _difference(share: Share, root: Path) -> str:
         raise Unavailable(
             f"volume {share.volume} at {share.target}: {place} is not there; make it"
         ) from error
-    except OSError:  # an export or a file system of a user that even root may not look at
+    except OSError:  # an NFS export or a FUSE file system that even root may not read
         return ""
     try:
         theirs = Path(f"{root}{place}").stat()
@@ -108,9 +119,10 @@ def _difference(share: Share, root: Path) -> str:
 
 
 def _answering(path: Path) -> int:
-    """Process id of the answering libvirtd.
+    """Return the process id of the daemon that answers on the socket; 0 if unknown.
 
-    Sends a harmless request and closes properly, as libvirtd would otherwise log a lost connection.
+    It sends a harmless request and closes the connection properly, since libvirtd would otherwise log a lost
+    connection.
     """
     with socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(_SECONDS)
@@ -118,7 +130,7 @@ def _answering(path: Path) -> int:
         asking.connect(str(path))
         asking.sendall(_call(_AUTH_LIST, 0))
         _, ancillary, _, _ = asking.recvmsg(4096, socket.CMSG_SPACE(_CREDENTIALS.size))
-        with contextlib.suppress(OSError):  # where one has to log in first it refuses, and waits for that
+        with contextlib.suppress(OSError):  # refused by a libvirtd that waits for a login
             asking.sendall(_call(_CONNECT_CLOSE, 1))
             while asking.recv(4096):
                 pass

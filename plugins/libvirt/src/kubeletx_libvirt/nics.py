@@ -1,9 +1,10 @@
 """Attaches and detaches network interfaces of a running machine (`SupportsNics`).
 
-The definition has the wanted interfaces, the running domain the present ones; an interface is found in both by its
-alias (`network.interface_xml`). In both: attached. Only in the definition: attaching. Only in the running domain:
-detaching, until the guest releases it and libvirt sends the device-removed event. The pod's spec of an interface
-(network, port, address) is kept in `UnitRecord.nics`.
+The domain's definition contains the requested interfaces, the running domain the present ones. An interface
+has the same alias in both (`network.interface_xml`). If it is in both, it is attached. If it is only in the
+definition, it is attaching. If it is only in the running domain, it is detaching, until the guest releases it
+and libvirt sends the device-removed event. The pod's spec of an interface (network, port, address) is stored
+in `UnitRecord.nics`.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from kubeletx_libvirt.addresses import Addresses, Holder
 from kubeletx_libvirt.client import Connection, DomainEvent
 from kubeletx_libvirt.config import Settings
 from kubeletx_libvirt.domain.devices import interface_aliases
+from kubeletx_libvirt.domain_reader import DomainReader, Found, Stops
 from kubeletx_libvirt.errors import code_of
-from kubeletx_libvirt.looks import Found, Looks, Stops
 from kubeletx_libvirt.network.interface_xml import interface_alias, interface_xml
 from kubeletx_libvirt.network.links import GuestLink, LinkKind
 from kubeletx_libvirt.network.nics import resolve_nics
@@ -33,7 +34,10 @@ from kubeletx_libvirt.units import Units
 
 DETACH_SECONDS = 12.0
 ASK_AGAIN_SECONDS = 5.5
-"""Seconds until a second unplug request: QEMU refuses one within 5 s; a booting guest ignores the first."""
+"""Seconds until the next unplug request.
+
+QEMU refuses a second request within 5 s, and a booting guest ignores the first.
+"""
 _NO_POD_LINK = GuestLink(name="eth0", kind=LinkKind.BRIDGE, source="", mac="")
 
 
@@ -46,7 +50,7 @@ class Nics:
         settings: Settings,
         connection: Connection,
         records: Records,
-        looks: Looks,
+        domains: DomainReader,
         units: Units,
         links: PodLinks,
         addresses: Addresses,
@@ -54,7 +58,7 @@ class Nics:
         self._settings = settings
         self._connection = connection
         self._records = records
-        self._looks = looks
+        self._domains = domains
         self._units = units
         self._links = links
         self._addresses = addresses
@@ -63,10 +67,11 @@ class Nics:
     async def attach_nic(self, unit_id: UnitId, nic: Nic) -> None:
         """Add the interface to the definition and, if the machine is on, to the running domain.
 
-        Succeeds if an interface of this name is in both already.
+        Succeeds if both already have an interface of this name. Raises InvalidPod for an interface that this
+        node cannot provide.
         """
         async with self._units.alone(unit_id):
-            found = await self._looks.get(unit_id)
+            found = await self._domains.get(unit_id)
             live, kept = await self._aliases(unit_id)
             alias = interface_alias(nic.name)
             if alias in kept and (live is None or alias in live):
@@ -79,12 +84,13 @@ class Nics:
             await self._connection.use(_attach, unit_id, interface_xml(link), to_live, to_kept)
 
     async def detach_nic(self, unit_id: UnitId, name: str) -> None:
-        """Remove the interface from the definition and request its unplug; succeeds if there is none.
+        """Remove the interface from the definition and request its unplug; succeeds if there is no such interface.
 
-        Returns when the guest has released it, or after `DETACH_SECONDS` without that.
+        Returns when the guest has released the interface, or after `DETACH_SECONDS`. Raises Unsupported for
+        the pod network's interface.
         """
         async with self._units.alone(unit_id):
-            found = await self._looks.find(unit_id)
+            found = await self._domains.find(unit_id)
             if found is None:
                 return
             live, kept = await self._aliases(unit_id)
@@ -101,26 +107,29 @@ class Nics:
                     self._addresses.release(unit_id, nic)
 
     async def list_nics(self, unit_id: UnitId) -> Sequence[NicStatus]:
-        """All interfaces with their states, in the order of the definition.
+        """Return all interfaces with their states, in the order of the definition.
 
-        Those that only the running domain still has come last.
+        Interfaces that only the running domain still has come last.
         """
-        found = await self._looks.get(unit_id)
+        found = await self._domains.get(unit_id)
         live, kept = await self._aliases(unit_id)
         said = {interface_alias(nic.name): nic for nic in self._nics(unit_id)}
         return list_interfaces(live, kept, said, await self._links.find(found.identity.uid))
 
     def note(self, event: DomainEvent) -> None:
-        """Wake the calls that wait for an unplug, if the event says that the guest released a device."""
+        """Wake the calls that wait for an unplug, if the event is that the guest released a device."""
         if event.kind == "device-removed":
             self._removals.wake(event.uuid)
 
     def wake_all(self) -> None:
-        """Wake all calls that wait for an unplug: the connection has ended, so no event follows."""
+        """Wake all calls that wait for an unplug. Called when the connection ends and no events will follow."""
         self._removals.wake_all()
 
     async def _unplug(self, unit_id: UnitId, alias: str) -> bool:
-        """Request the unplug, repeatedly; True once the guest has released the device, False after `DETACH_SECONDS`."""
+        """Request the unplug repeatedly.
+
+        Returns True once the guest has released the device, False after `DETACH_SECONDS`.
+        """
         with self._removals.expect(unit_id) as heard, contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DETACH_SECONDS):
                 while True:
@@ -135,7 +144,10 @@ class Nics:
         return False
 
     async def _aliases(self, unit_id: UnitId) -> tuple[dict[str, str] | None, dict[str, str]]:
-        """Alias → MAC address of the interfaces of the running domain (None if it is off), and of the definition."""
+        """Return the MAC addresses of the interfaces, by alias: in the running domain, and in the definition.
+
+        The first is None if the domain is off.
+        """
         is_on, now, then = await self._connection.use(_read_both, unit_id)
         return (interface_aliases(now) if is_on else None), interface_aliases(then)
 
@@ -197,9 +209,9 @@ def list_interfaces(
 ) -> list[NicStatus]:
     """Merge the interfaces of the running domain and of the definition into one list.
 
-    `live`: alias → MAC address in the running domain; None: it is off. `kept`: the same in the definition. `said`:
-    alias → the pod's spec of the interface. `own`: the pod network's link, whose addresses are in no spec; None:
-    unknown.
+    `live`: MAC addresses by alias in the running domain; None: the domain is off. `kept`: the same in the
+    definition. `said`: the pod's specs of interfaces by alias. `own`: the pod's link to the pod network,
+    whose addresses are in no spec; None: unknown.
     """
     listed = []
     for alias, mac in {**kept, **(live or {})}.items():
@@ -225,7 +237,10 @@ def list_interfaces(
 
 
 def _is_own(nic: Nic, mac: str, own: GuestLink) -> bool:
-    """Return True for the pod network's interface: by MAC address, or by name if a port set another address."""
+    """Return True if this is the interface on the pod network.
+
+    It has the MAC address of the pod's link; or, if a port defines another MAC address, the name of the link.
+    """
     return mac.lower() == own.mac.lower() or (nic.name == own.name and not nic.network)
 
 
@@ -254,5 +269,5 @@ def _detach(handle: libvirt.virConnect, uuid: str, alias: str, flags: int) -> No
     except libvirt.libvirtError as error:
         if code_of(error) == libvirt.VIR_ERR_DEVICE_MISSING:
             return
-        if "in the process of unplug" not in str(error):  # QEMU's words for: asked already
+        if "in the process of unplug" not in str(error):  # QEMU: already requested
             raise

@@ -1,4 +1,7 @@
-"""Registers the runtime kind ``libvirt``. libvirt and most of the plugin are imported only when an endpoint is made."""
+"""Registers the runtime kind ``libvirt``.
+
+The libvirt module and most of the plugin are imported only when an endpoint is made.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ PARAMETERS = ("root", "socket", "mode", "keyfile", "no_verify", "no_tty", "known
 
 @hookimpl
 def kubeletx_register_runtimes(register: RegisterRuntime) -> None:
-    """Register the runtime kind, its URL schemes and its settings for workload type ``vm``."""
+    """Register the runtime kind ``libvirt`` for workload type ``vm``, with its URL schemes and its settings."""
     register(
         KIND,
         make_runtime,
@@ -27,9 +30,10 @@ def kubeletx_register_runtimes(register: RegisterRuntime) -> None:
 
 
 def make_runtime(endpoint: Endpoint, settings: Settings | None, host: Host) -> Runtime:
-    """Make the runtime of one endpoint; does not connect.
+    """Make the runtime of one endpoint, without connecting to libvirt.
 
-    Raises InvalidConfig for a libvirt of another machine, and for an embedded driver without a directory.
+    `settings`: None: all defaults. Raises InvalidConfig for a libvirt on another machine, and for an embedded
+    driver without a directory.
     """
     refuse_remote(endpoint)
     refuse_without_root(endpoint)

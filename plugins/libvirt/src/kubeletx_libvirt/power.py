@@ -1,16 +1,16 @@
-"""Verbs that change a machine's power (`SupportsMachine`).
+"""Operations that change a machine's power state (`SupportsMachine`).
 
 | verb | from | to |
 |---|---|---|
 | pause | running | paused: the vCPUs stop, the emulator keeps the memory |
 | suspend | running, paused | suspended: libvirt saves the memory, the emulator ends |
 | resume | paused, suspended | running |
-| power_off | every state | exited (created stays created); the disk is kept |
+| power_off | every state | exited (created remains created); the disk is kept |
 | reboot | running | running, in the same domain, counted by libvirt's reboot event |
 
-Every verb may be repeated. libvirt knows which machines are suspended, so they are found again after a restart of
-the agent or of libvirt. A delayed reboot is stored with its time: after a restart of the agent it is done at that
-time, or at once if the time has passed, unless the machine was switched off meanwhile.
+Every operation may be repeated. libvirt knows which machines are suspended, so they are found again after a
+restart of the agent or of libvirt. The time of a delayed reboot is stored. After a restart of the agent the
+reboot is done at that time, or at once if the time has passed, unless the machine was switched off meanwhile.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ import structlog
 from kubeletx.api import Conflict, Host, KubeletxError, UnitId, UnitState, Unsupported
 from kubeletx_libvirt.client import Connection
 from kubeletx_libvirt.domain.devices import forbids_saved_memory
-from kubeletx_libvirt.looks import Found, Looks, Stops, now_ns
+from kubeletx_libvirt.domain_reader import DomainReader, Found, Stops, now_ns
 from kubeletx_libvirt.records import Records
 from kubeletx_libvirt.units import ASK_AGAIN_SECONDS, Units, pause_domain, resume_domain
 
 log = structlog.get_logger(__name__)
 
 REBOOT_SECONDS = 15.0
-"""Time after which a guest that did not reboot (it boots, hangs or ignores the request) is reset."""
+"""Seconds after which a guest that has not rebooted (it is booting, hangs or ignores the request) is reset."""
 RESET_SECONDS = 10.0
 _AGENT_REBOOT = '{"execute":"guest-shutdown","arguments":{"mode":"reboot"}}'
 
@@ -42,32 +42,32 @@ class Power:
     """Pauses, resumes, suspends, reboots and powers off the machines of one runtime (`SupportsMachine`)."""
 
     def __init__(
-        self, *, host: Host, connection: Connection, records: Records, looks: Looks, units: Units
+        self, *, host: Host, connection: Connection, records: Records, domains: DomainReader, units: Units
     ) -> None:
         self._host = host
         self._connection = connection
         self._records = records
-        self._looks = looks
+        self._domains = domains
         self._units = units
         self._delayed: dict[UnitId, asyncio.Task[None]] = {}
         self.reboots = Stops()
-        """Lets calls wait until a guest's reboot was counted."""
+        """Lets calls wait until a reboot of the guest has been counted."""
 
     async def open(self) -> None:
-        """Plan the delayed reboots that were pending when the agent ended."""
+        """Schedule the delayed reboots that were pending when the last agent process ended."""
         for unit_id, run in list(self._records.runs.items()):
             if run.reboot_at_ns and unit_id not in self._delayed:
                 self._plan_reboot(unit_id, run.reboot_at_ns)
 
     async def close(self) -> None:
-        """Cancel the tasks of delayed reboots; their times stay stored for the next `open`."""
+        """Cancel the tasks of delayed reboots. Their times remain stored for the next `open`."""
         delayed, self._delayed = self._delayed, {}
         for task in delayed.values():
             task.cancel()
         await asyncio.gather(*delayed.values(), return_exceptions=True)
 
     async def pause(self, unit_id: UnitId) -> None:
-        """Pause the guest's vCPUs; succeeds if they are paused.
+        """Pause the guest's vCPUs; succeeds if they are paused already.
 
         Raises Conflict for a machine that is off or suspended.
         """
@@ -81,7 +81,10 @@ class Power:
             await self._since_now(unit_id)
 
     async def resume(self, unit_id: UnitId) -> None:
-        """Continue a paused machine; restore a suspended one from its saved memory."""
+        """Continue a paused machine, or restore a suspended one from its saved memory.
+
+        Succeeds if the machine is running. Raises Conflict in other states.
+        """
         state, found = await self._look(unit_id)
         if state is UnitState.SUSPENDED:
             await self._units.start(unit_id)
@@ -95,7 +98,10 @@ class Power:
             await self._since_now(unit_id)
 
     async def suspend(self, unit_id: UnitId) -> None:
-        """Save the memory and end the emulator. Raises Unsupported for a machine with shared directories."""
+        """Save the machine's memory and end the emulator; succeeds if the machine is suspended already.
+
+        Raises Unsupported for a machine with shared directories, Conflict for a machine that is off.
+        """
         async with self._units.alone(unit_id):
             state, found = await self._look(unit_id)
             if state is UnitState.SUSPENDED:
@@ -107,19 +113,19 @@ class Power:
             await self._since_now(unit_id)
 
     async def power_off(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """Request a shutdown, wait at most `grace_seconds`, then switch off.
+        """Request a shutdown, wait at most `grace_seconds`, then switch the machine off.
 
-        A suspended machine is restored before the request. Raises NotFound.
+        A suspended machine is restored before the request. A delayed reboot is cancelled. Raises NotFound.
         """
-        await self._looks.get(unit_id)
+        await self._domains.get(unit_id)
         await self.forget_reboot(unit_id)
         await self._units.stop(unit_id, grace_seconds)
 
     async def reboot(self, unit_id: UnitId, delay_seconds: float) -> None:
         """Reboot the guest, now or after a delay.
 
-        Without a delay it returns once the guest has rebooted or was reset; with one, once the request is stored.
-        Raises Conflict for a machine that does not run.
+        Without a delay, returns once the guest has rebooted or was reset. With a delay, returns once the
+        request is stored. Raises Conflict for a machine that does not run.
         """
         if delay_seconds <= 0:
             await self._reboot(unit_id)
@@ -133,7 +139,10 @@ class Power:
         self._plan_reboot(unit_id, at_ns)
 
     async def forget_reboot(self, unit_id: UnitId) -> None:
-        """Cancel the machine's delayed reboot, if there is one: it is to be switched off or removed."""
+        """Cancel the machine's delayed reboot, if there is one.
+
+        Called before the machine is switched off or removed.
+        """
         if (task := self._delayed.pop(unit_id, None)) is not None:
             task.cancel()
         run = self._records.run_of(unit_id)
@@ -143,8 +152,8 @@ class Power:
     # --- private ---
 
     async def _look(self, unit_id: UnitId) -> tuple[UnitState, Found]:
-        found = await self._looks.get(unit_id)
-        return self._looks.state(unit_id, found), found
+        found = await self._domains.get(unit_id)
+        return self._domains.state(unit_id, found), found
 
     async def _since_now(self, unit_id: UnitId) -> None:
         run = self._records.run_of(unit_id)
@@ -167,11 +176,11 @@ class Power:
         await self._host.clock.sleep(max(0.0, (at_ns - now_ns(self._host)) / 1e9))
         self._delayed.pop(unit_id, None)
         if self._records.run_of(unit_id).reboot_at_ns != at_ns:
-            return  # it has been off since
+            return  # it was switched off meanwhile
         await self.forget_reboot(unit_id)
         try:
             await self._reboot(unit_id)
-        except KubeletxError as error:  # the caller gave up
+        except KubeletxError as error:  # no caller waits for the error
             log.warning("Failed to reboot", unit=unit_id, err=str(error))
 
     async def _reboot(self, unit_id: UnitId) -> None:
@@ -185,7 +194,7 @@ class Power:
                         await self._ask_until(unit_id, heard)
                 except TimeoutError:
                     await self._connection.use(_reset, unit_id)
-                    with contextlib.suppress(TimeoutError):  # reset it is; only the event is late
+                    with contextlib.suppress(TimeoutError):  # it is reset; only the event is late
                         async with asyncio.timeout(RESET_SECONDS):
                             await heard.wait()
 
@@ -217,7 +226,7 @@ def _refuse(found: Found, state: UnitState) -> NoReturn:
 
 
 def read_definition(handle: libvirt.virConnect, uuid: str, inactive: bool = False) -> str:
-    """The domain's XML: of the running machine, or of the next start (`inactive`)."""
+    """Return the domain's XML: of the running machine, or with `inactive` that for the next start."""
     flags = libvirt.VIR_DOMAIN_XML_INACTIVE if inactive else 0
     return str(handle.lookupByUUIDString(uuid).XMLDesc(flags))
 

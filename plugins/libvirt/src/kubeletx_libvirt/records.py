@@ -1,11 +1,11 @@
-"""State that libvirt does not keep, in small files below the state directory; read once, kept in memory.
+"""State that libvirt does not store, in small files below the state directory. It is read once and kept in memory.
 
     sandboxes/<sandbox id>/record.json    the pod's identity and addresses, and whether it was stopped
     units/<domain uuid>/record.json       the requested and granted spec
     units/<domain uuid>/run.json          start time, exit, number of restarts of the guest
 
-Identity is in the domain's metadata too, so that losing this directory costs history and not a machine. Files
-are replaced atomically; a crash leaves the old one or the new one.
+The identity is in the domain's metadata too, so if this directory is lost, machines are still found and only
+their history is lost. Files are replaced atomically; after a crash a file is either the old or the new one.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ log = structlog.get_logger(__name__)
 
 
 class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """State of one sandbox, kept in its file.
+    """Stored state of one sandbox.
 
-    `is_ready`: its creation has finished. `is_stopped`: its network was released. `ips`: addresses without prefix
-    length.
+    `is_ready`: its creation has finished. `is_stopped`: its network was released. `ips`: addresses without
+    prefix length.
     """
 
     spec: SandboxSpec
@@ -44,10 +44,11 @@ class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Requested and granted configuration of one unit, kept in its file.
+    """Stored configuration of one unit.
 
-    `asked`: resources of the last resize; None: never resized. `nics`: extra interfaces after the last attach or
-    detach; None: those of `spec`. `resources`: the granted ones, in the form of `UnitStatus.resources`.
+    `asked`: resources requested by the last resize; None: never resized. `nics`: extra interfaces after the
+    last attach or detach; None: those of `spec`. `resources`: the granted resources, in the form of
+    `UnitStatus.resources`.
     """
 
     spec: UnitSpec
@@ -57,13 +58,13 @@ class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a machine, from a start to its end. Times are 0 until they are known.
+    """Stored history of one run of a machine, from a start to its end. Times are 0 until they are known.
 
-    `is_starting`: a start was requested at `since_ns`, and the machine was not seen running since. `since_ns`: last
-    change of the machine's state. `exit_code`: None until it ended, and if it never ran. `hint`: the guest's event
-    that explains its end (Watchdog, GuestPanicked, GuestCrashed). `restarts`: number of the guest's reboots.
-    `reboot_at_ns`: time of a delayed reboot; 0: none. `boot_id`: Linux's id of the guest's boot, as last read;
-    empty: not read since the last start or reboot.
+    `is_starting`: a start was requested at `since_ns`, and the machine has not been seen running since then.
+    `since_ns`: last change of the machine's state. `exit_code`: None until the machine ends, and if it never
+    ran. `hint`: the guest's event that explains its end (Watchdog, GuestPanicked, GuestCrashed). `restarts`:
+    number of the guest's reboots. `reboot_at_ns`: time of a delayed reboot; 0: none. `boot_id`: Linux's id of
+    the guest's boot, as last read; empty: not read since the last start or reboot.
     """
 
     is_starting: bool = False
@@ -80,10 +81,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Records:
-    """Records of one runtime's sandboxes and units: read from files once, kept in memory, written at each change."""
+    """Records of one runtime's sandboxes and units.
+
+    They are read from files once, kept in memory, and written at each change.
+    """
 
     def __init__(self, host: Host) -> None:
-        """The files are below the host's state directory."""
+        """`host`: the files are below its state directory."""
         self._host = host
         self.directory = host.state_directory
         self.sandboxes: dict[SandboxId, SandboxRecord] = {}
@@ -94,25 +98,25 @@ class Records:
         self._writing = asyncio.Lock()
 
     async def load(self) -> None:
-        """Read all records from their files; later calls do nothing."""
+        """Read all records from their files; a second call does nothing."""
         if not self._is_loaded:
             await self._host.blocking(self._load)
             self._is_loaded = True
 
     def sandbox_directory(self, sandbox_id: SandboxId) -> Path:
-        """Directory of one sandbox's files."""
+        """Return the directory of one sandbox's files."""
         return self.directory / "sandboxes" / sandbox_id
 
     def unit_directory(self, unit_id: UnitId) -> Path:
-        """Directory of one unit's files: records, cloud-init seed, shared directories."""
+        """Return the directory of one unit's files: records, cloud-init seed, shared directories."""
         return self.directory / "units" / unit_id
 
     async def list_unit_directories(self) -> list[UnitId]:
-        """Ids of the units that have a directory, even one without a readable record."""
+        """Return the ids of all units that have a directory, even without a readable record."""
         return await self._host.blocking(_names, self.directory / "units")
 
     def run_of(self, unit_id: UnitId) -> Run:
-        """The unit's latest run; an empty `Run` before its first start."""
+        """Return the unit's latest run; an empty `Run` before its first start."""
         return self.runs.get(unit_id, _NO_RUN)
 
     async def save_sandbox(
@@ -120,7 +124,8 @@ class Records:
     ) -> None:
         """Write the record to its file, then to memory.
 
-        `must_last` False: a full disk is only logged, since the end of a sandbox must not wait for free space.
+        `must_last`: False only logs the error of a full disk, since the end of a sandbox must not wait for
+        free space.
         """
         try:
             await self._host.blocking(_write, self.sandbox_directory(sandbox_id) / "record.json", record)
@@ -133,7 +138,8 @@ class Records:
     async def save_unit(self, unit_id: UnitId, record: UnitRecord, *, is_new: bool = False) -> None:
         """Write the record to its file, then to memory.
 
-        A unit that `forget_unit` removed is ignored, unless it `is_new`.
+        `is_new`: the unit is being created. A unit that `forget_unit` has removed is ignored unless it is
+        new.
         """
         if is_new:
             self._gone.pop(unit_id, None)
@@ -143,11 +149,12 @@ class Records:
                 self.units[unit_id] = record
 
     async def save_run(self, unit_id: UnitId, run: Run) -> None:
-        """Store the run in memory, then in its file, so that a concurrent read of the unit's state already gets it.
+        """Store the run in memory, then in its file, so that concurrent reads of the unit's state already get it.
 
-        Events and calls change the same unit: writes are done one at a time, and each writes the newest run. A
-        removed unit is ignored, since a call or event that began before the removal would bring its directory back.
-        A full disk is only logged: a machine that is removed to free space must end too, and only history is lost.
+        Events and calls change the same unit: writes are done one at a time, and each writes the newest run.
+        A removed unit is ignored, since a call or event that began before the removal would create its
+        directory again. A full disk is only logged: a machine that is removed to free space must end too, and
+        only history is lost.
         """
         if unit_id in self._gone:
             return
@@ -164,12 +171,15 @@ class Records:
                 log.warning("Failed to record the run of a machine", unit=unit_id, err=error.strerror)
 
     async def forget_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Remove the sandbox's files and record."""
+        """Remove the sandbox's directory, then its record from memory."""
         await self._host.blocking(_remove_tree, self.sandbox_directory(sandbox_id))
         self.sandboxes.pop(sandbox_id, None)
 
     async def forget_unit(self, unit_id: UnitId) -> None:
-        """Remove the unit's directory, then its records from memory: if the removal fails, a retry finds the unit."""
+        """Remove the unit's directory, then its records from memory.
+
+        If the removal fails, the records remain and a retry finds the unit.
+        """
         self._gone[unit_id] = None
         if len(self._gone) > _REMEMBERED:
             del self._gone[next(iter(self._gone))]
@@ -189,14 +199,14 @@ class Records:
 
 _NO_RUN = Run()
 _REMEMBERED = 1000
-"""Number of removed units that are remembered, so that calls and events still running do not store them again."""
+"""Number of removed units that are remembered, so that calls and events that still run do not store them again."""
 
 
 def _read_all(parent: Path, name: str, kind: type[T]) -> Iterator[tuple[str, T]]:
     for path in parent.glob(f"*/{name}"):
         with contextlib.suppress(
             OSError, msgspec.MsgspecError, UnicodeDecodeError
-        ):  # half of a removal, or a newer version's
+        ):  # half removed, or of a newer version
             yield path.parent.name, msgspec.json.decode(path.read_bytes(), type=kind)
 
 

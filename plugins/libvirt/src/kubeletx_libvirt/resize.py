@@ -1,13 +1,13 @@
 """Resizes a running machine (`SupportsResize`).
 
-Processors are hotplugged up to the maximum that the machine was made with; memory changes by the balloon below its
-maximum. Both need the guest: it may give back later, in part, or never. So `update_resources` stores the request
-(`UnitRecord.asked`), starts the change in the running domain and in its definition, and returns; the granted size
-(`UnitRecord.resources`) is read from libvirt then, and after every event about processors or memory, until it equals
-the request.
+vCPUs are hotplugged up to the maximum with which the machine was made. Memory is changed by the balloon, up
+to the machine's maximum. Both need the guest's cooperation: it may release resources later, only in part, or
+never. So `update_resources` stores the request (`UnitRecord.asked`), starts the change in the running domain
+and in its definition, and returns. The granted size (`UnitRecord.resources`) is read from libvirt then, and
+after every event about vCPUs or memory.
 
-An emulated guest (domain type `qemu`) only gets processors: QEMU's emulation cannot safely remove one, so that is
-refused before anything is changed.
+vCPUs can only be added to an emulated guest (domain type `qemu`): QEMU's emulation cannot safely remove one,
+so such a request is refused before anything is changed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from kubeletx.api import InvalidPod, Machine, Resources, UnitId, UnitState, Unsu
 from kubeletx_libvirt.client import Connection, DomainEvent
 from kubeletx_libvirt.config import Settings
 from kubeletx_libvirt.domain.sizing import MIB, Size, size_of
+from kubeletx_libvirt.domain_reader import DomainReader
 from kubeletx_libvirt.errors import code_of
-from kubeletx_libvirt.looks import Looks
 from kubeletx_libvirt.power import read_definition
 from kubeletx_libvirt.records import Records, UnitRecord
 from kubeletx_libvirt.units import Units
@@ -34,30 +34,36 @@ log = structlog.get_logger(__name__)
 
 
 class Resizes:
-    """Changes and measures processors and memory of one runtime's machines (`SupportsResize`)."""
+    """Changes and measures vCPUs and memory of one runtime's machines (`SupportsResize`)."""
 
     def __init__(
-        self, *, settings: Settings, connection: Connection, records: Records, looks: Looks, units: Units
+        self,
+        *,
+        settings: Settings,
+        connection: Connection,
+        records: Records,
+        domains: DomainReader,
+        units: Units,
     ) -> None:
         self._settings = settings
         self._connection = connection
         self._records = records
-        self._looks = looks
+        self._domains = domains
         self._units = units
 
     async def update_resources(self, unit_id: UnitId, resources: Resources) -> None:
-        """Store and request the new size; the guest may follow later. None in `resources` leaves that part unchanged.
+        """Store and request a new size; the guest may follow later.
 
-        Raises InvalidPod above the machine's maximums, and Unsupported for fewer processors of an emulated guest
-        that runs.
+        A field of `resources` that is None is left unchanged. Raises InvalidPod above the machine's maximums,
+        and Unsupported for fewer vCPUs of a running emulated guest.
         """
         async with self._units.alone(unit_id):
-            found = await self._looks.get(unit_id)
+            found = await self._domains.get(unit_id)
             record = self._records.units[unit_id]
             wanted = merged(record.asked or record.spec.resources, resources)
             size = self._size(record, wanted)
             check_within(size, record.resources)
-            if self._looks.state(unit_id, found) in (UnitState.RUNNING, UnitState.PAUSED):
+            if self._domains.state(unit_id, found) in (UnitState.RUNNING, UnitState.PAUSED):
                 text = await self._connection.use(read_definition, unit_id)
                 if (why := refusal(text, size)) is not None:
                     raise Unsupported(why)
@@ -66,14 +72,14 @@ class Resizes:
             await self.measure(unit_id)
 
     async def note(self, event: DomainEvent) -> None:
-        """Measure the machine's size after an event about its processors or memory."""
+        """Measure the machine's size if the event is about its vCPUs or memory."""
         if event.kind in ("memory", "device-removed"):
             await self.catch_up(UnitId(event.uuid))
 
     async def catch_up(self, unit_id: UnitId) -> None:
         """Measure the machine's size if it was resized, or if its memory differs from the spec.
 
-        Such a machine may change without an event.
+        The size of such a machine may change without an event.
         """
         if self._is_awaited(unit_id):
             await self.measure(unit_id)
@@ -84,7 +90,7 @@ class Resizes:
             return False
         if record.asked is not None:
             return True
-        # Measured after a snapshot's restore, before the booting guest gave back what it has too much.
+        # Measured after a snapshot's restore, before the booting guest released its surplus memory.
         wanted = self._size(record, record.spec.resources).memory_bytes
         return record.resources.get("memory_bytes", wanted) != wanted
 
@@ -99,7 +105,7 @@ class Resizes:
         )
 
     async def measure(self, unit_id: UnitId) -> None:
-        """Read the machine's present size from libvirt and store it in its record."""
+        """Read the machine's current size from libvirt and store it in its record."""
         record = self._records.units.get(unit_id)
         if record is None:
             return
@@ -111,7 +117,10 @@ class Resizes:
 
 
 def merged(old: Resources, new: Resources) -> Resources:
-    """Resources of `old`, with those that `new` sets; all CPU limits and requests change together."""
+    """Return the resources `old` with the fields that `new` sets.
+
+    If `new` sets any CPU limit, request or quota, all of them are taken from `new`.
+    """
     said: dict[str, Any] = {
         field: value
         for field in ("cpu_shares", "memory_limit_bytes", "memory_request_bytes")
@@ -124,7 +133,10 @@ def merged(old: Resources, new: Resources) -> Resources:
 
 
 def check_within(size: Size, made_with: dict[str, int]) -> None:
-    """Raise InvalidPod if the size is above the maximums in `made_with`, the machine's granted resources."""
+    """Raise InvalidPod if the size is above the machine's maximums.
+
+    `made_with`: the machine's granted resources, which contain the maximums.
+    """
     most_vcpus, most_memory = made_with.get("max_vcpus", 0), made_with.get("max_memory_bytes", 0)
     if most_vcpus and size.vcpus > most_vcpus:
         raise InvalidPod(
@@ -142,7 +154,10 @@ def check_within(size: Size, made_with: dict[str, int]) -> None:
 
 
 def refusal(text: str, size: Size) -> str | None:
-    """Reason a machine with this XML cannot get this size while it runs; None if it can."""
+    """Return the reason that a running machine cannot get this size; None if it can.
+
+    `text`: the domain's XML.
+    """
     root = ElementTree.fromstring(text)
     vcpu = root.find("vcpu")
     if root.get("type") != "qemu" or vcpu is None:
@@ -157,10 +172,10 @@ def refusal(text: str, size: Size) -> str | None:
 
 
 def granted_now(record: UnitRecord, seen: dict[str, int]) -> dict[str, int]:
-    """Merge libvirt's figures (`seen`) into the form of `UnitStatus.resources`.
+    """Merge the size that libvirt reports (`seen`) into the unit's granted resources.
 
-    The CPU limit is the requested one once the guest has the processors for it; before, it is that of the
-    processors it has.
+    The CPU limit is the requested one if the guest has the vCPUs for it; else it is one CPU for each vCPU
+    that the guest has.
     """
     resources = record.resources | seen
     asked = record.asked or record.spec.resources
@@ -207,13 +222,13 @@ def _change_vcpus(domain: libvirt.virDomain, vcpus: int) -> None:
         domain.setVcpusFlags(vcpus, libvirt.VIR_DOMAIN_AFFECT_LIVE)
     except libvirt.libvirtError as error:
         if code_of(error) not in (
-            libvirt.VIR_ERR_OPERATION_TIMEOUT,  # the guest has not let go yet: an event will tell
+            libvirt.VIR_ERR_OPERATION_TIMEOUT,  # the guest has not released it yet: an event follows
             libvirt.VIR_ERR_OPERATION_FAILED,
         ):
             raise
     with contextlib.suppress(
         libvirt.libvirtError
-    ):  # without a guest agent the guest's own rules switch it on
+    ):  # without a guest agent the guest's own rules bring it online
         domain.setVcpusFlags(vcpus, libvirt.VIR_DOMAIN_VCPU_GUEST | libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
 

@@ -1,7 +1,8 @@
-"""`LibvirtRuntime`: the contract of `kubeletx.api.runtime` over one libvirt.
+"""`LibvirtRuntime`: implements `kubeletx.api.Runtime` with one libvirt.
 
-The sandbox is the pod's record and its network; the unit is the domain. Machines outlive the agent: after a
-restart they are found by the element in their metadata (`domain.metadata`), their history by `records`.
+A sandbox is the pod's record and its network; a unit is a domain. Machines continue to run when the agent
+ends. After a restart they are found by the plugin's element in their metadata (`domain.metadata`), and their
+history in `records`.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ from kubeletx_libvirt.console import Consoles
 from kubeletx_libvirt.crashed_guests import CrashedGuests
 from kubeletx_libvirt.disks import Base, base_paths, pod_directory, remove_disks
 from kubeletx_libvirt.domain.metadata import domain_uuid, sandbox_of
+from kubeletx_libvirt.domain_reader import DomainReader, Found, Stops, now_ns
 from kubeletx_libvirt.forwarding import Forwards
 from kubeletx_libvirt.guest import Boots, GuestAgent, GuestCommands
 from kubeletx_libvirt.guest_parts import Guests, Libvirtd
 from kubeletx_libvirt.images.service import LibvirtImages
-from kubeletx_libvirt.looks import Found, Looks, Stops, now_ns
 from kubeletx_libvirt.network.pod_links import PodLinks
 from kubeletx_libvirt.nics import Nics
 from kubeletx_libvirt.power import Power
@@ -74,7 +75,7 @@ CAN = {
     "block-volumes",
     "mounts",
     "resources",
-    "stdin",  # both are the console
+    "stdin",  # stdin and tty: the console
     "tty",
 }
 _EVENTS = {
@@ -89,19 +90,22 @@ _CONNECTED = libvirt.VIR_CONNECT_DOMAIN_EVENT_AGENT_LIFECYCLE_STATE_CONNECTED
 
 
 class LibvirtRuntime:
-    """Runtime of one libvirt URI. Its parts implement the optional capabilities, such as exec and snapshots."""
+    """Runtime of one libvirt URI.
+
+    Objects in its attributes implement the optional capabilities, such as exec and snapshots.
+    """
 
     def __init__(self, endpoint: Endpoint, settings: Settings, host: Host) -> None:
-        """Make all parts; does no I/O."""
+        """Make all components; does no I/O."""
         self.host = host
         self.settings = settings
         self.endpoint = endpoint
         self.connection = Connection(endpoint.url, host)
         self.records = Records(host)
-        self.looks = Looks(self.connection, self.records, host, endpoint.name)
+        self.domains = DomainReader(self.connection, self.records, host, endpoint.name)
         self.stops = Stops()
         self.links = PodLinks(host)
-        self.addresses = Addresses(settings, self.records, self.looks)
+        self.addresses = Addresses(settings, self.records, self.domains)
         self.guests = Guests(
             host=host,
             settings=settings,
@@ -121,7 +125,7 @@ class LibvirtRuntime:
             settings=settings,
             connection=self.connection,
             records=self.records,
-            looks=self.looks,
+            domains=self.domains,
             stops=self.stops,
             runtime=endpoint.name,
             guests=self.guests,
@@ -134,21 +138,21 @@ class LibvirtRuntime:
             host=host,
             connection=self.connection,
             records=self.records,
-            looks=self.looks,
+            domains=self.domains,
             units=self.units,
         )
         self.resizes = Resizes(
             settings=settings,
             connection=self.connection,
             records=self.records,
-            looks=self.looks,
+            domains=self.domains,
             units=self.units,
         )
         self.snapshots = Snapshots(
             host=host,
             connection=self.connection,
             records=self.records,
-            looks=self.looks,
+            domains=self.domains,
             units=self.units,
             measure=self.resizes.measure,
         )
@@ -156,15 +160,15 @@ class LibvirtRuntime:
             settings=settings,
             connection=self.connection,
             records=self.records,
-            looks=self.looks,
+            domains=self.domains,
             units=self.units,
             links=self.links,
             addresses=self.addresses,
         )
-        agent = GuestAgent(self.connection, self.looks, host)
-        self._boots = Boots(agent, self.records, self._heard_late)
-        self._consoles = Consoles(self.connection, self.looks, host)
-        self._stats = Stats(self.connection, self.looks, host)
+        agent = GuestAgent(self.connection, self.domains, host)
+        self._boots = Boots(agent, self.records, self._on_late_boot)
+        self._consoles = Consoles(self.connection, self.domains, host)
+        self._stats = Stats(self.connection, self.domains, host)
         self._parts: tuple[object, ...] = (
             self,
             self.images,
@@ -175,7 +179,7 @@ class LibvirtRuntime:
             self._consoles,
             GuestCommands(agent),
             *((Forwards(self.records),) if host.pod_network is not None else ()),
-            Pictures(self.connection, self.looks),
+            Pictures(self.connection, self.domains),
             self._stats,
         )
         self._kvm: asyncio.Task[str] | None = None
@@ -184,14 +188,14 @@ class LibvirtRuntime:
         self._listeners: set[asyncio.Queue[RuntimeEvent | None]] = set()
 
     async def open(self) -> None:
-        """Read the records, connect, begin to handle events, and find the existing machines again.
+        """Read the records, connect to libvirt, start to handle events, and find the existing machines again.
 
         The check of KVM runs in the background.
         """
         await self.records.load()
         await self.images.open()
         await self.connection.open()
-        self.looks.reset()
+        self.domains.reset()
         if self._pump is None or self._pump.done():
             queue = self.connection.subscribe()
             self._pump = asyncio.create_task(self._listen(queue), name=f"libvirt-events-{self.endpoint.name}")
@@ -202,7 +206,7 @@ class LibvirtRuntime:
         await self._look_at_boots()
 
     async def close(self) -> None:
-        """Cancel background work and disconnect; the machines keep running."""
+        """Cancel background work and disconnect. The machines continue to run."""
         pump, kvm, group = self._pump, self._kvm, self._group
         self._pump = self._kvm = self._group = None
         await self.crashed_guests.close()
@@ -220,7 +224,7 @@ class LibvirtRuntime:
                     await task
 
     def traits(self) -> Traits:
-        """Traits: emulators write consoles to raw log files, and features outside `CAN` are refused."""
+        """Return the traits: emulators write consoles to raw log files, and features outside `CAN` are refused."""
         return Traits(
             details=("machine",),
             log_mode=LogMode.RAW_FILE,
@@ -230,20 +234,20 @@ class LibvirtRuntime:
         )
 
     def capability(self, protocol: type[T]) -> T | None:
-        """The part that implements the protocol; None if there is none."""
+        """Return the object that implements the protocol; None if there is none."""
         return next((part for part in self._parts if isinstance(part, protocol)), None)
 
     async def version(self) -> RuntimeVersion:
-        """libvirt's version, with QEMU's as API version."""
+        """Return libvirt's version, with the hypervisor's (QEMU's) version as API version."""
         library, driver = await self.connection.use(_versions)
         return RuntimeVersion(name="libvirt", version=_dotted(library), api_version=_dotted(driver))
 
     async def health(self) -> RuntimeHealth:
-        """Report the network as ready if the node has a working pod network.
+        """Report the runtime as ready, and the network as ready if the node has a working pod network.
 
         Raises Unavailable if libvirt does not answer.
         """
-        await self.connection.use(_ping)
+        await self.connection.probe(_ping)
         problem = await self._network_problem()
         condition = RuntimeCondition(
             type="NetworkReady",
@@ -265,7 +269,10 @@ class LibvirtRuntime:
     # --- sandboxes ---
 
     async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
-        """Write the pod's record, then attach the pod to the pod network; does nothing for a sandbox that is ready."""
+        """Write the sandbox's record, then attach the pod to the pod network, if the node has one.
+
+        Does nothing for a sandbox that is ready already. An interrupted earlier call is completed.
+        """
         sandbox_id = SandboxId(f"{hashlib.sha256(spec.uid.encode()).hexdigest()[:24]}-{spec.attempt}")
         record = self.records.sandboxes.get(sandbox_id)
         if record is not None and record.is_ready:
@@ -281,18 +288,18 @@ class LibvirtRuntime:
         return sandbox_id
 
     async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Power off the sandbox's machine; release its addresses and ports."""
+        """Power off the sandbox's machine, then release the pod's addresses and ports."""
         await self._power_off(sandbox_id)
         await self._release(sandbox_id)
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Remove its machine, network and record; with the pod's last sandbox also the pod's disks."""
+        """Remove the sandbox's machine, network and record; with the pod's last sandbox also the pod's disks."""
         await self._power_off(sandbox_id)
         uid = None
         if (record := self.records.sandboxes.get(sandbox_id)) is not None:
             uid = record.spec.uid
         for unit_id in await self._units_of(sandbox_id):
-            if (identity := self.looks.identity(unit_id)) is not None:
+            if (identity := self.domains.identity(unit_id)) is not None:
                 uid = identity.uid
             await self.units.remove(unit_id)
         for unit_id in self._recorded_units_of(sandbox_id):  # another client removed their domains
@@ -306,7 +313,7 @@ class LibvirtRuntime:
     async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
         """List the recorded sandboxes whose labels contain every pair of `match`.
 
-        Raises Unavailable without a connection to libvirt, as every list does.
+        Raises Unavailable without a connection to libvirt, as the other lists do.
         """
         self.connection.get_handle()
         return [
@@ -316,7 +323,7 @@ class LibvirtRuntime:
         ]
 
     async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
-        """Status of a sandbox, with its network checked completely. Raises NotFound."""
+        """Return the status of a sandbox, with a complete check of its network. Raises NotFound."""
         self.connection.get_handle()
         record = self.records.sandboxes.get(sandbox_id)
         if record is None:
@@ -329,7 +336,7 @@ class LibvirtRuntime:
     # --- units ---
 
     async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
-        """Define the machine without starting it."""
+        """Define the machine without starting it. Raises NotFound if the sandbox does not exist."""
         if sandbox_id not in self.records.sandboxes:
             raise NotFound(f"sandbox {sandbox_id} does not exist")
         return await self.units.create(sandbox_id, spec, sandbox)
@@ -339,12 +346,12 @@ class LibvirtRuntime:
         await self.units.start(unit_id)
 
     async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """Request a shutdown through guest agent or power button, wait, power off."""
+        """Request a shutdown through guest agent or power button, wait at most `grace_seconds`, then power off."""
         await self.power.forget_reboot(unit_id)
         await self.units.stop(unit_id, grace_seconds)
 
     async def remove_unit(self, unit_id: UnitId) -> None:
-        """Remove the domain and everything that belongs to it alone."""
+        """Remove the domain and everything that only this unit uses."""
         await self.power.forget_reboot(unit_id)
         await self.units.remove(unit_id)
 
@@ -353,20 +360,21 @@ class LibvirtRuntime:
 
         Emulators of crashed guests are ended in the background.
         """
-        found = await self.looks.all()
+        found = await self.domains.all()
         self.crashed_guests.see(found)
-        return self.looks.summaries(found, match)
+        return self.domains.summaries(found, match)
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:
-        """Status of a machine. Raises NotFound."""
-        return await self.looks.status(unit_id)
+        """Return the status of a machine. Raises NotFound."""
+        return await self.domains.status(unit_id)
 
     # --- events ---
 
     async def events(self) -> AsyncIterator[RuntimeEvent]:
-        """Yield events of this runtime's machines.
+        """Yield the events of this runtime's machines.
 
-        State that only an event shows is stored before the event is yielded.
+        State that cannot be read from libvirt later, such as a reboot, is stored before the event is yielded.
+        Raises Unavailable when the connection ends.
         """
         self.connection.get_handle()
         queue: asyncio.Queue[RuntimeEvent | None] = asyncio.Queue()
@@ -376,7 +384,7 @@ class LibvirtRuntime:
                 yield event
         finally:
             self._listeners.discard(queue)
-        self.connection.get_handle()  # raises: that is why the stream ended
+        self.connection.get_handle()  # raises Unavailable with the reason that the stream ended
 
     async def _listen(self, queue: asyncio.Queue[DomainEvent | None]) -> None:
         try:
@@ -391,17 +399,17 @@ class LibvirtRuntime:
                 listener.put_nowait(None)
 
     async def _handle(self, event: DomainEvent) -> None:
-        identity = self.looks.identity(event.uuid)
+        identity = self.domains.identity(event.uuid)
         kind = EventKind.CHANGED
         if event.kind == "lifecycle":
             kind = _EVENTS.get(event.event, EventKind.CHANGED)
             if kind is EventKind.STOPPED:
                 self.stops.wake(event.uuid)
-        with contextlib.suppress(KubeletxError):  # the next look settles it
-            await self.looks.note(event)
+        with contextlib.suppress(KubeletxError):  # the next query stores it
+            await self.domains.note(event)
             await self.resizes.note(event)
             if event.kind == "lifecycle" and event.event == libvirt.VIR_DOMAIN_EVENT_SUSPENDED:
-                found = await self.looks.find(UnitId(event.uuid))
+                found = await self.domains.find(UnitId(event.uuid))
                 self.crashed_guests.see({UnitId(event.uuid): found} if found is not None else {})
         if event.kind == "reboot":
             self.power.reboots.wake(event.uuid)
@@ -421,14 +429,14 @@ class LibvirtRuntime:
                 )
             )
 
-    async def _heard_late(self, unit_id: UnitId) -> None:
+    async def _on_late_boot(self, unit_id: UnitId) -> None:
         await self._handle(DomainEvent(unit_id, "reboot"))
 
     async def _look_at_boots(self) -> None:
-        for unit_id, found in (await self.looks.all()).items():
+        for unit_id, found in (await self.domains.all()).items():
             if found.state == libvirt.VIR_DOMAIN_RUNNING:
                 self._boots.look(unit_id)
-                with contextlib.suppress(KubeletxError):  # an event or the next start tells
+                with contextlib.suppress(KubeletxError):  # a later event or start measures it
                     await self.resizes.catch_up(unit_id)
 
     # --- private ---
@@ -439,7 +447,7 @@ class LibvirtRuntime:
             await self.units.stop(unit_id, 0)
 
     async def _release(self, sandbox_id: SandboxId) -> None:
-        """Release the network of the sandbox's pod, unless another sandbox of the pod still needs it."""
+        """Release the pod's network unless another sandbox of the same pod still needs it."""
         record = self.records.sandboxes.get(sandbox_id)
         if record is None or record.is_stopped:
             return
@@ -453,15 +461,15 @@ class LibvirtRuntime:
         await self.records.save_sandbox(sandbox_id, stopped, must_last=False)
 
     def _is_linked(self, record: SandboxRecord) -> bool:
-        """Return False if the pod should have a network link and it is gone."""
+        """Return False if the sandbox should have a network link but the link is gone."""
         return not record.ips or record.is_stopped or self.links.is_there(record.spec.uid)
 
     async def _adopt(self) -> None:
-        """Rebuild lost records from the domains, and remove files of domains and pods that are gone."""
-        all_found = await self.looks.all()
+        """Rebuild lost records from the domains, and remove the files of domains and pods that no longer exist."""
+        all_found = await self.domains.all()
         self.crashed_guests.see(all_found)
         for unit_id, found in all_found.items():
-            await self.looks.confirm(unit_id, found)
+            await self.domains.confirm(unit_id, found)
             identity = found.identity
             if identity.sandbox_id not in self.records.sandboxes:
                 link = await self.links.find(identity.uid)
@@ -480,14 +488,18 @@ class LibvirtRuntime:
                     await self.links.serve(record.spec.uid)
 
     async def _sweep_units(self, found: Mapping[UnitId, Found]) -> None:
-        """Remove files of machines that are gone, after a crash between two steps or a removal by others."""
+        """Remove the files of machines that have no domain.
+
+        They are left after a crash between two steps or a removal by another client. `found`: all domains of
+        this runtime.
+        """
         for unit_id in await self.records.list_unit_directories():
             if unit_id not in found:
                 with contextlib.suppress(KubeletxError):  # the next `open` tries again
                     await self.units.sweep(unit_id)
 
     async def _sweep_links(self) -> None:
-        """Release links of unknown pods, after a crash between two steps."""
+        """Release the links of pods without a running sandbox, after a crash between two steps."""
         known = {record.spec.uid for record in self.records.sandboxes.values() if not record.is_stopped}
         for uid in await self.links.list_uids():
             if uid not in known:
@@ -495,9 +507,10 @@ class LibvirtRuntime:
                     await self.links.release(uid)
 
     async def _emulator_gid(self) -> int | None:
-        """Return the group that emulators need to reach their disks, after giving it access; None: no group is needed.
+        """Return the group that emulators need to reach their disks; None if they need none.
 
-        Read only once: libvirt checks all emulators of the node before its first answer, which may take a minute.
+        The first call gives the group access and caches the answer: libvirt examines all emulators on the
+        node before its first answer, which may take a minute.
         """
         if self._group is None or (
             self._group.done() and (self._group.cancelled() or self._group.exception())
@@ -513,7 +526,7 @@ class LibvirtRuntime:
         if gid is not None:
             try:
                 closed = await self.host.blocking(let_group_in, self.host.state_directory, gid)
-            except OSError as error:  # an agent that is not root cannot; libvirt may have its own ways
+            except OSError as error:  # an agent without root; emulators may have access anyway
                 closed = f"{error.filename}: {error.strerror}"
             if closed is not None:
                 self.host.events.record(
@@ -525,11 +538,11 @@ class LibvirtRuntime:
         return gid
 
     async def _units_of(self, sandbox_id: SandboxId) -> list[UnitId]:
-        found = await self.looks.all()
+        found = await self.domains.all()
         return [unit_id for unit_id, one in found.items() if one.identity.sandbox_id == sandbox_id]
 
     def _recorded_units_of(self, sandbox_id: SandboxId) -> list[UnitId]:
-        """Units of the sandbox that have a record."""
+        """Return the units of the sandbox that have a record, whether their domains exist or not."""
         agent_id, runtime = self.host.agent_id, self.endpoint.name
         return [
             unit_id
@@ -569,7 +582,10 @@ class LibvirtRuntime:
 
 
 def _summary(sandbox_id: SandboxId, record: SandboxRecord, *, is_linked: bool) -> SandboxSummary:
-    """The sandbox as a list entry; one whose network is lost is not ready, so that the host makes a new one."""
+    """Return the sandbox as a list entry.
+
+    A sandbox whose network is lost is not ready, so that the host makes a new one.
+    """
     spec = record.spec
     is_ready = record.is_ready and not record.is_stopped and is_linked
     return SandboxSummary(

@@ -1,6 +1,7 @@
-"""Screenshot of the machine's display as PNG, and the machine's libvirt definition.
+"""Screenshots of a machine's display as PNG, and the machine's libvirt definition.
 
-libvirt returns the emulator's format: PPM, or PNG with newer ones. PPM is converted to PNG here.
+libvirt returns a picture in the emulator's format: PPM, or PNG with newer emulators. PPM is converted to PNG
+here.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import libvirt
 
 from kubeletx.api import Conflict, Internal, UnitId, UnitState
 from kubeletx_libvirt.client import Connection
-from kubeletx_libvirt.looks import Looks
+from kubeletx_libvirt.domain_reader import DomainReader
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _MOST_BYTES = 256 << 20
@@ -27,14 +28,14 @@ class Pictures:
     Implements `SupportsScreenshot` and `SupportsDefinition`.
     """
 
-    def __init__(self, connection: Connection, looks: Looks) -> None:
+    def __init__(self, connection: Connection, domains: DomainReader) -> None:
         self._connection = connection
-        self._looks = looks
+        self._domains = domains
 
     async def screenshot(self, unit_id: UnitId) -> bytes:
-        """The machine's display as a PNG file. Raises Conflict while the machine is off."""
-        found = await self._looks.get(unit_id)
-        state = self._looks.state(unit_id, found)
+        """Return the machine's display as a PNG file. Raises Conflict if the machine is off."""
+        found = await self._domains.get(unit_id)
+        state = self._domains.state(unit_id, found)
         if state not in (UnitState.RUNNING, UnitState.PAUSED):
             name = f"{found.identity.namespace}/{found.identity.pod}"
             raise Conflict(f"machine {name} is {state.value}, not running: its display shows nothing")
@@ -42,15 +43,15 @@ class Pictures:
         return await self._connection.call(as_png, picture)
 
     async def definition(self, unit_id: UnitId) -> str:
-        """The domain XML of the running machine, or of the next start; without secrets."""
-        await self._looks.get(unit_id)
+        """Return the domain XML of the running machine, or that for the next start if it is off; without secrets."""
+        await self._domains.get(unit_id)
         return await self._connection.use(_describe, unit_id)
 
 
 def as_png(picture: bytes) -> bytes:
-    """Convert PPM (P6, 8 bits per colour) to PNG; PNG is returned unchanged.
+    """Convert a picture in PPM (P6, 8 bits per colour) to PNG; PNG is returned unchanged. Pure.
 
-    Pure. Raises Internal for other formats.
+    Raises Internal for other formats.
     """
     if picture.startswith(PNG_SIGNATURE):
         return picture

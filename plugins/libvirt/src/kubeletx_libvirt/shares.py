@@ -1,17 +1,17 @@
-"""Directories of the node in the guest: virtiofs where it works, else 9p.
+"""Directories of the node that are shared with the guest: by virtiofs if virtiofsd is installed, else by 9p.
 
-    plan_shares      mounts of kind DIRECTORY → `Share`s (pure)
-    prepare_shares   makes a directory below the machine's own for each mount that cannot be shared directly: a
-                     single file, since both protocols share directories only, and a read-only mount, since virtiofsd
-                     cannot refuse writing. Both are bind mounts; the read-only one is enforced by the node's kernel.
-                     With 9p and an emulator that is not root every mount gets one: the emulator may not pass the
-                     directories above a volume, which are root's
+    plan_shares      converts mounts of kind DIRECTORY to `Share`s (pure)
+    prepare_shares   makes a bind mount below the machine's own directory for each mount that cannot be shared
+                     directly: a single file, since both protocols share directories only, and a read-only mount,
+                     since virtiofsd cannot refuse writing (the node's kernel enforces the read-only bind mount).
+                     With 9p and an emulator that is not root every mount gets one: the emulator may not enter the
+                     directories above a volume, which belong to root
     share_xml        the domain's ``<filesystem>``; virtiofs needs `memory_backing_xml` too
-    guest_mounts     the guest's mounts, for the seed's boot hook
+    guest_mounts     the mounts in the guest, for the seed's boot hook
     release_shares   removes every bind mount that the mount table lists
 
-virtiofsd reads and writes as root with the guest's own user ids, as a container would. 9p does so with the ids of
-the emulator's process.
+virtiofsd reads and writes as root with the guest's own user ids, as a container would. 9p does so with the
+ids of the emulator's process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _9P_OPTIONS: Final = "trans=virtio,version=9p2000.L,msize=262144"
 
 
 class ShareKind(enum.Enum):
-    """Protocol that shares a directory with the guest."""
+    """Protocol by which a directory is shared with the guest."""
 
     VIRTIOFS = "virtiofs"
     NINE_P = "9p"
@@ -44,10 +44,11 @@ class ShareKind(enum.Enum):
 class Share(Spec, frozen=True, kw_only=True):
     """One directory or single file of the node that the guest mounts.
 
-    `volume`: name of the pod's volume. `tag`: name of the share for the guest's mount. `origin`: source of the
-    pod's mount. `directory`: the shared directory: `origin`, or one that `prepare_shares` makes. `file`: name of
-    the single file in `directory`; empty: the whole directory is mounted. `squash`: the emulator is not root, so a
-    change of a file's owner in the guest has no effect.
+    `volume`: name of the pod's volume. `tag`: name of the share, for the mount in the guest. `origin`: source
+    path of the pod's mount. `directory`: the directory that is shared: `origin`, or one that `prepare_shares`
+    makes. `target`: path in the guest. `file`: name of the single file in `directory`; empty: the whole
+    directory is mounted. `squash`: the emulator is not root, so a change of a file's owner in the guest has
+    no effect.
     """
 
     volume: str
@@ -62,17 +63,17 @@ class Share(Spec, frozen=True, kw_only=True):
 
     @property
     def is_prepared(self) -> bool:
-        """True if `prepare_shares` makes its directory."""
+        """True if `prepare_shares` must make the shared directory."""
         return self.directory != self.origin
 
     @property
     def place(self) -> str:
-        """Path on the node: the directory, or the single file."""
+        """Path on the node: of the directory, or of the single file."""
         return os.path.join(self.directory, self.file) if self.file else self.directory
 
 
 def find_virtiofsd() -> str | None:
-    """Path of the installed virtiofsd; None if it is not installed."""
+    """Return the path of the installed virtiofsd; None if it is not installed."""
     return next((path for path in VIRTIOFSD if os.access(path, os.X_OK)), None)
 
 
@@ -84,10 +85,11 @@ def plan_shares(
     files: frozenset[str] = frozenset(),
     is_root: bool = True,
 ) -> tuple[Share, ...]:
-    """Plan one share for each mount of kind DIRECTORY, outer targets before those inside them. Pure.
+    """Plan one share for each mount of kind DIRECTORY. Pure.
 
-    `directory`: parent of the directories that `prepare_shares` makes for this machine. `files`: sources that are
-    single files. `is_root`: True if emulators run as root.
+    Shares are sorted so that a target comes before the targets inside it. `directory`: parent of the
+    directories that `prepare_shares` makes for this machine. `files`: mount sources that are single files.
+    `is_root`: emulators run as root.
     """
     wanted = [mount for mount in mounts if mount.kind is SourceKind.DIRECTORY and mount.source]
     shares = []
@@ -113,7 +115,7 @@ def plan_shares(
 
 
 def find_files(mounts: Sequence[Mount]) -> frozenset[str]:
-    """Mount sources that are not directories. Blocks."""
+    """Return the mount sources that are not directories. Blocking."""
     return frozenset(
         mount.source
         for mount in mounts
@@ -122,9 +124,10 @@ def find_files(mounts: Sequence[Mount]) -> frozenset[str]:
 
 
 def prepare_shares(shares: Sequence[Share]) -> None:
-    """Make the bind mounts that shares need; existing ones are kept. Also restores them after a restart of the node.
+    """Make the bind mounts that the shares need; existing ones are kept. Blocking.
 
-    Blocks. Raises Unavailable if a source is missing or the kernel refuses.
+    It also restores them after a restart of the node. Raises Unavailable if a source is missing or the kernel
+    refuses.
     """
     for share in shares:
         if share.is_prepared:
@@ -144,9 +147,9 @@ def _prepare(share: Share) -> None:
         return
     point = path / share.file
     if str(path) not in mounted:
-        unbind(str(point))  # it would be covered
+        unbind(str(point))  # else the new mount would cover it
         point.touch()
-        # The guest is to write the file, and nothing beside it.
+        # The guest may write the file but create no other file beside it.
         bind(str(path), str(path), aside=aside)
         mounted = {}
     _bind(share.origin, point, mounted, aside=aside if share.read_only else None)
@@ -156,7 +159,7 @@ def _bind(origin: str, point: Path, mounted: Mapping[str, bool], *, aside: Path 
     is_read_only = mounted.get(str(point))
     if (
         is_read_only is False and aside is not None
-    ):  # of an agent that made it so in two steps, and was interrupted
+    ):  # left by an interrupted agent that made it read-only in a second step
         unbind(str(point))
     elif is_read_only is not None:
         return
@@ -164,9 +167,9 @@ def _bind(origin: str, point: Path, mounted: Mapping[str, bool], *, aside: Path 
 
 
 def release_shares(directory: Path) -> None:
-    """Unmount all bind mounts below `directory`, and remove it; succeeds if there is none. Blocks.
+    """Unmount all bind mounts below `directory`, and remove the directory; succeeds if it does not exist. Blocking.
 
-    Only empty directories are removed, so that no data of a volume is.
+    Only empty files and directories are removed, so that no data of a volume is lost.
     """
     for point in sorted(mounts_below(directory), reverse=True):
         unbind(point)
@@ -181,9 +184,9 @@ def release_shares(directory: Path) -> None:
 
 
 def closed_share(shares: Sequence[Share], problem: str) -> Share | None:
-    """Find the share that the emulator was not permitted to open. `problem`: libvirt's message about the failed start.
+    """Return the share that the emulator was not permitted to open; None if the start failed for another reason.
 
-    None if the start failed for another reason.
+    `problem`: libvirt's message about the failed start.
     """
     if "Permission denied" not in problem:
         return None
@@ -191,19 +194,19 @@ def closed_share(shares: Sequence[Share], problem: str) -> Share | None:
 
 
 def share_xml(share: Share) -> str:
-    """The ``<filesystem>`` element."""
+    """Return the ``<filesystem>`` element for the domain."""
     root = ET.Element("filesystem", type="mount", accessmode="squash" if share.squash else "passthrough")
     is_virtiofs = share.kind is ShareKind.VIRTIOFS
     ET.SubElement(root, "driver", type="virtiofs" if is_virtiofs else "path")
     ET.SubElement(root, "source", dir=share.directory)
     ET.SubElement(root, "target", dir=share.tag)
-    if share.read_only and not is_virtiofs:  # virtiofs: by the prepared directory alone
+    if share.read_only and not is_virtiofs:  # virtiofs: the bind mount is read-only
         ET.SubElement(root, "readonly")
     return ET.tostring(root, encoding="unicode")
 
 
 def memory_backing_xml(shares: Sequence[Share]) -> str:
-    """The domain's ``<memoryBacking>``, with which virtiofsd can access the guest's memory.
+    """Return the ``<memoryBacking>`` element with which virtiofsd can access the guest's memory.
 
     Empty if no share uses virtiofs.
     """
@@ -213,7 +216,7 @@ def memory_backing_xml(shares: Sequence[Share]) -> str:
 
 
 def guest_mounts(shares: Sequence[Share]) -> tuple[GuestMount, ...]:
-    """Convert the shares to mounts for the guest's boot hook, in the same order."""
+    """Convert the shares to mounts in the guest, in the same order, for the seed's boot hook."""
     return tuple(
         GuestMount(
             tag=share.tag,

@@ -1,11 +1,12 @@
 """Internal qcow2 snapshots of a machine (`SupportsSnapshots`; DECISIONS 33 in docs/decisions/answers.md).
 
-A snapshot of a running guest always includes its memory: libvirt has no other internal snapshots. A snapshot
-requested without memory is taken while the guest agent freezes the guest's file systems, and is marked; at its
-restore the guest is reset, so that it boots from the old disk. That needs a guest agent; without one the machine
-must be off or paused. A snapshot that QEMU cannot make is refused before libvirt is called, with the reason.
+A snapshot of a running guest always includes its memory, since libvirt supports no other internal snapshots
+of a running guest. If a snapshot without memory is requested, the guest agent freezes the guest's file
+systems while it is taken, and the snapshot is marked. When a marked snapshot is restored, the guest is reset,
+so that it boots from the old disk. Without a guest agent, the machine must be off or paused for such a
+snapshot. A snapshot that QEMU cannot make is refused with the reason, before libvirt is called.
 
-The mark is the snapshot's description, which libvirt keeps with the snapshot.
+The mark is the snapshot's description, which libvirt stores.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from kubeletx.api import (
 from kubeletx_libvirt.client import Connection
 from kubeletx_libvirt.domain.devices import DiskSeen, disks_seen, forbids_saved_memory
 from kubeletx_libvirt.domain.snapshot_sizes import read_snapshot_sizes
+from kubeletx_libvirt.domain_reader import DomainReader, now_ns
 from kubeletx_libvirt.errors import code_of
-from kubeletx_libvirt.looks import Looks, now_ns
 from kubeletx_libvirt.power import read_definition
 from kubeletx_libvirt.records import Records, Run
 from kubeletx_libvirt.units import Units, destroy_domain
@@ -48,33 +49,34 @@ class Snapshots:
         host: Host,
         connection: Connection,
         records: Records,
-        looks: Looks,
+        domains: DomainReader,
         units: Units,
         measure: Callable[[UnitId], Awaitable[None]],
     ) -> None:
-        """`measure`: stores the machine's size, which a restored snapshot changes too."""
+        """`measure`: reads the machine's size and stores it. A restored snapshot may change the size."""
         self._measure = measure
         self._host = host
         self._connection = connection
         self._records = records
-        self._looks = looks
+        self._domains = domains
         self._units = units
 
     async def create_snapshot(self, unit_id: UnitId, name: str, memory: bool) -> SnapshotStatus:
-        """Make a snapshot; the guest is stopped meanwhile.
+        """Make a snapshot; the guest does not run meanwhile.
 
-        Raises AlreadyExists, and Conflict or Unsupported if the machine cannot have this snapshot now.
+        `memory`: the snapshot includes the memory, so that the guest continues from it at a restore. Raises
+        AlreadyExists, and Conflict or Unsupported if the machine cannot have this snapshot now.
         """
         async with self._units.alone(unit_id):
-            found = await self._looks.get(unit_id)
-            state = self._looks.state(unit_id, found)
+            found = await self._domains.get(unit_id)
+            state = self._domains.state(unit_id, found)
             if await self._find(unit_id, name) is not None:
                 raise AlreadyExists(f"machine {found.identity.pod} has a snapshot {name!r} already")
             text = await self._connection.use(read_definition, unit_id)
             if (why := refusal(text, state, memory)) is not None:
                 kind = Conflict if state is UnitState.SUSPENDED or not state.is_alive else Unsupported
                 raise kind(f"cannot make snapshot {name!r} of machine {found.identity.pod}: {why}")
-            # The processors of a paused guest write nothing, and its agent cannot answer: its disk is as after a power cut.
+            # A paused guest writes nothing, and its agent cannot answer: the disk is as after a power cut.
             quiesce = state is UnitState.RUNNING and not memory
             wanted = snapshot_xml(name, disks_seen(text), running=state.is_alive, memory=memory)
             await self._connection.use(_create, unit_id, wanted, quiesce)
@@ -84,37 +86,38 @@ class Snapshots:
             return made
 
     async def list_snapshots(self, unit_id: UnitId) -> Sequence[SnapshotStatus]:
-        """Snapshots of the machine, oldest first."""
-        await self._looks.get(unit_id)
+        """Return the snapshots of the machine, oldest first."""
+        await self._domains.get(unit_id)
         return sorted(await self._connection.use(_list, unit_id), key=lambda one: one.created_at_ns)
 
     async def restore_snapshot(self, unit_id: UnitId, name: str) -> None:
-        """Restore a snapshot. With memory, the guest continues from it.
+        """Restore a snapshot. With memory, the guest continues from the saved state.
 
-        Without memory, a machine that is on boots from the restored disk, and any other one is off afterwards.
+        Without memory, a machine that is on boots from the restored disk; any other machine is off
+        afterwards. The saved memory of a suspended machine is discarded. Raises NotFound.
         """
         async with self._units.alone(unit_id):
-            found = await self._looks.get(unit_id)
+            found = await self._domains.get(unit_id)
             wanted = await self._find(unit_id, name)
             if wanted is None:
                 raise NotFound(f"machine {found.identity.pod} has no snapshot {name!r}")
-            state = self._looks.state(unit_id, found)
+            state = self._domains.state(unit_id, found)
             runs_after = wanted.with_memory or state in (UnitState.RUNNING, UnitState.PAUSED)
             old = self._records.run_of(unit_id)
-            # While libvirt changes emulators the machine is off, which is no end of this unit.
-            self._looks.starting.add(unit_id)
+            # While libvirt replaces the emulator the machine is off; the unit must not be seen as ended.
+            self._domains.starting.add(unit_id)
             try:
                 await self._records.save_run(unit_id, Run(is_starting=True, restarts=old.restarts))
                 await self._connection.use(_revert, unit_id, name, wanted.with_memory, runs_after)
             finally:
-                self._looks.starting.discard(unit_id)
+                self._domains.starting.discard(unit_id)
                 await self._records.save_run(unit_id, await self._run_after(unit_id, old, wanted.with_memory))
             await self._measure(unit_id)
 
     async def delete_snapshot(self, unit_id: UnitId, name: str) -> None:
-        """Delete a snapshot; succeeds if there is none. Later snapshots are kept."""
+        """Delete a snapshot; succeeds if it does not exist. Later snapshots are kept."""
         async with self._units.alone(unit_id):
-            if await self._looks.find(unit_id) is not None:
+            if await self._domains.find(unit_id) is not None:
                 await self._connection.use(_delete, unit_id, name)
 
     async def _find(self, unit_id: UnitId, name: str) -> SnapshotStatus | None:
@@ -122,19 +125,25 @@ class Snapshots:
         return next((one for one in listed if one.name == name), None)
 
     async def _run_after(self, unit_id: UnitId, old: Run, with_memory: bool) -> Run:
-        """The run after a restore: the same one if the machine is on as before, else a new one."""
-        found = await self._looks.get(unit_id)
+        """Return the `Run` to store after a restore.
+
+        It is the old one if the machine continues as before, else a new one.
+        """
+        found = await self._domains.get(unit_id)
         now = now_ns(self._host)
         is_on = found.state != libvirt.VIR_DOMAIN_SHUTOFF
         if is_on == (old.started_at_ns > 0 and not old.finished_at_ns) and (with_memory or not is_on):
             return msgspec.structs.replace(old, since_ns=now)
         if is_on:
             return Run(started_at_ns=now, since_ns=now, restarts=old.restarts)
-        return old  # it could not be brought back: the next look writes down how it ended
+        return old  # the restore failed: the next query stores how it ended
 
 
 def refusal(text: str, state: UnitState, memory: bool) -> str | None:
-    """Reason a snapshot of a machine with this XML cannot be made now; None if it can."""
+    """Return the reason that a snapshot of a machine cannot be made now; None if it can.
+
+    `text`: the domain's XML. `memory`: the snapshot includes the memory.
+    """
     if state is UnitState.SUSPENDED:
         return "it is suspended; resume it first"
     if memory and not state.is_alive:
@@ -148,9 +157,9 @@ def refusal(text: str, state: UnitState, memory: bool) -> str | None:
 
 
 def snapshot_xml(name: str, disks: Sequence[DiskSeen], *, running: bool, memory: bool) -> str:
-    """The ``<domainsnapshot>`` element for libvirt's snapshotCreateXML.
+    """Return the ``<domainsnapshot>`` element for libvirt's snapshotCreateXML.
 
-    `memory` False: it is marked as one of disks only.
+    `memory`: False marks the snapshot as one of disks only.
     """
     root = ElementTree.Element("domainsnapshot")
     ElementTree.SubElement(root, "name").text = name
@@ -167,7 +176,10 @@ def snapshot_xml(name: str, disks: Sequence[DiskSeen], *, running: bool, memory:
 def snapshot_status(
     text: str, *, is_current: bool = False, sizes: Mapping[str, int] | None = None
 ) -> SnapshotStatus:
-    """Convert libvirt's XML of a snapshot. `sizes`: snapshot name → bytes of saved memory."""
+    """Convert libvirt's XML of a snapshot to a `SnapshotStatus`.
+
+    `sizes`: bytes of saved memory by snapshot name; None: unknown.
+    """
     root = ElementTree.fromstring(text)
     memory = root.find("memory")
     has_memory = memory is not None and memory.get("snapshot", "no") != "no"
@@ -210,7 +222,7 @@ def _create(handle: libvirt.virConnect, uuid: str, text: str, quiesce: bool) -> 
         domain.snapshotCreateXML(text, 0)
     finally:
         if quiesce:
-            with contextlib.suppress(libvirt.libvirtError):  # a guest agent that died lets go by itself
+            with contextlib.suppress(libvirt.libvirtError):  # a guest agent that died has thawed by itself
                 domain.fsThaw()
 
 
@@ -218,7 +230,7 @@ def _revert(handle: libvirt.virConnect, uuid: str, name: str, memory: bool, runs
     domain = handle.lookupByUUIDString(uuid)
     snapshot = domain.snapshotLookupByName(name)
     if domain.hasManagedSaveImage(0):
-        domain.managedSaveRemove(0)  # that memory belongs to another disk
+        domain.managedSaveRemove(0)  # that memory belongs to the disk before the restore
     if memory:
         domain.revertToSnapshot(snapshot, 0)
         return
@@ -228,7 +240,7 @@ def _revert(handle: libvirt.virConnect, uuid: str, name: str, memory: bool, runs
         snapshot, libvirt.VIR_DOMAIN_SNAPSHOT_REVERT_PAUSED if _held_memory(snapshot) else 0
     )
     if domain.isActive():
-        destroy_domain(handle, uuid)  # of a snapshot without memory only the disks count
+        destroy_domain(handle, uuid)  # its memory must not be used
     if runs_after:
         domain.create()
 

@@ -1,9 +1,10 @@
 """Usage of all machines, without a call to any emulator.
 
-Usage is the machine's cost to the node: CPU time and resident memory of the emulator (`emulators`), and the blocks of
-its root disk. The guest's own report (through the balloon) is only the memory still available to it; the guest updates
-it every few seconds, and libvirt queries each emulator for it, so it is fetched in the background, for the next list.
-libvirt measures machines whose emulator is not found here. Missing figures are None.
+Usage is what the machine costs the node: CPU time and resident memory of the emulator (see `emulators`), and
+the blocks of its root disk. Only one value comes from the guest (through the balloon): the memory that is
+still available to it. The guest updates this value every few seconds, and libvirt must query each emulator
+for it. So it is read in the background, and the next list contains it. For a machine whose emulator is not
+found on this node, libvirt measures CPU time and memory. Unknown values are None.
 """
 
 from __future__ import annotations
@@ -22,25 +23,26 @@ from kubeletx.api import Host, InterfaceStats, KubeletxError, UnitId, UnitStats
 from kubeletx_libvirt.client import Connection
 from kubeletx_libvirt.disks import pod_directory
 from kubeletx_libvirt.domain.metadata import Identity
+from kubeletx_libvirt.domain_reader import DomainReader, now_ns
 from kubeletx_libvirt.emulators import Emulators
-from kubeletx_libvirt.looks import Looks, now_ns
 from kubeletx_libvirt.network.names import guest_device
 
 GUEST_SECONDS = 10.0
-"""Interval of the guests' memory reports (set in `domain.xml`)."""
+"""Interval of the guests' reports about available memory (set in `domain.xml`)."""
 _POD_INTERFACE = "eth0"
 _COUNTERS = tuple(
     f"{way}_{what}" for way in ("rx", "tx") for what in ("bytes", "packets", "errors", "dropped")
 )
 _ACTIVE = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE | libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
-"""Flags of the query. NOWAIT: a machine busy with a long job gives fewer figures instead of blocking the others."""
+"""Flags of the query. NOWAIT: for a machine that is busy with a long job, libvirt omits values instead of waiting."""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Usage of one machine; None for a figure that is not known.
+    """Measured usage of one machine; None for a value that is not known.
 
-    `cpu_ns`: CPU time since the emulator's start. `available_bytes`: memory that the guest can still use, by its
-    own report.
+    `cpu_ns`: CPU time since the emulator's start. `resident_bytes`: memory of the emulator. `disk_bytes`:
+    space of the pod's disks on the node. `available_bytes`: memory that the guest can still use, as the guest
+    reports it.
     """
 
     cpu_ns: int | None = None
@@ -54,10 +56,10 @@ class Stats:
     """Measures CPU, memory, disk and network usage of one runtime's machines (`SupportsStats`)."""
 
     def __init__(
-        self, connection: Connection, looks: Looks, host: Host, emulators: Emulators | None = None
+        self, connection: Connection, domains: DomainReader, host: Host, emulators: Emulators | None = None
     ) -> None:
         self._connection = connection
-        self._looks = looks
+        self._domains = domains
         self._host = host
         self._emulators = emulators or Emulators()
         self._available: dict[str, int] = {}
@@ -65,14 +67,14 @@ class Stats:
         self._asking: asyncio.Task[None] | None = None
 
     async def list_unit_stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
-        """Usage of each machine that is on and whose labels contain every pair of `match`."""
+        """Return the usage of each machine that is on and whose labels contain every pair of `match`."""
         active = await self._connection.use(_list_active)
-        if any(not self._looks.has_seen(uuid) for uuid in active):
-            await self._looks.all()
+        if any(not self._domains.has_seen(uuid) for uuid in active):
+            await self._domains.all()
         wanted = {
             uuid: identity
             for uuid in active
-            if (identity := self._looks.identity(uuid)) is not None
+            if (identity := self._domains.identity(uuid)) is not None
             and match.items() <= identity.labels.items()
         }
         disks = {uuid: pod_directory(self._host.state_directory, one.uid) for uuid, one in wanted.items()}
@@ -85,7 +87,7 @@ class Stats:
         ]
 
     async def close(self) -> None:
-        """Cancel the background query of the guests' memory reports."""
+        """Cancel the background query of the guests' available memory."""
         asking, self._asking = self._asking, None
         if asking is not None:
             asking.cancel()
@@ -125,7 +127,7 @@ class Stats:
 
 
 def stats_of(unit_id: UnitId, identity: Identity, figures: Figures, *, at_ns: int) -> UnitStats:
-    """Convert one machine's figures, measured at `at_ns`, to the contract's `UnitStats`. Pure."""
+    """Convert the usage of one machine, measured at `at_ns`, to `kubeletx.api.UnitStats`. Pure."""
     return UnitStats(
         id=unit_id,
         uid=identity.uid,
@@ -142,9 +144,9 @@ def stats_of(unit_id: UnitId, identity: Identity, figures: Figures, *, at_ns: in
 
 
 def allocated(directory: Path) -> int | None:
-    """Bytes that the files in `directory`, the pod's own disks, take on the node; None if there are none.
+    """Return the bytes that the files in `directory` occupy on the node; None if there are none. Blocking.
 
-    Blocks.
+    `directory`: directory of the pod's own disks.
     """
     sizes = []
     with contextlib.suppress(FileNotFoundError):
@@ -155,7 +157,11 @@ def allocated(directory: Path) -> int | None:
 
 
 def interfaces_of(device: str, *, directory: Path = Path("/sys/class/net")) -> tuple[InterfaceStats, ...]:
-    """Traffic counters of the pod network's interface, as the guest counts it; empty if it has none. Blocks."""
+    """Return the traffic counters of the guest's interface on the pod network; empty if it has none. Blocking.
+
+    `device`: the guest's macvtap; received and sent are as the guest sees them. `directory`: sysfs directory
+    of network devices.
+    """
     counters = directory / device / "statistics"
     try:
         counts = {name: int((counters / name).read_text()) for name in _COUNTERS}

@@ -1,7 +1,8 @@
-"""The life of a machine: define, start, stop, remove.
+"""Defines, starts, stops and removes machines.
 
-Every call may be repeated and may have been interrupted before: the domain's UUID follows from the unit's key, files
-are made only when missing, and a missing machine counts as stopped and removed. One call at a time per unit.
+Every call may be repeated after an interruption: the domain's UUID is computed from the unit's key, files are
+made only if they are missing, and a missing machine is treated as stopped and removed. Calls for one unit run
+one at a time.
 """
 
 from __future__ import annotations
@@ -37,27 +38,34 @@ from kubeletx_libvirt.domain.metadata import Identity, domain_name, domain_uuid,
 from kubeletx_libvirt.domain.sizing import Size, check_maximums, size_of
 from kubeletx_libvirt.domain.states import fatal_hold, is_half_made
 from kubeletx_libvirt.domain.xml import Disk, Plan, domain_xml
+from kubeletx_libvirt.domain_reader import DomainReader, Found, Stops, now_ns
 from kubeletx_libvirt.errors import code_of
 from kubeletx_libvirt.guest_parts import Guests
 from kubeletx_libvirt.images.problems import free_bytes
-from kubeletx_libvirt.looks import Found, Looks, Stops, now_ns
 from kubeletx_libvirt.records import Records, Run, UnitRecord
 
 ASK_AGAIN_SECONDS = (1.0, 2.0, 4.0)
-"""Seconds between presses of the power button, the last one repeated: a booting guest ignores presses."""
+"""Seconds between presses of the power button; the last value is repeated. A booting guest ignores presses."""
 DESTROY_SECONDS = 20.0
 DISK_LARGER_THAN_FREE = "DiskLargerThanFree"
-"""Event: the requested root disk is larger than the free space of its file system."""
+"""Event reason: the requested root disk is larger than the free space of its file system."""
 MEMORY_DISCARDED = "MemoryDiscarded"
-"""Event: a suspended machine was switched off and its saved memory discarded."""
+"""Event reason: a suspended machine was switched off and its saved memory discarded."""
 AGENT_SHUTDOWN = '{"execute":"guest-shutdown"}'
 
 HoldBase = Callable[[UnitSpec, SandboxSpec], contextlib.AbstractAsyncContextManager[Base]]
-"""Context manager of the image's disk, which is not removed before the block ends."""
+"""Function that returns a context manager, which yields the image's disk. The disk is not removed before the
+block ends.
+"""
 
 
 class Units:
-    """Defines, starts, stops and removes the machines of one runtime."""
+    """Defines, starts, stops and removes the machines of one runtime.
+
+    `runtime`: name of the runtime. `hold_base`: see `HoldBase`. `accelerator`: returns kvm, qemu, or test for
+    libvirt's test driver. `emulator_gid`: returns the group that emulators need to reach their disks; None if
+    they need none.
+    """
 
     def __init__(  # noqa: PLR0913 - all by keyword
         self,
@@ -66,7 +74,7 @@ class Units:
         settings: Settings,
         connection: Connection,
         records: Records,
-        looks: Looks,
+        domains: DomainReader,
         stops: Stops,
         runtime: str,
         guests: Guests,
@@ -78,7 +86,7 @@ class Units:
         self._settings = settings
         self._connection = connection
         self._records = records
-        self._looks = looks
+        self._domains = domains
         self._stops = stops
         self._runtime = runtime
         self._guests = guests
@@ -89,7 +97,7 @@ class Units:
 
     @contextlib.asynccontextmanager
     async def alone(self, unit_id: UnitId) -> AsyncIterator[None]:
-        """Hold the unit's lock during the block: calls that change a unit run one at a time."""
+        """Hold the unit's lock during the block, so that calls that change a unit run one at a time."""
         lock = self._locks.get(unit_id)
         if lock is None:
             self._locks[unit_id] = lock = asyncio.Lock()
@@ -97,9 +105,10 @@ class Units:
             yield
 
     async def create(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
-        """Create the machine's disks and other parts, then define its domain.
+        """Create the machine's disks and other parts, then define its domain. Returns the unit's id.
 
-        Returns the id, also of an existing unit.
+        If the unit exists already, only its id is returned. Raises InvalidPod for a machine that this node
+        cannot run.
         """
         machine = spec.detail
         if not isinstance(machine, Machine):
@@ -110,7 +119,7 @@ class Units:
             )
         unit_id = domain_uuid(self._host.agent_id, self._runtime, sandbox_id, spec.name, spec.attempt)
         async with self.alone(unit_id):
-            if await self._looks.find(unit_id) is not None and unit_id in self._records.units:
+            if await self._domains.find(unit_id) is not None and unit_id in self._records.units:
                 return unit_id
             size = size_of(
                 spec.resources,
@@ -118,7 +127,7 @@ class Units:
                 default_memory_bytes=self._settings.default_memory_bytes,
                 max_vcpus=self._settings.max_vcpus,
             )
-            if spec.attempt == 0:  # later ones may have been resized beyond, by a restart
+            if spec.attempt == 0:  # a later attempt may have been resized beyond them
                 check_maximums(size, machine, max_vcpus=self._settings.max_vcpus)
             identity = identity_of(
                 sandbox,
@@ -128,7 +137,7 @@ class Units:
                 sandbox_id=sandbox_id,
                 now_ns=now_ns(self._host),
             )
-            # Before anything is made: should this be broken off, the sandbox's removal knows what to take away.
+            # Before anything is made, so that after an interruption the sandbox's removal knows what to remove.
             await self._records.save_unit(
                 unit_id, UnitRecord(spec=spec, resources=granted(size)), is_new=True
             )
@@ -149,7 +158,7 @@ class Units:
                 watchdog=self._settings.watchdog,
             )
             await self._connection.use(_define, domain_xml(plan))
-            self._looks.learn(unit_id, identity)
+            self._domains.learn(unit_id, identity)
         if size.memory_is_default:
             self._tell_default_memory(sandbox, size)
         return unit_id
@@ -157,11 +166,11 @@ class Units:
     async def start(self, unit_id: UnitId) -> None:
         """Boot the machine, or restore it from saved memory; does nothing if it is on.
 
-        One that ended boots again from its disk.
+        A machine that has ended boots again from its disk.
         """
         async with self.alone(unit_id):
-            found = await self._looks.get(unit_id)
-            state = self._looks.state(unit_id, found)
+            found = await self._domains.get(unit_id)
+            state = self._domains.state(unit_id, found)
             if state not in (UnitState.RUNNING, UnitState.PAUSED):
                 await self._boot(unit_id, found, state)
 
@@ -170,7 +179,7 @@ class Units:
         record = self._records.units.get(unit_id)
         machine = record.spec.detail if record is not None else None
         paused = isinstance(machine, Machine) and machine.power == "paused"
-        self._looks.starting.add(unit_id)
+        self._domains.starting.add(unit_id)
         try:
             await self._host.blocking(_make_log_directory, found.identity.log_path)
             if record is not None:
@@ -183,7 +192,7 @@ class Units:
                 )
             await self._connection.use(_create, unit_id, paused)
             if state is UnitState.SUSPENDED:
-                # One saved while it was paused comes back paused, with a reason that says it is still arriving.
+                # A machine that was saved while paused is restored as paused, with the reason of a start in progress.
                 await self._connection.use(resume_domain, unit_id)
                 if paused:
                     await self._connection.use(pause_domain, unit_id)
@@ -199,31 +208,32 @@ class Units:
         except KubeletxError as error:
             if not isinstance(error, TimedOut):
                 await self._records.save_run(unit_id, old)
-            if record is not None and (told := await self._guests.explain(unit_id, record.spec, error)):
-                raise told from error
+            if record is not None and (reported := await self._guests.explain(unit_id, record.spec, error)):
+                raise reported from error
             raise
         finally:
-            self._looks.starting.discard(unit_id)
+            self._domains.starting.discard(unit_id)
 
     async def stop(self, unit_id: UnitId, grace_seconds: float) -> None:
         """Request a shutdown, wait at most `grace_seconds` for it, then power off.
 
-        Works in every state, and succeeds without a machine. A suspended machine is restored before the request, so
-        that its guest can write its data; with `grace_seconds` 0 its saved memory is discarded instead.
+        It works in every state, and succeeds if there is no machine. A suspended machine is restored before
+        the request, so that its guest can write its data; with `grace_seconds` 0 its saved memory is
+        discarded instead.
         """
         async with self.alone(unit_id):
-            found = await self._looks.find(unit_id)
-            if found is not None and is_half_made(found.state, found.reason):  # of a call that was given up
+            found = await self._domains.find(unit_id)
+            if found is not None and is_half_made(found.state, found.reason):  # left by a cancelled start
                 await self._connection.use(destroy_domain, unit_id)
-                found = await self._looks.find(unit_id)
+                found = await self._domains.find(unit_id)
             if found is None:
                 return
-            state = self._looks.state(unit_id, found)
+            state = self._domains.state(unit_id, found)
             if state in (UnitState.CREATED, UnitState.EXITED):
                 return
             if state is UnitState.SUSPENDED and grace_seconds > 0 and await self._wake(unit_id, found):
-                found = await self._looks.get(unit_id)
-                state = self._looks.state(unit_id, found)
+                found = await self._domains.get(unit_id)
+                state = self._domains.state(unit_id, found)
             if state is UnitState.SUSPENDED:
                 await self._connection.use(_discard_saved, unit_id)
                 self._tell(found.identity, MEMORY_DISCARDED, "The machine's saved memory was thrown away")
@@ -231,14 +241,17 @@ class Units:
                 await self._end_fatal_hold(unit_id, what)
             elif grace_seconds <= 0 or not await self._ask(unit_id, state, grace_seconds):
                 await self._connection.use(destroy_domain, unit_id)
-            found = await self._looks.find(unit_id)
-            if found is not None and self._looks.state(unit_id, found) is UnitState.EXITED:
+            found = await self._domains.find(unit_id)
+            if found is not None and self._domains.state(unit_id, found) is UnitState.EXITED:
                 if state is UnitState.SUSPENDED:
                     found = found._replace(reason=libvirt.VIR_DOMAIN_SHUTOFF_DESTROYED)
-                await self._looks.settle(unit_id, found)
+                await self._domains.settle(unit_id, found)
 
     async def _wake(self, unit_id: UnitId, found: Found) -> bool:
-        """Restore a suspended machine, so that its guest can shut down; False if that fails. Raises TimedOut."""
+        """Restore a suspended machine, so that its guest can shut down.
+
+        Returns False if the machine cannot be restored. Raises TimedOut.
+        """
         try:
             await self._boot(unit_id, found, UnitState.SUSPENDED)
         except TimedOut:
@@ -256,41 +269,41 @@ class Units:
     async def sweep(self, unit_id: UnitId) -> None:
         """Remove the unit's files if it has no domain.
 
-        Waits for a `create` in flight, whose files are therefore kept.
+        It waits for a `create` of the same unit to finish, so files of a new machine are kept.
         """
         async with self.alone(unit_id):
-            if await self._looks.find(unit_id) is None:
+            if await self._domains.find(unit_id) is None:
                 await self._guests.release(unit_id)
                 await self._records.forget_unit(unit_id)
 
     async def end_fatal_hold(self, unit_id: UnitId) -> None:
         """End the emulator of a crashed guest, so that its unit ends; does nothing if the guest has not crashed."""
         async with self.alone(unit_id):
-            found = await self._looks.find(unit_id)
+            found = await self._domains.find(unit_id)
             if found is None or not (what := fatal_hold(found.state, found.reason)):
                 return
             await self._end_fatal_hold(unit_id, what)
-            found = await self._looks.find(unit_id)
-            if found is not None and self._looks.state(unit_id, found) is UnitState.EXITED:
-                await self._looks.settle(unit_id, found)
+            found = await self._domains.find(unit_id)
+            if found is not None and self._domains.state(unit_id, found) is UnitState.EXITED:
+                await self._domains.settle(unit_id, found)
 
     async def _end_fatal_hold(self, unit_id: UnitId, what: str) -> None:
-        """Store the reason for the crash (`what`), then end the emulator, whose state was the only record of it."""
-        await self._looks.hint(unit_id, what)
+        """Store the reason for the crash (`what`), then end the emulator; only its state showed the reason."""
+        await self._domains.hint(unit_id, what)
         await self._connection.use(destroy_domain, unit_id)
 
     async def remove(self, unit_id: UnitId) -> None:
-        """Power off the machine and remove its domain, seed, shares and records.
+        """Power off the machine and remove its domain, seed, shared directories and records.
 
-        Its root disk is kept for the pod's next attempt, unless the machine has `keep_disk` False.
+        The root disk is kept for the pod's next attempt, unless the machine's `keep_disk` is False.
         """
         async with self.alone(unit_id):
-            found = await self._looks.find(unit_id)
+            found = await self._domains.find(unit_id)
             if found is None and unit_id not in self._records.units:
                 return
             if found is not None:
                 await self._connection.use(_undefine, unit_id)
-                self._looks.forget(unit_id)
+                self._domains.forget(unit_id)
             record = self._records.units.get(unit_id)
             if found is not None and record is not None:
                 await self._remove_own_disk(found.identity, record.spec)
@@ -298,7 +311,7 @@ class Units:
             await self._records.forget_unit(unit_id)
 
     async def _remove_own_disk(self, identity: Identity, spec: UnitSpec) -> None:
-        """Remove the root disk of a machine that has `keep_disk` False."""
+        """Remove the root disk of a machine whose `keep_disk` is False."""
         machine = spec.detail
         if isinstance(machine, Machine) and not machine.keep_disk:
             path = overlay_path(pod_directory(self._records.directory, identity.uid), spec, machine)
@@ -343,7 +356,7 @@ class Units:
             )
 
     async def _warn_of_room(self, directory: Path, machine: Machine, sandbox: SandboxSpec) -> None:
-        """Record a Warning event, and nothing more, if the root disk may grow beyond the free space of `directory`."""
+        """Record a Warning event if the root disk may grow beyond the free space of `directory`."""
         wanted = machine.root_size_bytes or 0
         free = await self._host.blocking(free_bytes, directory)
         if wanted > free:
@@ -355,15 +368,18 @@ class Units:
             self._host.events.record(ref, type="Warning", reason=DISK_LARGER_THAN_FREE, message=text)
 
     async def _ask(self, unit_id: UnitId, state: UnitState, grace_seconds: float) -> bool:
-        """Request the shutdown until the machine ends or the grace period is over; True if it ended."""
+        """Request the shutdown repeatedly until the machine ends or the grace period is over.
+
+        Returns True if the machine has ended. A paused machine is resumed first.
+        """
         with self._stops.expect(unit_id) as ended:
             if state is UnitState.PAUSED:
-                with contextlib.suppress(KubeletxError):  # a broken emulator cannot go on; it ends below
+                with contextlib.suppress(KubeletxError):  # a broken emulator; it is destroyed later
                     await self._connection.use(resume_domain, unit_id)
             try:
                 async with asyncio.timeout(grace_seconds):
                     await self._press_until(unit_id, ended)
-            except (TimeoutError, Conflict, Internal):  # too late, or in a state that ignores it
+            except (TimeoutError, Conflict, Internal):  # too late, or the state does not allow it
                 return False
         return True
 
@@ -379,8 +395,8 @@ class Units:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await ended.wait()
-                    found = await self._looks.find(unit_id)
-                    if found is None or not self._looks.state(unit_id, found).is_alive:
+                    found = await self._domains.find(unit_id)
+                    if found is None or not self._domains.state(unit_id, found).is_alive:
                         return
                     ended.clear()
 
@@ -392,7 +408,7 @@ class Units:
 
 
 def granted(size: Size) -> dict[str, int]:
-    """Convert a size to the form of `UnitStatus.resources`."""
+    """Convert a size to a dict in the form of `UnitStatus.resources`."""
     limit = size.vcpus * 1000
     if size.quota_us is not None:
         limit = limit * size.quota_us // size.period_us
@@ -429,14 +445,14 @@ def _create(handle: libvirt.virConnect, uuid: str, paused: bool) -> None:
 
 
 def pause_domain(handle: libvirt.virConnect, uuid: str) -> None:
-    """Pause the guest's vCPUs; succeeds if they are paused."""
+    """Pause the guest's vCPUs; succeeds if they are paused already."""
     domain = handle.lookupByUUIDString(uuid)
     if domain.state()[0] != libvirt.VIR_DOMAIN_PAUSED:
         domain.suspend()
 
 
 def resume_domain(handle: libvirt.virConnect, uuid: str) -> None:
-    """Resume a paused guest, or wake one that sleeps (ACPI S3); does nothing in other states."""
+    """Resume a paused guest, or wake a sleeping one (ACPI S3); does nothing in other states."""
     domain = handle.lookupByUUIDString(uuid)
     state, _ = domain.state()
     if state == libvirt.VIR_DOMAIN_PAUSED:
@@ -446,7 +462,10 @@ def resume_domain(handle: libvirt.virConnect, uuid: str) -> None:
 
 
 def _ask_to_shut_down(handle: libvirt.virConnect, uuid: str, through_agent: bool) -> bool:
-    """Request a shutdown by agent or power button; True if the guest is off already."""
+    """Request a shutdown by guest agent or power button; returns True if the machine is off already.
+
+    `through_agent`: try the guest agent first.
+    """
     domain = _find(handle, uuid)
     if domain is None or not domain.isActive():
         return True
@@ -462,9 +481,9 @@ def _ask_to_shut_down(handle: libvirt.virConnect, uuid: str, through_agent: bool
 
 
 def _tell_agent(domain: libvirt.virDomain) -> bool:
-    """Send the shutdown to the guest agent; True if it was accepted.
+    """Send the shutdown to the guest agent; returns True if it was sent.
 
-    The agent never answers it: there is no wait.
+    The guest agent never answers this command, so there is no wait.
     """
     import libvirt_qemu
 
@@ -478,7 +497,7 @@ def _tell_agent(domain: libvirt.virDomain) -> bool:
 
 
 def destroy_domain(handle: libvirt.virConnect, uuid: str) -> None:
-    """Switch the machine off at once; succeeds if it is off or gone."""
+    """Switch the machine off at once; succeeds if it is off or does not exist."""
     domain = _find(handle, uuid)
     if domain is None:
         return

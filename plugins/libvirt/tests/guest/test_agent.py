@@ -28,14 +28,14 @@ def encoded(text: bytes) -> str:
 
 
 def ends_at_the_third_look(output: bytes, exit_code: int) -> Callable[[str, dict[str, Any]], Any]:
-    looks = 0
+    domains = 0
 
     def answer(command: str, arguments: dict[str, Any]) -> Any:
-        nonlocal looks
+        nonlocal domains
         if command != "guest-exec-status":
             return {"pid": 42}
-        looks += 1
-        if looks < 3:
+        domains += 1
+        if domains < 3:
             return {"exited": False}
         return {"exited": True, "exitcode": exit_code, "out-data": encoded(output)}
 

@@ -149,10 +149,10 @@ def test_qemu_takes_an_overlay_for_what_was_asked_for(tmp_path: Path, form: str,
     write_overlay(overlay, backing=str(base), backing_format=form, size_bytes=size)
     checked = subprocess.run(["qemu-img", "check", str(overlay)], capture_output=True, text=True, check=False)
     assert (checked.returncode, "No errors" in checked.stdout) == (0, True), checked.stdout + checked.stderr
-    told = subprocess.run(
+    reported = subprocess.run(
         ["qemu-img", "info", "--output=json", str(overlay)], capture_output=True, check=True
     ).stdout
-    info = json.loads(told)
+    info = json.loads(reported)
     assert info["virtual-size"] == -(-size // 512) * 512
     assert info["backing-filename"] == str(base)
     assert info["backing-filename-format"] == form

@@ -1,8 +1,8 @@
-"""A double of kube-apiserver in the test's process, and helpers for tests of the agent in a cluster.
+"""A test double of kube-apiserver in the test's process, with helpers for tests of the agent in a cluster.
 
-`ApiServerDouble` behaves towards nodes and kubectl as kube-apiserver does. Where it differs, the double is
-wrong; tests marked `apiserver` run against both and show that. `kubeletx_testing.lab` starts a real API
-server.
+`ApiServerDouble` behaves towards nodes and kubectl as kube-apiserver does. Every difference is a fault of the
+double. Tests marked `apiserver` run against the double and a real API server and find such differences.
+`kubeletx_testing.lab` starts a real API server.
 """
 
 from .authorization import Grant

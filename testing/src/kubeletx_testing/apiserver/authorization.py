@@ -1,5 +1,7 @@
-"""Authorization of requests: system:masters may do everything, nodes what the Node authorizer allows, other
-users what the test has granted.
+"""Authorization of requests to the API server double.
+
+The group system:masters may do everything. Nodes may do what the Node authorizer allows. Other users may do
+what the test has granted with `Grant`.
 
 Source: kubernetes, pkg/registry/rbac; for the messages apiserver, pkg/endpoints/handlers/responsewriters
 ForbiddenStatusError.
@@ -27,7 +29,8 @@ _DISCOVERY: Final = ("/api", "/apis", "/openapi")
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """A right that a test grants to a user or group, like a rule of RBAC; ``*`` matches everything.
 
-    `subject`: name of the user or group. `resources`: plural names, of a subresource with ``/subresource``.
+    `subject`: name of the user or group. `resources`: plural names; a subresource is written
+    ``PLURAL/SUBRESOURCE``, such as ``pods/log``.
     """
 
     subject: str
@@ -54,7 +57,7 @@ BOOTSTRAP: Final = (
 class Authorizer:
     """Decides what users of one cluster may do.
 
-    `grants`: the granted rights; a test may add some at any time.
+    `grants`: the rights granted so far; a test may append to this list at any time.
     """
 
     def __init__(self, store: Store) -> None:
@@ -63,7 +66,10 @@ class Authorizer:
         self._catalog = Catalog(store)
 
     def problem(self, asked: Asked) -> str | None:
-        """Return the reason why the request is refused, empty for one without details; None if it is allowed."""
+        """Return None if the request is allowed, else the reason for the refusal.
+
+        The reason is empty if the real server's message gives none.
+        """
         if MASTERS in asked.user.groups or self._is_granted(asked):
             return None
         return node_problem(asked, self._store) if asked.user.node_name else ""
@@ -84,7 +90,7 @@ class Authorizer:
     def review(self, user: User, attributes: Json) -> tuple[bool, str]:
         """Decide about the resource attributes of a SubjectAccessReview.
 
-        Returns whether they are allowed, and the reason if not.
+        Returns (allowed, reason); the reason is empty if the request is allowed.
         """
         plural, group = attributes.get("resource") or _ANY, attributes.get("group") or ""
         asked = Asked(
@@ -116,7 +122,10 @@ def _stranger(plural: str, group: str) -> Resource:
 
 
 def refusal(asked: Asked, reason: str) -> StatusError:
-    """Return StatusError 403 with the message of a real server."""
+    """Return StatusError 403 with the message that a real server sends.
+
+    `asked`: the refused request. `reason`: appended to the message; empty: nothing is appended.
+    """
     of = asked.resource
     what = of.plural + (f"/{asked.subresource}" if asked.subresource else "")
     scope = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"

@@ -1,7 +1,8 @@
-"""A certificate authority for the cluster of a test: P-256 keys, certificates that are valid for a day.
+"""A certificate authority for the cluster of a test, with P-256 keys.
 
-Certificates are valid from an hour ago, since clocks may differ. Identities are as in a real cluster: CN is
-the user, each O a group. Source: apiserver, pkg/authentication/request/x509/x509.go CommonNameUserConversion.
+Certificates are valid for a day by default, starting an hour ago because clocks may differ. Identities are as
+in a real cluster: CN is the user, each O a group. Source: apiserver, pkg/authentication/request/x509/x509.go
+CommonNameUserConversion.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 def encrypt_key(key_file: Path) -> None:
-    """Encrypt the PEM key in the file, so that it cannot be loaded without a passphrase."""
+    """Replace the PEM key in the file by the same key encrypted with a passphrase."""
     key = serialization.load_pem_private_key(key_file.read_bytes(), None)
     encryption = serialization.BestAvailableEncryption(b"s3cret")
     key_file.write_bytes(
@@ -42,8 +43,9 @@ def encrypt_key(key_file: Path) -> None:
 
 
 class CertificateAuthority:
-    """A CA for one cluster, which makes its certificates as files in `directory`; its own is ``ca.crt``
-    there.
+    """A CA for one cluster.
+
+    It writes the certificates that it makes, and its own as ``ca.crt``, into `directory`.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -72,15 +74,16 @@ class CertificateAuthority:
     ) -> Pair:
         """Make a client certificate for this user.
 
-        `life`: how long it is valid from now; if negative it has expired. `file_name`: name of the files
-        without suffix; empty: the user's name. `since`: how long ago its validity began.
+        `groups`: the user's groups. `life`: how long the certificate is valid from now; if negative, it has
+        expired. `file_name`: name of the files without suffix; empty: the user's name. `since`: how long ago
+        its validity began.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         signed = self.sign(_name(user, groups), key.public_key(), (_CLIENT,), (), life, since)
         return self._write(file_name or user.replace(":", "-"), signed, key)
 
     def server(self, file_name: str, hosts: Sequence[str] = ("localhost", "127.0.0.1")) -> Pair:
-        """Make a server certificate for these names and addresses.
+        """Make a server certificate for these host names and addresses.
 
         `file_name`: name of the files without suffix.
         """
@@ -98,9 +101,10 @@ class CertificateAuthority:
         since: timedelta = _SKEW,
         now: datetime | None = None,
     ) -> bytes:
-        """Return a certificate in PEM, valid from `since` ago until `life` from now.
+        """Return a certificate in PEM, valid from `now - since` until `now + life`, and for at least an hour.
 
-        `now`: None: the time of this machine.
+        `usages`: extended key usages. `hosts`: DNS names and IP addresses for the subject alternative name.
+        `now`: None means the time of this machine.
         """
         now = now or datetime.now(UTC)
         builder = (

@@ -1,7 +1,7 @@
-"""The resources that are served now: built-in ones, and those of established CustomResourceDefinitions.
+"""The resources that the API server double serves.
 
-A definition may have several versions, of which the double serves one: objects are stored as they were
-written.
+They are the built-in ones and those of established CustomResourceDefinitions. A definition may list several
+versions. The double serves only one of them and never converts objects between versions.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ DEFINITIONS: Final = resource("customresourcedefinitions")
 
 
 class Catalog:
-    """Finds the resources that an API server serves, given its store."""
+    """Finds the resources that an API server with this store serves, including custom ones."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
-        """Return the resource; None if it is not served in this group and version."""
+        """Return the resource; None if the double does not serve it in this group and version."""
         built_in = BY_PATH.get((group, version, plural))
         if built_in is not None:
             return built_in
@@ -46,9 +46,7 @@ class Catalog:
 
 
 def resource_of(definition: Json) -> Resource | None:
-    """Return the resource that a CustomResourceDefinition defines; None while the definition is not
-    established.
-    """
+    """Return the resource that a CustomResourceDefinition defines; None if the definition is not established."""
     conditions = (definition.get("status") or {}).get("conditions") or ()
     if not any((one["type"], one["status"]) == ("Established", "True") for one in conditions):
         return None

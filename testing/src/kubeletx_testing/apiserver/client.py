@@ -1,7 +1,7 @@
-"""A small blocking API client with which tests change the cluster.
+"""A small blocking API client for tests.
 
 It works with the double and with a real API server. Each call opens its own connection, so a server that was
-stopped or frozen in between does not affect later calls.
+stopped or frozen between two calls does not affect later calls.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ JSON_PATCH: Final = "application/json-patch+json"
 
 
 Of = str | Resource
-"""Plural name of a built-in resource, or a `Resource`."""
+"""Type of the parameters that name a resource: the plural name of a built-in resource, or a `Resource`."""
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -47,8 +47,9 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class ApiClient:
-    """A blocking client of one API server, with the identity of one user: a client certificate, a bearer
-    token, or none.
+    """A blocking client of one API server, with the identity of one user.
+
+    `credentials`: the files of a client certificate, a bearer token, or None for an anonymous user.
     """
 
     def __init__(self, url: str, ca_file: Path, credentials: Pair | str | None) -> None:
@@ -61,20 +62,23 @@ class ApiClient:
 
     @property
     def tls(self) -> ssl.SSLContext:
-        """TLS context for other connections with this user's identity."""
+        """TLS context with this user's client certificate, for other connections that a test makes itself."""
         return self._tls
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers for other connections with this user's identity: the bearer token, if there is one."""
+        """Headers with this user's bearer token, for other connections that a test makes; empty without a token."""
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
     def create(self, plural: Of, value: Json, namespace: str = "", **query: str) -> Json:
-        """Create an object (POST); returns it as stored. `query`: query parameters of the request."""
+        """Create an object (POST) and return it as stored. `query`: query parameters of the request.
+
+        This and all other methods that use `ask` raise StatusError if the server refuses the request.
+        """
         return self.ask("POST", _resource(plural).path(namespace=namespace), value, query=query)
 
     def get(self, plural: Of, name: str, namespace: str = "", **query: str) -> Json:
-        """Return the object as it is now."""
+        """Return the current version of the object."""
         return self.ask("GET", _resource(plural).path(name, namespace), query=query)
 
     def list(self, plural: Of, namespace: str = "", **query: str) -> Json:
@@ -82,7 +86,7 @@ class ApiClient:
         return self.ask("GET", _resource(plural).path(namespace=namespace), query=query)
 
     def replace(self, plural: Of, value: Json, subresource: str = "", **query: str) -> Json:
-        """Replace the whole object, or a subresource of it (PUT); returns it as stored."""
+        """Replace an object, or a subresource of it (PUT); returns the object as stored."""
         metadata = value["metadata"]
         path = _resource(plural).path(metadata["name"], metadata.get("namespace", ""), subresource)
         return self.ask("PUT", path, value, query=query)
@@ -97,11 +101,11 @@ class ApiClient:
         kind: str = MERGE,
         **query: str,
     ) -> Json:
-        """Patch the object, or a subresource of it; returns it as stored. `kind`: media type of the patch."""
+        """Patch an object, or a subresource of it; returns the object as stored. `kind`: media type of the patch."""
         return self.ask("PATCH", _resource(plural).path(name, namespace, subresource), patch, kind, query)
 
     def delete(self, plural: Of, name: str, namespace: str = "", **options: Any) -> Json:
-        """Delete the object; returns the server's answer.
+        """Delete the object; returns the server's answer, the deleted object or a Status.
 
         `options`: delete options, such as ``gracePeriodSeconds=0``.
         """
@@ -118,7 +122,7 @@ class ApiClient:
     ) -> Json:
         """Make a request and return the JSON object of the answer.
 
-        Raises StatusError with the server's Status for an error.
+        Raises StatusError with the server's Status if the answer is an error.
         """
         reply = self.send(method, path, body, content_type, query)
         decoded = reply.json
@@ -141,9 +145,9 @@ class ApiClient:
         query: dict[str, str] | None = None,
         headers: dict[str, str] | None = None,
     ) -> Reply:
-        """Make a request and return the raw answer, even if it is an error.
+        """Make a request and return the raw answer; an error answer raises nothing.
 
-        A body of bytes is sent unchanged.
+        `body`: bytes are sent unchanged, anything else as JSON.
         """
         with self._response(method, path, body, content_type, query, headers or {}) as response:
             return Reply(response.status, _lowered(response), response.read())
@@ -156,8 +160,9 @@ class ApiClient:
         opened: Callable[[socket.socket], None] = lambda _: None,
         **query: str,
     ) -> Generator[Json, None, None]:
-        """Yield the events of one watch until the server ends it. Close the generator to end it earlier.
+        """Yield the events of one watch until the server ends it.
 
+        Close the generator to end the watch earlier. Raises StatusError if the server refuses the watch.
         `opened`: called with the connection's socket; another thread can end the watch by shutting this
         socket down.
         """

@@ -1,9 +1,9 @@
-"""The fields of pods and nodes; `pruning` drops all others, as an API server drops fields that it does not
-know.
+"""The fields that pods and nodes have in API v1. `pruning` drops all other fields, as an API server does.
 
-One line of `FIELDS` is one type: its name, then its fields. ``field=Type`` is a field of another type, or a
-list of it; ``field=*Type`` a map whose values are of that type. A field without a type has a plain value or a
-map of plain values. Source: kubernetes v1.36, staging/src/k8s.io/api/core/v1/generated.proto.
+One line of `FIELDS` is one type: its name, then its fields; an indented line continues it. ``field=Type`` is
+a field of another type, or a list of that type. ``field=*Type`` is a map whose values are of that type. A
+field without a type has a plain value or a map of plain values. Source: kubernetes v1.36,
+staging/src/k8s.io/api/core/v1/generated.proto.
 """
 
 from __future__ import annotations

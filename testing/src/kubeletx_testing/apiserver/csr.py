@@ -1,4 +1,4 @@
-"""Certificate signing requests: approval, and the two signers that nodes use.
+"""Certificate signing requests (CSRs): approval, and the two signers that nodes use (`CLIENT` and `SERVING`).
 
 Source: kubernetes, pkg/registry/certificates/certificates/strategy.go; pkg/controller/certificates/{approver,
 signer}; pkg/apis/certificates/v1/helpers.go ValidateKubeletServingCSR and ValidateKubeletClientCSR.
@@ -28,11 +28,10 @@ _USAGES: Final = {
 
 
 def strip_new_request(made: Json, settings: Settings) -> Json:
-    """Return a new request without the status that its author wrote; with `Settings.auto_approve` it is
-    approved.
+    """Return a new CSR without the status that its author wrote; with `Settings.auto_approve` it is approved.
 
-    Raises StatusError 403 or 422 for an invalid request. A request that its signer would refuse is stored
-    like any other; it gets the condition Failed when it is approved.
+    Raises StatusError 403 or 422 for an invalid request. A request that its signer will refuse is stored like
+    any other; it gets the condition Failed once it is approved.
     """
     spec = made.get("spec") or {}
     if not spec.get("signerName"):
@@ -54,7 +53,10 @@ def strip_new_request(made: Json, settings: Settings) -> Json:
 
 
 def approved_by(old: Json, new: Json, settings: Settings) -> Json:
-    """Return the request after a change of its approval: only the conditions are taken from `new`."""
+    """Return the CSR `old` with the metadata and the conditions of `new`; all else is unchanged.
+
+    Conditions without times get the current time.
+    """
     conditions = (new.get("status") or {}).get("conditions") or []
     stamp = timestamp(settings.now())
     filled = [{"lastUpdateTime": stamp, "lastTransitionTime": stamp, **one} for one in conditions]
@@ -63,8 +65,11 @@ def approved_by(old: Json, new: Json, settings: Settings) -> Json:
 
 
 def sign_if_approved(value: Json, sign: Callable[[Json], str]) -> Json | None:
-    """Return the request with its certificate, or with the condition Failed if the signer refuses it; None if
-    there is nothing to sign.
+    """Return the CSR with its certificate; None if there is nothing to sign.
+
+    A CSR is signed if it is approved, is for one of the two signers, and has neither a certificate nor the
+    condition Denied or Failed. If the signer refuses the request, the returned CSR has the condition Failed
+    and no certificate. `sign`: see `signer`.
     """
     status = value.get("status") or {}
     types = {one["type"] for one in status.get("conditions") or [] if one.get("status", "True") == "True"}
@@ -80,8 +85,9 @@ def sign_if_approved(value: Json, sign: Callable[[Json], str]) -> Json | None:
 
 
 def signer(authority: CertificateAuthority, settings: Settings) -> Callable[[Json], str]:
-    """Return a function that signs a request and returns the certificate in PEM; for an empty request the
-    CA's own certificate.
+    """Return a function that signs a CSR and returns the certificate in PEM.
+
+    For an empty dict, the function returns the CA's own certificate.
     """
 
     def sign(value: Json) -> str:
@@ -105,10 +111,10 @@ def signer(authority: CertificateAuthority, settings: Settings) -> Callable[[Jso
 
 
 def _parse(value: Json) -> x509.CertificateSigningRequest:
-    """Return the PKCS #10 request.
+    """Decode the PKCS #10 request in ``spec.request``.
 
-    Raises StatusError 403, as admission in a real server does before validation. Source:
-    plugin/pkg/admission/certificates/subjectrestriction/admission.go.
+    Raises StatusError 403 if it cannot be decoded, as admission in a real server does before validation.
+    Source: plugin/pkg/admission/certificates/subjectrestriction/admission.go.
     """
     try:
         return x509.load_pem_x509_csr(base64.b64decode(value["spec"].get("request") or ""))
@@ -118,7 +124,7 @@ def _parse(value: Json) -> x509.CertificateSigningRequest:
 
 
 def _problem(value: Json) -> str:
-    """Return why the signer refuses the request; empty if it signs."""
+    """Return why the signer refuses the request; empty if the signer accepts it."""
     spec, request = value["spec"], _parse(value)
     users = [str(one.value) for one in request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     groups = [one.value for one in request.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]

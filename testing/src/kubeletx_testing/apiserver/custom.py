@@ -1,4 +1,4 @@
-"""Custom resources: prunes objects, sets defaults and checks them, as their schema demands.
+"""Custom resources: pruning, defaults and validation by the schema of their definition.
 
 Source: apiextensions-apiserver, pkg/registry/customresource/{strategy,status_strategy}.go.
 """
@@ -11,9 +11,10 @@ from .schemas import defaulted, pruned, wrong_values
 
 
 def new_custom(of: Resource, made: Json) -> Json:
-    """Return a new object, pruned and with defaults; its status is dropped if that is a subresource.
+    """Return a new object, pruned and with defaults.
 
-    Raises StatusError 422.
+    The status is dropped if the resource has a status subresource. Raises StatusError 422 if the object
+    breaks the schema.
     """
     if of.status_subresource:
         made = {field: part for field, part in made.items() if field != "status"}
@@ -21,9 +22,10 @@ def new_custom(of: Resource, made: Json) -> Json:
 
 
 def change_custom(of: Resource, old: Json, new: Json) -> Json:
-    """Return an object after a change of the main resource; the status stays if it is a subresource.
+    """Return the object to store when `old` is changed to `new` through the main resource.
 
-    Raises StatusError 422.
+    If the resource has a status subresource, the status of `old` is kept. Raises StatusError 422 if the
+    object breaks the schema.
     """
     if of.status_subresource:
         new = {field: part for field, part in new.items() if field != "status"}
@@ -32,7 +34,10 @@ def change_custom(of: Resource, old: Json, new: Json) -> Json:
 
 
 def change_custom_status(of: Resource, old: Json, new: Json) -> Json:
-    """Return an object after a change of its status, which changes nothing else. Raises StatusError 422."""
+    """Return the object to store when the status of `old` is changed: `old` with the status of `new`.
+
+    Raises StatusError 422 if the object breaks the schema.
+    """
     version = {"resourceVersion": new["metadata"]["resourceVersion"]}
     made = {**old, "metadata": {**old["metadata"], **version}}
     made.pop("status", None)
@@ -40,8 +45,9 @@ def change_custom_status(of: Resource, old: Json, new: Json) -> Json:
 
 
 def check_head(of: Resource, body: Json) -> None:
-    """Raise StatusError 400 for an object without kind or apiVersion: for custom resources these have no
-    default.
+    """Raise StatusError 400 if the object lacks kind or apiVersion.
+
+    Built-in resources have defaults for these two fields; custom resources do not.
     """
     if not body.get("kind") or not body.get("apiVersion"):
         raise bad_request(

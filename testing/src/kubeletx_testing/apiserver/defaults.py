@@ -1,7 +1,7 @@
-"""Defaults and rules of small resources that nodes read or write: services, volumes, claims, leases.
+"""Defaults and validation of small resources that nodes read or write: services, volumes, claims, leases.
 
-A real server's controllers protect volumes with finalizers; there are no such controllers here, so these are
-not added. Source: kubernetes, pkg/apis/core/v1/defaults.go, pkg/registry/core/service/storage/alloc.go,
+A real server's controllers protect volumes with finalizers. The double has no such controllers and adds no
+such finalizers. Source: kubernetes, pkg/apis/core/v1/defaults.go, pkg/registry/core/service/storage/alloc.go,
 pkg/apis/coordination/validation.
 """
 
@@ -21,8 +21,9 @@ _MICRO_TIME: Final = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\
 
 
 def new_service(made: Json, store: Store) -> Json:
-    """Return a new service with defaults and the next free address; none for a headless service or an
-    ExternalName.
+    """Return a new service with defaults and, unless it has one, the next free cluster IP.
+
+    A service of type ExternalName gets no cluster IP. A headless service keeps its ``clusterIP: None``.
     """
     spec = {"type": "ClusterIP", "sessionAffinity": "None", **(made.get("spec") or {})}
     ports = [{"protocol": "TCP", "targetPort": one.get("port"), **one} for one in spec.get("ports") or []]
@@ -40,7 +41,7 @@ def new_service(made: Json, store: Store) -> Json:
 
 
 def new_volume(made: Json) -> Json:
-    """Return a new persistent volume or claim with defaults, in phase Pending."""
+    """Return a new PersistentVolume or PersistentVolumeClaim with defaults, in phase Pending."""
     spec = {"volumeMode": "Filesystem", **(made.get("spec") or {})}
     if made["kind"] == "PersistentVolume":
         spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
@@ -48,9 +49,9 @@ def new_volume(made: Json) -> Json:
 
 
 def check_lease(lease: Json) -> Json:
-    """Return the lease unchanged.
+    """Return the lease unchanged if it is valid.
 
-    Raises StatusError 400 for a time without six decimals, 422 for a duration below 1.
+    Raises StatusError 400 for a time that does not have six decimals, 422 for a leaseDurationSeconds below 1.
     """
     spec = lease.get("spec") or {}
     for field in ("acquireTime", "renewTime"):

@@ -1,6 +1,6 @@
-"""CustomResourceDefinitions: defaults, rules, and the conditions under which their resources are served.
+"""CustomResourceDefinitions: defaults, validation, and the conditions under which their resources are served.
 
-The double sets the conditions when a definition is created, a real server a moment later. Source:
+The double sets the conditions when a definition is created; a real server sets them a moment later. Source:
 apiextensions-apiserver, pkg/registry/customresourcedefinition, pkg/apis/apiextensions/validation,
 pkg/controller/{establish,status,finalizer}.
 """
@@ -24,7 +24,10 @@ Cause = tuple[str, str, str]
 
 
 def new_definition(made: Json, settings: Settings) -> Json:
-    """Return a new definition with defaults, established at once. Raises StatusError 400 or 422."""
+    """Return a new CustomResourceDefinition with defaults and the condition Established.
+
+    Raises StatusError 422 if it is invalid, and 400 if it does not serve exactly one version.
+    """
     spec = _defaulted(made.get("spec") or {})
     made = {**made, "spec": spec}
     if causes := list(_causes(made)):
@@ -46,7 +49,10 @@ def new_definition(made: Json, settings: Settings) -> Json:
 
 
 def change_definition(old: Json, new: Json) -> Json:
-    """Return a definition after a change of its spec; its status stays. Raises StatusError 422."""
+    """Return the CustomResourceDefinition `new` with defaults and the status of `old`.
+
+    Raises StatusError 422.
+    """
     made = {**new, "spec": _defaulted(new.get("spec") or {}), "status": old["status"]}
     causes = list(_causes(made))
     for field in ("scope",):
@@ -59,7 +65,11 @@ def change_definition(old: Json, new: Json) -> Json:
 
 
 def marked(definition: Json, settings: Settings) -> Json:
-    """Return the definition marked for deletion, with a finalizer that keeps it until its objects are gone."""
+    """Mark a CustomResourceDefinition for deletion; return the marked copy.
+
+    Adds the condition Terminating, and a finalizer that keeps the definition until all its custom objects are
+    deleted. A definition that is marked already is returned unchanged.
+    """
     metadata = definition["metadata"]
     if "deletionTimestamp" in metadata:
         return definition
@@ -74,13 +84,16 @@ def marked(definition: Json, settings: Settings) -> Json:
 
 
 def is_terminating(store: Store, of: Resource) -> bool:
-    """Return True if the definition of a custom resource is being deleted."""
+    """Return True if `of` is a custom resource whose definition is being deleted."""
     stored = store.find(DEFINITIONS, ("", of.full_name))
     return stored is not None and "deletionTimestamp" in stored.value["metadata"]
 
 
 def check_served(store: Store, of: Resource, name: str) -> None:
-    """Raise StatusError 403 if a new object's definition is being deleted."""
+    """Raise StatusError 403 if `of` is a custom resource whose definition is being deleted.
+
+    Called before an object of the resource is created. `name`: name of this object.
+    """
     if is_terminating(store, of):
         raise forbidden(of, name, "create not allowed while custom resource definition is terminating")
 

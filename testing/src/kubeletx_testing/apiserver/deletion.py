@@ -1,8 +1,8 @@
 """DELETE requests: preconditions, grace periods, finalizers.
 
-A pod on a node is only marked: it stays, with a deletion timestamp, until a client deletes it with grace
-period 0. A grace period can be shortened but not prolonged. A pod without a node, or one that has ended, is
-removed at once. An object with finalizers stays until the last of them is removed. Source: apiserver,
+A pod on a node is only marked: it keeps existing, with a deletion timestamp, until a client deletes it with
+grace period 0. A grace period can be shortened but not prolonged. A pod that has no node, or that has ended,
+is removed at once. An object with finalizers exists until the last of them is removed. Source: apiserver,
 pkg/registry/rest/delete.go BeforeDelete, pkg/registry/generic/registry/store.go; kubernetes,
 pkg/registry/core/pod/strategy.go CheckGracefulDelete.
 """
@@ -20,8 +20,9 @@ _COLLECTORS: Final = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 
 
 def check_preconditions(resource: Resource, value: Json, options: Json) -> None:
-    """Raise StatusError 409 if the object does not match the preconditions (UID, version) in the delete
-    options.
+    """Raise StatusError 409 if the object does not match the preconditions in the delete options.
+
+    Preconditions are a UID and a resourceVersion.
     """
     wanted = options.get("preconditions") or {}
     metadata = value["metadata"]
@@ -51,10 +52,11 @@ def _other(resource: Resource, name: str, problem: str) -> StatusError:
 
 
 def mark_deleted(resource: Resource, value: Json, options: Json, settings: Settings) -> Json | None:
-    """Return the object with its deletion timestamp, to be stored; None if it is to be removed without one.
+    """Return the object with its deletion timestamp, to be stored; None: remove the object without marking it.
 
-    The same object is returned if it is being deleted already. Even a pod that is removed at once is marked
-    first, so that watchers see MODIFIED before DELETED.
+    An object that is being deleted already is returned unchanged, except that a pod gets a shorter grace
+    period if one is requested. Even a pod that is removed at once is marked first, so that watchers see
+    MODIFIED before DELETED.
     """
     value = _with_collector(resource, value, options, settings)
     if resource.full_name == "pods":
@@ -63,12 +65,12 @@ def mark_deleted(resource: Resource, value: Json, options: Json, settings: Setti
 
 
 def _with_collector(resource: Resource, value: Json, options: Json, settings: Settings) -> Json:
-    """Return the object with the finalizer of its propagation policy, which the garbage collector removes
-    when it is done.
+    """Return the object with the finalizer for its propagation policy (orphan or foregroundDeletion).
 
-    With `Settings.controllers` no finalizer is added, since the collector has nothing to do and would be done
-    at once. Jobs orphan their pods unless the request sets a policy. Source: apiserver,
-    registry/generic/registry/store.go deletionFinalizersForGarbageCollection.
+    A real server's garbage collector removes the finalizer when it is done. With `Settings.controllers` none
+    is added, since the collector would have nothing to do and would remove it at once. Without a policy in
+    the request, jobs orphan their pods. Source: apiserver, registry/generic/registry/store.go
+    deletionFinalizersForGarbageCollection.
     """
     policy = options.get("propagationPolicy") or ("Orphan" if resource.full_name == "jobs.batch" else "")
     finalizer = _COLLECTORS.get(policy)
@@ -80,7 +82,7 @@ def _with_collector(resource: Resource, value: Json, options: Json, settings: Se
 
 
 def is_gone(value: Json) -> bool:
-    """Return True if the object is marked for deletion, and neither a finalizer nor a grace period keeps it."""
+    """Return True if the object is marked for deletion and has neither finalizers nor a grace period."""
     metadata = value["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
         return False

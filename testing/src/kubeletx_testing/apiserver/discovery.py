@@ -1,4 +1,7 @@
-"""Discovery documents: server version, API groups, resources. Source: apiserver, pkg/endpoints/discovery."""
+"""Discovery documents of the API server double: server version, API groups, resources.
+
+Source: apiserver, pkg/endpoints/discovery.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ VERSION: Final = {
 
 
 def discover(path: str, catalog: Catalog) -> Json | None:
-    """Return the answer to a discovery path such as ``/apis``; None for a path that is not served."""
+    """Return the document at a discovery path such as ``/apis``; None for a path that is not served."""
     named = catalog.group_versions()
     match [part for part in path.split("/") if part]:
         case ["version"]:

@@ -1,10 +1,10 @@
 """Evictions, and the PodDisruptionBudgets that refuse them.
 
-An eviction that a budget refuses gets 429 with the cause DisruptionBudget; it has a Retry-After only while
-the budget's status is older than its spec. With `Settings.controllers` the double updates the status of
-budgets as the disruption controller does; otherwise a test sets it. Percentages are of the pods that exist,
-as there are no controllers that want more. Source: kubernetes, pkg/registry/core/pod/storage/eviction.go;
-pkg/controller/disruption/disruption.go.
+An eviction that a budget refuses gets code 429 with the cause DisruptionBudget. The answer has a Retry-After
+header only while the budget's status is older than its spec. With `Settings.controllers` the double updates
+the status of budgets as the disruption controller does; without it, a test sets the status. Percentages refer
+to the number of existing pods, since no controller defines an expected number. Source: kubernetes,
+pkg/registry/core/pod/storage/eviction.go; pkg/controller/disruption/disruption.go.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OUTDATED_SECONDS: Final = 10
 
 
 class TwoBudgets(StatusError):
-    """Raised if two budgets select the pod.
+    """Raised if an eviction is refused because several budgets select the pod.
 
     As from a real server, the Status has code 500 but the HTTP answer 201.
     """
@@ -40,7 +40,7 @@ class TwoBudgets(StatusError):
 
 
 def new_budget(made: Json) -> Json:
-    """Return a new budget whose status is not computed yet. Raises StatusError 422."""
+    """Return a new PodDisruptionBudget whose status has only zeros. Raises StatusError 422 if it is invalid."""
     spec = made.get("spec") or {}
     if "minAvailable" in spec and "maxUnavailable" in spec:
         problem = f"Invalid value: {spec}: minAvailable and maxUnavailable cannot be both set"
@@ -49,9 +49,11 @@ def new_budget(made: Json) -> Json:
 
 
 def permit(store: Store, settings: Settings, pod: Json, options: Json) -> Json:
-    """Return the delete options for evicting a pod if its budget allows it; the budget then counts it.
+    """Check that an eviction is allowed, and return the delete options for it.
 
-    Raises StatusError 403, 429 or 500 if the eviction is refused.
+    If a budget allows the eviction, its stored status is updated: one disruption less is allowed. `pod`: the
+    pod to evict. `options`: the delete options of the eviction. Raises StatusError 403, 429 or 500 if the
+    eviction is refused.
     """
     metadata = pod["metadata"]
     if pod.get("status", {}).get("phase") in _FREE_PHASES or "deletionTimestamp" in metadata:
@@ -83,7 +85,10 @@ def permit(store: Store, settings: Settings, pod: Json, options: Json) -> Json:
 
 
 def follower(store: Store, settings: Settings) -> Callable[[Change], None]:
-    """Return a listener for the store that updates the status of budgets, as the disruption controller does."""
+    """Return a listener for changes of the store that updates the status of budgets.
+
+    It does what the disruption controller does, and nothing unless `Settings.controllers` is set.
+    """
 
     def hear(change: Change) -> None:
         about = change.after or change.before
@@ -131,14 +136,14 @@ def _desired(spec: Json, expected: int) -> int:
 
 
 def _count(value: int | str, expected: int) -> int:
-    """Return the number itself, or a percentage of `expected`, rounded up."""
+    """Return an absolute `value` itself; return a percentage as a share of `expected`, rounded up."""
     if isinstance(value, int):
         return value
     return math.ceil(int(value.removesuffix("%")) * expected / 100)
 
 
 def _may_go_unready(budget: Json, status: Json) -> bool:
-    """Return True if a pod that is not ready may be evicted although the budget is used up.
+    """Return True if a pod that is not ready may be evicted although the budget allows no more disruptions.
 
     Source: KEP-3017.
     """
@@ -157,7 +162,7 @@ def _budgets(store: Store, namespace: str) -> Iterator[Json]:
 
 
 def _selects(budget: Json, pod: Json) -> bool:
-    """Return True if the budget selects the pod; here an absent or empty selector selects nothing."""
+    """Return True if the budget selects the pod. An absent or empty selector selects no pod."""
     selector = (budget.get("spec") or {}).get("selector") or {}
     labels = pod["metadata"].get("labels") or {}
     wanted, rules = selector.get("matchLabels") or {}, selector.get("matchExpressions") or []

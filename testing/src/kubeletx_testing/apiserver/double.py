@@ -1,13 +1,13 @@
 """`ApiServerDouble`: a small API server in a thread of the test's process.
 
 It serves real HTTPS on 127.0.0.1, with real lists and watches, and keeps objects in memory. The server has
-its own thread and event loop, so tests of every kind can use it: synchronous ones, asynchronous ones, and
-those whose agent is another process. All methods may be called from any thread. They block for milliseconds
-only, so an asynchronous test may call them directly. The exception is a request that the server answers with
-the help of the test's own event loop, such as the log of a pod whose node runs in that loop: make it with
-`asyncio.to_thread`.
+its own thread and event loop. So synchronous tests, asynchronous tests and tests that run the agent in
+another process can use it. All methods may be called from any thread. They block for milliseconds only, so an
+asynchronous test may call them directly. The exception is a request that the server can answer only with the
+help of the test's own event loop, such as the log of a pod whose node runs in that loop: make this request
+with `asyncio.to_thread`.
 
-Objects outlive `stop` and `start`, as those of a real server do in etcd; the port stays the same.
+Objects survive `stop` and `start`, as those of a real server do in etcd; the port is the same.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NO_TIME_CHECK: Final = (
 _DEADLINE_SECONDS: Final = 60.0
 _SHUTDOWN_GRACE_SECONDS: Final = 2.0
 _TURN_SECONDS: Final = 0.002
-_STOP_SECONDS: Final = 0.05  # then running requests are cancelled; 0 would wait for them without an end
+_STOP_SECONDS: Final = 0.05  # then running requests are cancelled; 0 would wait for them for ever
 _MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 
 T = TypeVar("T")
@@ -57,8 +57,8 @@ T = TypeVar("T")
 class ApiServerDouble:
     """An API server for tests. Use it as a context manager, or call `start` and `close`.
 
-    `admin`: client of a user who may do everything. `settings`, `faults` and `requests` may be used at any
-    time.
+    `admin`: client of a user who may do everything. `settings`, `faults` (injected failures) and `requests`
+    (log of requests) may be used at any time.
     """
 
     def __init__(self, directory: Path, settings: Settings | None = None) -> None:
@@ -109,7 +109,7 @@ class ApiServerDouble:
     # --- running ---
 
     def start(self) -> None:
-        """Listen for connections, always on the same port; does nothing if it listens."""
+        """Listen for connections, always on the same port; does nothing if the server is listening already."""
         self._run(self._start())
 
     def stop(self) -> None:
@@ -128,25 +128,29 @@ class ApiServerDouble:
     # --- identities ---
 
     def add_user(self, name: str, groups: Sequence[str] = ()) -> str:
-        """Add a user, who is also in the group system:authenticated; returns a bearer token for the user."""
+        """Add a user and return a bearer token for the user.
+
+        The user is in these groups and in the group system:authenticated.
+        """
         return self._tokens.add(User(name=name, groups=(*groups, AUTHENTICATED)))
 
     def grant(self, grant: Grant) -> None:
-        """Give a user or group a right."""
+        """Give a user or group a right, for the lifetime of this server."""
         self._authorizer.grants.append(grant)
 
     def node_pair(self, name: str) -> Pair:
-        """Make a client certificate for the agent of a node."""
+        """Make a client certificate that a node's agent can use."""
         return self.authority.client(f"system:node:{name}", ["system:nodes"])
 
     def client(self, credentials: Pair | str | None) -> ApiClient:
-        """Return a client with these credentials: certificate files, a bearer token, or None for an anonymous
-        one.
+        """Return a client with these credentials.
+
+        `credentials`: the files of a client certificate, a bearer token, or None for an anonymous user.
         """
         return ApiClient(self.url, self.ca_file, credentials)
 
     def node_client(self, name: str) -> ApiClient:
-        """Return a client with the rights of a node's agent."""
+        """Return a client with the identity of this node, as the node's agent has it."""
         return self.client(self.node_pair(name))
 
     def admin_kubeconfig(self) -> Path:
@@ -158,8 +162,9 @@ class ApiServerDouble:
         return self.kubeconfig(name, self.node_pair(name))
 
     def bootstrap_kubeconfig(self) -> Path:
-        """Write a kubeconfig file with a bootstrap token, which may only request certificates; returns its
-        path.
+        """Write a kubeconfig file with a bootstrap token and return its path.
+
+        The token's user may only request certificates.
         """
         token = self.add_user("system:bootstrap:abcdef", ["system:bootstrappers"])
         return self.kubeconfig("bootstrap", token)
@@ -167,7 +172,7 @@ class ApiServerDouble:
     def kubeconfig(self, name: str, credentials: Pair | str, embed: bool = False) -> Path:
         """Write the kubeconfig file ``NAME.kubeconfig`` with these credentials; returns its path.
 
-        `embed`: certificates as data, not as paths.
+        `embed`: True writes the certificates into the file as data; False writes their paths.
         """
         path = self.directory / f"{name}.kubeconfig"
         return write_kubeconfig(path, self.url, self.ca_file, credentials, embed)
@@ -176,17 +181,17 @@ class ApiServerDouble:
 
     @property
     def revision(self) -> int:
-        """Number of the last change, which is the resourceVersion that it gave."""
+        """Number of the last change. It is the resourceVersion of the object that was changed."""
         return self._store.revision
 
     def backup(self) -> Backup:
-        """Return a copy of all objects as they are now, for `restore`."""
+        """Return a copy of all current objects, for `restore`."""
         return self._call(self._store.backup)
 
     def restore(self, backup: Backup) -> None:
-        """Replace all objects by a backup.
+        """Replace all objects by those of a backup, like restoring an etcd snapshot.
 
-        The counter of resource versions goes back too, and all watches are cut.
+        The counter of resource versions returns to its old value too, and all watch connections are closed.
         """
 
         def go_back() -> None:
@@ -196,39 +201,43 @@ class ApiServerDouble:
         self._call(go_back)
 
     def forget_history(self) -> None:
-        """Forget all earlier versions: new watches and continued lists from them get 410.
+        """Forget all earlier versions of objects, like a compaction of etcd.
 
-        Open watches continue.
+        New watches and continued lists that start at an earlier version get 410. Open watches continue.
         """
         self._call(self._store.forget_history)
 
     # --- watches ---
 
     def watch_count(self, plural: str = "") -> int:
-        """Return the number of open watches. `plural`: only those of this resource; empty: of all."""
+        """Return the number of open watches.
+
+        `plural`: count only watches of this resource; empty: of all resources.
+        """
         return self._call(
             lambda: sum(not plural or one.asked.resource.plural == plural for one in self._handler.watches)
         )
 
     def cut_watches(self, plural: str = "", after_bytes: int | None = None) -> None:
-        """Break the connections of watches. `plural`: only those of this resource; empty: of all.
+        """Close the connections of watches abruptly.
 
-        `after_bytes`: None: at once; else after this many bytes of the next event's line: 0 cuts before the
-        line, a large number after the whole line.
+        `plural`: only watches of this resource; empty: of all resources. `after_bytes`: None closes at once.
+        A number closes after this many bytes of the next event's line: 0 before the line, a large number
+        after the whole line.
         """
         self._call(lambda: self._order(Cut(after_bytes), plural))
 
     def end_watches(self, plural: str = "") -> None:
         """End watches properly, as a server does at their timeout.
 
-        `plural`: only those of this resource; empty: of all.
+        `plural`: only watches of this resource; empty: of all resources.
         """
         self._call(lambda: self._order(End(), plural))
 
     def send_bookmarks(self, plural: str = "") -> None:
-        """Send a bookmark now to every watch that allows bookmarks.
+        """Send a bookmark now to every watch that asked for bookmarks.
 
-        `plural`: only those of this resource; empty: of all.
+        `plural`: only watches of this resource; empty: of all resources.
         """
         self._call(lambda: self._order(Bookmark(), plural))
 
@@ -260,10 +269,16 @@ class ApiServerDouble:
         await self._handler.abort_connections()
 
     async def _settle(self) -> None:
-        """Wait until connections to nodes are closed, so that only the event loop's own socket is left."""
+        """Wait until all connections are closed and all requests in progress are cancelled."""
         deadline = self._loop.time() + _SHUTDOWN_GRACE_SECONDS
-        while len(self._sockets.get_map()) > 1 and self._loop.time() < deadline:  # noqa: ASYNC110 - no event tells
+        while len(self._sockets.get_map()) > 1 and self._loop.time() < deadline:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(_TURN_SECONDS)
+        # aiohttp does not wait for requests that it cancels at a shutdown, such as delayed ones.
+        left = asyncio.all_tasks(self._loop) - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=_SHUTDOWN_GRACE_SECONDS)
         await asyncio.sleep(_TURN_SECONDS)
 
     def _tls(self) -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""Errors of an API server as `Status` objects, with the messages of a real one.
+"""Errors of an API server as `Status` objects, with the messages that a real server sends.
 
 Source: kubernetes, staging/src/k8s.io/apimachinery/pkg/api/errors/errors.go.
 """
@@ -14,7 +14,10 @@ Json = dict[str, Any]
 
 
 class StatusError(Exception):
-    """Raised to answer a request with a Status of status Failure. `headers`: added to the HTTP answer."""
+    """Raised to answer a request with a Status object whose status is Failure.
+
+    `headers`: added to the HTTP answer.
+    """
 
     def __init__(
         self,
@@ -33,7 +36,7 @@ class StatusError(Exception):
 
     @property
     def status(self) -> Json:
-        """The Status object of the answer."""
+        """The Status object for the body of the answer."""
         made: Json = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -71,7 +74,10 @@ def already_exists(resource: Resource, name: str) -> StatusError:
 
 
 def conflict(resource: Resource, name: str, problem: str = "") -> StatusError:
-    """Return the error 409 for an outdated resourceVersion or a failed precondition."""
+    """Return the error 409 for an outdated resourceVersion or a failed precondition.
+
+    `problem`: end of the message; empty: the message for an outdated resourceVersion.
+    """
     problem = problem or (
         "the object has been modified; please apply your changes to the latest version and try again"
     )
@@ -80,15 +86,16 @@ def conflict(resource: Resource, name: str, problem: str = "") -> StatusError:
 
 
 def forbidden(resource: Resource, name: str, problem: str) -> StatusError:
-    """Return the error 403 for a request without permission."""
+    """Return the error 403 for a request that is not permitted. `problem`: the end of the message."""
     subject = f'{resource.full_name} "{name}"' if name else resource.full_name
     return StatusError(403, "Forbidden", f"{subject} is forbidden: {problem}", _about(resource, name))
 
 
 def invalid(resource: Resource, name: str, causes: Sequence[tuple[str, str, str]]) -> StatusError:
-    """Return the error 422 for an object that breaks rules. `causes`: (field, reason, message) of each.
+    """Return the error 422 for an object that breaks validation rules.
 
-    Reasons are those that a real server sends, such as ``FieldValueForbidden``.
+    `causes`: one (field, reason, message) for each broken rule. Reasons are those that a real server sends,
+    such as ``FieldValueForbidden``.
     """
     texts = [f"{where}: {message}" for where, _, message in causes]
     joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
@@ -122,7 +129,10 @@ def method_not_allowed() -> StatusError:
 
 
 def unsupported_media(content_type: str) -> StatusError:
-    """Return the error 415 for a body in an unsupported format. `content_type`: the supported media types."""
+    """Return the error 415 for a body in an unsupported format.
+
+    `content_type`: the media types that are supported.
+    """
     message = (
         f"the body of the request was in an unknown format - accepted media types include: {content_type}"
     )
@@ -130,15 +140,16 @@ def unsupported_media(content_type: str) -> StatusError:
 
 
 def expired(requested: int, oldest: int) -> StatusError:
-    """Return the error 410 for a resourceVersion that is older than the history.
+    """Return the error 410 for a resourceVersion that is older than the server's history.
 
-    Source: storage/etcd3, cacher.
+    `requested`: the client's version. `oldest`: the oldest version in the history. Source: storage/etcd3,
+    cacher.
     """
     return StatusError(410, "Expired", f"too old resource version: {requested} ({oldest})")
 
 
 def continue_expired() -> StatusError:
-    """Return the error 410 for a list that can no longer be continued."""
+    """Return the error 410 for a list whose continue token is too old."""
     return StatusError(
         410,
         "Expired",
@@ -148,7 +159,7 @@ def continue_expired() -> StatusError:
 
 
 def too_large_version(requested: int, current: int) -> StatusError:
-    """Return the error 504 for a resourceVersion newer than the server's.
+    """Return the error 504 for a resourceVersion that is newer than the server's current one.
 
     Source: storage/errors.go NewTooLargeResourceVersionError.
     """

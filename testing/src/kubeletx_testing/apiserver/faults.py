@@ -1,4 +1,4 @@
-"""Faults of the API server that a test switches on and off.
+"""Faults of the API server double that a test switches on and off: delays, errors, lost connections.
 
 The methods may be called from any thread and take effect at the next request. Rules are applied in the order
 in which they were added, and each counts the requests that it matched.
@@ -22,10 +22,11 @@ _UNAVAILABLE: Final = 503
 class Rule(msgspec.Struct, kw_only=True):
     """A fault for the next `times` requests whose method and path match.
 
-    `methods`: HTTP methods; empty: all. `path`: a part of the path, such as ``/leases/``; empty: all paths.
-    `watches`: whether watches match. `delay_seconds`: wait first. `drops`: then close the connection without
-    an answer. `code`: then refuse with this status; 0: serve the request. `retry_after_seconds`: Retry-After
-    with 429 and 503. `hits`: matched requests so far.
+    Which requests match: `methods`: HTTP methods; empty: all. `path`: a substring of the path, such as
+    ``/leases/``; empty: all paths. `watches`: False excludes watches. What happens to a matching request, in
+    this order: `delay_seconds`: wait. `drops`: close the connection without an answer. `code`: refuse with
+    this HTTP status; 0: serve the request. `retry_after_seconds`: value of the Retry-After header with 429
+    and 503. `hits`: number of matched requests so far.
     """
 
     times: int = EVERY
@@ -39,7 +40,7 @@ class Rule(msgspec.Struct, kw_only=True):
     hits: int = 0
 
     def takes(self, method: str, path: str, is_watch: bool) -> bool:
-        """Return True if the rule matches this request and has not been used up."""
+        """Return True if this request matches the rule and the rule has not been used up."""
         if self.hits >= self.times or (is_watch and not self.watches):
             return False
         return (not self.methods or method in self.methods) and self.path in path
@@ -50,7 +51,7 @@ class DropConnection(Exception):
 
 
 class Faults:
-    """The active faults of a server.
+    """The active faults of one server.
 
     `on_loop`: function that runs another function in the server's event loop.
     """
@@ -63,56 +64,60 @@ class Faults:
         self._thawed.set()
 
     def add(self, rule: Rule) -> Rule:
-        """Add a rule and return it; `remove` ends it early."""
+        """Add a rule and return it. `remove` ends it before its `times` are used up."""
         with self._lock:
             self._rules.append(rule)
         return rule
 
     def remove(self, rule: Rule) -> None:
-        """End a rule before its times are used up."""
+        """End a rule that `add` has returned."""
         with self._lock:
             self._rules.remove(rule)
 
     def clear(self) -> None:
-        """Remove all rules and thaw the server."""
+        """Remove all rules, and end `freeze`."""
         with self._lock:
             self._rules.clear()
         self.thaw()
 
     def fail(self, code: int, times: int = 1, path: str = "", retry_after_seconds: int = 0) -> Rule:
-        """Refuse the next `times` requests with this status, such as 429, 500 or 503.
+        """Refuse the next `times` requests with this HTTP status, such as 429, 500 or 503.
 
-        `path`: a part of their path.
+        `path`: only requests with this substring in their path; empty: all requests. `retry_after_seconds`:
+        value of the Retry-After header.
         """
         return self.add(Rule(code=code, times=times, path=path, retry_after_seconds=retry_after_seconds))
 
     def drop(self, times: int = 1, path: str = "") -> Rule:
         """Close the connections of the next `times` requests without an answer.
 
-        `path`: a part of their path.
+        `path`: only requests with this substring in their path; empty: all requests.
         """
         return self.add(Rule(drops=True, times=times, path=path))
 
     def delay(self, seconds: float, times: int = EVERY, path: str = "") -> Rule:
-        """Serve the next `times` requests after a delay. `path`: a part of their path."""
+        """Serve the next `times` requests after a delay.
+
+        `path`: only requests with this substring in their path; empty: all requests.
+        """
         return self.add(Rule(delay_seconds=seconds, times=times, path=path))
 
     def freeze(self) -> None:
-        """Accept connections and requests but answer none, watches included, until `thaw`."""
+        """Accept connections and requests but answer none until `thaw`. Open watches get no events."""
         self._on_loop(self._thawed.clear)
 
     def thaw(self) -> None:
-        """End `freeze`; the waiting requests and watches continue."""
+        """End `freeze`; the waiting requests are answered and watches continue."""
         self._on_loop(self._thawed.set)
 
     async def pass_frozen(self) -> None:
-        """Wait until the server is not frozen. Called by the server itself."""
+        """Wait while the server is frozen. Called by the server itself."""
         await self._thawed.wait()
 
     async def meet(self, method: str, path: str, is_watch: bool) -> None:
-        """Apply the rules that match a request. Raises StatusError or DropConnection.
+        """Apply the rules that match a request, which may wait. Called by the server itself.
 
-        Called by the server itself.
+        Raises StatusError or DropConnection if a rule refuses or drops the request.
         """
         with self._lock:
             rules = [rule for rule in self._rules if rule.takes(method, path, is_watch)]

@@ -1,8 +1,8 @@
-"""Handles one request from the socket to the answer: faults, authentication, authorization, then the
-operation.
+"""Handles one request from the socket to the answer.
 
-The order is that of a real server's handler chain, so that a wrong request gets the same refusal: 401 before
-403 before 404. Source: apiserver, pkg/server/config.go DefaultBuildHandlerChain; pkg/endpoints/handlers.
+The steps are faults, authentication, authorization, then the operation. They are in the order of a real
+server's handler chain, so that a wrong request gets the same refusal: 401 before 403 before 404. Source:
+apiserver, pkg/server/config.go DefaultBuildHandlerChain; pkg/endpoints/handlers.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _HEALTH: Final = ("/healthz", "/livez", "/readyz")
 class Handler:
     """Answers the requests of clients from one store. Runs in the server's event loop.
 
-    `watches`: the open ones.
+    `watches`: the open watches.
     """
 
     def __init__(
@@ -82,16 +82,19 @@ class Handler:
         self._log = log
 
     async def abort_connections(self) -> None:
-        """Break the connections of all clients, including those whose peer closes slowly."""
+        """Abort the connections of all clients, without waiting for peers that close slowly."""
         for transport in list(self._transports):
             transport.abort()
         for _ in range(
             _TURNS
-        ):  # TLS tells its socket, which tells the protocol, each a turn of the loop later
+        ):  # TLS aborts its socket, then the protocol is notified, each one loop turn later
             await asyncio.sleep(0)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Apply faults and answer one request; its record in the log gets the status."""
+        """Apply faults to one request and answer it.
+
+        The request's record in the request log gets the status code.
+        """
         assert isinstance(request.transport, asyncio.Transport)
         self._transports.add(request.transport)
         record = self._log.note(
@@ -143,7 +146,7 @@ class Handler:
         return web.Response(text="404 page not found\n", status=404)
 
     async def _wait_for_version(self, asked: Asked) -> None:
-        """Raise StatusError 504 for a GET of a future resourceVersion.
+        """Raise StatusError 504 if a GET asks for a resourceVersion newer than the store's.
 
         Source: cacher, waitUntilFreshAndBlock.
         """
@@ -184,7 +187,7 @@ class Handler:
                 raise method_not_allowed()
 
     def _shown(self, request: web.Request, asked: Asked, raw: bytes) -> web.Response:
-        """Return the response with the requested objects, as a table if the client accepts one."""
+        """Return the response for the JSON object `raw`, converted to a Table if the client accepts one."""
         if wants_table(request.headers.get("Accept", "")):
             return _reply(table_of(asked.resource, json.loads(raw), self._settings.now()))
         return web.Response(body=raw, content_type=_JSON)
@@ -248,7 +251,7 @@ class Handler:
         return response
 
     async def _tell(self, request: web.Request, response: web.StreamResponse, watch: Watch) -> None:
-        """Write the events of a watch until the watch ends or is cut."""
+        """Write the events of a watch until the test or the timeout ends the watch."""
         cut_after: int | None = None
         while True:
             order = await watch.next()
@@ -306,7 +309,7 @@ async def _options(request: web.Request) -> Json:
 
 
 def _with_requester(body: Any, user: User) -> Json:
-    """Return the certificate request with its requesting user.
+    """Return the certificate request with its requesting user and the user's groups in the spec.
 
     Source: registry/certificates strategy PrepareForCreate.
     """

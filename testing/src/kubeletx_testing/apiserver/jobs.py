@@ -1,6 +1,6 @@
-"""Jobs in an API server: defaults, generated selectors, and statuses that are refused.
+"""Jobs in the API server double: defaults, generated selectors, and validation of the status.
 
-No controller runs their pods: a test sets the status. Source: kubernetes, pkg/apis/batch/v1/defaults.go,
+No job controller runs their pods; a test sets the status. Source: kubernetes, pkg/apis/batch/v1/defaults.go,
 pkg/registry/batch/job/strategy.go, pkg/apis/batch/validation.
 """
 
@@ -28,7 +28,11 @@ Cause = tuple[str, str, str]
 
 
 def new_job(made: Json) -> Json:
-    """Return a new job with its defaults and a selector for the job's UID. Raises StatusError 400 or 422."""
+    """Return a new job with its defaults and without a status.
+
+    Unless ``spec.manualSelector`` is set, it gets a selector and pod labels with the job's UID. Raises
+    StatusError 400 or 422 if it is invalid.
+    """
     spec = _defaulted(made.get("spec") or {})
     metadata, template = made["metadata"], dict(spec.get("template") or {})
     if not spec["manualSelector"]:
@@ -44,7 +48,10 @@ def new_job(made: Json) -> Json:
 
 
 def change_job(old: Json, new: Json) -> Json:
-    """Return a job after a change of the main resource; its status stays. Raises StatusError 422."""
+    """Return the job to store when `old` is changed to `new` through the main resource.
+
+    The status of `old` is kept. Raises StatusError 422 if an immutable field changed.
+    """
     spec = _defaulted(new.get("spec") or {})
     spec["template"] = complete_template(spec.get("template") or {})
     changed = [field for field in _IMMUTABLE if spec.get(field) != old["spec"].get(field)]
@@ -56,10 +63,10 @@ def change_job(old: Json, new: Json) -> Json:
 
 
 def change_job_status(old: Json, new: Json) -> Json:
-    """Return a job after a change of its status.
+    """Return the job to store when the status of `old` is changed: `old` with metadata and status of `new`.
 
-    Raises StatusError 422 for an invalid status, such as a final condition without the one that must precede
-    it.
+    Raises StatusError 422 for an invalid status. For example, the condition Complete requires the condition
+    SuccessCriteriaMet.
     """
     status = new.get("status") or {}
     if causes := list(_status_causes(status)):

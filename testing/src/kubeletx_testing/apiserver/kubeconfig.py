@@ -16,8 +16,8 @@ def write_kubeconfig(
 ) -> Path:
     """Write a kubeconfig file with one cluster and one user; returns its path.
 
-    `credentials`: certificate files or a bearer token. `embed`: True: certificates are written as data;
-    False: the paths of their files.
+    `server`: URL of the API server. `credentials`: certificate files or a bearer token. `embed`: True writes
+    the certificates as data; False writes the paths of their files.
     """
     cluster: dict[str, Any] = {"server": server, **_file("certificate-authority", ca_file, embed)}
     user: dict[str, Any] = (

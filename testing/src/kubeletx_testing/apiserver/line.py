@@ -1,7 +1,8 @@
-"""`Line`: a proxy between a client and an API server, which a test can cut, slow down or silence.
+"""`Line`: a TCP proxy between a client and an API server, which a test can cut, slow down or silence.
 
-It listens on 127.0.0.1 in its own thread and forwards bytes unchanged, so TLS and certificates are those of
-the server behind it: the double, or a kube-apiserver. Clients use `url` instead of the server's own.
+It listens on 127.0.0.1 in its own thread and forwards bytes unchanged. So TLS and certificates are those of
+the server behind it: the double, or a kube-apiserver. Clients connect to the proxy's `url` and not to the
+server's URL.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ _READ_BYTES: Final = 1 << 16
 
 
 class _Connection:
-    """The connection of one client.
+    """The connection of one client, and the connection to the server that belongs to it.
 
-    `left`: number of bytes from the server that still pass before it is cut; None: no limit.
+    `left`: number of bytes from the server that are still forwarded before the connection is cut; None: no
+    limit. `is_silent`: nothing is forwarded any more.
     """
 
     def __init__(self) -> None:
@@ -35,7 +37,10 @@ class _Connection:
 
 
 class Line:
-    """A TCP proxy in front of one API server, as a context manager. Methods may be called from any thread."""
+    """A TCP proxy in front of one API server, as a context manager. Methods may be called from any thread.
+
+    `url`: the proxy's own URL, for clients.
+    """
 
     def __init__(self, server_url: str) -> None:
         """`server_url`: the server behind the proxy, https://HOST:PORT."""
@@ -70,7 +75,7 @@ class Line:
         return len(self._connections)
 
     def cut_after(self, count: int) -> None:
-        """Cut each open connection after `count` more bytes from the server; 0: at once."""
+        """Cut each connection that is open now after `count` more bytes from the server; 0 cuts at once."""
 
         def order(one: _Connection) -> None:
             one.left = count
@@ -80,8 +85,9 @@ class Line:
         self._each(order)
 
     def silence(self) -> None:
-        """Stop all traffic of the connections that are open now, until they end, without closing them; new
-        connections work.
+        """Stop forwarding on the connections that are open now, without closing them, as long as they exist.
+
+        New connections work.
         """
 
         def order(one: _Connection) -> None:
@@ -90,17 +96,18 @@ class Line:
         self._each(order)
 
     def hold(self) -> None:
-        """Stop all traffic like `silence`, also of connections that are opened before `release`."""
+        """Stop forwarding as `silence` does, also on connections that are opened before `release`."""
         self._holds = True
         self.silence()
 
     def release(self) -> None:
-        """Let new connections work again after `hold`; connections that are silent stay so."""
+        """End `hold`: new connections work again. Connections that are silent remain silent."""
         self._holds = False
 
     def trickle(self, piece_bytes: int, piece_seconds: float) -> None:
-        """Send bytes from the server in pieces of `piece_bytes` every `piece_seconds`; 0 and 0: without this
-        limit.
+        """Forward the server's bytes in pieces of `piece_bytes`, one every `piece_seconds`.
+
+        0 and 0 removes this limit.
         """
         self._piece_bytes, self._piece_seconds = piece_bytes, piece_seconds
 
@@ -119,7 +126,7 @@ class Line:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._is_ending:  # taken before the server closed
+        if self._is_ending:  # accepted before the server closed
             writer.transport.abort()
             return
         task = self._loop.create_task(self._carry(reader, writer), name="line")
@@ -137,7 +144,7 @@ class Line:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._up(connection, reader, back), name="line-up")
                 group.create_task(self._down(connection, there, writer), name="line-down")
-        except* OSError:  # the server is away, or one side has left
+        except* OSError:  # no server, or one side has disconnected
             pass
         finally:
             self._connections.discard(connection)
@@ -168,7 +175,7 @@ class Line:
             if self._piece_seconds:
                 await asyncio.sleep(self._piece_seconds)
         if not connection.is_silent:
-            writer.close()  # what was written is sent first
+            writer.close()  # sends what was written
             connection.transports[-1].abort()
 
     def _each(self, order: Callable[[_Connection], None]) -> None:

@@ -1,9 +1,11 @@
-"""LIST requests: selectors, pages, and the resourceVersion of the state that is shown.
+"""LIST requests: selectors, pages, and the state that the list shows.
 
-Without a version, or with ``"0"``, it is the present state. With resourceVersionMatch=Exact, or in a
-continued list, it is the state at that version (410 if that is forgotten), otherwise any state that is not
-older. A future version is refused with 504. Items have no kind and no apiVersion. Source: apiserver,
-pkg/endpoints/handlers/get.go, pkg/storage/etcd3/store.go, pkg/storage/continue.go.
+Without a resourceVersion, or with ``"0"``, a list shows the current state. With a version and
+resourceVersionMatch=Exact, with a version and a limit, or in a continued list, it shows the state at that
+version. If this state is no longer in the history, the answer is 410. With any other version, the list shows
+the current state. A version newer than the server's is refused with 504. Items have no kind and no
+apiVersion. Source: apiserver, pkg/endpoints/handlers/get.go, pkg/storage/etcd3/store.go,
+pkg/storage/continue.go.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ _CONTINUE_VERSION: Final = "meta.k8s.io/v1"
 
 
 def matcher_of(asked: Asked) -> Callable[[Json], bool] | None:
-    """Return a function that tests an object against the request's selectors; None if it has no selectors.
+    """Return a function that tests an object against the request's label and field selectors.
 
-    Raises StatusError 400.
+    Returns None if the request has no selectors. Raises StatusError 400 for an invalid selector.
     """
     tests: list[Matcher] = [
         test
@@ -42,7 +44,10 @@ def matcher_of(asked: Asked) -> Callable[[Json], bool] | None:
 
 
 def version_of(asked: Asked) -> int:
-    """Return the resourceVersion of the query as a number; 0 if there is none. Raises StatusError 400."""
+    """Return the resourceVersion of the query as a number; 0 if the query has none.
+
+    Raises StatusError 400 if it is not a number.
+    """
     text = asked.query.get("resourceVersion", "")
     if text and not text.isdecimal():
         raise bad_request(
@@ -53,10 +58,10 @@ def version_of(asked: Asked) -> int:
 
 
 def list_objects(asked: Asked, store: Store) -> bytes:
-    """Return the list object that the request asks for, as JSON. Raises StatusError."""
+    """Return the list object that a LIST request gets, as JSON. Raises StatusError if the request is refused."""
     matches = matcher_of(asked)
     limit = int(asked.query.get("limit") or 0)
-    if asked.query.get("resourceVersion") == "0":  # served from the watch cache, which knows no pages
+    if asked.query.get("resourceVersion") == "0":  # a real server uses its watch cache, without pages
         limit = 0
     token = asked.query.get("continue", "")
     start, revision = _continued(token, asked, store) if token else ("", _revision(asked, store))

@@ -1,11 +1,11 @@
 """metadata.managedFields: which client (manager) wrote which field last.
 
 Each write assigns the fields that it changed to its manager: the query's ``fieldManager``, or else the
-User-Agent up to the slash. There is one entry for each manager, operation and subresource. Items of keyed
-lists are named by their key; any other list counts as one field. A write that changes nothing leaves the
-entries as they are. As in a real server, an object without entries gets none by updates. Server-side apply is
-not served. Source: apimachinery, pkg/util/managedfields (fieldmanager.go, updatemanager); apiserver,
-pkg/endpoints/handlers (managerOrUserAgent).
+User-Agent up to the slash. There is one entry for each manager, operation and subresource. An item of a list
+with a merge key is named by the value of this key; any other list counts as one field. A write that changes
+nothing leaves the entries unchanged. As in a real server, an update adds no entries to an object that has
+none. Server-side apply is not served. Source: apimachinery, pkg/util/managedfields (fieldmanager.go,
+updatemanager); apiserver, pkg/endpoints/handlers (managerOrUserAgent).
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ _MAX_MANAGER: Final = 128
 
 
 def manager_of(field_manager: str, user_agent: str) -> str:
-    """Return the manager's name: the request's field manager, or else the client's program."""
+    """Return the manager's name: `field_manager`, or if it is empty the program name in `user_agent`."""
     return (field_manager or user_agent.partition("/")[0])[:_MAX_MANAGER]
 
 
 def with_managers(old: Json | None, new: Json, manager: str, subresource: str, now: datetime) -> Json:
-    """Return the new object with updated managedFields. `old`: None for a creation.
+    """Return the object `new` with updated managedFields.
 
-    `manager`: empty: a controller that leaves no entry.
+    `old`: the stored object; None for a creation. `manager`: name of the writing client; empty means a
+    controller of the server, which gets no entry.
     """
     entries: list[Json] = ((old or {}).get("metadata") or {}).get("managedFields") or []
     before, after = _flat(old or {}), _flat(new)
@@ -87,7 +88,7 @@ def _given(
 
 
 def _flat(value: Json) -> dict[Path, Any]:
-    """Return the value of each field that has no fields below it, by path."""
+    """Return the values of all leaf fields by path; metadata that the server sets is left out."""
     found: dict[Path, Any] = {}
     for field, part in value.items():
         if field == "metadata":
@@ -116,7 +117,7 @@ def _add(found: dict[Path, Any], path: Path, value: Any, around: str, name: str)
 
 
 def _paths(fields: Json, path: Path = ()) -> set[Path]:
-    """Return the paths in an entry's ``fieldsV1``; the inverse of `_nested`."""
+    """Return the field paths in an entry's ``fieldsV1``; the inverse of `_nested`."""
     if not fields:
         return {path} if path else set()
     return {found for field, part in fields.items() for found in _paths(part, (*path, field))}

@@ -1,7 +1,7 @@
 """The Node authorizer: which requests a node's agent may make.
 
-A node may read what the pods bound to it refer to, its own Node, lease and CSINode, and list only its own
-pods. Reasons are those of a real server. Source: kubernetes,
+A node's agent may list only the pods assigned to this node. It may read the objects that these pods refer to,
+and its own Node, lease and CSINode. The refusals have the texts of a real server. Source: kubernetes,
 plugin/pkg/auth/authorizer/node/{node_authorizer, graph}.go;
 plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go NodeRules.
 """
@@ -21,7 +21,7 @@ LEASES: Final = "kube-node-lease"
 _READ: Final = ("get", "list", "watch")
 _LEASE_VERBS: Final = ("get", "create", "update", "patch", "delete")
 
-# What every node may do with resources that are not told apart by object.
+# What every node may do with all objects of these resources.
 _RULES: Final[dict[str, tuple[str, ...]]] = {
     "services": _READ,
     "runtimeclasses": _READ,
@@ -37,7 +37,10 @@ _RULES: Final[dict[str, tuple[str, ...]]] = {
 
 
 def node_problem(asked: Asked, store: Store) -> str | None:
-    """Return the reason why a node's request is refused, empty for one without details; None if allowed."""
+    """Return None if a node's request is allowed, else the reason for the refusal.
+
+    The reason is empty if the real server's message gives none.
+    """
     if asked.resource.custom is not None:
         return ""
     check = _CHECKS.get(asked.resource.plural)
@@ -66,9 +69,9 @@ def _single_object(asked: Asked, store: Store) -> str | None:
 
 
 def _claim(asked: Asked, store: Store) -> str | None:
-    """Return why a request for a claim is refused: it may be read, and its status written.
+    """Return why a request for a PersistentVolumeClaim is refused; None if it is allowed.
 
-    Source: authorizeStatusUpdate.
+    A node may get a claim and update or patch its status. Source: authorizeStatusUpdate.
     """
     if asked.subresource != "status":
         return _single_object(asked, store)
@@ -161,9 +164,11 @@ _CHECKS: Final[dict[str, Callable[[Asked, Store], str | None]]] = {
 
 
 def references(store: Store, node: str) -> Iterator[tuple[str, str, str]]:
-    """Yield (resource, namespace, name) of the pods on a node and of everything that they refer to.
+    """Yield (resource, namespace, name) of every object that the pods on a node let the node read.
 
-    Pods that have ended count as long as they exist; a mirror pod gives access only to itself.
+    These are the pods, the objects that they refer to, the volumes of their claims with the secrets of these
+    volumes, and the node's volume attachments. Pods that have ended are included as long as they exist. A
+    mirror pod gives access only to itself.
     """
     for stored in store.each(resource("pods")):
         pod = stored.value

@@ -1,9 +1,9 @@
 """Requests that an API server forwards to a node: logs, exec, attach, port-forward and the node's own paths.
 
-The node is the one of the pod's spec.nodeName. Its address is one of the Node's addresses (a real server
-tries the types of --kubelet-preferred-address-types in order; here only IP addresses are tried), its port
-that of daemonEndpoints. Source: kubernetes, pkg/registry/core/pod/strategy.go LogLocation and streamLocation;
-pkg/kubelet/client/kubelet_client.go.
+The node is the one in the pod's spec.nodeName. The host is the first IP address in the Node's addresses, an
+InternalIP before an ExternalIP (a real server tries the types of --kubelet-preferred-address-types in order).
+The port is the one in daemonEndpoints. Source: kubernetes, pkg/registry/core/pod/strategy.go LogLocation and
+streamLocation; pkg/kubelet/client/kubelet_client.go.
 """
 
 from __future__ import annotations
@@ -46,15 +46,16 @@ _FEATURE: Final = "ExtendWebSocketsToKubelet"
 
 
 class NodeAddress(msgspec.Struct, frozen=True):
-    """Host and port of the server of a node's agent."""
+    """Host and port on which a node's agent serves the kubelet API."""
 
     host: str
     port: int
 
 
 class NodeProxy:
-    """Forwards requests to nodes with the API server's client certificate, as user
-    kube-apiserver-kubelet-client.
+    """Forwards requests to nodes as the API server's user kube-apiserver-kubelet-client.
+
+    `credentials`: this user's client certificate.
     """
 
     def __init__(self, store: Store, credentials: Pair) -> None:
@@ -65,7 +66,10 @@ class NodeProxy:
         self._tls.load_cert_chain(credentials.cert_file, credentials.key_file)
 
     async def forward(self, request: web.Request, asked: Asked) -> web.StreamResponse:
-        """Forward the request to the node and return its answer. Raises StatusError."""
+        """Forward the request to the node and return the node's answer.
+
+        Raises StatusError if the request is invalid or the node does not answer.
+        """
         if asked.resource.plural == "nodes":
             address = self._address(asked.name, asked)
             return await self._plain(request, address, f"/{asked.rest}", request.query_string)
@@ -104,10 +108,10 @@ class NodeProxy:
         )
 
     def _check_upgrade(self, request: web.Request, node: str) -> None:
-        """Raise StatusError 400 for an upgrade that the node cannot serve.
+        """Raise StatusError 400 if the request has no upgrade, or one that the node cannot serve.
 
         WebSocket v5 and tunnelled SPDY are forwarded to a node that declares support. For other nodes a real
-        server translates them to SPDY; the double refuses them, after which kubectl uses SPDY itself. Source:
+        server translates them to SPDY. The double refuses them, and kubectl then uses SPDY itself. Source:
         kubernetes, pkg/registry/core/pod/rest/subresources.go, feature ExtendWebSocketsToKubelet.
         """
         if request.headers.get("Upgrade") is None:
@@ -125,7 +129,7 @@ class NodeProxy:
     async def _stream(
         self, request: web.Request, asked: Asked, address: NodeAddress, container: str
     ) -> web.StreamResponse:
-        """Connect client and node and copy bytes both ways.
+        """Connect the client to the node and copy bytes both ways.
 
         Source: strategy.go ExecLocation, AttachLocation and PortForwardLocation.
         """
@@ -134,7 +138,7 @@ class NodeProxy:
         else:
             path = f"/{asked.subresource}/{asked.namespace}/{asked.name}/{container}"
             query = _stream_query(request)
-        kept = request.headers.copy()  # the protocols that a client speaks are headers of one name
+        kept = request.headers.copy()  # a multidict: the client's protocols are several headers of one name
         kept.popall("Authorization", None)
         url = f"https://{address.host}:{address.port}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
@@ -166,10 +170,10 @@ def _pick(request: web.Request, names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _stream_query(request: web.Request) -> list[tuple[str, str]]:
-    """Return the query for the node: stdin, stdout and stderr are named input, output and error there;
-    sorted, as Go writes them.
+    """Return the query of an exec or attach request for the node, sorted as Go sorts it.
 
-    Source: strategy.go streamParams.
+    The node's names for stdin, stdout and stderr are input, output and error. Source: strategy.go
+    streamParams.
     """
     given = [
         (_STREAMS[name], "1") for name, value in request.query.items() if name in _STREAMS and value in _TRUE
@@ -178,7 +182,10 @@ def _stream_query(request: web.Request) -> list[tuple[str, str]]:
 
 
 def _ports_query(request: web.Request) -> list[tuple[str, str]]:
-    """Return the query for the node, with all ports in one parameter. Source: strategy.go streamParams."""
+    """Return the query of a port-forward for the node: all ports in one parameter.
+
+    Source: strategy.go streamParams.
+    """
     ports = request.query.getall("ports", [])
     return [("port", ",".join(ports))] if ports else []
 
@@ -197,7 +204,7 @@ def _headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 async def _node_refusal(answer: aiohttp.ClientResponse) -> StatusError:
-    """Return the error for a node's refusal, with the node's message.
+    """Return the error for a refusal by the node, with the node's message.
 
     Source: apiserver, pkg/registry/generic/rest/response_checker.go.
     """
@@ -214,7 +221,11 @@ async def _node_refusal(answer: aiohttp.ClientResponse) -> StatusError:
 
 
 def _container(pod: Json, asked: Asked) -> str:
-    """Return the container that the request names, or the pod's only one. Raises StatusError 400."""
+    """Return the container that the request names, or the pod's only container.
+
+    A port-forward needs no container and gets the first one. Raises StatusError 400 if the container is
+    unknown, or not given for a pod with several containers.
+    """
     spec = pod["spec"]
     names = [one["name"] for one in spec.get("containers", [])]
     known = [

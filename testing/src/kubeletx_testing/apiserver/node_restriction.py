@@ -1,6 +1,6 @@
-"""The admission plugin NodeRestriction: which objects a node's agent may write, and how.
+"""The admission plugin NodeRestriction: which objects a node's agent may write, and which fields of them.
 
-Source: kubernetes, plugin/pkg/admission/noderestriction/admission.go, with its messages.
+Source: kubernetes, plugin/pkg/admission/noderestriction/admission.go, including its messages.
 """
 
 from __future__ import annotations
@@ -43,7 +43,12 @@ _TOKEN: Final = ("serviceaccounts", "token")
 def restrict(
     asked: Asked, store: Store, authorizer: Authorizer
 ) -> Callable[[str, Json | None, Json | None], None]:
-    """Return the check for the objects of one request; for a user who is not a node it accepts everything."""
+    """Return the admission check for the objects that one request writes.
+
+    The check is called with the operation (CREATE, UPDATE, DELETE), the old object and the new object. It
+    raises StatusError 403 for a write that a node may not make. For a user who is not a node it accepts
+    everything.
+    """
     node = asked.user.node_name
 
     def admit(operation: str, old: Json | None, new: Json | None) -> None:
@@ -181,7 +186,7 @@ def _may_set(label: str) -> bool:
 def _claim(
     asked: Asked, node: str, _operation: str, old: Json | None, new: Json | None, _store: Store
 ) -> None:
-    """Raise if anything of a claim changes except capacity, conditions and resize states in its status.
+    """Raise StatusError unless the request changes only a claim's capacity, conditions and resize states.
 
     Source: admitPVCStatus.
     """
@@ -227,7 +232,7 @@ def _csi_node(
 def _token(
     asked: Asked, node: str, _operation: str, _old: Json | None, new: Json | None, store: Store
 ) -> None:
-    """Raise if the TokenRequest `new` is not for a pod on the node, with its name and UID."""
+    """Raise StatusError unless the TokenRequest `new` names a pod on the node, with the pod's UID."""
     if asked.subresource != "token" or new is None:
         return
     bound = (new.get("spec") or {}).get("boundObjectRef") or {}
@@ -254,10 +259,10 @@ def _token(
 
 
 def _audience(asked: Asked, request: Json, store: Store, authorizer: Authorizer) -> None:
-    """Raise if the node may not request a token for this audience: allowed is one in a projected volume of
-    the pod, or a granted one.
+    """Raise StatusError if the node may not request a token for this audience.
 
-    `_token` has checked before that the pod exists.
+    Allowed are the audiences of the pod's projected volumes, and those granted to the user. `_token` has
+    already checked that the pod exists.
     """
     spec = request.get("spec") or {}
     audiences = spec.get("audiences") or [""]

@@ -1,4 +1,4 @@
-"""Nodes in an API server: defaults, admission and allowed changes.
+"""Nodes in the API server double: defaults, admission and allowed changes.
 
 Source: kubernetes, pkg/registry/core/node/strategy.go; plugin/pkg/admission/nodetaint;
 pkg/apis/core/v1/defaults.go SetDefaults_NodeStatus.
@@ -17,8 +17,9 @@ NOT_READY: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule
 
 
 def admit_node(node: Json) -> Json:
-    """Return a new node with defaults and the taint not-ready, which the node controller removes once the
-    node is ready.
+    """Return a new node with defaults and the taint not-ready.
+
+    In a cluster, the node controller removes the taint once the node is ready.
     """
     spec = dict(node.get("spec") or {})
     taints = list(spec.get("taints") or [])
@@ -28,14 +29,14 @@ def admit_node(node: Json) -> Json:
 
 
 def change_node(old: Json, new: Json) -> Json:
-    """Return a node after a change of the main resource; its status stays."""
+    """Return the node to store when it is changed through the main resource: `new` with the status of `old`."""
     return {**new, "spec": new.get("spec") or {}, "status": old.get("status", {})}
 
 
 def change_node_status(old: Json, new: Json) -> Json:
-    """Return a node after a change of its status: the spec stays; labels and annotations may change.
+    """Return the node to store when its status is changed: `new` with the spec of `old`.
 
-    Raises StatusError 422.
+    So labels and annotations may change too. Raises StatusError 422 if the status is invalid.
     """
     status = _defaulted(new.get("status") or {})
     if causes := node_status_causes(status):

@@ -1,4 +1,4 @@
-"""Rules for the metadata of every object, when it is created and when it is changed.
+"""Metadata of every object: what the server sets and checks when an object is created or changed.
 
 Source: apiserver, pkg/registry/rest/{create,update}.go BeforeCreate and BeforeUpdate; apimachinery,
 pkg/api/validation/objectmeta.go.
@@ -36,8 +36,7 @@ _KEPT: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGraceP
 
 
 def label_key_problem(text: str) -> str:
-    """Return what is wrong with a qualified name (of a label, an annotation, a condition); empty if it is
-    valid.
+    """Return what is wrong with the key of a label, an annotation or a condition; empty if it is valid.
 
     Source: apimachinery, pkg/util/validation IsQualifiedName.
     """
@@ -63,7 +62,7 @@ def check_labels(resource: Resource, value: Json) -> None:
 
 
 def suffix() -> str:
-    """Return five random characters that make a name unique.
+    """Return five random characters, as the server appends them to ``metadata.generateName``.
 
     Source: apimachinery, pkg/util/rand SafeEncodeString.
     """
@@ -71,9 +70,10 @@ def suffix() -> str:
 
 
 def new_object(resource: Resource, value: Json, namespace: str, settings: Settings) -> Json:
-    """Return a new object with name, UID and creation time, ready to be stored.
+    """Return a copy of `value` with name, UID and creation time, ready to be stored.
 
-    Raises StatusError 400 or 422.
+    `namespace`: the namespace in the request's path. Raises StatusError 400 for another namespace in the
+    object, 422 for an invalid name, label or annotation.
     """
     metadata = dict(value.get("metadata") or {})
     found = metadata.get("namespace") or namespace
@@ -91,7 +91,7 @@ def new_object(resource: Resource, value: Json, namespace: str, settings: Settin
     name = metadata["name"]
     is_plain = resource.plural == "events" or _NAME.match(
         str(name)
-    )  # those of events are only parts of a path
+    )  # names of events need only be path segments
     if not isinstance(name, str) or not is_plain or len(name) > 253:
         raise invalid(
             resource, str(name), [("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {_RULE}')]
@@ -109,11 +109,11 @@ def new_object(resource: Resource, value: Json, namespace: str, settings: Settin
 
 
 def changed_object(resource: Resource, old: Json, new: Json, is_patch: bool) -> Json:
-    """Return the object that replaces `old`: its identity is kept, and its resourceVersion must match if it
-    has one.
+    """Return the object to store when `old` is replaced by `new`.
 
-    A UID that differs is a failed precondition of a PUT (409), and an immutable field of a patch (422).
-    Raises StatusError 400, 409 or 422.
+    UID, creation time and deletion marks of `old` are kept. If `new` has a resourceVersion, it must be that
+    of `old`. A different UID in `new` is answered with 409 for a PUT (a failed precondition) and 422 for a
+    patch (an immutable field). Raises StatusError 400, 409 or 422.
     """
     before, metadata = old["metadata"], dict(new.get("metadata") or {})
     name = before["name"]
@@ -158,8 +158,9 @@ def _check_names(before: Json, metadata: Json) -> None:
 
 
 def next_generation(resource: Resource, old: Json, new: Json) -> Json:
-    """Return the new object, with a generation one higher if the spec changed and the resource counts
-    generations.
+    """Return the object `new`, with the next generation if its spec differs from that of `old`.
+
+    Resources that do not count generations are returned unchanged.
     """
     if not resource.counts_generations or _generated(resource, old) == _generated(resource, new):
         return new
@@ -168,9 +169,9 @@ def next_generation(resource: Resource, old: Json, new: Json) -> Json:
 
 
 def _generated(resource: Resource, value: Json) -> Any:
-    """Return the part of an object whose changes raise its generation.
+    """Return the fields of an object whose changes increase its generation.
 
-    It is the spec; for a custom resource, everything except metadata and a status subresource.
+    These are the spec; for a custom resource, everything except metadata and a status subresource.
     """
     if resource.custom is None:
         return value.get("spec")

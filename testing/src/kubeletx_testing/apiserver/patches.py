@@ -1,7 +1,8 @@
-"""The three kinds of patches of an API server: JSON patch, merge patch, strategic merge patch.
+"""The three patch formats that the API server double accepts: JSON patch, merge patch, strategic merge patch.
 
-Source: RFC 6902, RFC 7386; apimachinery, pkg/util/strategicpatch/patch.go with the patchMergeKey tags of
-staging/src/k8s.io/api/core/v1/types.go. The functions never change their arguments; they return a new object.
+The functions never change their arguments; they return a new object. Source: RFC 6902, RFC 7386;
+apimachinery, pkg/util/strategicpatch/patch.go with the patchMergeKey tags of
+staging/src/k8s.io/api/core/v1/types.go.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 
-# Lists whose items are merged, by the name of the field and of the object around it.
+# Lists whose items are merged: (field of the object that contains the list, field of the list) to merge key.
 _MERGE_KEYS: Final[dict[tuple[str, str], str]] = {
     ("metadata", "ownerReferences"): "uid",
     ("spec", "containers"): "name",
@@ -47,8 +48,9 @@ _MERGED_PRIMITIVES: Final = (("metadata", "finalizers"), ("spec", "podCIDRs"))
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """Apply a merge patch (RFC 7386) and return the result: null removes, objects are merged, any other value
-    replaces.
+    """Apply a merge patch (RFC 7386) and return the result.
+
+    A null removes a field, an object is merged into the old one, any other value replaces the old one.
     """
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
@@ -64,7 +66,8 @@ def merge_patch(target: Any, patch: Any) -> Any:
 def json_patch(target: Json, operations: Any) -> Json:
     """Apply a JSON patch (RFC 6902) and return the result.
 
-    Raises StatusError 422 for an operation that cannot be applied, and 400 for invalid ones.
+    Raises StatusError 422 for an operation that cannot be applied, 400 if `operations` is not a list or the
+    result is not an object.
     """
     if not isinstance(operations, list):
         raise bad_request(
@@ -81,8 +84,10 @@ def json_patch(target: Json, operations: Any) -> Json:
 
 
 def strategic_patch(target: Json, patch: Json) -> Json:
-    """Apply a strategic merge patch and return the result: objects and keyed lists are merged, directives
-    such as $patch are followed.
+    """Apply a strategic merge patch and return the result.
+
+    Objects are merged, and so are lists with a merge key. Directives such as $patch are followed. Raises
+    StatusError 400 for a list item without its merge key.
     """
     return _object(_merge(target, patch, ""))
 
@@ -185,9 +190,10 @@ def _merge_field(merged: Json, field: str, part: Any, around: str, order: list[A
 
 
 def merge_key(around: str, field: str) -> str | None:
-    """Return the field that identifies the items of a list; None for an atomic list.
+    """Return the name of the field that identifies the items of a list.
 
-    `around`: the field that contains the list.
+    Returns None for a list that patches replace as a whole. `field`: the field that holds the list. `around`:
+    the field of the object that contains `field`.
     """
     if around in _CONTAINERS:
         return _CONTAINER_KEYS.get(field)
@@ -217,10 +223,11 @@ def _merge_list(target: list[Any], patch: list[Any], around: str, field: str) ->
 
 
 def _ordered(before: list[Any], after: list[Any], order: list[Any], around: str, field: str) -> list[Any]:
-    """Return the merged items: those in `order` in its order, and the others among them at the places that
-    they had.
+    """Return the merged list items `after` in the order that the patch demands.
 
-    Source: strategicpatch normalizeElementOrder and mergeSortedSlice.
+    Items in `order` are put into that order. The other items are placed among them by their positions in
+    `before`. `around` and `field`: see `merge_key`. Source: strategicpatch normalizeElementOrder and
+    mergeSortedSlice.
     """
     key = merge_key(around, field)
 
@@ -240,7 +247,7 @@ def _ordered(before: list[Any], after: list[Any], order: list[Any], around: str,
 
 
 def _plain(value: Any) -> Any:
-    """Return the value of a patch without directives and nulls."""
+    """Return a copy of a value in a patch without directives and nulls."""
     if isinstance(value, dict):
         return {
             name: _plain(part)

@@ -1,4 +1,4 @@
-"""Objects that a pod refers to, for the Node authorizer and admission.
+"""Objects that a pod refers to. The Node authorizer and the admission of pods use them.
 
 Source: kubernetes, pkg/api/v1/pod/util.go VisitPodSecretNames and VisitPodConfigmapNames;
 plugin/pkg/auth/authorizer/node/graph.go AddPod.
@@ -13,8 +13,10 @@ from .errors import Json
 
 
 def pod_references(pod: Json, namespace: str) -> Iterator[tuple[str, str, str]]:
-    """Yield (resource, namespace, name) of the secrets, config maps, claims and the service account that a
-    pod names.
+    """Yield (resource, namespace, name) of every object that a pod names.
+
+    These are its service account, secrets, config maps and volume claims. `namespace`: the pod's namespace,
+    which each tuple contains.
     """
     spec = pod["spec"]
     if spec.get("serviceAccountName"):
@@ -61,7 +63,7 @@ def _of_volume(namespace: str, volume: Json) -> Iterator[tuple[str, str, str]]:
 
 
 def claims(pod: Json) -> Iterator[str]:
-    """Yield the names of a pod's volume claims, including those of generic ephemeral volumes."""
+    """Yield the names of a pod's PersistentVolumeClaims, including those of generic ephemeral volumes."""
     for volume in pod["spec"].get("volumes", []):
         if claim := volume.get("persistentVolumeClaim"):
             yield claim.get("claimName", "")

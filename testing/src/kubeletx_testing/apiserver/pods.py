@@ -1,7 +1,7 @@
-"""Pods in an API server: defaults, admission at creation, and allowed changes.
+"""Pods in the API server double: defaults, admission at creation, and allowed changes.
 
-Defaults are those of `kubeletx.kube.manifests.defaults`, rules those of `kubeletx.kube.validation`; both
-follow upstream. Source: kubernetes, pkg/registry/core/pod/strategy.go;
+Defaults come from `kubeletx.kube.manifests.defaults`, validation from `kubeletx.kube.validation`; both follow
+upstream. Source: kubernetes, pkg/registry/core/pod/strategy.go;
 plugin/pkg/admission/{serviceaccount,priority,runtimeclass, defaulttolerationseconds};
 pkg/apis/core/validation ValidatePodUpdate.
 """
@@ -45,7 +45,10 @@ PODS: Final = resource("pods")
 
 
 def admit_pod(pod: Json, store: Store, settings: Settings) -> Json:
-    """Return a new pod after defaults and admission, with its first status. Raises StatusError."""
+    """Return a new pod after defaulting, admission and validation, in phase Pending.
+
+    Raises StatusError if the pod is refused.
+    """
     metadata = pod["metadata"]
     is_mirror = MIRROR in (metadata.get("annotations") or {})
     spec: Json = copy.deepcopy(pod.get("spec") or {})
@@ -68,9 +71,9 @@ def admit_pod(pod: Json, store: Store, settings: Settings) -> Json:
 
 
 def change_pod(old: Json, new: Json) -> Json:
-    """Return a pod after a change of the main resource; its status stays.
+    """Return the pod to store when it is changed through the main resource: `new` with the status of `old`.
 
-    Raises StatusError 422 for an immutable field.
+    Raises StatusError 422 if an immutable field changed.
     """
     spec = _defaulted(new)["spec"]
     if not _same_but_for(old["spec"], spec):
@@ -79,7 +82,10 @@ def change_pod(old: Json, new: Json) -> Json:
 
 
 def change_pod_status(old: Json, new: Json) -> Json:
-    """Return a pod after a change of its status; spec and owners stay. Raises StatusError 400 or 422."""
+    """Return the pod to store when its status is changed: `new` with the spec and the owners of `old`.
+
+    Raises StatusError 400 or 422 if the status is invalid.
+    """
     metadata = dict(new["metadata"])
     _keep(metadata, old["metadata"], "ownerReferences")
     status = dict(new.get("status") or {})
@@ -93,9 +99,10 @@ def change_pod_status(old: Json, new: Json) -> Json:
 
 
 def change_ephemeral_containers(old: Json, new: Json) -> Json:
-    """Return a pod with more ephemeral containers.
+    """Return the pod to store when ephemeral containers are added.
 
-    Raises StatusError 422 if one of the existing ones changes. Source: ValidatePodEphemeralContainersUpdate.
+    It is `new` with the spec of `old`, except for the ephemeral containers. Raises StatusError 422 if an
+    existing ephemeral container is changed or missing. Source: ValidatePodEphemeralContainersUpdate.
     """
     before = {one["name"]: one for one in old["spec"].get("ephemeralContainers", [])}
     spec = _defaulted(new)["spec"]
@@ -111,11 +118,12 @@ def change_ephemeral_containers(old: Json, new: Json) -> Json:
 
 
 def resize_pod(old: Json, new: Json, store: Store) -> Json:
-    """Return a pod with other cpu and memory of itself or its containers. Raises StatusError 403 or 422.
+    """Return the pod to store when its resources are changed through the resize subresource.
 
-    Source: ValidatePodResize. A running pod whose container statuses show no resources is on a node that
-    cannot resize. The node must exist, be large enough and, for a resize of the pod as a whole, declare that
-    feature, as a real v1.36 requires.
+    Only the resources of the pod and of its containers are taken from the spec of `new`. As in a real v1.36,
+    the node must exist and be large enough; for a resize of pod-level resources it must declare the feature.
+    A running pod whose container statuses show no resources is on a node that cannot resize. Raises
+    StatusError 403 or 422. Source: ValidatePodResize.
     """
     after = _defaulted(new)["spec"]
     wanted = {one["name"]: one.get("resources", {}) for one in _containers(after)}
@@ -144,7 +152,7 @@ def resize_pod(old: Json, new: Json, store: Store) -> Json:
 
 
 def _undeclared(spec: Json, store: Store) -> str:
-    """Return the problem if the pod needs a feature that its node does not declare; else empty.
+    """Return the message of a refusal if the pod's node does not declare pod-level resizes; else empty.
 
     Source: plugin/pkg/admission/nodedeclaredfeatures.
     """
@@ -181,9 +189,10 @@ def _too_much_for_its_node(spec: Json, store: Store) -> str:
 def bind_pod(
     pod: Json, node: str, annotations: dict[str, str], labels: dict[str, str], settings: Settings
 ) -> Json:
-    """Return the pod with its node and the condition PodScheduled.
+    """Return the pod with this node in spec.nodeName and with the condition PodScheduled.
 
-    Source: registry/core/pod/storage setPodNodeAndMetadata.
+    `annotations`, `labels`: those of the Binding, which are added to the pod's. Source:
+    registry/core/pod/storage setPodNodeAndMetadata.
     """
     metadata = dict(pod["metadata"])
     if annotations:
@@ -198,7 +207,10 @@ def bind_pod(
 
 
 def complete_template(template: Json) -> Json:
-    """Return a pod template with its defaults. Raises StatusError 400."""
+    """Return the metadata and the spec of a pod template, with defaults.
+
+    Raises StatusError 400 if it is not a pod.
+    """
     spec = template.get("spec") or {}
     complete = _defaulted({"metadata": template.get("metadata") or {}, "spec": {"containers": [], **spec}})
     complete["spec"].setdefault("securityContext", {})
@@ -226,7 +238,7 @@ def _typed(pod: Json) -> Pod:
     try:
         return msgspec.convert(pod, Pod)
     except msgspec.ValidationError as err:
-        if "missing required field" in str(err):  # an empty value for a real server
+        if "missing required field" in str(err):  # a real server sees an empty value
             return Pod()
         raise bad_request(f'Pod in version "v1" cannot be handled as a Pod: json: {err}') from err
 
@@ -249,7 +261,7 @@ def _cause(problem: InvalidPod) -> tuple[str, str, str]:
 
 
 def _with_missing(value: Any, defaults: Any) -> Any:
-    """Return a copy of `value` in which missing fields are taken from `defaults`."""
+    """Return a copy of `value` in which missing fields, at every level, are taken from `defaults`."""
     if isinstance(value, dict) and isinstance(defaults, dict):
         merged = {name: _with_missing(part, defaults.get(name)) for name, part in value.items()}
         return {**{name: part for name, part in defaults.items() if name not in value}, **merged}
@@ -395,9 +407,10 @@ def _same_but_for(old: Json, new: Json) -> bool:
 
 
 def _set_primary_ip(status: Json) -> None:
-    """Make podIP and podIPs agree: podIP replaces podIPs if it is set and differs from the first of them.
+    """Make podIP and podIPs of a status agree.
 
-    Source: pkg/apis/core/v1/conversion.go.
+    podIP replaces podIPs if it is set and differs from the first of them. If podIP is not set, the first of
+    podIPs becomes podIP. Source: pkg/apis/core/v1/conversion.go.
     """
     first = (status.get("podIPs") or [{}])[0].get("ip")
     if status.get("podIP") and status["podIP"] != first:

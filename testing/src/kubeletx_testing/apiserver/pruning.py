@@ -1,7 +1,8 @@
-"""Drops what an API server does not store: unknown fields of pods and nodes, and nulls.
+"""Drops the parts of objects that an API server does not store: nulls, and unknown fields of pods and nodes.
 
-Source: apimachinery, pkg/runtime/serializer/json: unknown fields are ignored unless the client requests
-strict validation, so they are not stored. Objects of other resources keep all fields here.
+A real server drops unknown fields of every resource, unless the client requests strict validation. The double
+does so only for pods and nodes; objects of other built-in resources keep all fields. Source: apimachinery,
+pkg/runtime/serializer/json.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ _TYPES: Final = _parse(FIELDS)
 
 
 def prune(value: Json, kind: str) -> Json:
-    """Return a copy without nulls, without fields that its kind does not have, and without managedFields,
-    which the server itself writes.
+    """Return a copy without nulls and without managedFields, which only the server writes.
+
+    If `kind` is Pod or Node, fields that this kind does not have are removed too.
     """
     kept: Json = _known(value, kind) if kind in ("Pod", "Node") else without_nulls(value)
     metadata = kept.get("metadata")
@@ -36,7 +38,7 @@ def prune(value: Json, kind: str) -> Json:
 
 
 def without_nulls(value: Any) -> Any:
-    """Return a deep copy without nulls in objects."""
+    """Return a deep copy in which objects have no null fields."""
     if isinstance(value, dict):
         return {name: without_nulls(part) for name, part in value.items() if part is not None}
     if isinstance(value, list):

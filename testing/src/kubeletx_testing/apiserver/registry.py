@@ -1,8 +1,7 @@
 """Creates, changes and deletes objects in the store, by the rules of their resources.
 
-`admit` is called before each write with the old and the new object; it raises to refuse the write
-(`node_restriction`). Source: apiserver, pkg/registry/generic/registry/store.go and the strategies of
-pkg/registry/*; each resource with special rules has its own file.
+Source: apiserver, pkg/registry/generic/registry/store.go and the strategies of pkg/registry/*. Each resource
+with special rules has its own file.
 """
 
 from __future__ import annotations
@@ -36,35 +35,40 @@ from .store import Key, Store, Stored, key_of
 from .typed_fields import event
 
 Admit = Callable[[str, Json | None, Json | None], None]
-"""Check of a write, called with CREATE, UPDATE or DELETE, the old object and the new one; raises StatusError
-to refuse it.
+"""Type of the admission check before a write, such as the one that `node_restriction.restrict` returns.
+
+It is called with CREATE, UPDATE or DELETE, the old object and the new object. It raises StatusError to refuse
+the write.
 """
 
 _CREATED_BY_PUT: Final = ("leases", "events")
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """The object, collection or subresource that a request is about."""
+    """The object, collection or subresource that a request names."""
 
     resource: Resource
     namespace: str = ""
     name: str = ""
     subresource: str = ""
     manager: str = ""
-    """The client's name for managedFields; empty for the double's own controllers."""
+    """Name of the client in managedFields; empty for the double's own controllers, which get no entry."""
 
     @property
     def key(self) -> Key:
-        """Key of the target in the store."""
+        """Key of the object in the store: namespace and name."""
         return self.namespace, self.name
 
 
 def allow_all(verb: str, old: Json | None, new: Json | None) -> None:
-    """An `Admit` that refuses nothing."""
+    """Allow every write. It is an `Admit`."""
 
 
 class Registry:
-    """Makes all changes of objects in one store. `sign`: signs certificate requests."""
+    """Makes all changes of objects in one store.
+
+    `sign`: signs certificate requests; see `csr.signer`.
+    """
 
     def __init__(self, store: Store, settings: Settings, sign: Callable[[Json], str]) -> None:
         self.store = store
@@ -73,16 +77,17 @@ class Registry:
         store.listen(disruption.follower(store, settings))
 
     def get(self, target: Target) -> Stored:
-        """Return the object. Raises StatusError 404."""
+        """Return the object as stored. Raises StatusError 404 if it does not exist."""
         found = self.store.find(target.resource, target.key)
         if found is None:
             raise not_found(target.resource, target.name)
         return found
 
     def create(self, target: Target, body: Json, admit: Admit = allow_all, dry_run: bool = False) -> Stored:
-        """Create an object and return it as stored. `dry_run`: check it and return it without storing it.
+        """Create an object and return it as stored.
 
-        Raises StatusError.
+        `dry_run`: validate the object and return it without storing it. Raises StatusError if the object is
+        refused.
         """
         of = target.resource
         self._check_namespace(target)
@@ -102,9 +107,10 @@ class Registry:
         return self.get(msgspec.structs.replace(target, name=stored.value["metadata"]["name"]))
 
     def update(self, target: Target, body: Json, admit: Admit = allow_all) -> tuple[Stored, bool]:
-        """Replace an object. Returns it as stored, and True if it did not exist and was created.
+        """Replace an object (PUT).
 
-        Raises StatusError.
+        Returns the object as stored, and True if it did not exist and was created. Only leases and events can
+        be created in this way. Raises StatusError if the object is refused.
         """
         if self.store.find(target.resource, target.key) is None and not target.subresource:
             if target.resource.plural not in _CREATED_BY_PUT:
@@ -115,7 +121,10 @@ class Registry:
         return self._change(target, old, new, admit, is_patch=False), False
 
     def patch(self, target: Target, body: Any, media_type: str, admit: Admit = allow_all) -> Stored:
-        """Apply a patch to an object and return it as stored. Raises StatusError."""
+        """Apply a patch to an object and return the object as stored.
+
+        `media_type`: format of the patch. Raises StatusError if the patch or the patched object is refused.
+        """
         old = self.get(target)
         if media_type == patches.JSON_PATCH:
             patched = patches.json_patch(old.value, body)
@@ -136,9 +145,10 @@ class Registry:
             raise
 
     def delete(self, target: Target, options: Json, admit: Admit = allow_all) -> tuple[Stored, bool]:
-        """Delete an object, or mark it for deletion. Returns it, and True if it is gone.
+        """Delete an object, or mark it for deletion.
 
-        Raises StatusError.
+        Returns the object, and True if it is removed or False if it is only marked. Raises StatusError if the
+        deletion is refused.
         """
         old = self.get(target)
         deletion.check_preconditions(target.resource, old.value, options)
@@ -163,22 +173,25 @@ class Registry:
         return removed
 
     def _delete_definition(self, target: Target, old: Stored) -> tuple[Stored, bool]:
-        """Delete the objects of a CustomResourceDefinition, which stays until the last of them is gone."""
+        """Delete the objects of a CustomResourceDefinition; with the last of them, also the definition.
+
+        Returns the same as `delete`.
+        """
         of = resource_of(old.value)
         old = self.store.put(target.resource, definitions.marked(old.value, self.settings))
         if of is not None:
             for namespace, name in [key_of(one.value) for one in self.store.all(of)]:
                 self.delete(Target(resource=of, namespace=namespace, name=name), {})
-        if self.store.find(target.resource, target.key) is None:  # it went with the last of its objects
+        if self.store.find(target.resource, target.key) is None:  # removed with its last object
             return old, True
         if of is not None and any(True for _ in self.store.all(of)):
             return old, False
         return self.store.remove(target.resource, target.key), True
 
     def evict(self, target: Target, body: Json, admit: Admit = allow_all) -> None:
-        """Delete a pod with the options in an Eviction, if its disruption budget allows it.
+        """Delete a pod with the delete options of an Eviction, if the pod's disruption budget allows it.
 
-        Raises StatusError.
+        Raises StatusError if the eviction is refused.
         """
         pod = self.get(target)
         name = (body.get("metadata") or {}).get("name")
@@ -189,7 +202,11 @@ class Registry:
         self.delete(target, disruption.permit(self.store, self.settings, pod.value, options))
 
     def bind(self, target: Target, body: Json) -> None:
-        """Bind a pod to a node. Source: kubernetes, pkg/registry/core/pod/storage/storage.go BindingREST."""
+        """Assign a pod to a node, as a Binding demands.
+
+        Raises StatusError if the pod has a node or is being deleted. Source: kubernetes,
+        pkg/registry/core/pod/storage/storage.go BindingREST.
+        """
         pod = self.get(target).value
         node = (body.get("target") or {}).get("name")
         if not node:
@@ -304,7 +321,7 @@ class Registry:
         return stored if signed is None else self.store.put(of, signed)
 
     def _fill_namespace(self, name: str) -> None:
-        """Create the service account and the config map that controllers create in each new namespace."""
+        """Create the service account and the config map that real controllers create in each new namespace."""
         account = Target(resource=resource("serviceaccounts"), namespace=name)
         self.create(account, {"metadata": {"name": "default"}})
         config = Target(resource=resource("configmaps"), namespace=name)
@@ -317,15 +334,19 @@ class Registry:
 
 
 def _pruned(of: Resource, body: Any) -> Json:
-    """Return the body without the fields that the server does not store.
+    """Return the body of a request without the fields that the server does not store.
 
-    Raises StatusError 400 if it cannot be an object of the resource.
+    Raises StatusError 400 if the body cannot be an object of this resource.
     """
     return prune(_checked(of, body), "" if of.custom is not None else of.kind)
 
 
 def _checked(of: Resource, body: Any) -> Json:
-    """Return the body unchanged. Raises StatusError 400 if it cannot be an object of the resource."""
+    """Return the body of a request unchanged if it can be an object of this resource.
+
+    Raises StatusError 400 for a body that is not a JSON object, has another kind or apiVersion, or has
+    metadata of a wrong type.
+    """
     if not isinstance(body, dict):
         raise bad_request(
             f"the object provided is unrecognized (must be of type {of.kind}): couldn't get version/kind"
@@ -364,7 +385,7 @@ def _new_event(made: Json) -> Json:
 
 
 def _new_secret(made: Json) -> Json:
-    """Return a new secret, with stringData moved to data.
+    """Return a new secret in which the entries of stringData are moved to data.
 
     Source: pkg/apis/core/v1/conversion.go Convert_v1_Secret_To_core_Secret.
     """

@@ -1,4 +1,4 @@
-"""Log of the requests that a server received, for tests that count them."""
+"""Log of the requests that the API server double received, for tests that count requests."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import msgspec
 
 
 class RequestRecord(msgspec.Struct, kw_only=True):
-    """One received request. `at_seconds`: monotonic time of its arrival.
+    """One received request.
 
-    `code`: status of the answer; 0 until then, and if it was dropped.
+    `at_seconds`: monotonic time of its arrival. `user`, `verb`: set once the request is authenticated and
+    parsed. `code`: HTTP status of the answer; 0 before the answer, and if the connection was dropped without
+    one.
     """
 
     at_seconds: float
@@ -25,14 +27,14 @@ class RequestRecord(msgspec.Struct, kw_only=True):
 
 
 class RequestLog:
-    """The requests that a server received, in order of arrival. Thread-safe."""
+    """The requests that the API server double received, in order of arrival. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._records: list[RequestRecord] = []
 
     def note(self, method: str, path: str, query: dict[str, str], user_agent: str) -> RequestRecord:
-        """Add a request and return its record, which the server completes when it answers."""
+        """Add a request and return its record; the server sets user, verb and code in it later."""
         record = RequestRecord(
             at_seconds=time.monotonic(), method=method, path=path, query=query, user_agent=user_agent
         )
@@ -41,13 +43,15 @@ class RequestLog:
         return record
 
     def clear(self) -> None:
-        """Remove all records, so that a test counts from now."""
+        """Remove all records, so that a test counts only later requests."""
         with self._lock:
             self._records.clear()
 
     def all(self, user: str = "", path: str = "", verb: str = "", method: str = "") -> list[RequestRecord]:
-        """Return the requests of this user, verb (such as ``list``) and method, with `path` in their path; an
-        empty argument matches all.
+        """Return the requests that match all arguments; an empty argument matches every request.
+
+        `path`: a substring of the path. `verb`: the Kubernetes verb, such as ``list``. `method`: the HTTP
+        method.
         """
         with self._lock:
             records = list(self._records)

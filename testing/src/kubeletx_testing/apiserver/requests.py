@@ -1,4 +1,4 @@
-"""Parses requests: verb, resource, namespace, name, subresource.
+"""Parses requests for resources: verb, resource, namespace, name, subresource.
 
 Source: apiserver, pkg/endpoints/request/requestinfo.go.
 """
@@ -26,9 +26,10 @@ _TRUE: Final = ("true", "1", "t")
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed request for a resource, with its user.
+    """A parsed request for a resource, with the user who made it.
 
-    `rest`: the part of the path after a proxy subresource.
+    `verb`: the Kubernetes verb, such as ``list``. `rest`: for the subresource ``proxy``, the rest of the
+    path. `query`: the query parameters.
     """
 
     verb: str
@@ -41,16 +42,19 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     query: Mapping[str, str] = {}
 
     def is_set(self, parameter: str) -> bool:
-        """Return True if the query has this parameter with a true value."""
+        """Return True if the query has this parameter with the value true, 1 or t."""
         return self.query.get(parameter, "").lower() in _TRUE
 
 
 Find = Callable[[str, str, str], Resource | None]
-"""Function that returns the resource of a group, version and plural name; None if it is not served."""
+"""Type of a function that looks up a resource by group, version and plural name; None if it is not served."""
 
 
 def parse(method: str, path: str, query: Mapping[str, str], user: User, find: Find) -> Asked | None:
-    """Parse a request; None if its path is not that of a resource. `find`: looks up a resource by group, version and plural."""
+    """Parse a request; returns None if its path does not name a served resource.
+
+    `find`: looks up a resource by group, version and plural.
+    """
     parts = [part for part in path.split("/") if part]
     if parts[:1] == ["api"] and len(parts) > 2:
         group, version, tail = "", parts[1], parts[2:]
@@ -90,8 +94,9 @@ def _verb(method: str, name: str, query: Mapping[str, str]) -> str:
 
 
 def _single_name(method: str, query: Mapping[str, str]) -> str:
-    """Return the name in a list's field selector metadata.name, which authorizers treat as the request's
-    name; empty without one.
+    """Return the name that the field selector of a LIST or WATCH demands for metadata.name; else empty.
+
+    Authorizers treat it as the name in the request.
     """
     if method != "GET" or not query.get("fieldSelector"):
         return ""

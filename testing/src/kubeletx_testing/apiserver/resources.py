@@ -1,4 +1,4 @@
-"""The built-in resources of the double, and their properties.
+"""The built-in resources that the API server double serves, and their properties.
 
 Names, kinds, short names and scopes are those of `kubectl api-resources`. Source: kubernetes,
 pkg/registry/*/rest/storage_*.go and the strategies in the same folders.
@@ -18,11 +18,12 @@ READ_WRITE: Final = ("create", "delete", "deletecollection", "get", "list", "pat
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
     """One resource of the API and its properties.
 
-    `subresources`: the kind of each, by name. `status_subresource`: writes of the main resource ignore the
-    status, and writes of ``/status`` everything else. `counts_generations`: changes of the spec raise
-    metadata.generation. `returns_deleted`: DELETE returns the object and not a Status. `stored`: False for
-    reviews, which are only answered. `needs_version`: a PUT without resourceVersion is refused. `custom`: the
-    version in its CustomResourceDefinition; None: a built-in resource.
+    `subresources`: kind of each subresource, by name. `status_subresource`: writes of the main resource
+    ignore the status, and writes of ``/status`` ignore everything else. `counts_generations`: changes of the
+    spec increase metadata.generation. `returns_deleted`: DELETE returns the object and not a Status.
+    `stored`: False for reviews, which get an answer but are not stored. `needs_version`: a PUT without
+    resourceVersion is refused. `custom`: for a custom resource, the served version in its
+    CustomResourceDefinition; None for a built-in resource.
     """
 
     plural: str
@@ -41,21 +42,21 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def api_version(self) -> str:
-        """apiVersion of its objects: ``v1`` or ``group/version``."""
+        """The apiVersion of this resource's objects: ``v1`` or ``group/version``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def full_name(self) -> str:
-        """Name in error messages: ``pods``, ``leases.coordination.k8s.io``."""
+        """Name of the resource in error messages, such as ``pods`` or ``leases.coordination.k8s.io``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def base(self) -> str:
-        """Path of its group and version: ``/api/v1``, ``/apis/node.k8s.io/v1``."""
+        """URL path of the resource's group and version, such as ``/api/v1`` or ``/apis/node.k8s.io/v1``."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, name: str = "", namespace: str = "", subresource: str = "") -> str:
-        """Return the path of the collection, of one object, or of its subresource."""
+        """Return the URL path of the collection; with `name`, of one object or its subresource."""
         scope = f"/namespaces/{namespace}" if namespace else ""
         tail = f"/{name}" if name else ""
         return f"{self.base}{scope}/{self.plural}{tail}" + (f"/{subresource}" if subresource else "")
@@ -239,13 +240,13 @@ RESOURCES: Final[tuple[Resource, ...]] = (
 )
 
 BY_PATH: Final = {(one.group, one.version, one.plural): one for one in RESOURCES}
-"""Built-in resources by group, version and plural name; `catalog.Catalog` adds custom ones."""
+"""Built-in resources by (group, version, plural name). `catalog.Catalog` finds custom resources too."""
 _BY_PLURAL: Final = {one.plural: one for one in RESOURCES}
 
 
 def resource(plural: str) -> Resource:
-    """Return the built-in resource of this plural name, such as ``pods``.
+    """Return the built-in resource with this plural name, such as ``pods``.
 
-    Raises KeyError if there is none.
+    Raises KeyError if there is no such resource.
     """
     return _BY_PLURAL[plural]

@@ -1,7 +1,7 @@
-"""Tokens of service accounts, and the reviews of tokens and access that nodes request.
+"""Tokens of service accounts, and answers to TokenReviews and SubjectAccessReviews.
 
 Tokens are random and kept in memory. They have the three parts of a JWT, so that clients can read their
-expiry, but an invalid signature. Source: kubernetes, pkg/registry/core/serviceaccount/storage/token.go;
+expiry, but their signature is invalid. Source: kubernetes, pkg/registry/core/serviceaccount/storage/token.go;
 pkg/registry/authentication/tokenreview; pkg/registry/authorization/subjectaccessreview.
 """
 
@@ -32,9 +32,10 @@ _BOUND: Final = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
 
 
 class Issued(msgspec.Struct, frozen=True, kw_only=True):
-    """An issued token: its user and audiences. `expires_at`: None: it does not expire.
+    """An issued token: its user and its audiences.
 
-    `bound`: (resource, namespace, name, UID) of the object with which it becomes invalid; None: no object.
+    `expires_at`: None means that it does not expire. `bound`: (resource, namespace, name, UID) of the object
+    that the token is bound to; the token is invalid once this object is gone. None: bound to no object.
     """
 
     user: User
@@ -44,7 +45,7 @@ class Issued(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tokens:
-    """All bearer tokens of the cluster, whether a test or a TokenRequest made them."""
+    """All valid bearer tokens of the cluster: those added by a test, and those issued for TokenRequests."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
@@ -52,17 +53,18 @@ class Tokens:
         self._issued: dict[str, Issued] = {}
 
     def add(self, user: User, token: str = "") -> str:
-        """Add a token for a user, which does not expire; returns it.
+        """Add a token for a user and return it. The token does not expire.
 
-        `token`: its text; empty: a random one.
+        `token`: text of the token; empty: a random text.
         """
         token = token or secrets.token_urlsafe(24)
         self._issued[token] = Issued(user=user, audiences=(AUDIENCE,))
         return token
 
     def find(self, token: str) -> Issued | None:
-        """Return the issued token; None if it is unknown or expired, or the object that it is bound to is
-        gone.
+        """Return what is known about a token; None if it is invalid.
+
+        A token is invalid if it is unknown or expired, or if the object that it is bound to is gone.
         """
         issued = self._issued.get(token)
         if issued is None:
@@ -77,14 +79,14 @@ class Tokens:
         return issued
 
     def find_user(self, token: str) -> User | None:
-        """Return the token's user; None if it is invalid, or not for the audience of the API server."""
+        """Return the token's user; None if the token is invalid or not for the API server's audience."""
         issued = self.find(token)
         return issued.user if issued is not None and AUDIENCE in issued.audiences else None
 
     def request(self, target: Target, body: Json) -> Json:
-        """Answer a TokenRequest for a service account, with a new token.
+        """Answer a TokenRequest for a service account: issue a new token.
 
-        Raises StatusError 400, 404, 409 or 422.
+        `target`: the service account. `body`: the TokenRequest. Raises StatusError 400, 404, 409 or 422.
         """
         account = self._store.find(target.resource, target.key)
         if account is None:
@@ -122,7 +124,10 @@ class Tokens:
         }
 
     def review(self, body: Json) -> Json:
-        """Answer a TokenReview: the token's user, or an error. Raises StatusError 400 if it has no token."""
+        """Answer a TokenReview: the token's user, or an error.
+
+        Raises StatusError 400 if the review contains no token.
+        """
         spec = body.get("spec") or {}
         if not spec.get("token"):
             raise bad_request("token is required for TokenReview in authentication")
@@ -193,7 +198,10 @@ def _token(user: User, audiences: tuple[str, ...], issued_at: datetime, expires_
 
 
 def review_access(body: Json, authorizer: Authorizer, user: User | None = None) -> Json:
-    """Answer a SubjectAccessReview. `user`: the user of a self review; None: the one in the spec."""
+    """Answer a SubjectAccessReview.
+
+    `user`: for a SelfSubjectAccessReview, the user who asks; None: the user named in the spec.
+    """
     spec = body.get("spec") or {}
     about = user or User(
         name=spec.get("user") or "",

@@ -1,9 +1,9 @@
-"""Structural schemas of custom resources: dropping unknown fields, filling in defaults, finding wrong values.
+"""Structural schemas of custom resources: prune unknown fields, fill in defaults, find invalid values.
 
 Supported are types, properties, required, items, additionalProperties, enum, bounds of numbers, lengths and
-lists, pattern, nullable, default, int-or-string, embedded resources and preserved unknown fields. Not checked
-are CEL rules, formats and combinations (such as allOf). Source: apiextensions-apiserver, pkg/apiserver/schema
-and pkg/apiserver/validation.
+lists, pattern, nullable, default, int-or-string, embedded resources and preserved unknown fields. CEL rules,
+formats and combinations (such as allOf) are not checked. Source: apiextensions-apiserver,
+pkg/apiserver/schema and pkg/apiserver/validation.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _OBJECT_FIELDS: Final = ("apiVersion", "kind", "metadata")
 
 
 def pruned(value: Any, schema: Json, is_object: bool = True) -> Any:
-    """Return a copy without the fields that are not in the schema.
+    """Return a copy without the fields that the schema does not have.
 
-    `is_object`: True: keep apiVersion, kind and metadata.
+    `is_object`: `value` is a whole API object, so apiVersion, kind and metadata are kept.
     """
     if isinstance(value, list):
         items = schema.get("items")
@@ -50,7 +50,7 @@ def pruned(value: Any, schema: Json, is_object: bool = True) -> Any:
 
 
 def defaulted(value: Any, schema: Json) -> Any:
-    """Return a copy in which missing fields have the schema's defaults."""
+    """Return a copy in which missing fields have the defaults of the schema."""
     if isinstance(value, list):
         items = schema.get("items")
         return [defaulted(one, items) for one in value] if isinstance(items, dict) else value
@@ -69,7 +69,10 @@ def defaulted(value: Any, schema: Json) -> Any:
 
 
 def wrong_values(value: Any, schema: Json, path: str = "") -> Iterator[Cause]:
-    """Yield the violations of the schema, as (field, reason, message)."""
+    """Yield one (field, reason, message) for each violation of the schema.
+
+    `path`: path of `value` in the object; empty for the object itself.
+    """
     if value is None and schema.get("nullable"):
         return
     if not _has_type(value, schema):

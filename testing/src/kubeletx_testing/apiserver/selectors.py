@@ -1,8 +1,9 @@
-"""Parses label and field selectors of queries.
+"""Parses label selectors and field selectors in queries.
 
 Labels: ``a=b``, ``a==b``, ``a!=b``, ``a in (x,y)``, ``a notin (x)``, ``a``, ``!a``. Fields: ``=``, ``==``,
-``!=`` with the fields that the resource indexes; any other field is refused with 400. Source: apimachinery,
-pkg/labels/selector.go, pkg/fields/selector.go; pkg/apis/core/v1/conversion.go for the fields.
+``!=`` with the fields that a real server supports for the resource; any other field is refused with 400.
+Source: apimachinery, pkg/labels/selector.go, pkg/fields/selector.go; pkg/apis/core/v1/conversion.go for the
+fields.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _NAME: Final = re.compile(r"^(!?)\s*([^\s!=,()]+)$")
 def label_matcher(text: str) -> Matcher | None:
     """Return a function that tests an object against a label selector; None for an empty selector.
 
-    Raises StatusError 400.
+    Raises StatusError 400 if the selector cannot be parsed.
     """
     if not text.strip():
         return None
@@ -72,7 +73,7 @@ def label_matcher(text: str) -> Matcher | None:
 def field_matcher(resource: Resource, text: str) -> Matcher | None:
     """Return a function that tests an object against a field selector; None for an empty selector.
 
-    Raises StatusError 400.
+    Raises StatusError 400 if the selector cannot be parsed, or names a field that is not supported.
     """
     terms = field_terms(text)
     for name, _, _ in terms:
@@ -88,9 +89,10 @@ def field_matcher(resource: Resource, text: str) -> Matcher | None:
 
 
 def field_terms(text: str) -> list[tuple[str, bool, str]]:
-    """Return the terms of a field selector as (field, True if it must be equal, value).
+    """Parse a field selector into its terms: (field, must be equal, value).
 
-    Raises StatusError 400.
+    The second item is True for ``=`` and ``==``, False for ``!=``. Raises StatusError 400 if the selector
+    cannot be parsed.
     """
     found = []
     for part in filter(None, (one.strip() for one in text.split(","))):
@@ -102,7 +104,7 @@ def field_terms(text: str) -> list[tuple[str, bool, str]]:
 
 
 def field_value(obj: Json, name: str) -> str:
-    """Return the value of a field as text, as selectors compare it; empty if the field is missing."""
+    """Return the value of a field as the text that field selectors are compared with; empty if it is missing."""
     if name == "source":
         source = obj.get("source") or {}
         return str(source.get("component") or obj.get("reportingComponent") or "")

@@ -1,4 +1,4 @@
-"""Settings of the double's cluster, which a test chooses."""
+"""Settings of the API server double, which a test chooses."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ class Settings(msgspec.Struct):
     `service_account_admission`: pods need an existing service account and get its token as a volume.
     `controllers`: the double does at once what the controller manager does: each namespace gets the service
     account ``default`` and the config map ``kube-root-ca.crt``, approved certificate requests are signed, and
-    budgets get their status. `auto_approve`: certificate requests of nodes are approved when they are
-    created. `certificate_seconds`: maximum validity of signed certificates. `clock_offset`: time by which the
-    server's clock is ahead. `bookmark_seconds`: interval of bookmarks in a quiet watch that allows them.
+    disruption budgets get their status. `auto_approve`: certificate requests of nodes are approved when they
+    are created. `certificate_seconds`: maximum validity of signed certificates. `clock_offset`: time by which
+    the server's clock is ahead of this machine's clock. `bookmark_seconds`: interval of bookmarks while no
+    object changes, in a watch that asked for bookmarks.
     """
 
     service_account_admission: bool = True
@@ -31,5 +32,5 @@ class Settings(msgspec.Struct):
 
 
 def timestamp(moment: datetime) -> str:
-    """Format a time like metav1.Time: UTC, whole seconds."""
+    """Format a time as metav1.Time does: UTC, whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,8 +1,8 @@
-"""Finds statuses of pods and nodes that an API server refuses.
+"""Validation of pod and node statuses: finds those that an API server refuses.
 
-The main rule: a container that has ended runs again only if its restart policy permits it. Source:
-kubernetes, pkg/apis/core/validation ValidatePodStatusUpdate, ValidateContainerStateTransition,
-ValidateNodeUpdate; messages and their order are those of a real v1.36.
+The main rule: a container that has ended may run again only if its restart policy permits it. Messages and
+their order are those of a real v1.36. Source: kubernetes, pkg/apis/core/validation ValidatePodStatusUpdate,
+ValidateContainerStateTransition, ValidateNodeUpdate.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _STATUSES: Final = (("containerStatuses", "containers"), ("initContainerStatuses
 def pod_status_causes(spec: Json, old: Json, new: Json) -> list[Cause]:
     """Return the reasons to refuse a pod's new status, as (field, reason, message); empty if it is accepted.
 
-    Raises StatusError 400 for invalid quantities.
+    `spec`: the pod's spec. `old`: the stored status. Raises StatusError 400 for invalid quantities.
     """
     for field, _ in _STATUSES:
         for one in new.get(field) or ():

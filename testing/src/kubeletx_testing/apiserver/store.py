@@ -1,9 +1,10 @@
-"""Objects in memory with one counter of versions, as etcd stores them for an API server.
+"""Objects in memory with one counter of revisions, as etcd stores them for an API server.
 
-Each change has the next revision, which becomes the object's resourceVersion, and is kept in a history from
-which watches start. The history can be forgotten (then a watch from an earlier revision gets 410). The whole
-state can be replaced by an earlier one, as when etcd is restored from a backup: the counter goes back too.
-Source: apiserver, pkg/storage/etcd3/store.go; etcd's MVCC.
+Each change increases the counter. The new number becomes the resourceVersion of the changed object. Changes
+are kept in a history from which watches start. A test can clear the history, as a compaction of etcd does;
+then a watch from an earlier revision gets 410. A test can also replace the whole state by an earlier one, as
+when etcd is restored from a backup; the counter then returns to its old value. Source: apiserver,
+pkg/storage/etcd3/store.go; etcd's MVCC.
 
 Not thread-safe: everything runs in the server's event loop. Stored objects are never changed in place.
 """
@@ -20,16 +21,17 @@ from .errors import Json
 from .resources import Resource
 
 Key = tuple[str, str]
-"""Namespace (``""`` for cluster-scoped objects) and name of an object."""
+"""Namespace and name of an object. The namespace of cluster-scoped objects is ``""``."""
 
 HISTORY: Final = 10_000
 FIRST_REVISION: Final = 100
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
-    """One version of an object. `raw`: its JSON, so that it is encoded only once.
+    """One version of an object.
 
-    `bare`: its JSON without kind and apiVersion, as items of lists have it.
+    `raw`: the object as JSON, so that it is encoded only once. `bare`: the JSON without kind and apiVersion,
+    as lists contain it.
     """
 
     value: Json
@@ -39,10 +41,11 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One change in the history. `table`: full name of the object's resource.
+    """One change in the history.
 
-    `before`: None for a creation; `after`: None for a removal. `last`: for a removal, the object as it was,
-    at the revision of the removal, which watchers get.
+    `table`: full name of the object's resource. `before`: None for a creation. `after`: None for a removal.
+    `last`: for a removal, the object with the revision of the removal as its resourceVersion, as watchers get
+    it; else None.
     """
 
     revision: int
@@ -60,7 +63,7 @@ class Backup(msgspec.Struct, frozen=True):
 
 
 def key_of(value: Json) -> Key:
-    """Return the key of an object."""
+    """Return the namespace and the name of an object."""
     metadata = value["metadata"]
     return metadata.get("namespace") or "", metadata["name"]
 
@@ -71,19 +74,19 @@ class Store:
     def __init__(self) -> None:
         self.revision = FIRST_REVISION
         self.forgotten = FIRST_REVISION
-        """Changes up to this revision are not in the history any more."""
+        """The history contains only the changes after this revision."""
         self._tables: dict[str, dict[Key, Stored]] = {}
         self._history: deque[Change] = deque()
         self._listeners: set[Callable[[Change], None]] = set()
 
     def find(self, resource: Resource, key: Key) -> Stored | None:
-        """Return the object as it is now; None if it does not exist."""
+        """Return the current version of the object; None if it does not exist."""
         return self._tables.get(resource.full_name, {}).get(key)
 
     def all(self, resource: Resource, namespace: str = "") -> Iterator[Stored]:
         """Yield the objects of a resource in order of namespace and name.
 
-        `namespace`: only these; empty: all.
+        `namespace`: only objects in this namespace; empty: in all namespaces.
         """
         table = self._tables.get(resource.full_name, {})
         for key in sorted(table):
@@ -95,9 +98,7 @@ class Store:
         return self._tables.get(resource.full_name, {}).values()
 
     def all_at(self, resource: Resource, revision: int, namespace: str = "") -> list[Stored] | None:
-        """Return the objects of a resource as they were at `revision`; None if the history does not reach
-        back so far.
-        """
+        """Return the objects of a resource as they were at `revision`; None if the history begins later."""
         if revision < self.forgotten:
             return None
         table = dict(self._tables.get(resource.full_name, {}))
@@ -113,10 +114,10 @@ class Store:
         return [table[key] for key in sorted(table) if not namespace or key[0] == namespace]
 
     def put(self, resource: Resource, value: Json) -> Stored:
-        """Create or replace the object, at the next revision; returns it.
+        """Create or replace the object at the next revision; returns the stored version.
 
-        An object equal to the stored one is not written. Source: etcd3 store GuaranteedUpdate, which writes
-        nothing if the bytes are equal.
+        If the object is equal to the stored one, nothing is written. Source: etcd3 store GuaranteedUpdate,
+        which writes nothing if the bytes are equal.
         """
         key = key_of(value)
         before = self.find(resource, key)
@@ -129,7 +130,10 @@ class Store:
         return after
 
     def remove(self, resource: Resource, key: Key) -> Stored:
-        """Remove the object, which must exist; returns it at the revision of the removal, for watchers."""
+        """Remove the object and return it with the revision of the removal, as watchers get it.
+
+        Raises KeyError if it does not exist.
+        """
         before = self._tables[resource.full_name].pop(key)
         self.revision += 1
         last = _stored(before.value, self.revision)
@@ -139,32 +143,32 @@ class Store:
         return last
 
     def since(self, resource: Resource, revision: int) -> list[Change] | None:
-        """Return the changes of a resource after `revision`; None if the history does not reach back so far."""
+        """Return the changes of a resource after `revision`; None if the history begins later."""
         if revision < self.forgotten:
             return None
         return [one for one in self._history if one.revision > revision and one.table == resource.full_name]
 
     def forget_history(self) -> None:
-        """Forget the history, so that no watch can start from an earlier revision.
+        """Clear the history, so that no watch can start from an earlier revision.
 
-        The counter is raised, so that the revisions of earlier lists are forgotten too.
+        The counter is increased, so that revisions of earlier lists are too old as well.
         """
         self.revision += 1
         self.forgotten = self.revision
         self._history.clear()
 
     def backup(self) -> Backup:
-        """Return a copy of all objects as they are now."""
+        """Return a copy of all current objects, for `restore`."""
         return Backup(self.revision, {name: dict(table) for name, table in self._tables.items()})
 
     def restore(self, backup: Backup) -> None:
-        """Replace all objects and the counter by those of a backup; later changes are lost."""
+        """Replace all objects and the counter of revisions by those of a backup; later changes are lost."""
         self._tables = {name: dict(table) for name, table in backup.tables.items()}
         self.revision = self.forgotten = backup.revision
         self._history.clear()
 
     def listen(self, listener: Callable[[Change], None]) -> Callable[[], None]:
-        """Call `listener` with every change from now on; returns the function that ends this."""
+        """Call `listener` with every later change. Returns a function that stops this."""
         self._listeners.add(listener)
         return lambda: self._listeners.discard(listener)
 

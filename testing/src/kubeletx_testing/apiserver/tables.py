@@ -1,8 +1,8 @@
-"""Makes tables, which kubectl requests instead of objects so that the server chooses the columns.
+"""Converts objects to Table objects, which kubectl requests so that the server chooses the columns.
 
-Pods, nodes, jobs and budgets have the usual columns, custom resources those of their definition, all others
-name and age. Source: kubernetes, pkg/printers/internalversion/printers.go; apiserver,
-pkg/endpoints/handlers/response.go.
+Pods, nodes, jobs and disruption budgets have the usual columns. Custom resources have the columns of their
+definition. All other resources have name and age. Source: kubernetes,
+pkg/printers/internalversion/printers.go; apiserver, pkg/endpoints/handlers/response.go.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _NAME: Final = {"name": "Name", "type": "string", "format": "name", "description
 
 
 def wants_table(accept: str) -> bool:
-    """Return True if the Accept header asks for a table."""
+    """Return True if the Accept header asks for a Table object."""
     return "as=Table" in accept
 
 
 def table_of(of: Resource, value: Json, now: datetime) -> Json:
-    """Convert a list or a single object to a table."""
+    """Convert a list or a single object to a Table object."""
     is_list = "items" in value
     items: list[Json] = value["items"] if is_list else [value]
     columns = _columns_of(of)
@@ -39,7 +39,11 @@ def table_of(of: Resource, value: Json, now: datetime) -> Json:
 
 
 class _Column(msgspec.Struct, frozen=True):
-    """One column of a table. `cell`: returns the text or number for an object at a given time."""
+    """One column of a table.
+
+    `definition`: entry in columnDefinitions. `cell`: function that returns the text or number to show for an
+    object; its second argument is the current time, for ages.
+    """
 
     definition: Json
     cell: Callable[[Json, datetime], Any]
@@ -57,7 +61,7 @@ def _plain_column(name: str, index: int, cells: Callable[[Json], list[Any]]) -> 
 
 
 def _custom_column(spec: Json) -> _Column:
-    """Return a column that a definition declares; its JSON path must lead to a plain value.
+    """Return a column that a CustomResourceDefinition declares; its JSON path must lead to a plain value.
 
     Source: apiextensions-apiserver, pkg/registry/customresource/tableconvertor.
     """

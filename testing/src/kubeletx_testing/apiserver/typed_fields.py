@@ -1,7 +1,7 @@
 """Adds fields that a real server always writes, because its Go types have them without ``omitempty``.
 
-A client of a real server reads ``null`` times, empty states and empty node infos, so a client of the double
-must read them too. Source: staging/src/k8s.io/api/core/v1/types.go, tags without omitempty.
+A client of a real server gets ``null`` times, empty states and empty node infos, so a client of the double
+must get them too. Source: staging/src/k8s.io/api/core/v1/types.go, tags without omitempty.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STATE_TIMES: Final = {"running": ("startedAt",), "terminated": ("startedAt", "f
 
 
 def pod_status(status: Json) -> Json:
-    """Return the status of a pod as a real server stores it, with all these fields."""
+    """Return the pod status with all fields that a real server writes, such as ``lastProbeTime: null``."""
     made = _with_conditions(status, "lastProbeTime")
     for field in _CONTAINER_STATUSES:
         if field in made:
@@ -36,7 +36,7 @@ def pod_status(status: Json) -> Json:
 
 
 def node_status(status: Json) -> Json:
-    """Return the status of a node as a real server stores it, with all these fields."""
+    """Return the node status with all fields that a real server writes, such as an empty nodeInfo."""
     made = _with_conditions(status, "lastHeartbeatTime")
     made["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 0}, **(made.get("daemonEndpoints") or {})}
     made["nodeInfo"] = {**dict.fromkeys(_NODE_INFO, ""), **(made.get("nodeInfo") or {})}
@@ -46,7 +46,7 @@ def node_status(status: Json) -> Json:
 
 
 def event(value: Json) -> Json:
-    """Return an event as a real server stores it, with all these fields."""
+    """Return the event with all fields that a real server writes, such as ``eventTime: null``."""
     zero: Json = {
         "source": {},
         "firstTimestamp": None,

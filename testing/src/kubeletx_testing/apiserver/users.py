@@ -1,9 +1,10 @@
 """Authentication by client certificates and bearer tokens.
 
-CN of a certificate is the user, each O a group; a token is recognised by its text. Without credentials the
-user is ``system:anonymous``; wrong ones get 401. As with a real server, an expired certificate passes the TLS
-handshake and gets 401. A certificate of another CA fails in the handshake here, since Python's TLS cannot
-examine it later. Source: apiserver, pkg/authentication/request/{x509,bearertoken,anonymous}.
+In a certificate, CN is the user and each O is a group. A token is looked up by its text. Without credentials
+the user is ``system:anonymous``; wrong credentials get 401. As with a real server, an expired certificate
+passes the TLS handshake and then gets 401. A certificate of another CA fails in the handshake, unlike with a
+real server, since Python's TLS cannot examine it later. Source: apiserver,
+pkg/authentication/request/{x509,bearertoken,anonymous}.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _NODE_PREFIX: Final = "system:node:"
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """An authenticated user, with groups."""
+    """The user of a request, with groups."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -33,7 +34,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def node_name(self) -> str:
-        """Name of the node if the user is a node's agent; else empty."""
+        """Name of the node if the user is the agent of a node; else empty."""
         if NODES in self.groups and self.name.startswith(_NODE_PREFIX):
             return self.name.removeprefix(_NODE_PREFIX)
         return ""
@@ -48,9 +49,11 @@ def user_of(
     find_token: Callable[[str], User | None],
     now: datetime,
 ) -> User:
-    """Return the user of a request. `certificate`: the client's, from the TLS layer; None: it sent none.
+    """Return the user of a request, by certificate or else by bearer token; anonymous if there is neither.
 
-    Raises StatusError 401.
+    `certificate`: the client's certificate from the TLS layer; None: it sent none. `authorization`: the
+    Authorization header. `find_token`: returns the user of a token, None if it is invalid. Raises StatusError
+    401 for an expired certificate or an invalid token.
     """
     if certificate:
         return _by_certificate(certificate, now)

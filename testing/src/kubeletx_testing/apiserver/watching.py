@@ -1,10 +1,11 @@
-"""WATCH requests: a stream of events, from a resourceVersion on.
+"""WATCH requests: a stream of the events after a resourceVersion.
 
-From version ``""`` or ``"0"`` the stream begins with everything that exists, as ADDED. An object that begins
-or ceases to match the selectors is sent as ADDED or DELETED. A version older than the history gets one ERROR
-event with 410; a future one sends nothing until the counter has reached it. With sendInitialEvents a bookmark
-marks the end of what existed. Source: apiserver, pkg/endpoints/handlers/watch.go, pkg/storage/cacher/{cacher,
-cache_watcher}.go, pkg/storage/etcd3/watcher.go; KEP-3157 for initial events.
+From version ``""`` or ``"0"`` the stream begins with an ADDED event for every existing object. If a change
+makes an object match the selectors, or match them no longer, the change is sent as ADDED or DELETED. A
+version older than the history gets one ERROR event with 410. A version newer than the server's gets events
+only after the server has reached it. With sendInitialEvents a bookmark marks the end of the initial events.
+Source: apiserver, pkg/endpoints/handlers/watch.go, pkg/storage/cacher/{cacher, cache_watcher}.go,
+pkg/storage/etcd3/watcher.go; KEP-3157 for initial events.
 """
 
 from __future__ import annotations
@@ -28,27 +29,30 @@ INITIAL_END: Final = "k8s.io/initial-events-end"
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """Instruction to break a watch's connection after this many bytes of the next line; None: at once."""
+    """Instruction to close a watch's connection.
+
+    `after_bytes`: number of bytes of the next event's line to send before; None: close at once.
+    """
 
     after_bytes: int | None = None
 
 
 class End(msgspec.Struct, frozen=True):
-    """Instruction to end a watch properly, as at its timeout."""
+    """Instruction to end the stream of a watch properly, as at its timeout."""
 
 
 class Bookmark(msgspec.Struct, frozen=True):
-    """Instruction to send a bookmark in a watch."""
+    """Instruction to send a bookmark event to a watch."""
 
 
 Order = Change | Cut | End | Bookmark
 
 
 class Watch:
-    """One watch: collects the changes of its objects and converts them to lines.
+    """One watch request: collects the matching changes and converts them to lines of the response stream.
 
-    Used in the server's event loop. `overrides`: queue of changes and instructions. The constructor raises
-    StatusError 400 for invalid parameters.
+    Use it only in the server's event loop. `overrides`: queue of the changes to send, and of instructions from the
+    test (`Cut`, `End`, `Bookmark`), in order. The constructor raises StatusError 400 for invalid parameters.
     """
 
     def __init__(self, asked: Asked, store: Store, settings: Settings) -> None:
@@ -67,19 +71,20 @@ class Watch:
         self._ends_at = time.monotonic() + (seconds or MIN_TIMEOUT_SECONDS * (1 + random.random()))
 
     def open(self) -> list[bytes]:
-        """Start to collect changes; returns the lines to send at once. Call `close` at the end."""
+        """Start to collect changes. Returns the lines to send first. Call `close` at the end."""
         lines = list(self._first_lines())
         self._stop = self._store.listen(self._hear)
         return lines
 
     def close(self) -> None:
-        """Stop to collect changes; idempotent."""
+        """Stop collecting changes; a second call does nothing."""
         if self._stop is not None:
             self._stop()
 
     async def next(self) -> Order:
-        """Wait for the next change or instruction; returns `Bookmark` when a bookmark is due, `End` at the
-        timeout.
+        """Wait for the next change or instruction.
+
+        Returns `Bookmark` when a bookmark is due, and `End` at the watch's timeout.
         """
         left = self._ends_at - time.monotonic()
         wait = min(left, self._settings.bookmark_seconds) if self._bookmarks else left
@@ -90,7 +95,7 @@ class Watch:
             return End() if time.monotonic() >= self._ends_at else Bookmark()
 
     def line(self, change: Change) -> bytes | None:
-        """Return the line of the stream for a change; None if it does not concern this watch."""
+        """Return the line of the stream for a change; None if the watch must not send this change."""
         self._position = max(self._position, change.revision)
         if change.table != self.asked.resource.full_name:
             return None
@@ -104,7 +109,7 @@ class Watch:
         return _line(b"DELETED", _at_version(change.before, change.revision))
 
     def bookmark(self) -> bytes | None:
-        """Return the line with a bookmark; None if the client does not allow bookmarks."""
+        """Return the line of a bookmark event; None if the client did not ask for bookmarks."""
         return self._bookmark({}) if self._bookmarks else None
 
     def _hear(self, change: Change) -> None:

@@ -1,7 +1,8 @@
-"""Private daemons for demo, tests and benchmarks: registry, pod network, containerds.
+"""The lab: private daemons for the demo, tests and benchmarks, such as an image registry and containerds.
 
-``with Lab(directory) as lab: ...`` needs root and the Debian packages that ``script/setup`` installs;
-`require` tells what is missing. The host's own daemons, networks and directories are not touched.
+``with Lab(directory) as lab: ...`` needs root and the Debian packages that ``script/setup`` installs.
+`require` raises an error that names what is missing. The lab does not change the host's own daemons, networks
+and directories.
 """
 
 from .agent import PrivateAgent, bound_runtime, is_ready

@@ -1,5 +1,7 @@
-"""Command ``python -m kubeletx_testing.lab``: ``check`` lists what is missing; ``sweep DIRECTORY`` removes
-left-overs.
+"""Command ``python -m kubeletx_testing.lab``.
+
+``check`` lists what this machine lacks for a lab. ``sweep DIRECTORY`` removes what an aborted lab with this
+base directory left behind.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ _USAGE = "usage: python -m kubeletx_testing.lab check | sweep DIRECTORY"
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command. Returns the exit status: 0, or 1 after printing the reasons, one per line."""
+    """Run the command and return its exit status: 0, or 1 after printing the reasons, one per line."""
     match arguments:
         case ["check"]:
             try:

@@ -1,8 +1,9 @@
-"""A kubeletx agent as a child process, for demo, integration tests and benchmarks.
+"""A kubeletx agent as a child process, for the demo, integration tests and benchmarks.
 
-Its files are below ``BASE/<name>`` (root directory), and its pods' cgroups below a cgroup named after the
-base directory, so that a sweep finds the left-overs of a killed agent. `pods`, `node`, `runtimes` and `usage`
-read its admin socket; `cli` runs the command line, as a user would.
+The agent's files are below ``BASE/<name>`` (its root directory), where BASE is the lab's base directory. Its
+pods' cgroups are below a cgroup named after the base directory, so that a sweep finds what a killed agent
+left behind. `pods`, `node`, `runtimes` and `usage` read the agent's admin socket; `cli` runs the command line
+as a user would.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from .tools import daemon_environment
 
 
 class PrivateAgent:
-    """An agent process that a test starts and stops; as a context manager it runs during the block."""
+    """An agent process that a test starts and stops. As a context manager it runs during the block."""
 
     def __init__(
         self,
@@ -45,10 +46,11 @@ class PrivateAgent:
         flags: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """`endpoints`: value of --container-runtime-endpoint; None: every containerd of the lab.
+        """`manifest_dir`: value of --pod-manifest-path; None: not set.
 
-        `flags`: added at the end of the command line, so that they override the usual ones. `env`: added to
-        its environment.
+        `name`: name of the agent's directory in the lab. `endpoints`: value of --container-runtime-endpoint;
+        None: every containerd of the lab. `flags`: added at the end of the command line, so that they
+        override the usual ones. `env`: added to the agent's environment.
         """
         self.lab = lab
         self.root_dir = lab.base_dir / name
@@ -56,16 +58,16 @@ class PrivateAgent:
         self.manifest_dir = manifest_dir
         self.node_name = node_name
         self.endpoints = endpoints
-        """Endpoints with which `start` starts the agent; None: every containerd of the lab."""
+        """Value of --container-runtime-endpoint at the next `start`; None: every containerd of the lab."""
         self.flags = tuple(flags)
-        """Flags that `start` adds at the end of the command line."""
+        """Flags that the next `start` adds at the end of the command line."""
         self._env = dict(env or {})
         self._name = name
         self.daemon: Daemon | None = None
 
     @property
     def cgroup_root(self) -> str:
-        """Path of the cgroup that contains its pods' cgroups, without a leading slash."""
+        """Path of the cgroup that contains the cgroups of the agent's pods, without a leading slash."""
         return f"{network_name(self.lab.base_dir)}/{self._name}"
 
     @property
@@ -74,7 +76,7 @@ class PrivateAgent:
         return self.root_dir / "kubeletx.sock"
 
     def argv(self) -> list[str]:
-        """Return the whole command line with which `start` starts the agent."""
+        """Return the command line that `start` runs."""
         arguments = [
             str(_program()),
             f"--root-dir={self.root_dir}",
@@ -86,7 +88,7 @@ class PrivateAgent:
             f"--cgroup-root=/{self.cgroup_root}",
             "--healthz-port=0",
             "--port=0",
-            # Whose machine this is may be rather full: what runs here is no reason to end what is tested.
+            # The developer's machine may be rather full: that must not evict the pods of a test.
             "--eviction-hard=memory.available<50Mi,nodefs.available<1%,imagefs.available<1%",
         ]
         if self.manifest_dir is not None:
@@ -94,7 +96,7 @@ class PrivateAgent:
         return [*arguments, *self.flags]
 
     def start(self, *, timeout_seconds: float = 60) -> None:
-        """Start the agent and wait until its admin socket answers."""
+        """Start the agent and wait until its admin socket answers. Raises LabError after `timeout_seconds`."""
         self.root_dir.mkdir(parents=True, exist_ok=True)
         self.daemon = Daemon(
             name=self._name,
@@ -108,17 +110,17 @@ class PrivateAgent:
         )
 
     def stop(self, *, grace_seconds: float = 20) -> None:
-        """Stop the agent with SIGTERM, then SIGKILL after `grace_seconds`; its pods keep running."""
+        """Stop the agent with SIGTERM, then SIGKILL after `grace_seconds`; its pods continue to run."""
         if self.daemon is not None:
             self.daemon.stop(grace_seconds=grace_seconds)
 
     def kill(self) -> None:
-        """Kill the agent, to simulate a crash; its pods keep running."""
+        """Kill the agent, to simulate a crash; its pods continue to run."""
         if self.daemon is not None:
             self.daemon.kill()
 
     def restart(self) -> None:
-        """Stop the agent and start it again with the same flags."""
+        """Stop the agent and start it again with the current flags."""
         self.stop()
         self.start()
 
@@ -161,12 +163,13 @@ class PrivateAgent:
         return body
 
     def pods(self) -> tuple[Pod, ...]:
-        """Return all pods of the agent, with their status."""
+        """Return all pods of the agent with their statuses."""
         return msgspec.json.decode(self.get("/v1/pods"), type=PodList).items
 
     def pod(self, name: str) -> Pod | None:
-        """Return the pod with this name in its manifest (a static pod gets the node's name appended); None if
-        there is none.
+        """Return the pod with this name in its manifest; None if the agent has no such pod.
+
+        For static pods, the agent appends the node's name.
         """
         names = {name, f"{name}-{self.node_name}"}
         return next((pod for pod in self.pods() if pod.metadata.name in names), None)
@@ -174,9 +177,10 @@ class PrivateAgent:
     def wait_for(
         self, name: str, is_wanted: Callable[[Pod], bool] | None = None, *, timeout_seconds: float = 60
     ) -> Pod:
-        """Wait until `is_wanted` is true of the pod (None: Running and Ready); returns the pod.
+        """Wait until `is_wanted` returns True for the pod, and return the pod.
 
-        Raises LabError with the pod's last status.
+        `is_wanted`: None waits until the pod is Running and Ready. Raises LabError with the pod's last status
+        after `timeout_seconds`.
         """
         wanted = is_wanted or is_ready
         pod = None
@@ -189,7 +193,7 @@ class PrivateAgent:
     def wait_gone(self, name: str, *, timeout_seconds: float = 60) -> None:
         """Wait until the agent no longer lists the pod.
 
-        Raises LabError if it still does after `timeout_seconds`.
+        Raises LabError if it is still listed after `timeout_seconds`.
         """
         for pod in self._looks(name, timeout_seconds):
             if pod is None:
@@ -216,7 +220,7 @@ class PrivateAgent:
         return msgspec.json.decode(self.get("/v1/usage"), type=UsageView)
 
     def cli(self, *arguments: str, timeout_seconds: float = 60) -> subprocess.CompletedProcess[str]:
-        """Run ``kubeletx --root-dir ... ARGUMENTS`` and wait for its end; returns exit status and output."""
+        """Run ``kubeletx --root-dir ... ARGUMENTS`` to its end; returns its exit status and output."""
         return subprocess.run(
             [str(_program()), f"--root-dir={self.root_dir}", *arguments],
             capture_output=True,
@@ -231,9 +235,7 @@ class PrivateAgent:
         return self.daemon.log_tail(lines) if self.daemon is not None else "(never started)"
 
     def remove_files(self) -> None:
-        """Remove root directory, pod logs, mounts, cgroups and remaining processes of an agent that was
-        stopped.
-        """
+        """Remove all that a stopped agent left: root directory, pod logs, mounts, cgroups and processes."""
         sweep.end_processes(sweep.list_processes(self.root_dir))
         unmount_below(self.root_dir)
         remove_cgroups(self.cgroup_root)
@@ -260,7 +262,7 @@ def is_ready(pod: Pod) -> bool:
 
 
 def bound_runtime(pod: Pod) -> str:
-    """Return the name of the runtime to which the pod is bound; empty if it is not bound yet."""
+    """Return the name of the runtime to which the pod is assigned; empty if it is not assigned yet."""
     return pod.metadata.annotations.get(BOUND_RUNTIME, "")
 
 
@@ -286,7 +288,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 def _program() -> Path:
-    """Return the path of the ``kubeletx`` command, in the directory of the Python that runs this.
+    """Return the path of the ``kubeletx`` command, in the directory of the running Python interpreter.
 
     Raises LabError if it is missing.
     """

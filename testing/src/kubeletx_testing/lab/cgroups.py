@@ -1,8 +1,8 @@
-"""Finds and removes cgroups of containers and agents in every hierarchy (v1, hybrid and v2), and finds their
-processes.
+"""Finds and removes the cgroups of containers and agents, and finds the processes in them.
 
-A container's cgroup is recognised by the last element of its path: the id itself (cgroupfs) or
-``PREFIX-ID.scope`` (systemd). Its processes are therefore found regardless of their parent process.
+All hierarchies are searched (v1, hybrid and v2). A container's cgroup is recognised by the last element of
+its path: the container's id (cgroupfs) or ``PREFIX-ID.scope`` (systemd). So the container's processes are
+found whatever their parent process is.
 """
 
 from __future__ import annotations
@@ -17,14 +17,18 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def remove_cgroups(root: str) -> None:
-    """Remove a cgroup and all below it in every hierarchy; those that still contain processes stay."""
+    """Remove a cgroup and all cgroups below it in every hierarchy; those that still contain processes are kept.
+
+    `root`: path of the cgroup without a leading slash.
+    """
     for path in cgroups_below(root):
         remove_cgroup(path)
 
 
 def remove_empty_default_cgroups() -> None:
-    """Remove ``k8s.io``, where containerd puts pods whose cgroup parent is not set; it stays while it is in
-    use.
+    """Remove the cgroup ``k8s.io`` unless it is in use.
+
+    containerd puts pods there if their cgroup parent is not set.
     """
     for path in (_CGROUPS / "k8s.io", *_CGROUPS.glob("*/k8s.io")):
         try:
@@ -34,7 +38,7 @@ def remove_empty_default_cgroups() -> None:
 
 
 def list_container_cgroups(ids: set[str]) -> list[Path]:
-    """Return the cgroup directories of the containers with these ids, deepest first."""
+    """Return the cgroup directories of these containers, deepest first. `ids`: container ids."""
     if not ids:
         return []
     found = []
@@ -46,15 +50,16 @@ def list_container_cgroups(ids: set[str]) -> list[Path]:
 
 
 def list_container_processes(ids: set[str]) -> list[int]:
-    """Return the ids of the processes in a cgroup of one of these containers."""
+    """Return the ids of the processes that run in these containers. `ids`: container ids."""
     if not ids:
         return []
     return [pid for pid in list_pids() if any(one in ids for one in _cgroup_words(pid))]
 
 
 def cgroups_below(root: str) -> list[Path]:
-    """Return the directories of the cgroup `root` (no leading slash) and of all below it, in every hierarchy,
-    deepest first.
+    """Return the directories of a cgroup and of all cgroups below it, in every hierarchy, deepest first.
+
+    `root`: path of the cgroup without a leading slash.
     """
     found = []
     for top in (_CGROUPS / root, *_CGROUPS.glob(f"*/{root}")):
@@ -63,8 +68,9 @@ def cgroups_below(root: str) -> list[Path]:
 
 
 def _cgroup_words(pid: int) -> set[str]:
-    """Return the last elements of a process's cgroup paths, without ``PREFIX-`` and ``.scope``: container
-    ids, if it is in a container.
+    """Return the last elements of a process's cgroup paths, without ``PREFIX-`` and ``.scope``.
+
+    For a process in a container, the container's id is among them.
     """
     try:
         text = Path(f"/proc/{pid}/cgroup").read_text()
@@ -75,7 +81,7 @@ def _cgroup_words(pid: int) -> set[str]:
 
 
 def remove_cgroup(path: Path, *, seconds: float = 2) -> None:
-    """Remove a cgroup, with retries for `seconds`: it is busy for a moment after its last process was killed."""
+    """Remove a cgroup. A cgroup is busy for a moment after its last process was killed, so retry for `seconds`."""
     deadline = time.monotonic() + seconds
     while path.exists():
         try:

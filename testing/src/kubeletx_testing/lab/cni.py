@@ -1,12 +1,13 @@
 """The pod network of a lab: one bridge and one address range, shared by all containerds of the lab.
 
-The bridge is made at the start, with its address, so that the next lab sees that its range is taken. Names
-derive from the base directory: bridge ``kx`` + 8 hex digits, network ``kubeletx-`` + the same digits;
-therefore a sweep finds what belongs to a base directory without any record. There is no masquerading and no
-default route out of the network: pods reach each other and this node, nothing else.
+The bridge is made, with its address, when the lab starts, so that another lab sees that this address range is
+taken. Names are derived from the lab's base directory: the bridge is ``kx`` + 8 hex digits, the network is
+``kubeletx-`` + the same digits. So a sweep can find everything that belongs to a base directory without any
+record. There is no masquerading and no default route out of the network: pods reach only each other and this
+node.
 
-The portmap plugin needs iptables with NAT. It is left out if a trial rule fails; `has_portmap` tells whether
-it is used.
+The portmap plugin needs iptables with NAT. It is left out if a trial rule cannot be added;
+`PrivateNetwork.has_portmap` is then False.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .tools import find_tool, get_cni_bin_dir, get_tool, search_path
 
 BRIDGE_PREFIX = "kx"
 RESULT_CACHE = Path("/var/lib/cni/results")
-"""Directory in which libcni caches results; the path is compiled into it."""
+"""Directory in which libcni caches results. The path is compiled into libcni."""
 
 _POOL = ipaddress.IPv4Network("10.88.0.0/13")
 _PREFIX_LENGTH = 22
@@ -51,10 +52,10 @@ def network_name(base_dir: Path) -> str:
 
 
 class PrivateNetwork:
-    """The bridge of a lab and the CNI configuration that uses it, which `start` makes and `stop` removes."""
+    """The bridge of a lab, and the CNI configuration that uses it. `start` makes both and `stop` removes them."""
 
     def __init__(self, base_dir: Path) -> None:
-        """`base_dir`: base directory of the lab; files are written to ``BASE/cni``."""
+        """`base_dir`: base directory of the lab; the network's files are in ``BASE/cni``."""
         self.base_dir = base_dir
         self.conf_dir = base_dir / "cni" / "conf"
         self.bin_dir = get_cni_bin_dir()
@@ -65,7 +66,7 @@ class PrivateNetwork:
 
     @property
     def gateway(self) -> str:
-        """Address of the node on the bridge. Raises LabError before `start`."""
+        """Address of this node on the bridge. Raises LabError before `start`."""
         if self.subnet is None:
             raise LabError("the lab's network is not started")
         return str(self.subnet[1])
@@ -83,7 +84,7 @@ class PrivateNetwork:
         (self.conf_dir / "10-kubeletx.conflist").write_text(json.dumps(self.conflist(), indent=2) + "\n")
 
     def stop(self) -> None:
-        """Remove everything of the network that a sweep would remove; idempotent."""
+        """Remove the bridge, cached results and iptables rules of the network; a second call does nothing."""
         remove_network(self.base_dir)
 
     def conflist(self) -> dict[str, object]:
@@ -108,7 +109,7 @@ class PrivateNetwork:
         return {"cniVersion": "0.4.0", "name": self.name, "plugins": plugins}
 
     def list_addresses(self) -> list[str]:
-        """Return the addresses that are assigned to pods now, from the files of the host-local plugin."""
+        """Return the addresses that are currently assigned to pods, read from the host-local plugin's files."""
         directory = self.base_dir / "cni" / "ipam" / self.name
         if not directory.is_dir():
             return []
@@ -116,7 +117,7 @@ class PrivateNetwork:
 
 
 def can_map_ports() -> bool:
-    """Return True if NAT rules such as portmap's can be added on this machine.
+    """Return True if NAT rules, as the portmap plugin needs them, can be added on this machine.
 
     Adds and removes a trial rule.
     """
@@ -140,9 +141,7 @@ def can_map_ports() -> bool:
 
 
 def remove_network(base_dir: Path) -> None:
-    """Remove bridge, cached results and iptables rules that belong to a base directory; succeeds if there are
-    none.
-    """
+    """Remove a base directory's bridge, cached results and iptables rules; succeeds if there are none."""
     if Path("/sys/class/net", bridge_name(base_dir)).exists():
         _try("ip", "link", "delete", bridge_name(base_dir))
         _allow_forwarding(bridge_name(base_dir), present=False)
@@ -154,15 +153,16 @@ def remove_network(base_dir: Path) -> None:
 
 
 def remove_loopback_results(ids: Iterable[str]) -> None:
-    """Remove libcni's cached results of the loopback network for these sandbox ids; their names contain
-    nothing else of the lab.
+    """Remove libcni's cached results for the loopback network of these sandboxes.
+
+    Their file names contain only the sandbox id and not the lab's network. `ids`: sandbox ids.
     """
     for one in ids:
         (RESULT_CACHE / f"cni-loopback-{one}-lo").unlink(missing_ok=True)
 
 
 def network_leftovers(base_dir: Path) -> list[str]:
-    """Return what is left of a base directory's network, one line for each object."""
+    """Return what still exists of a base directory's network, one line for each object."""
     found = []
     if Path("/sys/class/net", bridge_name(base_dir)).exists():
         found.append(f"bridge {bridge_name(base_dir)}")
@@ -172,7 +172,7 @@ def network_leftovers(base_dir: Path) -> list[str]:
 
 
 def _choose_subnet(base_dir: Path) -> ipaddress.IPv4Network:
-    """Return a free range of the pool. The search begins at a place that depends on the base directory."""
+    """Return a free address range of the pool. Where the search begins depends on the base directory."""
     taken = _taken_networks()
     candidates = list(_POOL.subnets(new_prefix=_PREFIX_LENGTH))
     first = int(key_of(base_dir), 16) % len(candidates)
@@ -192,8 +192,10 @@ def _taken_networks() -> list[ipaddress.IPv4Network]:
 
 
 def _allow_forwarding(bridge: str, *, present: bool) -> None:
-    """Add or remove the rule that lets pods on this bridge reach each other although the FORWARD policy is
-    DROP (set by Docker).
+    """Add or remove the rule that lets pods on this bridge reach each other.
+
+    The rule is needed if the policy of the FORWARD chain is DROP, which Docker sets. `present`: True adds the
+    rule if it is needed; False removes it.
     """
     if find_tool("iptables") is None:
         return
@@ -215,8 +217,9 @@ def _nat_rules() -> list[str]:
 
 
 def _own_chains(base_dir: Path) -> list[str]:
-    """Return the iptables chains of single pods (CNI-DN-...) that belong to this network, whose name is in
-    the rules' comments.
+    """Return the iptables chains of single pods (CNI-DN-...) that belong to this network.
+
+    They are found by the network's name, which is in the comments of the rules.
     """
     marks = (f'name: "{network_name(base_dir)}"', f'name: \\"{network_name(base_dir)}\\"')
     chains = set()
@@ -235,7 +238,7 @@ def _remove_chain(chain: str) -> None:
 
 
 def _remove_empty_portmap_chains() -> None:
-    """Remove portmap's three common chains, which it never removes itself, if no pod uses host ports."""
+    """Remove portmap's three common chains if no pod uses host ports; portmap never removes them itself."""
     rules = _nat_rules()
     if f"-N {_PORTMAP_CHAINS[0]}" not in rules or any(
         rule.startswith(f"-A {_PORTMAP_CHAINS[0]} ") for rule in rules
@@ -246,13 +249,13 @@ def _remove_empty_portmap_chains() -> None:
 
 
 def _delete_rule(rule: str) -> None:
-    """Delete a rule as printed by ``iptables -S``, which quotes words as a shell does."""
+    """Delete a rule, given as ``iptables -S`` prints it, with words quoted as in a shell."""
     _try("iptables", "-w", "10", "-t", "nat", "-D", *shlex.split(rule)[1:])
 
 
 @contextmanager
 def _locked() -> Iterator[None]:
-    """Hold a lock during the block, so that two labs that start at the same time choose different ranges."""
+    """Hold a lock during the block, so that two labs that start at the same time choose different address ranges."""
     _LOCK.parent.mkdir(parents=True, exist_ok=True)
     with _LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -274,7 +277,7 @@ def _run(tool: str, *arguments: str) -> str:
 
 
 def _try(tool: str, *arguments: str) -> str:
-    """Run a command like `_run`, for objects that may not exist; returns the output, empty on failure."""
+    """Run a command like `_run`, for objects that may not exist. Returns the output; empty if the command fails."""
     try:
         return _run(tool, *arguments)
     except LabError:

@@ -1,13 +1,13 @@
 """A private containerd with its own root, state, socket, configuration, CNI directories and runc root.
 
-It shares only program files and kernel with a containerd of the host. One path is compiled into containerd:
-shims put their sockets into /run/containerd/s. Their names are hashes of the (private) address, so they never
-collide; `sweep` removes those that a crash left.
+It shares only program files and the kernel with a containerd of the host. One path is compiled into
+containerd: shims put their sockets into /run/containerd/s. The sockets' names are hashes of the (private)
+address, so they never collide. `sweep` removes the sockets that a crash left behind.
 
 `start` returns once the CRI service answers: containerd opens its socket after all plugins are loaded, and
 its CRI answers "not initialized" until it has recovered. The call is made with raw bytes, so the lab needs no
-generated stubs. As with any containerd, containers outlive `kill`, `restart` and a crash; only `stop` ends
-them.
+generated stubs. As with any containerd, containers continue to run after `kill`, `restart` and a crash; only
+`stop` ends them.
 
 Source of the settings: containerd 1.6, docs/cri/config.md.
 """
@@ -27,7 +27,7 @@ from .process import Daemon, LabError
 from .tools import daemon_environment, get_tool
 
 HANDLERS = ("runc", "runc-two")
-"""Names of its runtime handlers; both use runc, so that two handlers can be tested on any machine."""
+"""Names of the containerd's runtime handlers. Both use runc, so that two handlers can be tested on any machine."""
 
 _CONFIG = """\
 version = 2
@@ -75,16 +75,14 @@ _HANDLER = """\
 """
 
 MAX_SOCKET_PATH = 100
-"""Maximum length of a socket's path here; the kernel's limit is 107."""
+"""Maximum length of a socket's path in the lab; the kernel's limit is 107."""
 SHORT_DIRECTORY = Path("/run/kubeletx-lab")
 """Directory for the sockets of labs whose own paths are too long; `sweep.clean` removes those sockets."""
 _CRI_STATUS = "/runtime.v1.RuntimeService/Status"
 
 
 class PrivateContainerd:
-    """A containerd process that a test starts, kills and restarts; as a context manager it runs during the
-    block.
-    """
+    """A containerd process that a test starts, kills and restarts. As a context manager it runs during the block."""
 
     def __init__(
         self,
@@ -95,9 +93,9 @@ class PrivateContainerd:
         cni_bin_dir: Path,
         registry_address: str,
     ) -> None:
-        """`base_dir`: base directory of the lab; all files are in ``BASE/<name>``.
+        """`name`: name of the directory for all its files, in `base_dir`, the lab's base directory.
 
-        `registry_address`: host:port of the registry that serves registry.local.
+        `registry_address`: HOST:PORT of the registry from which images of registry.local are pulled.
         """
         self.name = name
         self.base_dir = base_dir
@@ -115,7 +113,7 @@ class PrivateContainerd:
 
     @property
     def endpoint(self) -> str:
-        """URL ``unix://...`` of its socket, for CRI and for containerd's own services."""
+        """URL ``unix://...`` of containerd's socket, for CRI and for containerd's own services."""
         return f"unix://{self.socket_path}"
 
     @property
@@ -124,7 +122,7 @@ class PrivateContainerd:
         return self.daemon.log_path
 
     def start(self, *, timeout_seconds: float = 60) -> None:
-        """Write the configuration, start the daemon, and wait until its CRI answers."""
+        """Write the configuration, start the daemon, and wait until its CRI service answers."""
         for sub in ("root", "state", "temp", "runc", "registries"):
             (self.directory / sub).mkdir(parents=True, exist_ok=True)
         self.socket_path.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +133,7 @@ class PrivateContainerd:
         self.wait_until_ready(timeout_seconds=timeout_seconds)
 
     def wait_until_ready(self, *, timeout_seconds: float = 60) -> None:
-        """Wait until its CRI answers. Raises LabError if the daemon ends or takes too long."""
+        """Wait until the CRI service answers. Raises LabError if the daemon ends or takes too long."""
         self.daemon.wait_until(
             lambda: answers_cri(self.endpoint),
             what="answer of its CRI service",
@@ -143,7 +141,7 @@ class PrivateContainerd:
         )
 
     def stop(self) -> None:
-        """Stop the daemon and remove everything that it made: containers, shims, mounts, network namespaces, files."""
+        """Stop the daemon and remove all that it made: containers, shims, mounts, network namespaces, files."""
         self.daemon.stop()
         sweep.end_containers(self.directory)
         unmount_below(self.directory)
@@ -153,21 +151,24 @@ class PrivateContainerd:
         sweep.remove_tree(self.directory, keep=(self.daemon.log_path,))
 
     def kill(self) -> None:
-        """Kill the daemon, to simulate a crash. Containers and shims keep running."""
+        """Kill the daemon, to simulate a crash. Containers and shims continue to run."""
         self.daemon.kill()
 
     def stop_daemon(self) -> None:
-        """Stop only the daemon. Containers and shims keep running."""
+        """Stop only the daemon. Containers and shims continue to run."""
         self.daemon.stop()
 
     def start_daemon(self, *, wait: bool = True) -> None:
-        """Start the daemon again after `kill` or `stop_daemon`. `wait`: wait until its CRI answers."""
+        """Start the daemon again after `kill` or `stop_daemon`.
+
+        `wait`: wait until its CRI service answers.
+        """
         self.daemon.start()
         if wait:
             self.wait_until_ready()
 
     def restart(self) -> None:
-        """Stop the daemon and start it again; containers keep running."""
+        """Stop the daemon and start it again; containers continue to run."""
         self.stop_daemon()
         self.start_daemon()
 
@@ -176,13 +177,11 @@ class PrivateContainerd:
         self.daemon.pause()
 
     def resume(self) -> None:
-        """Continue the process of a paused daemon."""
+        """Let a paused daemon continue."""
         self.daemon.resume()
 
     def add_registry(self, host: str, address: str) -> None:
-        """Let it pull image references of registry `host` from `address` (host:port, plain HTTP), from the
-        next pull on.
-        """
+        """Make later pulls of images of registry `host` use `address` (HOST:PORT, plain HTTP)."""
         directory = self.directory / "registries" / host
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "hosts.toml").write_text(
@@ -195,7 +194,7 @@ class PrivateContainerd:
         return CriCalls(self.endpoint)
 
     def config(self) -> str:
-        """Return the text of its configuration file."""
+        """Return the text of containerd's configuration file."""
         handlers = "".join(
             _HANDLER.format(name=name, runc=get_tool("runc"), runc_root=self.directory / "runc")
             for name in HANDLERS
@@ -223,8 +222,9 @@ class PrivateContainerd:
 
 
 def socket_path(directory: Path) -> Path:
-    """Return the path of containerd's socket: in `directory`, or below /run if that path is too long for a
-    socket.
+    """Return the path of containerd's socket for this directory.
+
+    The socket is in `directory`, or below /run if its path would be too long.
     """
     wanted = directory / "containerd.sock"
     if len(str(wanted)) + len(".ttrpc") <= MAX_SOCKET_PATH:
@@ -234,7 +234,7 @@ def socket_path(directory: Path) -> Path:
 
 
 def answers_cri(endpoint: str, *, timeout_seconds: float = 2) -> bool:
-    """Return True if a CRI v1 service at `endpoint` answers Status.
+    """Return True if a CRI v1 service at `endpoint` answers a Status call.
 
     Raises LabError if the server has no such service.
     """
@@ -253,8 +253,9 @@ def answers_cri(endpoint: str, *, timeout_seconds: float = 2) -> bool:
 
 
 def can_overlay(directory: Path) -> bool:
-    """Return True if an overlay file system can be mounted in `directory`; not if the directory itself is on
-    one.
+    """Return True if an overlay file system can be mounted in `directory`.
+
+    This is not possible if the directory itself is on an overlay.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     with tempfile.TemporaryDirectory(dir=directory) as trial:

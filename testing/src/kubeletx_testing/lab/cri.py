@@ -1,8 +1,10 @@
 """Blocking CRI calls, with which tests and scripts examine a containerd without the agent.
 
-with CriCalls(containerd.endpoint) as cri:
-    cri.pods()                        # names of pods with a ready sandbox
-    cri.call("ContainerStatus", container_id=...)
+Example::
+
+    with CriCalls(containerd.endpoint) as cri:
+        cri.pods()                        # names of pods with a ready sandbox
+        cri.call("ContainerStatus", container_id=...)
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ class CriCalls:
         self._channel = grpc.insecure_channel(endpoint, options=[("grpc.enable_http_proxy", 0)])
 
     def call(self, method: str, *, timeout_seconds: float = 30, **fields: Any) -> Any:
-        """Call a CRI method and return the response message. `fields`: those of the request message.
+        """Call a CRI method and return the response message. Raises LabError if the call fails.
 
-        Raises LabError.
+        `fields`: fields of the request message.
         """
         service = "ImageService" if method in _IMAGE_METHODS else "RuntimeService"
         request = getattr(pb, f"{method}Request")(**fields)
@@ -54,7 +56,7 @@ class CriCalls:
         return sorted(wanted, key=lambda one: int(one.created_at))
 
     def pods(self) -> list[str]:
-        """Return the names of pods with a ready sandbox, sorted; a pod with two of them is listed twice."""
+        """Return the names of pods with a ready sandbox, sorted. A pod with two ready sandboxes is listed twice."""
         return sorted(one.metadata.name for one in self.sandboxes(ready_only=True))
 
     def containers(self, *, pod_uid: str = "") -> list[Any]:
@@ -66,7 +68,7 @@ class CriCalls:
     def remove_all(self, *, keep: Callable[[Any], bool] = lambda _one: False) -> None:
         """Stop and remove every sandbox with its containers, except those for which `keep` returns True.
 
-        containerd refuses this while it starts a container, so failures are retried for a while.
+        containerd refuses the removal while it starts a container, so failures are retried for 30 seconds.
         """
         deadline = time.monotonic() + _REMOVAL_SECONDS
         while wanted := [one for one in self.sandboxes() if not keep(one)]:
@@ -80,8 +82,9 @@ class CriCalls:
                 time.sleep(0.1)
 
     def remove_foreign_images(self) -> None:
-        """Remove images that also have a name of another registry: the status of a pod may show any of an
-        image's names.
+        """Remove images that also have a name in another registry than the lab's.
+
+        For such an image, the status of a pod may show the other name.
         """
         for one in self.call("ListImages").images:
             if any(not tag.startswith(f"{REGISTRY_NAME}/") for tag in one.repo_tags):

@@ -14,13 +14,13 @@ _MNT_DETACH = 2
 
 
 class LoopDevice:
-    """A loop device, whose content is a file, as a context manager.
+    """A loop device as a context manager: a block device whose content is a file.
 
-    `path`: the device in /dev, during the block.
+    `path`: path of the device in /dev, during the block.
     """
 
     def __init__(self, file: Path) -> None:
-        """`file`: content of the device; it must have its final size."""
+        """`file`: content of the device; it must already have its final size."""
         self.file = file
         self.path = Path()
 
@@ -41,10 +41,10 @@ class LoopDevice:
 
 
 class SmallDisk:
-    """A small tmpfs as a context manager, which a test can fill up. The directory is made if missing."""
+    """A small tmpfs as a context manager, which a test can fill up."""
 
     def __init__(self, directory: Path, *, size_bytes: int) -> None:
-        """`directory`: mount point; everything written there is lost at the end of the block.
+        """`directory`: mount point, made if it is missing; its content is lost at the end of the block.
 
         `size_bytes`: size of the file system.
         """

@@ -1,4 +1,4 @@
-"""The images that demo, tests and benchmarks run, all made of Debian's static busybox.
+"""The container images that demo, tests and benchmarks run, all made of Debian's static busybox.
 
 | image | what it does |
 |---|---|
@@ -30,7 +30,7 @@ from .tools import get_tool
 
 TAG = "1"
 REGISTRY_NAME = "registry.local"
-"""Registry host in the lab's image references; the lab's containerds pull these from the private registry."""
+"""Registry host in the references of the lab's images. The lab's containerds pull them from the private registry."""
 
 _RECIPE_VERSION = 3
 _PT_INTERP = 3
@@ -58,20 +58,24 @@ _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def image_ref(name: str, tag: str = TAG) -> str:
-    """Return the reference of one of the lab's images, for manifests."""
+    """Return the reference of a lab image for manifests: ``registry.local/NAME:TAG``."""
     return f"{REGISTRY_NAME}/{name}:{tag}"
 
 
 def default_cache_dir() -> Path:
-    """Return the directory for packed images: ``$XDG_CACHE_HOME/kubeletx/images``, or
-    ``~/.cache/kubeletx/images`` if that is not set.
+    """Return the directory for packed images.
+
+    It is ``$XDG_CACHE_HOME/kubeletx/images``, or ``~/.cache/kubeletx/images`` if that variable is not set.
     """
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "kubeletx" / "images"
 
 
 def load_images(cache_dir: Path | None = None) -> tuple[Image, ...]:
-    """Return all images of the lab, from the cache if this busybox was packed before."""
+    """Return all images of the lab. They are built if the cache does not have them for this busybox.
+
+    `cache_dir`: None: `default_cache_dir`.
+    """
     cache_dir = cache_dir or default_cache_dir()
     busybox = _read_busybox()
     key = hashlib.sha256(busybox + str(_RECIPE_VERSION).encode()).hexdigest()[:16]
@@ -88,9 +92,10 @@ def load_images(cache_dir: Path | None = None) -> tuple[Image, ...]:
 
 
 def make_image(name: str, *, tag: str, size_bytes: int = 0, env: Mapping[str, str] | None = None) -> Image:
-    """Return a new busybox image. `size_bytes`: bytes of random content in it, for a slow or large pull.
+    """Build a new busybox image.
 
-    `env`: further variables.
+    `size_bytes`: number of random bytes in an extra layer, for a slow or large pull. `env`: further
+    environment variables.
     """
     busybox = _read_busybox()
     ballast = Entry(path="ballast", content=os.urandom(size_bytes), mode=0o644)
@@ -104,8 +109,9 @@ def make_image(name: str, *, tag: str, size_bytes: int = 0, env: Mapping[str, st
 
 
 def is_static(program: bytes) -> bool:
-    """Return True if `program` is a 64-bit little-endian ELF program without an interpreter, which therefore
-    needs no libraries.
+    """Return True if `program` is an ELF program without an interpreter, which therefore needs no libraries.
+
+    It must be 64-bit and little-endian.
     """
     if program[:6] != b"\x7fELF\x02\x01":
         return False
@@ -149,9 +155,7 @@ def _build_all(busybox: bytes) -> tuple[Image, ...]:
 
 
 def _busybox_entries(busybox: bytes) -> list[Entry]:
-    """Return a small root file system: busybox, a link for each of its applets, /etc, and the usual empty
-    directories.
-    """
+    """Return a small root file system: busybox, a link for each applet, /etc, and the usual empty directories."""
     listing = subprocess.run(
         [get_tool("busybox"), "--list"], check=True, capture_output=True, text=True, timeout=30
     ).stdout.split()

@@ -1,8 +1,8 @@
-"""A real kube-apiserver with its own etcd, for tests that must not rely on the double.
+"""A real kube-apiserver with its own etcd, for tests that must not rely on the test double.
 
-The binaries are in the directory that KUBEBUILDER_ASSETS names, as is usual among Kubernetes projects. Both
-programs listen on free ports of 127.0.0.1 and write below one directory. As kubeadm sets it up, authorization
-is Node and RBAC, and admission has NodeRestriction. No controller manager runs: a test makes service
+The programs are in the directory that KUBEBUILDER_ASSETS names, as is usual in Kubernetes projects. Both
+programs listen on free ports of 127.0.0.1 and write below one directory. As with kubeadm, authorization is
+Node and RBAC, and admission includes NodeRestriction. No controller manager runs: a test makes service
 accounts, signs certificates and collects garbage itself.
 """
 
@@ -30,7 +30,7 @@ _STOP_SECONDS: Final = 30.0
 
 
 def missing_binaries() -> str:
-    """Return why no real API server can be started; empty if one can."""
+    """Return the reason that no real API server can be started; empty if one can."""
     directory = os.environ.get(ASSETS)
     if not directory:
         return f"{ASSETS} is not set: name a directory with kube-apiserver and etcd"
@@ -39,9 +39,9 @@ def missing_binaries() -> str:
 
 
 class KubeApiServer:
-    """A kube-apiserver and its etcd; between `start` and `stop` it answers at `url`.
+    """A kube-apiserver and its etcd. Between `start` and `stop` the server answers at `url`.
 
-    `admin`: client that may do everything.
+    `admin`: client of a user who may do everything.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -70,17 +70,18 @@ class KubeApiServer:
         self.stop()
 
     def client(self, credentials: Pair | str | None) -> ApiClient:
-        """Return a client with these credentials: certificate files, a bearer token, or None for an anonymous
-        one.
+        """Return a client with these credentials.
+
+        `credentials`: the files of a client certificate, a bearer token, or None for an anonymous user.
         """
         return ApiClient(self.url, self.ca_file, credentials)
 
     def node_pair(self, name: str) -> Pair:
-        """Make a client certificate for the agent of a node."""
+        """Make a client certificate that a node's agent can use."""
         return self.authority.client(f"system:node:{name}", ["system:nodes"])
 
     def node_client(self, name: str) -> ApiClient:
-        """Return a client with the rights of a node's agent."""
+        """Return a client with the identity of this node, as the node's agent has it."""
         return self.client(self.node_pair(name))
 
     def admin_kubeconfig(self) -> Path:
@@ -94,7 +95,7 @@ class KubeApiServer:
         return write_kubeconfig(path, self.url, self.ca_file, self.node_pair(name))
 
     def grant(self, grant: Grant) -> None:
-        """Give a user or group a right, with RBAC objects; it takes effect a moment later."""
+        """Give a user or group a right by RBAC objects; it takes effect a moment later."""
         name = f"grant-{uuid.uuid4()}"
         rbac = "rbac.authorization.k8s.io"
         rule = {"apiGroups": ["*"], "resources": list(grant.resources), "verbs": list(grant.verbs)}
@@ -107,13 +108,16 @@ class KubeApiServer:
             self.admin.ask("POST", f"{path}/{kind}", {**head, "roleRef": role, "subjects": subjects})
 
     def start(self) -> None:
-        """Start etcd and the API server, and wait until it is ready."""
+        """Start etcd and the API server, and wait until the API server is ready.
+
+        Raises RuntimeError if a program ends, TimeoutError after `START_SECONDS`.
+        """
         self._run("etcd", self._etcd_flags())
         self._run("kube-apiserver", self._flags())
         self._wait_ready()
 
     def stop(self) -> None:
-        """Stop the API server and etcd; the state is kept for the next `start`."""
+        """Stop the API server and etcd. The state is kept for the next `start`."""
         for process in reversed(self._processes):
             process.terminate()
             try:
@@ -124,7 +128,7 @@ class KubeApiServer:
         self._processes.clear()
 
     def backup(self) -> Path:
-        """Copy etcd's files for `restore`; returns the copy. The server is stopped and started again."""
+        """Copy etcd's files for `restore`; returns the path of the copy. The server is stopped and started again."""
         copy = self.directory / f"backup-{time.monotonic_ns()}"
         self.stop()
         shutil.copytree(self._etcd_dir, copy)
@@ -132,7 +136,7 @@ class KubeApiServer:
         return copy
 
     def restore(self, backup: Path) -> None:
-        """Replace etcd's files by a backup, so that resource versions go back too.
+        """Replace etcd's files by a backup, so that resource versions return to their old values too.
 
         The server is stopped and started again.
         """
@@ -146,7 +150,7 @@ class KubeApiServer:
         return self.directory / "etcd"
 
     def log_tail(self, lines: int = 40) -> str:
-        """Return the last lines of the logs of etcd and the API server."""
+        """Return the last `lines` lines of the logs of etcd and the API server."""
         texts = [
             "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
             for path in sorted(self.directory.glob("*.log"))

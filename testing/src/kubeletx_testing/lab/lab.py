@@ -1,9 +1,9 @@
-"""The whole lab: a registry with the images, a pod network, and any number of containerds.
+"""The whole lab: an image registry with images, a pod network, and any number of containerds.
 
     with Lab(base_dir, containerds=("containerd-a", "containerd-b")) as lab:
         print(lab["containerd-a"].endpoint)
 
-The demo, the integration tests and the benchmarks all use it.
+The demo, the integration tests and the benchmarks use it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEFAULT_NAMES = ("containerd-a", "containerd-b")
 class Lab:
     """A lab as a context manager.
 
-    At the end everything is removed except the containerds' logs, if `logs_dir` is set.
+    At the end everything is removed. With `logs_dir`, the containerds' logs are copied there before.
     """
 
     def __init__(
@@ -38,10 +38,11 @@ class Lab:
         logs_dir: Path | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
-        """`base_dir`: directory that only this lab uses.
+        """`base_dir`: directory that only this lab uses. `containerds`: names of the containerds to start.
 
         `cache_dir`: for packed images; None: the user's cache. `logs_dir`: directory to which the
-        containerds' logs are copied at the end. `say`: called with a text for each step.
+        containerds' logs are copied at the end; None: they are not copied. `say`: called with a text at each
+        step of the start.
         """
         self.base_dir = base_dir.resolve()
         self._names = tuple(containerds)
@@ -49,7 +50,7 @@ class Lab:
         self._logs_dir = logs_dir
         self._ids: set[str] = set()
         self.is_ours = False
-        """True from a successful claim of the directory by `start` until `stop`."""
+        """True from the moment at which `start` claims the base directory until `stop`."""
         self._say = say or (lambda _step: None)
         self.network = PrivateNetwork(self.base_dir)
         self.registry = PrivateRegistry(self.base_dir / "registry")
@@ -57,13 +58,13 @@ class Lab:
 
     @property
     def endpoints(self) -> str:
-        """Value for --container-runtime-endpoint with every containerd as a runtime of the same name."""
+        """Value for --container-runtime-endpoint, in which every containerd is a runtime of the same name."""
         return ";".join(f"container:{name}:{one.endpoint}" for name, one in self.containerds.items())
 
     def start(self) -> None:
         """Remove what an aborted run left below the base directory, then start everything.
 
-        Raises LabError if a living process owns the directory, or this machine lacks something.
+        Raises LabError if another living process owns the directory, or if this machine lacks something.
         """
         require()
         owner = sweep.find_owner(self.base_dir)
@@ -79,7 +80,7 @@ class Lab:
             raise
 
     def stop(self) -> None:
-        """Stop and remove everything; idempotent. Does nothing if `start` was refused."""
+        """Stop and remove everything; a second call does nothing. Does nothing if `start` was refused."""
         if not self.is_ours:
             return
         self._ids |= sweep.container_ids(self.base_dir)
@@ -93,11 +94,11 @@ class Lab:
         self.is_ours = False
 
     def leftovers(self) -> list[str]:
-        """Return what is left of this lab, one line for each object; empty after a `stop` without problems."""
+        """Return what still exists of this lab, one line for each object; empty after a `stop` without problems."""
         return sweep.leftovers(self.base_dir, ids=self._ids)
 
     def logs(self, lines: int = 60) -> str:
-        """Return the last lines of each containerd's log, to show them for a failed test."""
+        """Return the last lines of each containerd's log, to be shown when a test fails."""
         parts = [f"--- {name} ---\n{one.daemon.log_tail(lines)}" for name, one in self.containerds.items()]
         return "\n".join(parts)
 
@@ -131,10 +132,7 @@ class Lab:
             list(pool.map(lambda one: one.start(), self.containerds.values()))
 
     def add_containerd(self, name: str) -> PrivateContainerd:
-        """Add another containerd with the same network and registry.
-
-        It is not started; `stop` ends it too.
-        """
+        """Add another containerd with the same network and registry, without starting it. `stop` ends it too."""
         one = PrivateContainerd(
             name,
             self.base_dir,
@@ -147,7 +145,10 @@ class Lab:
 
 
 def require() -> None:
-    """Raise LabError with everything that this machine lacks, if it lacks something."""
+    """Raise LabError if this machine lacks something that a lab needs.
+
+    The message lists everything that is missing.
+    """
     missing = list_missing()
     if missing:
         lines = "\n".join(f"  - {line}" for line in missing)

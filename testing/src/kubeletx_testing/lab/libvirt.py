@@ -1,9 +1,10 @@
-"""libvirt for tests and demo: the embedded driver, or a private libvirtd.
+"""libvirt for tests and the demo: the embedded driver, or a private libvirtd.
 
-The embedded driver (`embedded_endpoint`) runs inside the process that opens it; a process can open only one
-root during its life. `PrivateLibvirtd` starts a libvirtd for ``qemu:///system``, in a mount namespace where
-libvirt's system directories are private ones; it can be stopped, paused and killed while machines run. It
-sees a later mount only below a shared mount, as a node's root usually is (`mounts.make_shared`).
+The embedded driver (`embedded_endpoint`) runs inside the process that opens it; a process can open it with
+only one root directory during its life. `PrivateLibvirtd` starts a libvirtd for ``qemu:///system`` in a mount
+namespace in which libvirt's system directories are private. It can be stopped, paused and killed while
+machines run. It sees mounts made after its start only if they are below a shared mount, which a node's root
+usually is (see `mounts.make_shared`).
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ namespaces = []
 """
 """Template of qemu.conf. `user`: user and group as which machines run.
 
-`handler`: writer of console files, `file` or `logd`.
+`handler`: program that writes console files: `file` (the emulator) or `logd` (virtlogd).
 """
 _KVM = "/dev/kvm"
 _UNIX_SOCKETS = Path("/proc/net/unix")
 _CONNECTED = "03"
 _LONGEST_ROOT = 32
-"""Maximum length of the embedded driver's root; with a longer one the names of guests' sockets below it
-become too long.
+"""Maximum length of the path of the embedded driver's root.
+
+With a longer path, the names of guests' sockets below it become too long.
 """
 _SYSTEM_DIRECTORIES = (
     "/run/libvirt",
@@ -51,8 +53,9 @@ _SYSTEM_DIRECTORIES = (
 
 
 def embedded_endpoint(root: Path, *, name: str = "libvirt-qemu", cache_dir: Path | None = None) -> str:
-    """Return a value for --container-runtime-endpoint: libvirt's driver inside the agent, with its files
-    below `root`.
+    """Return a value for --container-runtime-endpoint that runs libvirt's driver inside the agent.
+
+    `root`: directory for the driver's files. `cache_dir`: see `embedded_url`.
     """
     return f"vm:{name}:{embedded_url(root, cache_dir=cache_dir)}"
 
@@ -60,17 +63,15 @@ def embedded_endpoint(root: Path, *, name: str = "libvirt-qemu", cache_dir: Path
 def embedded_url(root: Path, *, cache_dir: Path | None = None) -> str:
     """Return the libvirt URI of the embedded driver with its files below `root`.
 
-    All runs share the results of probing the emulator, which takes seconds. `cache_dir`: directory of packed
-    images, beside which they are kept; None: the user's cache.
+    All runs share libvirt's cached capabilities of the emulator, since probing it takes seconds. `cache_dir`:
+    directory of packed images, beside which this cache is kept; None: the user's cache.
     """
     _share_cache(root / "cache" / "qemu" / "capabilities", cache_dir)
     return f"qemu:///embed?root={_short(root)}"
 
 
 class PrivateLibvirtd:
-    """A libvirtd process with its own directories below ``BASE/<name>``, which a test can pause, kill and
-    restart.
-    """
+    """A libvirtd process with its own directories below ``BASE/<name>``, which a test can pause, kill and restart."""
 
     def __init__(
         self,
@@ -82,12 +83,13 @@ class PrivateLibvirtd:
         tcp_port: int = 0,
         patience_seconds: int = 30,
     ) -> None:
-        """`base_dir`: base directory of the lab, so that a sweep finds left-overs.
+        """`base_dir`: base directory of the lab, so that a sweep finds what is left.
 
         `user`: user as which machines run. `virtlogd`: size in bytes at which a virtlogd rotates console
-        files, as with the system's libvirtd; 0: no virtlogd, the emulators write these files. `tcp_port`:
-        port on 127.0.0.1 to listen on too, without authentication; 0: only the socket. `patience_seconds`:
-        silence after which a client's connection is closed, in steps of 6.
+        files, as with the system's libvirtd; 0: there is no virtlogd, and the emulators write these files.
+        `tcp_port`: port on 127.0.0.1 on which libvirtd also listens, without authentication; 0: only the
+        socket. `patience_seconds`: libvirtd closes the connection of a client that is silent for so long, in
+        steps of 6.
         """
         self.name = name
         self.user = user
@@ -104,29 +106,29 @@ class PrivateLibvirtd:
 
     @property
     def socket_path(self) -> Path:
-        """Path of the daemon's socket."""
+        """Path of libvirtd's socket."""
         return self.directory / "sock" / "libvirt-sock"
 
     @property
     def url(self) -> str:
-        """libvirt URI of the daemon's socket."""
+        """libvirt URI with libvirtd's socket."""
         return f"qemu+unix:///system?socket={self.socket_path}"
 
     @property
     def tcp_url(self) -> str:
-        """libvirt URI of the daemon's TCP port."""
+        """libvirt URI with libvirtd's TCP port."""
         return f"qemu+tcp://127.0.0.1:{self._tcp_port}/system"
 
     @property
     def endpoint(self) -> str:
-        """Value for --container-runtime-endpoint with this libvirtd as a runtime of the same name."""
+        """Value for --container-runtime-endpoint, in which this libvirtd is a runtime of the same name."""
         return f"vm:{self.name}:{self.url}"
 
     def start(self) -> None:
-        """Start libvirtd, and virtlogd if it is wanted, and wait until libvirtd answers."""
+        """Start libvirtd, and virtlogd if requested, and wait until libvirtd answers."""
         for number, _ in enumerate(_SYSTEM_DIRECTORIES):
             (self.directory / f"d{number}").mkdir(parents=True, exist_ok=True)
-        # For its networks; Debian's package makes it, libvirt does not.
+        # libvirt's networks need it; Debian's package makes it, libvirt does not.
         (self.directory / "d2" / "dnsmasq").mkdir(exist_ok=True)
         (self.directory / "sock").mkdir(exist_ok=True)
         qemu_conf = QEMU_CONF.format(user=self.user, handler="logd" if self._virtlogd else "file")
@@ -161,7 +163,7 @@ class PrivateLibvirtd:
             self.daemon.wait_until(self._answers, what="answer on its socket", timeout_seconds=60)
 
     def _answers(self) -> bool:
-        """Return True if the daemon answers a request; it accepts connections slightly earlier."""
+        """Return True if the daemon answers a request. It accepts connections slightly earlier."""
         if not self.socket_path.exists():
             return False
         import libvirt
@@ -173,8 +175,9 @@ class PrivateLibvirtd:
         return True
 
     def _start_virtlogd(self) -> str:
-        """Return shell commands that start virtlogd, which runs until `end`, even without libvirtd; empty if
-        it is not wanted.
+        """Return shell commands that start virtlogd; empty if it is not requested.
+
+        virtlogd runs until `end`, even while libvirtd is stopped.
         """
         if not self._virtlogd:
             return ""
@@ -186,11 +189,10 @@ class PrivateLibvirtd:
         return f"{{ [ -S {place} ] || {start}; }} && "
 
     def _bind_kvm(self) -> str:
-        """Return shell commands that make /dev/kvm usable for all users there, as on a node; empty if there
-        is nothing to do.
+        """Return shell commands that make /dev/kvm usable for all users in libvirtd's mount namespace.
 
-        Without this, libvirt would discard the shared probe results (`_share_cache`) as wrong for this user,
-        and probe again for a minute.
+        Empty if there is nothing to do. Without this, libvirt would discard the shared capabilities
+        (`_share_cache`) as wrong for this user, and probe the emulator again for a minute.
         """
         if self.user == "root" or not Path(_KVM).exists():
             return ""
@@ -201,27 +203,27 @@ class PrivateLibvirtd:
         return f" && mount --bind {shlex.quote(str(node))} {_KVM}"
 
     def stop(self) -> None:
-        """Stop libvirtd; machines keep running."""
+        """Stop libvirtd; machines continue to run."""
         if self.daemon is not None:
             self.daemon.stop()
 
     def kill(self) -> None:
-        """Kill libvirtd, to simulate a crash; machines keep running."""
+        """Kill libvirtd, to simulate a crash; machines continue to run."""
         if self.daemon is not None:
             self.daemon.kill()
 
     def pause(self) -> None:
-        """Pause libvirtd's process: connections stay open, but calls get no answer."""
+        """Pause libvirtd's process: connections remain open, but calls get no answer."""
         if self.daemon is not None:
             self.daemon.pause()
 
     def resume(self) -> None:
-        """Continue the process of a paused libvirtd."""
+        """Let a paused libvirtd continue."""
         if self.daemon is not None:
             self.daemon.resume()
 
     def count_connections(self) -> int:
-        """Return the number of clients connected to the socket."""
+        """Return the number of clients that are connected to libvirtd's socket."""
         return sum(
             path == str(self.socket_path) and state == _CONNECTED
             for *_, state, _inode, path in (line.split() for line in _UNIX_SOCKETS.read_text().splitlines())
@@ -229,10 +231,10 @@ class PrivateLibvirtd:
         )
 
     def emulators(self) -> list[int]:
-        """Return the process ids of the machines.
+        """Return the process ids of the machines' emulators.
 
-        Their command lines name libvirt's usual directories, not the lab's, so they are found by their pid
-        files.
+        They are found by their pid files, since their command lines contain libvirt's usual directories and
+        not the lab's.
         """
         return sweep.list_emulators(self.directory)
 
@@ -254,7 +256,7 @@ def _share_cache(path: Path, cache_dir: Path | None = None) -> None:
 
 
 def _short(root: Path) -> Path:
-    """Return `root`, or a link to it below /run if the paths of guests' sockets would become too long."""
+    """Return `root`, or a link to it below /run if the paths of guests' sockets would be too long."""
     if len(str(root)) <= _LONGEST_ROOT:
         return root
     link = SHORT_DIRECTORY / hashlib.sha256(str(root).encode()).hexdigest()[:12]

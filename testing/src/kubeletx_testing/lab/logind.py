@@ -1,5 +1,6 @@
-"""A private D-Bus daemon with a double of systemd-logind on it, for tests of what the agent does at a
-shutdown of the host.
+"""A private D-Bus daemon with a test double of systemd-logind on it.
+
+Tests use it to check what the agent does at a shutdown of the host.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configurat
 
 
 class PrivateLogind:
-    """A private bus with a double of systemd-logind, as a context manager.
+    """A private bus with a test double of systemd-logind (see `logind_double`), as a context manager.
 
     `address`: value for DBUS_SYSTEM_BUS_ADDRESS. `conf_dir`: directory of logind's drop-in files.
     """
 
     def __init__(self, directory: Path) -> None:
-        """Start the bus and the double, and wait until it is ready. `directory`: for their files."""
+        """Start the bus and the double, and wait until the double is ready.
+
+        `directory`: for their files.
+        """
         self.conf_dir = directory / "logind.conf.d"
         self.conf_dir.mkdir()
         self.address = f"unix:path={directory}/bus"
@@ -48,14 +52,14 @@ class PrivateLogind:
         self.said("ready")
 
     def tell(self, command: str) -> None:
-        """Send the double a command (begin, cancel or wait); see `logind_double`."""
+        """Send a command to the double: begin, cancel or wait; see `logind_double`."""
         pipe: IO[str] | None = self.logind.stdin
         assert pipe is not None
         pipe.write(f"{command}\n")
         pipe.flush()
 
     def said(self, text: str) -> None:
-        """Wait for the next line that the double prints, and check that it is `text`."""
+        """Wait for the next line that the double prints, and assert that it is `text`."""
         assert self.logind.stdout is not None
         found = self.logind.stdout.readline().strip()
         assert found == text, found

@@ -1,14 +1,14 @@
-"""A double of systemd-logind on a private bus, as a program.
+"""A test double of systemd-logind on a private bus, as a program.
 
 Run it as `python -m kubeletx_testing.lab.logind_double DIRECTORY` with DBUS_SYSTEM_BUS_ADDRESS set. Commands
 on standard input:
 
-    begin, cancel    sends PrepareForShutdown
-    wait             prints "released" once no lock is held
+    begin, cancel    send PrepareForShutdown with true or false
+    wait             prints "released" once all locks are released
 
-It first prints "ready", and "locked WHAT WHO MODE" whenever a lock is taken. As in logind, a lock is the
-writing end of a pipe, and the double sees at the other end when it is closed. SIGHUP through KillUnit makes
-it read the drop-in files of DIRECTORY again. Source: org.freedesktop.login1(5).
+At its start it prints "ready", and for each lock that is taken "locked WHAT WHO MODE". As in logind, a lock
+is the writing end of a pipe; the double holds the other end and detects when the lock is closed. On SIGHUP
+through KillUnit it reads the drop-in files in DIRECTORY again. Source: org.freedesktop.login1(5).
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ PATH = "/org/freedesktop/login1"
 
 
 class Double:
-    """The double's D-Bus connection and state: locks, maximum delay, and whether a shutdown is being
-    prepared.
+    """D-Bus connection and state of the double.
+
+    `conf_dir`: directory of drop-in files. `delay_seconds`: InhibitDelayMaxSec. `is_preparing`: a shutdown is
+    being prepared. `locks`: reading ends of the pipes of all locks.
     """
 
     def __init__(self, conf_dir: Path) -> None:
@@ -49,7 +51,7 @@ class Double:
             unwrap_msg(self.bus.send_and_get_reply(message_bus.RequestName(name)))
 
     def answer(self, call: Any) -> None:
-        """Answer one method call from the bus."""
+        """Answer one method call that arrived on the bus."""
         match call.header.fields.get(HeaderFields.member):
             case "Inhibit":
                 reading, writing = os.pipe()
@@ -72,11 +74,11 @@ class Double:
                 self.bus.send(new_method_return(call))
 
     def obey(self, command: str) -> None:
-        """Carry out a command, which is one line of standard input."""
+        """Execute a command, which is one line of standard input."""
         if command == "wait":
             while self.locks:
                 lock = self.locks.pop()
-                os.read(lock, 1)  # returns at its end
+                os.read(lock, 1)  # returns when the lock is closed
                 os.close(lock)
             say("released")
             return
@@ -87,7 +89,7 @@ class Double:
     def listen(self) -> None:
         """Answer all calls that have arrived.
 
-        One read may bring several calls, which `select` would report only once.
+        One read of the socket may bring several calls, which `select` reports only once.
         """
         while True:
             try:
@@ -98,7 +100,7 @@ class Double:
                 self.answer(message)
 
     def run(self) -> None:
-        """Answer calls and carry out commands until standard input ends."""
+        """Answer calls and execute commands until standard input ends."""
         say("ready")
         while True:
             self.listen()

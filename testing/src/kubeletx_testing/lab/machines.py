@@ -1,4 +1,4 @@
-"""A small virtual machine that boots: a disk image made here from Debian's packages, for tests and demo.
+"""A small virtual machine that boots: a disk image built here from Debian's packages, for tests and the demo.
 
 | part | from |
 |---|---|
@@ -10,10 +10,10 @@ The guest reads the NoCloud seed (a disk labelled ``cidata``): hostname, static 
 user-data (scripts are run). It answers HTTP on port 80: ``/`` is its hostname, ``/seed/meta-data`` and so on
 are the files of the seed, ``/cgi-bin/facts`` shows its addresses, memory, processors and boot id. On the
 serial console it prints ``guest is up`` and then a login prompt (root, password ``kubeletx``). It shuts down
-on the power button and does what the guest agent's clients request. Its disk is writable below ``/disk``, so
-tests see what survives a restart.
+on the power button, and its guest agent executes requests. Its disk is writable below ``/disk``, so tests can
+check what survives a restart.
 
-Building takes some seconds; the image is kept in the cache directory under a name that changes with its
+Building takes some seconds. The image is kept in the cache directory under a name that changes with its
 parts.
 """
 
@@ -48,7 +48,7 @@ _TIMEOUT_SECONDS = 300.0
 
 
 class Kernel(enum.Enum):
-    """Debian's kernel package that the guest boots."""
+    """The Debian kernel package that the guest boots."""
 
     CLOUD = "cloud"
     """A small kernel, without 9p and without the i6300esb watchdog."""
@@ -87,7 +87,7 @@ _MODULES = (
 )
 """Kernel modules to load at boot, in this order, with their dependencies.
 
-Those that the kernel lacks or has built in are skipped.
+Modules that the kernel lacks or has built in are skipped.
 """
 
 _FILES: dict[str, tuple[int, str]] = {
@@ -233,9 +233,10 @@ label linux
 
 
 def load_machine_image(cache_dir: Path | None = None, *, kernel: Kernel = Kernel.CLOUD) -> Path:
-    """Return the path of the bootable qcow2 image, built if it is not in the cache.
+    """Return the path of the bootable qcow2 image; the image is built if it is not in the cache.
 
-    Guests never write to it.
+    Guests must not write to it: use an overlay. `cache_dir`: directory of packed images, beside which this
+    image is kept; None: the user's cache.
     """
     directory = (cache_dir or default_cache_dir()).parent / "machines"
     directory.mkdir(parents=True, exist_ok=True)
@@ -355,9 +356,7 @@ def _initramfs(unpacked: Path, modules: Path, busybox: bytes) -> bytes:
 
 
 def _libraries(program: Path) -> list[Path]:
-    """Return the libraries that this machine's dynamic linker finds for `program`; the guest needs the same
-    ones.
-    """
+    """Return the libraries that this machine's dynamic linker finds for `program`. The guest needs the same ones."""
     listing = _run("ldd", str(program))
     if "not found" in listing:
         raise LabError(f"libraries of qemu-guest-agent are missing here:\n{listing}")
@@ -365,7 +364,7 @@ def _libraries(program: Path) -> list[Path]:
 
 
 def _module_order(directory: Path) -> list[Path]:
-    """Return `_MODULES` and their dependencies, each after those that it needs."""
+    """Return the files of `_MODULES` and of their dependencies, sorted so that each comes after those it needs."""
     known = {path.name.removesuffix(".ko").replace("-", "_"): path for path in directory.rglob("*.ko")}
     order: dict[str, Path] = {}
 
@@ -396,7 +395,7 @@ def _kernel_package(kernel: Kernel) -> str:
 
 
 def _refresh_package_lists() -> None:
-    """Run ``apt-get update``: the package lists are missing or old."""
+    """Run ``apt-get update``. Called if the package lists are missing or old."""
     _run(get_tool("apt-get"), "-q", "update")
 
 
@@ -432,14 +431,14 @@ def _run(
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock during the block, so that only one of all processes builds at a time."""
+    """Hold a lock during the block, so that only one process at a time builds the image."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 class _Cpio:
-    """Writer of the "newc" archive that the kernel unpacks as its first root file system."""
+    """Writer of a cpio archive in the "newc" format, which the kernel unpacks as its first root file system."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

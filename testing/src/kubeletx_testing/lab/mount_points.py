@@ -1,8 +1,8 @@
-"""Creates missing system directories that labs need as mount points in their mount namespaces, and removes
-them later.
+"""Creates missing system directories that labs need as mount points, and removes them later.
 
-Created directories are recorded in a file; only recorded and empty ones are removed, when they are not in
-use. Labs of several processes share the record, and a lock lets one process at a time change it.
+A lab mounts on these directories in its own mount namespace. Created directories are recorded in a file; only
+recorded and empty ones are removed, when no lab needs them. Labs in several processes share the record; a
+lock lets only one process at a time change it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .images import default_cache_dir
 
 @contextlib.contextmanager
 def making(directories: Iterable[str], *, records: Path | None = None) -> Iterator[None]:
-    """Create the missing ones of `directories`; until the end of the block no process removes any.
+    """Create those of `directories` that are missing. Until the end of the block no process removes any of them.
 
-    `records`: file of created directories.
+    `records`: file in which created directories are recorded; None: a file beside the user's cache of images.
     """
     with _locked(records) as path:
         missing = [one for one in directories if not Path(one).is_dir()]
@@ -32,7 +32,10 @@ def making(directories: Iterable[str], *, records: Path | None = None) -> Iterat
 
 
 def remove_unused(in_use: Callable[[], bool], *, records: Path | None = None) -> None:
-    """Remove the recorded directories, unless `in_use` returns True."""
+    """Remove the recorded directories that are empty, unless `in_use` returns True.
+
+    `records`: as in `making`.
+    """
     with _locked(records) as path:
         if in_use():
             return
@@ -45,7 +48,7 @@ def _is_removed(directory: str) -> bool:
         Path(directory).rmdir()
     except FileNotFoundError:
         return True
-    except OSError:  # something is in it
+    except OSError:  # it is not empty
         return False
     return True
 

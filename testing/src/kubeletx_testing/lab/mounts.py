@@ -1,6 +1,4 @@
-"""Finds and removes mounts below a directory, and makes a directory's mounts visible in other mount
-namespaces.
-"""
+"""Finds and removes mounts below a directory, and makes a directory a shared mount."""
 
 from __future__ import annotations
 
@@ -18,14 +16,17 @@ _UMOUNT_NOFOLLOW = 8
 
 
 def list_mounts(base_dir: Path) -> list[str]:
-    """Return the mount points below `base_dir`, deepest first; of several at one depth the latest first."""
+    """Return the mount points below `base_dir`, deepest first.
+
+    Of several at the same depth, the latest comes first.
+    """
     points = [mount.target for mount in mounts_below(read_mountinfo(base_dir), base_dir)]
     points.reverse()
     return sorted(points, key=lambda point: -point.count("/"))
 
 
 def unmount_below(base_dir: Path) -> None:
-    """Unmount everything below `base_dir`; a mount that is in use is detached."""
+    """Unmount everything below `base_dir`. A mount that is in use is detached (lazy unmount)."""
     libc = ctypes.CDLL(None, use_errno=True)
     for _ in range(20):
         points = list_mounts(base_dir)
@@ -36,8 +37,9 @@ def unmount_below(base_dir: Path) -> None:
 
 
 def make_shared(directory: Path) -> None:
-    """Mount a directory on itself as shared, so that later mounts below it appear in mount namespaces made
-    from now on.
+    """Bind-mount a directory on itself as a shared mount.
+
+    Mount namespaces that are created afterwards then see later mounts below the directory.
     """
     for option in ("--bind", "--make-shared"):
         targets = [str(directory)] * (2 if option == "--bind" else 1)

@@ -1,7 +1,7 @@
 """Builds and uploads container images with only the standard library.
 
 An image consists of gzipped tar layers, a configuration and a manifest, each named by its SHA-256. Everything
-is written with time zero and sorted names, so that the same recipe has the same digests everywhere. Sources:
+is written with time zero and sorted names, so that the same input gives the same digests everywhere. Sources:
 OCI image specification 1.0 (layer, config, manifest) and the distribution specification (push).
 """
 
@@ -23,8 +23,10 @@ LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+gzip"
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of a layer: a file with `content`, a symbolic link to `link`, or a directory if both are
-    None.
+    """One entry of a layer: a file, a symbolic link or a directory.
+
+    `content`: content of a file. `link`: target of a symbolic link. If both are None, the entry is a
+    directory.
     """
 
     path: str
@@ -35,9 +37,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
-    """An image that is ready to be pushed. `blobs`: layers and configuration by digest.
+    """An image that is ready to be pushed.
 
-    `manifest`: its JSON.
+    `blobs`: layers and configuration by digest. `manifest`: the manifest as JSON.
     """
 
     name: str
@@ -47,12 +49,12 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """Digest of the manifest, which a pull by digest names."""
+        """Digest of the manifest, for references with a digest."""
         return _digest(self.manifest)
 
 
 def build_layer(entries: Iterable[Entry]) -> bytes:
-    """Return a tar archive of `entries`, uncompressed; equal entries give equal bytes."""
+    """Return an uncompressed tar archive of `entries`. Equal entries give equal bytes."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for entry in sorted(entries, key=lambda one: one.path):
@@ -73,7 +75,7 @@ def build_layer(entries: Iterable[Entry]) -> bytes:
 def build_image(
     *, name: str, tag: str, layers: Iterable[bytes], config: Mapping[str, object], architecture: str
 ) -> Image:
-    """Return an image with these uncompressed layers, lowest first.
+    """Build an image from uncompressed layers, the lowest first.
 
     `config`: the ``config`` object of the image specification.
     """
@@ -107,9 +109,9 @@ def build_image(
 
 
 def push(image: Image, *, host: str, port: int, headers: Mapping[str, str] | None = None) -> None:
-    """Upload an image to a plain-HTTP registry; blobs that it has are not sent again.
+    """Upload an image to a plain-HTTP registry; blobs that the registry has are not sent again.
 
-    Raises OSError if it refuses. `headers`: sent with every request, such as credentials.
+    `headers`: sent with every request, such as credentials. Raises OSError if the registry refuses.
     """
     connection = _Connection(host, port, headers or {})
     try:
@@ -131,7 +133,7 @@ def push(image: Image, *, host: str, port: int, headers: Mapping[str, str] | Non
 
 
 class _Connection(http.client.HTTPConnection):
-    """HTTP connection to a registry. `extra`: headers to send with every request."""
+    """HTTP connection to a registry. `extra`: headers that are sent with every request."""
 
     def __init__(self, host: str, port: int, headers: Mapping[str, str]) -> None:
         super().__init__(host, port, timeout=30)

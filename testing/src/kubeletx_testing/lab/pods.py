@@ -1,4 +1,4 @@
-"""Makes small pod manifests for tests and benchmarks, and puts them into an agent's manifest directory."""
+"""Makes small pod manifests for tests and benchmarks, and writes them into an agent's manifest directory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 from .images import image_ref
 
 SLEEP: Final = ("sh", "-c", "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait; done")
-"""Shell command that runs until the stop signal, and then ends at once."""
+"""Command of a container that runs until the stop signal, and then ends at once."""
 
 
 def pod_manifest(
@@ -23,10 +23,11 @@ def pod_manifest(
     spec: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return a pod with one container, ``main``.
+    """Return the manifest of a pod with one container, ``main``.
 
-    `command`: None: the image's own. `runtime`: value of runtimeServiceName; None: not set. `container`,
-    `spec` and `metadata`: fields that are added or replace those made here.
+    `runtime`: value of runtimeServiceName; None: not set. `image`: name of a lab image, or a reference with a
+    slash. `command`: None: the image's own command. `container`, `spec` and `metadata`: fields to add to the
+    container, the spec and the metadata; they replace fields of the same name.
     """
     main: dict[str, Any] = {"name": "main", "image": image_ref(image) if "/" not in image else image}
     if command is not None:
@@ -43,9 +44,9 @@ def pod_manifest(
 
 
 def put_manifest(directory: Path, manifest: Mapping[str, Any] | bytes, *, name: str | None = None) -> Path:
-    """Put a manifest into `directory` in one step, replacing an older one; returns its path.
+    """Write a manifest into `directory` atomically, replacing an older one; returns its path.
 
-    `name`: file name; None: ``POD.json``.
+    `manifest`: bytes are written unchanged and need a `name`. `name`: file name; None: ``POD.json``.
     """
     if name is None:
         if isinstance(manifest, bytes):

@@ -1,9 +1,9 @@
 """A daemon as a child process, with a log file and a pid file.
 
 Everything is synchronous: fixtures and scripts start and end daemons outside any event loop. A daemon runs in
-a session of its own, so that Ctrl-C in a terminal reaches only the program that owns it, which then stops its
-daemons in order. The pid file also contains the process's start time (field 22 of /proc/PID/stat), since a
-pid may be reused later.
+its own session, so that Ctrl-C in a terminal reaches only the program that started it; this program then
+stops its daemons in order. The pid file also contains the process's start time (field 22 of /proc/PID/stat),
+since a process id may be reused later.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 class LabError(Exception):
-    """Raised when a private daemon or tool fails; the message tells what to check."""
+    """Raised when a private daemon or tool fails; the message says what to check."""
 
 
 class Daemon:
@@ -26,9 +26,9 @@ class Daemon:
     def __init__(
         self, *, name: str, argv: Sequence[str], directory: Path, env: Mapping[str, str] | None = None
     ) -> None:
-        """`directory`: for ``NAME.log`` (appended to) and ``NAME.pid``; made if missing.
+        """`directory`: for ``NAME.log`` (which is appended to) and ``NAME.pid``; made if missing.
 
-        `env`: whole environment; None: this process's.
+        `argv`: the command line. `env`: the whole environment; None: that of this process.
         """
         self.name = name
         self.argv = tuple(argv)
@@ -39,18 +39,18 @@ class Daemon:
 
     @property
     def pid(self) -> int:
-        """Process id of the daemon. Raises LabError if it was not started, or was stopped."""
+        """Process id of the daemon. Raises LabError if it does not run."""
         if self._process is None:
             raise LabError(f"{self.name} does not run")
         return self._process.pid
 
     @property
     def is_running(self) -> bool:
-        """True while the child has not ended; a paused child is running too."""
+        """True while the daemon has not ended. A paused daemon counts as running."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start the child. Raises LabError if it is running, or its program is missing."""
+        """Start the daemon. Raises LabError if it is running already, or its program is missing."""
         if self.is_running:
             raise LabError(f"{self.name} runs already as pid {self.pid}")
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,8 @@ class Daemon:
     def wait_until(self, is_ready: Callable[[], bool], *, what: str, timeout_seconds: float = 30) -> None:
         """Wait until `is_ready` returns True.
 
-        Raises LabError with the end of the log if the daemon ends or takes too long.
+        `what`: what is awaited, for the error message. Raises LabError with the end of the log if the daemon
+        ends, or after `timeout_seconds`.
         """
         deadline = time.monotonic() + timeout_seconds
         while not is_ready():
@@ -82,7 +83,10 @@ class Daemon:
             time.sleep(0.02)
 
     def stop(self, *, grace_seconds: float = 10) -> None:
-        """Send SIGTERM, and SIGKILL after `grace_seconds`, and wait for the end; succeeds if it does not run."""
+        """Send SIGTERM, then SIGKILL after `grace_seconds`, and wait for the end.
+
+        Succeeds if the daemon does not run.
+        """
         process = self._process
         if process is None:
             return
@@ -96,14 +100,14 @@ class Daemon:
         self._reap(process)
 
     def kill(self) -> None:
-        """Send SIGKILL, to simulate a crash, and wait for the end; succeeds if it does not run."""
+        """Send SIGKILL, to simulate a crash, and wait for the end; succeeds if the daemon does not run."""
         if self._process is None:
             return
         self._process.kill()
         self._reap(self._process)
 
     def pause(self) -> None:
-        """Pause the process with SIGSTOP. Returns when the kernel shows it as stopped."""
+        """Pause the process with SIGSTOP. Returns when the kernel reports it as stopped."""
         os.kill(self.pid, signal.SIGSTOP)
         while (state := process_state(self.pid)) not in "Tt":
             if not state or state in "ZX":
@@ -111,11 +115,11 @@ class Daemon:
             time.sleep(0.001)
 
     def resume(self) -> None:
-        """Continue the process after `pause`."""
+        """Let the process continue after `pause`."""
         os.kill(self.pid, signal.SIGCONT)
 
     def wait(self, timeout_seconds: float) -> int:
-        """Wait until the daemon ends by itself; returns its exit status (negative: the signal that ended it).
+        """Wait until the daemon ends by itself; returns its exit status, or for a signal the negative signal number.
 
         Raises LabError if it still runs after `timeout_seconds`.
         """
@@ -147,15 +151,13 @@ class Daemon:
 
 
 def process_start_time(pid: int) -> str:
-    """Return the start time of a process in clock ticks since boot, as text; empty if there is no such
-    process.
-    """
+    """Return the start time of a process in clock ticks since boot, as text; empty if the process does not exist."""
     fields = _stat_fields(pid)
     return fields[19] if len(fields) > 19 else ""
 
 
 def process_state(pid: int) -> str:
-    """Return the state of a process as one letter (R, S, T, Z, ...); empty if there is no such process."""
+    """Return the state of a process as one letter (R, S, T, Z, ...); empty if the process does not exist."""
     fields = _stat_fields(pid)
     return fields[0] if fields else ""
 
@@ -166,12 +168,12 @@ def list_pids() -> list[int]:
 
 
 def write_pid_file(path: Path, pid: int) -> None:
-    """Write the file with ``PID START-TIME`` of a process, for `read_pid_file`."""
+    """Write ``PID START-TIME`` of a process to a file, for `read_pid_file`."""
     path.write_text(f"{pid} {process_start_time(pid)}\n")
 
 
 def read_pid_file(path: Path) -> int | None:
-    """Return the pid in the file if that same process is still alive; else None."""
+    """Return the process id in the file if exactly that process is still alive; else None."""
     try:
         pid_text, start_time = path.read_text().split()
         pid = int(pid_text)
@@ -182,8 +184,9 @@ def read_pid_file(path: Path) -> int | None:
 
 
 def _stat_fields(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the third (state) on; the second may contain blanks and
-    brackets.
+    """Return the fields of /proc/PID/stat from the third (the state) on.
+
+    The second field, the command's name, may contain spaces and parentheses.
     """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()

@@ -1,4 +1,4 @@
-"""A private image registry: Debian's docker-registry on a free loopback port, plain HTTP."""
+"""A private image registry: Debian's docker-registry on a free port of 127.0.0.1, plain HTTP."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ auth:
 
 USERNAME = "puller"
 PASSWORD = "only-for-tests"
-"""Password of a protected registry; `_HTPASSWD` has its bcrypt hash."""
+"""Password of a protected registry; `_HTPASSWD` contains its bcrypt hash."""
 _HTPASSWD = "puller:$2b$04$gA/Knh61v1kXNRid1X0u..flDZuTi2GTUlZqL0NVzHGWLJAqDlwSK\n"
 
 
@@ -48,7 +48,7 @@ class PrivateRegistry:
     def __init__(self, directory: Path, *, protected: bool = False) -> None:
         """`directory`: for storage, configuration and log.
 
-        `protected`: requests need USERNAME and PASSWORD.
+        `protected`: True: requests need `USERNAME` and `PASSWORD`.
         """
         self.directory = directory
         self.protected = protected
@@ -61,7 +61,7 @@ class PrivateRegistry:
         return f"{self.host}:{self.port}"
 
     def start(self) -> None:
-        """Start the registry and wait until it answers. After a `stop` it has the same port and images."""
+        """Start the registry and wait until it answers. After `stop` it starts with the same port and images."""
         (self.directory / "data").mkdir(parents=True, exist_ok=True)
         self.port = self.port or free_port(self.host)
         config = self.directory / "registry.yml"
@@ -75,20 +75,20 @@ class PrivateRegistry:
             name="docker-registry",
             argv=[get_tool("docker-registry"), "serve", str(config)],
             directory=self.directory,
-            # Its AWS driver's library looks for a region in HOME; nothing is there and nothing is asked.
+            # The library of its AWS driver reads HOME for a region; there is none, and none is needed.
             env=daemon_environment() | {"OTEL_TRACES_EXPORTER": "none"},
         )
         self.daemon.start()
         self.daemon.wait_until(self._answers, what="answer on /v2/")
 
     def stop(self) -> None:
-        """Stop the registry; pushed images stay on disk."""
+        """Stop the registry; pushed images are kept on disk."""
         if self.daemon is not None:
             self.daemon.stop()
             self.daemon = None
 
     def push(self, images: Iterable[Image]) -> None:
-        """Upload images. Raises LabError if the registry refuses one."""
+        """Upload images to the registry. Raises LabError if it refuses one."""
         for image in images:
             try:
                 push(image, host=self.host, port=self.port, headers=self._headers())
@@ -96,7 +96,7 @@ class PrivateRegistry:
                 raise LabError(f"cannot push {image.name}:{image.tag} to {self.address}: {err}") from err
 
     def list_requests(self) -> list[str]:
-        """Return the access log's lines of GET and HEAD requests, oldest first; tests count pulls with them."""
+        """Return the lines of the access log for GET and HEAD requests, oldest first. Tests count pulls with them."""
         if self.daemon is None:
             return []
         lines = self.daemon.log_path.read_text(errors="replace").splitlines()

@@ -1,15 +1,16 @@
 """Finds and removes what a lab, or an aborted earlier run, left behind.
 
-Everything that belongs to a lab can be found from its base directory alone:
+Everything that belongs to a lab can be found from its base directory:
 
 - daemons and shims have a path below it on their command line,
 - containers are known by their ids, which are names of directories below the containerds' state and runc roots;
-  their processes have such an id in their cgroup path, regardless of their parent process,
+  their processes have such an id in their cgroup path, whatever their parent process is,
 - mounts (root file systems, network namespaces, volumes) are below it,
-- emulators behind a libvirtd of a lab name libvirt's usual directories instead; their pid files are below it,
-- bridge, CNI results and iptables chains have names derived from it (`cni`).
+- emulators of a lab's libvirtd have libvirt's usual directories on their command line, but their pid files are below it,
+- the names of bridge, CNI results and iptables chains are derived from it (see `cni`).
 
-A base directory whose owner (file ``owner``: pid and start time) is alive is never swept by another process.
+The file ``owner`` in a base directory contains the pid and start time of its owner. While this process is
+alive, no other process sweeps the directory.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _PROGRAMS = (
 
 
 def claim(base_dir: Path) -> None:
-    """Make this process the owner of `base_dir`, which is made if missing."""
+    """Make this process the owner of `base_dir`; the directory is made if missing."""
     base_dir.mkdir(parents=True, exist_ok=True)
     write_pid_file(base_dir / OWNER_FILE, os.getpid())
 
@@ -67,7 +68,7 @@ def clean(base_dir: Path) -> None:
 
 
 def clean_stale(parent: Path) -> list[Path]:
-    """Clean the base directories below `parent` whose owners have ended; returns them."""
+    """Clean the base directories below `parent` whose owners have ended; returns these directories."""
     stale = [owner.parent for owner in sorted(parent.glob(f"*/{OWNER_FILE}")) if read_pid_file(owner) is None]
     for base_dir in stale:
         clean(base_dir)
@@ -75,14 +76,14 @@ def clean_stale(parent: Path) -> list[Path]:
 
 
 def container_ids(base_dir: Path) -> set[str]:
-    """Return the ids of all containers and sandboxes of the containerds below `base_dir`."""
+    """Return the ids of all containers and sandboxes of a lab's containerds, read from their directories."""
     return {one for directory in _containerd_directories(base_dir) for one in _container_ids(directory)}
 
 
 def leftovers(base_dir: Path, *, ids: Iterable[str] = ()) -> list[str]:
-    """Return one line for each object that is left of `base_dir`, except files below it.
+    """Return one line for each object that still exists of the lab with this base directory, except files below it.
 
-    `ids`: container ids that were read before the files with them were removed.
+    `ids`: ids of containers that are known from an earlier call of `container_ids`.
     """
     found = [f"process {pid}: {_command_line(pid)}" for pid in list_processes(base_dir)]
     found += [f"mount {path}" for path in list_mounts(base_dir)]
@@ -103,10 +104,13 @@ def leftovers(base_dir: Path, *, ids: Iterable[str] = ()) -> list[str]:
 
 
 def end_containers(containerd_dir: Path) -> None:
-    """Kill containers and shims of a containerd that must not run any more; remove their cgroups and sockets."""
+    """Kill the containers and shims of a containerd that has ended; remove their cgroups and sockets.
+
+    `containerd_dir`: directory of the `PrivateContainerd`.
+    """
     ids = _container_ids(containerd_dir)
     sockets = _shim_sockets(containerd_dir)
-    # Containers before shims: a living shim collects its dead at once, some machines' PID 1 takes seconds.
+    # Containers before shims: a living shim reaps them at once, but PID 1 of some machines takes seconds.
     end_processes(cgroups.list_container_processes(ids), signum=signal.SIGKILL)
     end_processes(list_processes(containerd_dir), signum=signal.SIGKILL)
     for path in cgroups.list_container_cgroups(ids):
@@ -117,10 +121,9 @@ def end_containers(containerd_dir: Path) -> None:
 
 
 def list_processes(base_dir: Path) -> list[int]:
-    """Return the ids of the daemons, shims and agents that have a path below `base_dir` on their command
-    line.
+    """Return the ids of the daemons, shims and agents with a path below `base_dir` on their command line.
 
-    Emulators of a libvirtd below it are included; this process and its ancestors are not.
+    Emulators of a libvirtd below it are included. This process and its ancestors are not.
     """
     mark = f"{base_dir}/"
     ancestors = _ancestors()
@@ -136,12 +139,13 @@ def list_processes(base_dir: Path) -> list[int]:
 
 
 def list_emulators(libvirtd_dir: Path) -> list[int]:
-    """Return the process ids of the machines of the `PrivateLibvirtd` with this directory; pids that other
-    processes reuse are left out.
+    """Return the process ids of the emulators of the `PrivateLibvirtd` with this directory.
+
+    A pid file whose process id is reused by another process is ignored.
     """
     found = []
     for path in (libvirtd_dir / "d0" / "qemu").glob("*.pid"):
-        with contextlib.suppress(OSError, ValueError):  # it ends just now
+        with contextlib.suppress(OSError, ValueError):  # it is just ending
             pid = int(path.read_text())
             if f"guest={path.stem}," in _command_line(pid) and process_state(pid) not in ("", "Z", "X"):
                 found.append(pid)
@@ -149,12 +153,12 @@ def list_emulators(libvirtd_dir: Path) -> list[int]:
 
 
 def is_any_libvirtd_alive() -> bool:
-    """Return True if a libvirtd runs, the system's or that of a lab."""
+    """Return True if a libvirtd is running, either the system's or one of a lab."""
     return any(Path(_command_line(pid).split(" ")[0]).name == "libvirtd" for pid in list_pids())
 
 
 def end_processes(pids: Iterable[int], *, signum: int = signal.SIGTERM, grace_seconds: float = 5) -> None:
-    """Send `signum` to the processes, and SIGKILL to those that have not ended after `grace_seconds`."""
+    """Send `signum` to the processes, then SIGKILL to those that have not ended after `grace_seconds`."""
     waiting = list(pids)
     for signal_number in (signum, signal.SIGKILL):
         for pid in waiting:
@@ -170,7 +174,7 @@ def end_processes(pids: Iterable[int], *, signum: int = signal.SIGTERM, grace_se
 
 
 def remove_short_paths(base_dir: Path) -> None:
-    """Remove the sockets and links below /run that this lab made because its own paths are too long."""
+    """Remove the sockets and links below /run that a lab makes if its own paths are too long."""
     from .containerd import SHORT_DIRECTORY, socket_path
 
     for link in SHORT_DIRECTORY.glob("*"):
@@ -185,7 +189,7 @@ def remove_short_paths(base_dir: Path) -> None:
 
 
 def remove_tree(directory: Path, *, keep: Iterable[Path] = ()) -> None:
-    """Remove a directory, except the files in `keep`; does nothing if something is still mounted in it."""
+    """Remove a directory except the files in `keep`; does nothing if something is mounted in it."""
     kept = {path: path.read_bytes() for path in keep if path.is_file()}
     if list_mounts(directory):
         return
@@ -204,9 +208,7 @@ def _containerd_directories(base_dir: Path) -> list[Path]:
 
 
 def _container_ids(containerd_dir: Path) -> set[str]:
-    """Return the ids of containers and sandboxes, 64 hex digits each, from the shims' bundles and runc's
-    state.
-    """
+    """Return the ids of containers and sandboxes (64 hex digits each), from the shims' bundles and runc's state."""
     roots = [
         *containerd_dir.glob("state/io.containerd.runtime.v2.task/*/*"),
         *containerd_dir.glob("root/io.containerd.runtime.v2.task/*/*"),
@@ -217,7 +219,7 @@ def _container_ids(containerd_dir: Path) -> set[str]:
 
 
 def _shim_sockets(containerd_dir: Path) -> list[Path]:
-    """Return the paths of the shims' sockets, from the ``address`` files of their bundles."""
+    """Return the paths of the shims' sockets, read from the ``address`` files in their bundles."""
     found = []
     for path in containerd_dir.glob("state/io.containerd.runtime.v2.task/*/*/address"):
         try:
@@ -230,7 +232,7 @@ def _shim_sockets(containerd_dir: Path) -> list[Path]:
 
 
 def _ancestors() -> set[int]:
-    """Return the ids of this process and its ancestors, whose command lines may name the base directory too."""
+    """Return the ids of this process and its ancestors. Their command lines may contain the base directory too."""
     found = {0}
     pid = os.getpid()
     while pid not in found:
@@ -251,8 +253,9 @@ def _command_line(pid: int) -> str:
 
 
 def _is_ours(command_line: str) -> bool:
-    """Return True for a program that a lab starts; False for an editor or pager that shows one of the lab's
-    files.
+    """Return True for a program that a lab starts.
+
+    It is False for an editor or pager that shows one of the lab's files.
     """
     words = command_line.split()
     names = [Path(word).name for word in words[:3]]

@@ -1,9 +1,9 @@
 """A virtual machine without an operating system: 193 bytes of code in the first sector of its disk.
 
 It prints `UP` on the serial port. Then, at every tick of the BIOS's timer, it checks the power button, which
-switches it off at once, and ejects devices that are to be unplugged. A letter typed at its serial port makes
-it act by itself as a guest does (`Does`). It has no guest agent and no network. It is for tests of what
-happens around a guest; `machines` has a guest for tests of what happens in it.
+switches it off at once, and ejects devices that are to be unplugged. A letter typed at its serial port
+triggers an action that guests do by themselves (see `Does`). It has no guest agent and no network. It is for
+tests that need a guest but nothing inside it; `machines` has a guest for tests inside it.
 
 A second machine counts its starts on its disk, for tests of disks over restarts.
 """
@@ -18,16 +18,14 @@ UP = "tiny guest is up"
 
 
 class Does(enum.Enum):
-    """An action of the machine by itself; the value is the letter that triggers it at the serial port."""
+    """An action of the machine. The value is the letter that triggers it at the serial port."""
 
     POWER_OFF = "o"
     REBOOT = "r"
     PANIC = "p"
     """Report a panic to the panic device, as a kernel does, and continue to run."""
     HANG = "w"
-    """Start the i6300esb watchdog, which the machine must have, and do not reset it: it fires two seconds
-    later.
-    """
+    """Start the i6300esb watchdog, which the machine must have, and never reset it: it fires two seconds later."""
 
 
 _CODE = bytes.fromhex(
@@ -74,11 +72,10 @@ def make_tiny_machine_image(directory: Path) -> Path:
 
 
 def make_counting_machine_image(directory: Path, *, starts: int = 1) -> Path:
-    """Write the disk (raw, 1 MiB) of a machine that counts its starts and prints ``boots N``, up to 9;
-    returns its path.
+    """Write the disk (raw, 1 MiB) of a machine that counts its starts and prints ``boots N``; returns its path.
 
-    At all but the last of `starts` it switches itself off at once; at the last it runs until the power button
-    is pressed. The count is the first byte of the second sector.
+    N is at most 9. At each of the first `starts` - 1 starts the machine switches itself off at once; at the
+    last one it runs until the power button is pressed. The count is the first byte of the second sector.
     """
     path = directory / f"counting-{starts}.img"
     sector = _COUNTING_CODE.ljust(_SECTOR - len(_SIGNATURE), b"\0") + _SIGNATURE

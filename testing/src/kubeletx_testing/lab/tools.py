@@ -1,8 +1,8 @@
 """Finds the programs that the lab runs.
 
-script/setup installs them from Debian. If installing would replace something (such as Docker's containerd),
-it unpacks them into another directory, whose path is in KUBELETX_TOOLS; that directory is searched before
-PATH. The sbin directories are searched too, since an ordinary user's PATH lacks them.
+script/setup installs them from Debian. If the installation would replace something (such as Docker's
+containerd), it unpacks them into another directory instead, whose path is in KUBELETX_TOOLS; this directory
+is searched before PATH. The sbin directories are searched too, since an ordinary user's PATH lacks them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PACKAGES: dict[str, str] = {
     "nsenter": "util-linux",
     "unshare": "util-linux",
 }
-"""Program → Debian package that contains it."""
+"""The Debian package of each program that the lab runs."""
 
 _SYSTEM_DIRECTORIES = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
@@ -49,9 +49,9 @@ def search_path() -> str:
 
 
 def daemon_environment() -> dict[str, str]:
-    """Return the environment of the lab's daemons.
+    """Return the environment variables of the lab's daemons.
 
-    It has only what they need; a user's proxy settings are not passed on.
+    They are only what the daemons need; a user's proxy settings are not passed on.
     """
     return {"PATH": search_path(), "HOME": "/root", "LANG": "C.UTF-8"}
 
@@ -62,7 +62,10 @@ def find_tool(name: str) -> str | None:
 
 
 def get_tool(name: str) -> str:
-    """Return the absolute path of a program. Raises LabError with the Debian package if it is missing."""
+    """Return the absolute path of a program.
+
+    Raises LabError with the name of its Debian package if it is missing.
+    """
     path = find_tool(name)
     if path is None:
         raise LabError(
@@ -72,7 +75,7 @@ def get_tool(name: str) -> str:
 
 
 def get_cni_bin_dir() -> Path:
-    """Return the directory of the CNI plugins. Raises LabError if none of the known places has them."""
+    """Return the directory of the CNI plugins. Raises LabError if no known directory contains them."""
     unpacked = os.environ.get(TOOLS_VARIABLE)
     candidates = ([Path(unpacked) / "usr/lib/cni"] if unpacked else []) + [
         Path("/usr/lib/cni"),

@@ -1,9 +1,9 @@
-"""A virtual machine that only UEFI boots: a disk of 1 MiB with one program for the firmware, made here byte
-by byte.
+"""A virtual machine that only UEFI can boot: a disk of 1 MiB with one program for the firmware.
 
-The disk is one FAT12 file system without partitions. It contains ``EFI/BOOT/BOOTX64.EFI``, where every UEFI
-firmware looks for a program. The program prints `UP` on the firmware's consoles, one of which is the serial
-port, then switches the machine off when the power button is pressed. A BIOS finds nothing to boot there.
+The disk is one FAT12 file system without partitions, made here byte by byte. It contains
+``EFI/BOOT/BOOTX64.EFI``, where every UEFI firmware looks for a program. The program prints `UP` on the
+firmware's consoles, one of which is the serial port, then switches the machine off when the power button is
+pressed. A BIOS finds nothing to boot on this disk.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ def _program() -> bytes:
 
 
 def _file_system(program: bytes) -> bytes:
-    """Return a FAT12 file system with clusters of one sector: cluster 2 is EFI, 3 is EFI/BOOT, and from 4 on
-    the program.
+    """Return a FAT12 file system with clusters of one sector.
+
+    Cluster 2 is the directory EFI, cluster 3 is EFI/BOOT, and the program begins at cluster 4.
     """
     boot = struct.pack(
         "<3s8sHBHBHHBHHHII",
@@ -87,7 +88,7 @@ def _file_system(program: bytes) -> bytes:
 
 
 def _packed(chain: list[int]) -> bytes:
-    """Return the FAT: twelve bits for each entry of `chain`."""
+    """Return the file allocation table: twelve bits for each entry of `chain`."""
     number = sum(value << (12 * index) for index, value in enumerate(chain))
     return number.to_bytes(-(-len(chain) * 12 // 8), "little")
 

@@ -207,8 +207,8 @@ async def test_dashboards_of_containers_and_metrics_server_find_what_they_ask_fo
     }
     assert b'container_fs_reads_total{container="main"' in text
     assert b'machine_cpu_cores{boot_id="' in text
-    told = summary(figures)["node"]["systemContainers"]
-    (pods,) = (one for one in told if one["name"] == "pods")
+    reported = summary(figures)["node"]["systemContainers"]
+    (pods,) = (one for one in reported if one["name"] == "pods")
     assert pods["memory"]["workingSetBytes"] == 100
     assert pods["cpu"]["usageNanoCores"] > 0
 

@@ -129,8 +129,8 @@ async def test_a_pod_that_ran_too_long_is_told(agent: AgentModel) -> None:
     async with agent.running() as backend:
         await backend.pods.apply_pod(a_pod(active_deadline_seconds=5))
         await agent.until(lambda: agent.phase("web") == "Failed")
-        (told,) = [e for e in await backend.node.list_events() if e.reason == "DeadlineExceeded"]
-        assert (told.type, told.involved_object.name) == ("Normal", "web")
+        (reported,) = [e for e in await backend.node.list_events() if e.reason == "DeadlineExceeded"]
+        assert (reported.type, reported.involved_object.name) == ("Normal", "web")
         assert "Starting" in {e.reason for e in await backend.node.list_events()}
 
 
@@ -141,8 +141,8 @@ async def test_a_pressure_that_begins_and_ends_is_told_in_the_kubelets_words(age
         node.pressure_changed(Pressure(disk=True))
         node.pressure_changed(Pressure(disk=True, memory=True))
         node.pressure_changed(Pressure(memory=True))
-        told = [e for e in await backend.node.list_events() if e.reason.startswith("NodeHas")]
-        assert {(e.reason, e.message) for e in told} == {
+        reported = [e for e in await backend.node.list_events() if e.reason.startswith("NodeHas")]
+        assert {(e.reason, e.message) for e in reported} == {
             (reason, f"Node node status is now: {reason}")
             for reason in ("NodeHasDiskPressure", "NodeHasInsufficientMemory", "NodeHasNoDiskPressure")
         }

@@ -30,17 +30,17 @@ async def test_a_mistake_is_told_once_and_its_correction_is_enough(agent: AgentM
             await agent.until(file.parent.is_dir)
             file.write_text(THREE.replace("container", "spaceship"))
 
-            def told() -> list[str]:
+            def reported() -> list[str]:
                 return [line["err"] for line in said if line["event"] == "Ignored runtime drop-in"]
 
-            await agent.until(told)
+            await agent.until(reported)
             (file.parent / "unrelated.yaml").write_text(THREE.replace("three", "four"))
             await agent.until(lambda: len(agent.parts.registry.handles()) == 3)
-            assert len(told()) == 1
-            assert "spaceship" in told()[0]
+            assert len(reported()) == 1
+            assert "spaceship" in reported()[0]
             file.write_text(THREE)
             await agent.until(lambda: len(agent.parts.registry.handles()) == 4)
-    assert len(told()) == 1
+    assert len(reported()) == 1
 
 
 async def test_a_cordon_written_as_a_file_counts(agent: AgentModel) -> None:

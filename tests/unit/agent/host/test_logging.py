@@ -58,6 +58,6 @@ def test_verbosity_changes_for_loggers_that_are_in_use_already(monkeypatch: pyte
         for one in (log, bound):
             one.info("Told", verbosity=verbosity)
             one.debug("Explained", verbosity=verbosity)
-    told = [json.loads(line) for line in file.getvalue().splitlines()]
-    assert [one["verbosity"] for one in told if one["event"] == "Explained"] == [4, 4, 10, 10]
-    assert len([one for one in told if one["event"] == "Told"]) == 8
+    reported = [json.loads(line) for line in file.getvalue().splitlines()]
+    assert [one["verbosity"] for one in reported if one["event"] == "Explained"] == [4, 4, 10, 10]
+    assert len([one for one in reported if one["event"] == "Told"]) == 8

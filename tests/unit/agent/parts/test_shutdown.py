@@ -33,11 +33,11 @@ class Lock:
         self.is_held = False
         self.delay_seconds = 0
         self.failures = 0
-        self._told: asyncio.Queue[bool | None] = asyncio.Queue()
+        self._reported: asyncio.Queue[bool | None] = asyncio.Queue()
 
-    def tell(self, is_going: bool | None) -> None:
+    def tell(self, is_ending: bool | None) -> None:
         """None: the bus goes away."""
-        self._told.put_nowait(is_going)
+        self._reported.put_nowait(is_ending)
 
     async def open(self, delay_seconds: int) -> bool:
         if self.failures:
@@ -53,10 +53,10 @@ class Lock:
         self.is_held = False
 
     async def next(self) -> bool:
-        told = await self._told.get()
-        if told is None:
+        reported = await self._reported.get()
+        if reported is None:
             raise Unavailable("lost the bus")
-        return told
+        return reported
 
     def close(self) -> None:
         self.is_held = False

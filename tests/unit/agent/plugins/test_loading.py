@@ -28,7 +28,7 @@ def registering(*kinds: str, types: tuple[str, ...] = ("container",)) -> Any:
     @hookimpl
     def kubeletx_register_runtimes(register: Any) -> None:
         for kind in kinds:
-            register(kind, object, workload_types=types, schemes=(kind,))
+            register(kind, print, workload_types=types, schemes=(kind,))
 
     return kubeletx_register_runtimes
 
@@ -63,11 +63,12 @@ def test_a_plugin_that_cannot_be_imported_stops_no_other(monkeypatch: pytest.Mon
 def test_a_hook_that_raises_leaves_nothing_of_its_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     @hookimpl
     def kubeletx_register_runtimes(register: Any) -> None:
-        register("half", object, workload_types=("container",), schemes=("half",))
+        register("half", print, workload_types=("container",), schemes=("half",))
         raise RuntimeError("went wrong")
 
     found = load_plugins([plugin(monkeypatch, "half", kubeletx_register_runtimes=kubeletx_register_runtimes)])
-    assert reason(found, "half") == "RuntimeError: went wrong"
+    assert reason(found, "half").startswith("RuntimeError: went wrong (at /")
+    assert "test_loading.py:" in reason(found, "half")
     assert "half" not in found.kinds
 
 
@@ -82,26 +83,28 @@ def test_a_hook_that_is_a_coroutine_is_explained(monkeypatch: pytest.MonkeyPatch
     assert "make it a plain function" in reason(found, "late")
 
 
-def test_a_kind_that_is_taken_fails_the_second_plugin_by_name_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_plugins_that_claim_a_kind_fail_and_name_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     found = load_plugins(
         [
             plugin(monkeypatch, "b", kubeletx_register_runtimes=registering("same")),
             plugin(monkeypatch, "a", kubeletx_register_runtimes=registering("same")),
+            plugin(monkeypatch, "c", kubeletx_register_runtimes=registering("other")),
         ]
     )
-    assert states(found) == {"a": "ready", "b": "failed"}
-    assert "registered already by plugin a" in reason(found, "b")
+    assert states(found) == {"a": "failed", "b": "failed", "c": "ready"}
+    assert "taken by runtime kind 'same' of plugin b too" in reason(found, "a")
+    assert "taken by runtime kind 'same' of plugin a too" in reason(found, "b")
 
 
-def test_a_plugin_with_one_taken_kind_leaves_none_of_its_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plugin_with_one_contested_kind_leaves_none_of_its_others(monkeypatch: pytest.MonkeyPatch) -> None:
     found = load_plugins(
         [
             plugin(monkeypatch, "one", kubeletx_register_runtimes=registering("taken")),
             plugin(monkeypatch, "two", kubeletx_register_runtimes=registering("free", "taken")),
         ]
     )
-    assert states(found) == {"one": "ready", "two": "failed"}
-    assert [kind.name for kind in found.kinds] == ["taken"]
+    assert states(found) == {"one": "failed", "two": "failed"}
+    assert [kind.name for kind in found.kinds] == ["exec"]
 
 
 def test_a_plugin_that_registers_nothing_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,6 +113,7 @@ def test_a_plugin_that_registers_nothing_is_skipped(monkeypatch: pytest.MonkeyPa
     )
     assert states(found) == {"empty": "skipped", "none": "skipped"}
     assert reason(found, "none") == "registers nothing"
+    assert "no function has @hookimpl" in reason(found, "empty")
 
 
 def test_a_hook_that_kubeletx_does_not_know_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

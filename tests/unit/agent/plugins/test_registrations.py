@@ -22,7 +22,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch, name: str, **hooks: Any) -> EntryPoi
     return EntryPoint(name=name, value=module.__name__, group=ENTRY_POINT_GROUP)
 
 
-def checks(*names: str, factory: Any = object, **fields: Any) -> Any:
+def checks(*names: str, factory: Any = print, **fields: Any) -> Any:
     def kubeletx_register_health_checks(register: Any) -> None:
         for name in names:
             register(name, factory, **fields)
@@ -76,29 +76,31 @@ def test_a_bad_registration_is_refused_in_words(
     assert labels(found) == []
 
 
-def test_a_name_that_another_plugin_has_fails_the_second_one_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_two_plugins_have_fails_both_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     found = load_plugins(
         [
             plugin(monkeypatch, "a", kubeletx_register_health_checks=checks("same")),
             plugin(monkeypatch, "b", kubeletx_register_health_checks=checks("other", "same")),
         ]
     )
-    assert {one.name: one.state for one in found.loaded} == {"a": "ready", "b": "failed"}
-    assert "the name is taken by health-check/same of plugin a" in reason(found, "b")
-    assert labels(found) == ["health-check/same"]
+    assert {one.name: one.state for one in found.loaded} == {"a": "failed", "b": "failed"}
+    assert "the name is taken by health-check/same of plugin a too" in reason(found, "b")
+    assert "the name is taken by health-check/same of plugin b too" in reason(found, "a")
+    assert labels(found) == []
 
 
 def test_a_name_that_a_runtime_kind_has_is_refused_whoever_came_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def kubeletx_register_runtimes(register: Any) -> None:
-        register("same", object, workload_types=("container",), schemes=("same",))
+        register("same", print, workload_types=("container",), schemes=("same",))
 
     first = plugin(monkeypatch, "a", kubeletx_register_health_checks=checks("same"))
     second = plugin(monkeypatch, "b", kubeletx_register_runtimes=kubeletx_register_runtimes)
     found = load_plugins([first, second])
-    assert {one.name: one.state for one in found.loaded} == {"a": "ready", "b": "failed"}
-    assert "taken by a runtime kind" in reason(found, "b")
+    assert {one.name: one.state for one in found.loaded} == {"a": "failed", "b": "failed"}
+    assert "taken by runtime kind 'same' of plugin b too" in reason(found, "a")
+    assert "taken by health-check/same of plugin a too" in reason(found, "b")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no"), SystemExit(3), GeneratorExit()])
@@ -106,7 +108,7 @@ def test_a_hook_that_raises_anything_stops_no_other(
     monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     def raising(register: Any) -> None:
-        register("half", object)
+        register("half", print)
         raise error
 
     found = load_plugins(

@@ -32,7 +32,7 @@ from kubeletx.api import hookimpl
 
 @hookimpl
 def kubeletx_register_runtimes(register):
-    register("set", object, workload_types=("container",), schemes=("set",), settings=Settings)
+    register("set", lambda *_: object(), workload_types=("container",), schemes=("set",), settings=Settings)
 """
 
 
@@ -73,7 +73,7 @@ async def test_a_new_distribution_is_loaded_and_the_old_ones_are_left_alone(site
         ("late", "ready", ("late",), "1.0")
     ]
     assert found.notes == ()
-    assert [kind.name for kind in running.kinds] == ["old", "late"]
+    assert [kind.name for kind in running.kinds] == ["exec", "old", "late"]
     assert sys.modules["site_old.plugin"] is before
     assert running.states == {"late": "ready", "old": "ready"}
     assert (await running.reload()).plugins == ()
@@ -99,7 +99,7 @@ async def test_a_broken_plugin_is_reported_and_disturbs_nothing(site: Site, head
     found = await running.reload()
     assert [(one.name, one.state) for one in found.plugins] == [("broken", "failed"), ("good", "ready")]
     assert found.plugins[0].reason.startswith(reason)
-    assert [kind.name for kind in running.kinds] == ["old", "good"]
+    assert [kind.name for kind in running.kinds] == ["exec", "old", "good"]
     assert running.states == {"broken": "failed", "good": "ready", "old": "ready"}
 
 
@@ -116,12 +116,12 @@ async def test_a_broken_plugin_is_loaded_once_it_is_repaired_and_nothing_of_its_
             "site_split/__init__.py": "",
         },
     )
-    assert (await running.reload()).plugins[0].reason == "RuntimeError: first"
+    assert (await running.reload()).plugins[0].reason.startswith("RuntimeError: first (at /")
     assert not [one for one in sys.modules if one.startswith("site_split")]
     repaired = (
         "from .part import WORD\nfrom kubeletx.api import hookimpl\n\n@hookimpl\n"
         "def kubeletx_register_runtimes(register):\n"
-        "    register(WORD, object, workload_types=('container',), schemes=(WORD,))\n"
+        "    register(WORD, print, workload_types=('container',), schemes=(WORD,))\n"
     )
     site.install("split", {"site_split/plugin.py": repaired, "site_split/part.py": part.format("secondly")})
     (one,) = (await running.reload()).plugins
@@ -158,7 +158,8 @@ async def test_a_kind_that_is_registered_already_is_refused_by_name(site: Site) 
     (one,) = (await running.reload()).plugins
     assert (one.state, one.kinds) == ("failed", ())
     assert one.reason == (
-        "runtime kind 'same' of plugin second is registered already by plugin old; uninstall one of them"
+        "runtime kind 'same' of plugin second (second 1.0) is registered already by plugin old (old 1.0); "
+        "uninstall one of them"
     )
     assert running.kinds.get("same") is kept
 
@@ -182,7 +183,7 @@ async def test_code_that_runs_is_not_replaced_and_the_reload_says_what_only_a_re
         "plugin more is new in wider, which is loaded already; restart the agent to use it",
     )
     assert {name: module for name, module in sys.modules.items() if name.startswith("site_")} == before
-    assert [kind.name for kind in running.kinds] == ["changed", "gone", "wider"]
+    assert [kind.name for kind in running.kinds] == ["exec", "changed", "gone", "wider"]
 
 
 async def test_a_new_kind_has_its_default_settings(site: Site) -> None:
@@ -216,7 +217,7 @@ async def test_a_new_kind_that_claims_what_another_claims_is_told(site: Site) ->
 def claiming(kind: str) -> str:
     return (
         "from kubeletx.api import hookimpl\n\n@hookimpl\ndef kubeletx_register_runtimes(register):\n"
-        f"    register({kind!r}, object, workload_types=('container',), schemes=('unix',), default_claim=True)\n"
+        f"    register({kind!r}, print, workload_types=('container',), schemes=('unix',), default_claim=True)\n"
     )
 
 
@@ -225,7 +226,7 @@ from kubeletx.api import hookimpl
 
 @hookimpl
 def kubeletx_register_health_checks(register):
-    register("late-check", object)
+    register("late-check", print)
 """
 
 
@@ -256,7 +257,9 @@ async def test_a_running_agent_serves_runtimes_and_pods_of_a_new_plugin(
     drop_ins = agent.config.root_dir / "runtimes.d"
     async with agent.running() as backend:
         await agent.apply(a_pod("before"))
-        (drop_ins / "late.yaml").write_text("{name: late, workloadType: wasm, url: 'late://x'}\n")
+        (drop_ins / "late.yaml").write_text(
+            "{name: late, workloadType: wasm, url: 'late://x?isolation=none'}\n"
+        )
         found = await backend.runtimes.reload_plugins()
         assert any("late.yaml: url: " in note and "wasm" in note for note in found.notes)
         site.install_plugin(
@@ -291,7 +294,7 @@ async def test_a_pod_of_a_type_that_no_plugin_has_is_refused_until_one_has_it(
             head="from kubeletx.testing import FakeRuntime\n",
         )
         await backend.runtimes.reload_plugins()
-        await backend.runtimes.add_runtime("wasm:late:late://x")
+        await backend.runtimes.add_runtime("wasm:late:late://x?isolation=none")
         await agent.apply(a_wasm_pod("early"))
         await agent.until(lambda: agent.phase("early") == "Running")
 

@@ -179,8 +179,8 @@ async def test_the_end_of_an_earlier_node_that_the_watch_tells_late_is_not_that_
     api: ApiServerDouble,
 ) -> None:
     around = Around(api)
-    told: list[str] = []
-    around.node.subscribe(lambda node: told.append(node.metadata.uid if node else ""))
+    reported: list[str] = []
+    around.node.subscribe(lambda node: reported.append(node.metadata.uid if node else ""))
     task = asyncio.create_task(around.node.run())
     async with asyncio.timeout(GUARD_SECONDS):
         await around.node.registered.wait()
@@ -191,9 +191,9 @@ async def test_the_end_of_an_earlier_node_that_the_watch_tells_late_is_not_that_
         await until(lambda: around.ready() == "False" and around.node.registered.is_set())
         around.node.drop(first)
         assert around.node.registered.is_set()
-        assert told[-1] == around.seen()["metadata"]["uid"]
+        assert reported[-1] == around.seen()["metadata"]["uid"]
         around.node.drop(around.node.current or first)
-        assert told[-1] == ""
+        assert reported[-1] == ""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await around.client.close()

@@ -39,11 +39,11 @@ class Seen:
     """Who was told of news."""
 
     def __init__(self) -> None:
-        self.told: list[PodUid] = []
+        self.reported: list[PodUid] = []
         self._event = asyncio.Event()
 
     def __call__(self, uid: PodUid) -> None:
-        self.told.append(uid)
+        self.reported.append(uid)
         self._event.set()
 
     async def wait(self) -> None:
@@ -118,7 +118,7 @@ async def test_a_config_map_is_read_and_its_users_hear_of_every_change(api: ApiS
         api.admin.delete("configmaps", "settings", SPACE)
         await seen.wait()
         assert await objects.find_config_map(SPACE, "settings") is None
-    assert seen.told == [uid] * 3  # a label alone is no news
+    assert seen.reported == [uid] * 3  # a label alone is no news
 
 
 async def test_a_node_asks_for_single_objects_only_and_one_watch_serves_all_pods(

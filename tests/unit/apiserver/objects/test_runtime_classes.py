@@ -13,13 +13,13 @@ def a_class(name: str, handler: str) -> RuntimeClass:
 
 def test_classes_of_the_cluster_come_beside_those_of_the_configuration_which_win() -> None:
     classes = RuntimeClasses({"fast": "containerd"})
-    told: list[dict[str, str]] = []
-    classes.subscribe(lambda: told.append(dict(classes)))
+    reported: list[dict[str, str]] = []
+    classes.subscribe(lambda: reported.append(dict(classes)))
     classes.replace([a_class("fast", "other"), a_class("vms", "libvirt")], [])
-    assert told == [{"fast": "containerd", "vms": "libvirt"}]
+    assert reported == [{"fast": "containerd", "vms": "libvirt"}]
     classes.put(a_class("vms", "libvirt--q35"))
     classes.put(a_class("vms", "libvirt--q35"))
-    assert told[1:] == [{"fast": "containerd", "vms": "libvirt--q35"}]
+    assert reported[1:] == [{"fast": "containerd", "vms": "libvirt--q35"}]
     classes.drop(a_class("vms", ""))
     assert (dict(classes), len(classes), classes.get("vms")) == ({"fast": "containerd"}, 1, None)
 

@@ -42,9 +42,9 @@ class Server:
 
 class Shop:
     def __init__(self) -> None:
-        self.server, self.clock, self.told = Server(), FakeClock(), list[PodUid]()
+        self.server, self.clock, self.reported = Server(), FakeClock(), list[PodUid]()
         self.tokens = PodTokens(
-            cast(KubeClient, self.server), self.told.append, clock=self.clock, draw=random.Random(1)
+            cast(KubeClient, self.server), self.reported.append, clock=self.clock, draw=random.Random(1)
         )
 
     async def token(self, seconds: int = 1000, audience: str = "") -> bytes:
@@ -97,16 +97,16 @@ async def test_after_four_fifths_of_its_life_the_pod_is_told_and_gets_another() 
     shop = Shop()
     await shop.token()
     await shop.clock.run_for(780)
-    assert (shop.told, await shop.token()) == ([], b"t1")
+    assert (shop.reported, await shop.token()) == ([], b"t1")
     await shop.clock.run_for(21)
-    assert (shop.told, await shop.token()) == ([UID], b"t2")
+    assert (shop.reported, await shop.token()) == ([UID], b"t2")
 
 
 async def test_a_token_of_a_week_is_renewed_after_a_day() -> None:
     shop = Shop()
     await shop.token(seconds=7 * 86_400)
     await shop.clock.run_for(86_400)
-    assert (shop.told, await shop.token(seconds=7 * 86_400)) == ([UID], b"t2")
+    assert (shop.reported, await shop.token(seconds=7 * 86_400)) == ([UID], b"t2")
 
 
 async def test_the_life_that_the_server_gave_counts_not_the_one_that_was_asked_for() -> None:
@@ -114,7 +114,7 @@ async def test_the_life_that_the_server_gave_counts_not_the_one_that_was_asked_f
     shop.server.shortest = 600
     await shop.token(seconds=86_400)
     await shop.clock.run_for(481)
-    assert shop.told == [UID]
+    assert shop.reported == [UID]
 
 
 async def test_a_clock_that_is_set_ahead_makes_a_token_due() -> None:
@@ -133,16 +133,16 @@ async def test_while_renewal_fails_the_old_token_is_given_until_it_ends() -> Non
     asked = len(shop.server.asked)
     assert await shop.token() == b"t1"
     assert len(shop.server.asked) == asked  # not at every turn
-    shop.told.clear()
+    shop.reported.clear()
     await shop.clock.run_for(61)
-    assert shop.told == [UID]
+    assert shop.reported == [UID]
     await shop.clock.run_for(150)
     with pytest.raises(Unavailable, match="failed to fetch token: the API server is away"):
         await shop.token()
     shop.server.refusal = None
-    shop.told.clear()
+    shop.reported.clear()
     await shop.clock.run_for(31)
-    assert shop.told == [UID]
+    assert shop.reported == [UID]
     assert await shop.token() != b"t1"
 
 
@@ -164,7 +164,7 @@ async def test_a_pod_that_left_is_never_told_again() -> None:
     await shop.token()
     shop.tokens.leave(UID)
     await shop.clock.run_for(5000)
-    assert shop.told == []
+    assert shop.reported == []
 
 
 async def test_an_answer_without_a_token_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

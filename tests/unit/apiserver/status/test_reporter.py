@@ -379,12 +379,12 @@ async def bound(node: Node, **metadata: Any) -> Pod:
     node.pods.replace([], [])
     uid = see(node).uid
     node.say(uid, PodStatus(phase="Running"))
-    await told(node)
+    await reported(node)
     node.api.admin.delete("pods", "a", namespace="default")
     return see(node)
 
 
-async def told(node: Node) -> None:
+async def reported(node: Node) -> None:
     """Nothing is left to tell."""
     await until(lambda: node.reporter.is_idle)
 
@@ -399,18 +399,18 @@ async def test_a_watch_that_is_behind_brings_no_second_deletion(blind: Node) -> 
     await until(lambda: blind.status("a") == {})
     for _ in range(3):
         blind.pods.put(pod)  # the mark of our own deletion, before its end
-        await told(blind)
+        await reported(blind)
     assert deletions(blind) == 1
 
 
 async def test_a_pod_that_finalizers_keep_is_let_go_once(blind: Node) -> None:
     pod = await bound(blind, finalizers=["example.com/kept"])
     blind.say(pod.uid, None)
-    await told(blind)
+    await reported(blind)
     for number in range(3):
         blind.api.admin.patch("pods", "a", {"metadata": {"labels": {"n": str(number)}}}, "default")
         see(blind)
-        await told(blind)
+        await reported(blind)
     assert deletions(blind) == 1
     blind.api.admin.patch("pods", "a", {"metadata": {"finalizers": None}}, "default")
     assert blind.status("a") == {}, "the API server needs no second word"
@@ -430,7 +430,7 @@ async def test_a_server_that_was_set_back_is_asked_for_the_deletion_again(blind:
     before = blind.api.backup()
     blind.say(pod.uid, None)
     await until(lambda: blind.status("a") == {})
-    await told(blind)
+    await reported(blind)
     blind.api.restore(before)
     blind.pods.replace([pod], [])
     await until(lambda: blind.status("a") == {})
@@ -440,14 +440,14 @@ async def test_nothing_is_kept_of_pods_that_are_gone(blind: Node) -> None:
     pod = await bound(blind)
     blind.say(pod.uid, None)
     await until(lambda: blind.status("a") == {})
-    await told(blind)
+    await reported(blind)
     blind.pods.drop(pod)
     again = await bound(blind)  # and one that the API server forgets while it still ends here
     blind.api.admin.delete("pods", "a", namespace="default", gracePeriodSeconds=0)
     blind.pods.drop(again)
     blind.say(again.uid, PodStatus(phase="Failed"))
-    await told(blind)
+    await reported(blind)
     blind.say(again.uid, None)
-    await told(blind)
+    await reported(blind)
     kept = {name: one for name, one in vars(blind.reporter).items() if isinstance(one, dict) and one}
     assert kept == {}

@@ -26,6 +26,7 @@ from kubeletx.server.views import (
     ImageServiceView,
     ImageView,
     MeasuredUsage,
+    PluginProcessView,
     PluginReload,
     PluginView,
     PodUsage,
@@ -362,7 +363,9 @@ def test_a_reload_names_new_plugins_what_failed_and_what_needs_a_restart(agent: 
     assert kubeletx("runtime", "reload").stdout == "No new plugins found.\n"
     late = PluginView(name="late", version="1", state="ready", kinds=("late", "later"))
     empty = PluginView(name="empty", version="1", state="skipped", reason="registers no runtime")
-    broken = PluginView(name="broken", version="1", state="failed", reason="ValueError: no")
+    broken = PluginView(
+        name="broken", distribution="bad", version="1", state="failed", reason="ValueError: no"
+    )
     agent.backend.plugin_reload = PluginReload(plugins=(late, empty), notes=("plugin old 1 runs on",))
     result = kubeletx("runtime", "reload")
     assert (result.exit_code, result.stdout, result.stderr) == (
@@ -383,18 +386,35 @@ def test_plugins_are_listed_with_their_state(agent: Any, kubeletx: Run) -> None:
     agent.backend.plugin_views = (
         PluginView(
             name="containerd",
+            distribution="kubeletx-containerd",
             version="0.1.0",
+            made_for=">=0.1,<0.2",
             state="ready",
             kinds=("containerd",),
             workload_types=("container",),
             registrations=(RegistrationView(name="socket", hook="health-check", state="ready"),),
+            isolation="process",
+            processes=(
+                PluginProcessView(runtime="a", pid=12, memory_bytes=48 << 20, cpu_seconds=0.31, restarts=1),
+                PluginProcessView(runtime="b", pid=13, memory_bytes=50 << 20, cpu_seconds=2.0, restarts=0),
+            ),
         ),
-        PluginView(name="broken", version="1", state="failed", reason="no module named x"),
+        PluginView(
+            name="broken", distribution="bad", version="1", state="failed", reason="no module named x"
+        ),
+    )
+    wide = kubeletx("plugins", "-o", "wide").stdout.split("\n")
+    assert wide[0].split()[-2:] == ["ISOLATION", "PROCESSES"]
+    assert wide[1].endswith(
+        "process     a: pid 12, 48Mi, CPU 0.31s, 1 restart; b: pid 13, 50Mi, CPU 2s, 0 restarts"
     )
     assert kubeletx("plugins").stdout.splitlines() == [
-        "NAME         VERSION   STATE    KINDS        TYPES       REGISTERS             REASON",
-        "containerd   0.1.0     ready    containerd   container   health-check/socket   <none>",
-        "broken       1         failed   <none>       <none>      <none>                no module named x",
+        "NAME         DISTRIBUTION          VERSION   KUBELETX     STATE    KINDS        TYPES       "
+        "REGISTERS             REASON",
+        "containerd   kubeletx-containerd   0.1.0     >=0.1,<0.2   ready    containerd   container   "
+        "health-check/socket   <none>",
+        "broken       bad                   1         <none>       failed   <none>       <none>      "
+        "<none>                no module named x",
     ]
 
 

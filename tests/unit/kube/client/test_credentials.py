@@ -163,19 +163,21 @@ async def test_a_program_that_fails_is_told_without_what_it_printed(tmp_path: Pa
     assert "s3cret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("is_told", [False, True])
-async def test_a_program_hears_of_the_cluster_when_it_is_to(tmp_path: Path, is_told: bool) -> None:
+@pytest.mark.parametrize("is_reported", [False, True])
+async def test_a_program_hears_of_the_cluster_when_it_is_to(tmp_path: Path, is_reported: bool) -> None:
     authority = CertificateAuthority(tmp_path)
     program, heard = tmp_path / "program", tmp_path / "heard"
     program.write_text(
         f"""#!/bin/sh\nprintf %s "$KUBERNETES_EXEC_INFO" > {heard}\nprintf '{{"status": {{"token": "t"}}}}'\n"""
     )
     program.chmod(0o700)
-    asked = ExecCredential(command=str(program), is_told_cluster=is_told, cluster_config={"audience": "a"})
+    asked = ExecCredential(
+        command=str(program), is_told_cluster=is_reported, cluster_config={"audience": "a"}
+    )
     assert await Reader(exec=asked, ca=authority.ca_file).later() == "Bearer t"
     data = base64.b64encode(authority.ca_file.read_bytes()).decode()
     cluster = {"server": SERVER, "certificate-authority-data": data, "config": {"audience": "a"}}
-    spec = {"interactive": False, **({"cluster": cluster} if is_told else {})}
+    spec = {"interactive": False, **({"cluster": cluster} if is_reported else {})}
     assert json.loads(heard.read_text())["spec"] == spec
 
 

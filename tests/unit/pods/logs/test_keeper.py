@@ -26,6 +26,7 @@ from kubeletx.api import (
 from kubeletx.pods.logs.file_watch import FileWatcher
 from kubeletx.pods.logs.keeper import LogKeeper
 from kubeletx.pods.logs.rotation import RotationLimits
+from kubeletx.runtimes.handles.guarded import GuardedCalls
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.runtimes.handles.snapshots import PodSnapshot
 from kubeletx.testing.clock import FakeClock
@@ -47,6 +48,9 @@ class FakeHandle:
         self.hangs = False
         self.path: Path | None = None
         self.pieces: asyncio.Queue[tuple[str, bytes] | None] = asyncio.Queue()
+
+    def stream(self, method: str, start: Any, wrong: Any) -> Any:
+        return GuardedCalls(self.name).stream(method, start, wrong)
 
     def pods(self) -> dict[PodUid, PodSnapshot]:
         sandbox = SandboxSummary(

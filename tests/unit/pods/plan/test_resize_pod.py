@@ -134,9 +134,11 @@ async def test_a_limit_below_what_is_used_waits_until_it_is_freed(node: Node) ->
         unit.behaviour = dataclasses.replace(unit.behaviour, memory_bytes=60 * MI)
         manager.update("api", sized("48Mi"))
         await node.until(lambda: (c := condition(node, "PodResizeInProgress")) and c.reason == "Error")
-        told = condition(node, "PodResizeInProgress")
-        assert told is not None
-        assert told.message == (f"attempting to set memory limit ({48 * MI}) below current usage ({61 * MI})")
+        reported = condition(node, "PodResizeInProgress")
+        assert reported is not None
+        assert reported.message == (
+            f"attempting to set memory limit ({48 * MI}) below current usage ({61 * MI})"
+        )
         assert memory_of(node) == [128 * MI, 128 * MI]
         unit.behaviour = dataclasses.replace(unit.behaviour, memory_bytes=MI)
         await node.until(lambda: memory_of(node) == [48 * MI, 48 * MI])

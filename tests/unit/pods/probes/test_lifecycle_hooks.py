@@ -72,7 +72,7 @@ async def test_a_transport_error_of_an_http_hook_is_a_failure() -> None:
 
 
 async def test_an_https_hook_falls_back_to_http_without_its_credentials() -> None:
-    told: list[str] = []
+    reported: list[str] = []
     heads: list[str] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -90,12 +90,12 @@ async def test_an_https_hook_falls_back_to_http_without_its_credentials() -> Non
     headers = (HTTPHeader(name="Authorization", value="secret"), HTTPHeader(name="X-A", value="1"))
     handler = LifecycleHandler(http_get=HTTPGetAction(port=port, scheme="HTTPS", http_headers=headers))
     got = await run_hook(
-        handler, target(), finder=FakeExecFinder(), clock=FakeClock(), on_fallback=told.append
+        handler, target(), finder=FakeExecFinder(), clock=FakeClock(), on_fallback=reported.append
     )
     listener.close()
     await listener.wait_closed()
     assert (got.ok, got.fell_back) == (True, True)
-    assert len(told) == 1
+    assert len(reported) == 1
     assert "X-A: 1" in heads[0]
     assert "secret" not in heads[0]
 

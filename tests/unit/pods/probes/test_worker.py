@@ -165,8 +165,8 @@ async def test_failures_warnings_and_errors_are_told_as_the_kubelet_does(bench: 
     await bench.clock.run_for(5)
     bench.gives["ready"] = ProbeOutcome.SUSPENDED
     await bench.clock.run_for(5)
-    told = [(e.type, e.reason, e.message) for e in bench.events.recorded]
-    assert told == [
+    reported = [(e.type, e.reason, e.message) for e in bench.events.recorded]
+    assert reported == [
         ("Warning", "Unhealthy", "Readiness probe failed: ready says so"),
         ("Warning", "ProbeWarning", "Readiness probe warning: ready says so"),
         ("Warning", "Unhealthy", "Readiness probe errored and resulted in unknown state: ready says so"),

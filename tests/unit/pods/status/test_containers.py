@@ -52,8 +52,10 @@ def test_a_list_that_has_only_the_images_own_digest_does_not_hide_where_it_came_
     known = facts(unit("web"))
     assert known.snapshot is not None
     from_registry = "registry.local/img@sha256:2"
-    told = {one: replace(status, image_ref=from_registry) for one, status in known.snapshot.statuses.items()}
-    before = status_of(pod("web"), replace(known, snapshot=replace(known.snapshot, statuses=told)))
+    reported = {
+        one: replace(status, image_ref=from_registry) for one, status in known.snapshot.statuses.items()
+    }
+    before = status_of(pod("web"), replace(known, snapshot=replace(known.snapshot, statuses=reported)))
     assert container(before, "web").image_id == from_registry
     only_listed = replace(known, snapshot=replace(known.snapshot, statuses={}), previous_status=before)
     assert container(status_of(pod("web"), only_listed), "web").image_id == from_registry

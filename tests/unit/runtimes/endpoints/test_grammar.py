@@ -93,9 +93,12 @@ def test_a_semicolon_in_a_url_is_written_in_percent() -> None:
 
 def test_the_hosts_parameters_are_taken_out_of_the_url() -> None:
     (endpoint,) = parse("container:a:unix:///run/a.sock?plugin=quark")
-    assert (endpoint.kind, endpoint.url, endpoint.isolation) == ("quark", "unix:///run/a.sock", "none")
+    assert (endpoint.kind, endpoint.url, endpoint.isolation) == ("quark", "unix:///run/a.sock", "")
     (endpoint,) = parse("container:a:unix:///a?handler=crun&isolation=process")
     assert (endpoint.url, endpoint.isolation) == ("unix:///a?handler=crun", "process")
+    (endpoint,) = parse("container:a:unix:///a?isolation=none")
+    assert endpoint.isolation == "none"
+    assert format_endpoints([endpoint])[0].endswith("isolation=none")
 
 
 def test_the_kind_called_like_the_endpoint_comes_before_the_default_claim() -> None:
@@ -149,6 +152,7 @@ def test_a_bare_image_endpoint_belongs_to_the_only_runtime() -> None:
         (["container:a:/a?plugin=libvirt"], ["'libvirt' does not serve container over unix://"]),
         (["container:a:/a?colour=red"], ["'containerd' has no URL parameter 'colour'", "handler, plugin"]),
         (["container:a:/a?isolation=vm"], ["isolation=vm is unknown", "none, process"]),
+        (["container:a:/a?isolation="], ["isolation= is unknown", "none, process"]),
         (["container:a:/a?plugin=quark&plugin=containerd"], ["plugin= is given twice"]),
     ],
 )
@@ -213,7 +217,7 @@ def endpoints(draw: st.DrawFn) -> Endpoint:
         url=f"unix:///{draw(tails)}".rstrip() + (f"?{query}" if query else ""),
         kind=draw(st.sampled_from(["containerd"])),
         image_url=draw(st.none() | tails.map(lambda t: f"tcp://x{t}")),
-        isolation=draw(st.sampled_from(["none", "process"])),
+        isolation=draw(st.sampled_from(["", "none", "process"])),
     )
 
 

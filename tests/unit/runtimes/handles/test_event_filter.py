@@ -26,7 +26,7 @@ CHANGED = RuntimeEvent(kind=EventKind.CHANGED, unit_id=UNIT)
 
 
 @pytest.fixture
-def told() -> list[RuntimeEvent]:
+def reported() -> list[RuntimeEvent]:
     return []
 
 
@@ -37,7 +37,7 @@ def times() -> list[float]:
 
 
 @pytest.fixture
-def events(told: list[RuntimeEvent], times: list[float]) -> EventFilter:
+def events(reported: list[RuntimeEvent], times: list[float]) -> EventFilter:
     table = SnapshotTable()
     summary = UnitSummary(
         id=UNIT,
@@ -49,44 +49,46 @@ def events(told: list[RuntimeEvent], times: list[float]) -> EventFilter:
         created_at_ns=1,
     )
     table.note_unit(UnitStatus(summary=summary), at=1.0)
-    return EventFilter(table, lambda _uid, event: told.append(event), lambda: times[0])
+    return EventFilter(table, lambda _uid, event: reported.append(event), lambda: times[0])
 
 
 def test_an_event_of_a_stop_that_was_overtaken_is_told_when_both_fail(
-    events: EventFilter, told: list[RuntimeEvent]
+    events: EventFilter, reported: list[RuntimeEvent]
 ) -> None:
     with contextlib.suppress(Unavailable), events.acting([UNIT], EventKind.STOPPED):
         events.take(STOPPED)
         with contextlib.suppress(Unavailable), events.acting([UNIT], EventKind.STOPPED):
             raise Unavailable("no answer")
         raise Unavailable("no answer")
-    assert told == [STOPPED]
+    assert reported == [STOPPED]
 
 
-def test_an_event_of_a_stop_that_succeeded_is_no_news(events: EventFilter, told: list[RuntimeEvent]) -> None:
+def test_an_event_of_a_stop_that_succeeded_is_no_news(
+    events: EventFilter, reported: list[RuntimeEvent]
+) -> None:
     with events.acting([UNIT], EventKind.STOPPED):
         events.take(STOPPED)
-    assert told == []
+    assert reported == []
 
 
 def test_the_echo_of_a_change_is_no_news_during_the_call_or_soon_after_it(
-    events: EventFilter, told: list[RuntimeEvent]
+    events: EventFilter, reported: list[RuntimeEvent]
 ) -> None:
     with events.acting([UNIT], EventKind.CHANGED):
         events.take(CHANGED)
     with events.acting([UNIT], EventKind.CHANGED):
         pass
     events.take(CHANGED)
-    assert told == []
+    assert reported == []
     events.take(CHANGED)
-    assert told == [CHANGED]
+    assert reported == [CHANGED]
 
 
 def test_a_change_long_after_one_of_our_own_is_news(
-    events: EventFilter, told: list[RuntimeEvent], times: list[float]
+    events: EventFilter, reported: list[RuntimeEvent], times: list[float]
 ) -> None:
     with events.acting([UNIT], EventKind.CHANGED):
         pass
     times[0] += CHANGE_SECONDS + 1
     events.take(CHANGED)
-    assert told == [CHANGED]
+    assert reported == [CHANGED]

@@ -118,7 +118,7 @@ def test_one_name_in_two_files_is_refused_with_both(tmp_path: Path, bin_dir: Pat
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         ({"name": "a/b"}, "name: 'a/b' is not the name of a program"),
         ({"name": ".."}, "name: '..' is not the name of a program"),
@@ -176,11 +176,11 @@ def test_one_name_in_two_files_is_refused_with_both(tmp_path: Path, bin_dir: Pat
     ],
 )
 def test_each_mistake_names_file_provider_field_and_cure(
-    change: dict[str, Any], told: str, tmp_path: Path, bin_dir: Path
+    change: dict[str, Any], reported: str, tmp_path: Path, bin_dir: Path
 ) -> None:
     message = problems(tmp_path / "c.yaml", bin_dir, {**PROVIDER, **change})
     assert str(tmp_path / "c.yaml") in message
-    assert told in message
+    assert reported in message
     if change.get("name") != "":
         assert f'provider "{change.get("name", "cloud")}"' in message
 
@@ -198,7 +198,7 @@ def test_all_mistakes_of_all_providers_are_told_at_once(tmp_path: Path, bin_dir:
 
 
 @pytest.mark.parametrize(
-    ("header", "told"),
+    ("header", "reported"),
     [
         ({"kind": "Pod"}, "kind: 'Pod' is not supported; use CredentialProviderConfig"),
         ({"apiVersion": "v1"}, "apiVersion: 'v1' is not supported"),
@@ -207,22 +207,22 @@ def test_all_mistakes_of_all_providers_are_told_at_once(tmp_path: Path, bin_dir:
     ],
 )
 def test_a_file_of_another_kind_is_refused(
-    header: dict[str, Any], told: str, tmp_path: Path, bin_dir: Path
+    header: dict[str, Any], reported: str, tmp_path: Path, bin_dir: Path
 ) -> None:
-    assert told in problems(tmp_path / "c.yaml", bin_dir, PROVIDER, **header)
+    assert reported in problems(tmp_path / "c.yaml", bin_dir, PROVIDER, **header)
 
 
 def test_token_attributes_need_the_files_newest_version(tmp_path: Path, bin_dir: Path) -> None:
     provider = {**PROVIDER, "tokenAttributes": TOKEN}
-    told = problems(tmp_path / "c.yaml", bin_dir, provider, apiVersion="kubelet.config.k8s.io/v1beta1")
-    assert f"set the file's apiVersion to {V1}" in told
+    reported = problems(tmp_path / "c.yaml", bin_dir, provider, apiVersion="kubelet.config.k8s.io/v1beta1")
+    assert f"set the file's apiVersion to {V1}" in reported
 
 
 def test_a_variable_that_is_no_string_is_not_shown(tmp_path: Path, bin_dir: Path) -> None:
     provider = {**PROVIDER, "env": [{"name": "PIN", "value": 471147}]}
-    told = problems(tmp_path / "c.yaml", bin_dir, provider)
-    assert "env[0].value: is not a string" in told
-    assert "471147" not in told
+    reported = problems(tmp_path / "c.yaml", bin_dir, provider)
+    assert "env[0].value: is not a string" in reported
+    assert "471147" not in reported
 
 
 def test_what_is_not_there_or_not_readable_is_named(tmp_path: Path, bin_dir: Path) -> None:

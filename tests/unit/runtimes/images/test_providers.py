@@ -232,7 +232,7 @@ async def test_many_who_ask_at_once_share_one_program(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "reported"),
     [
         ("echo hunter2; echo no account >&2; exit 3", "exit code 3: no account"),
         ("kill -9 $$", "signal 9"),
@@ -249,13 +249,13 @@ async def test_many_who_ask_at_once_share_one_program(shop: Shop) -> None:
     ],
 )
 async def test_a_provider_that_fails_is_told_and_gives_nothing(
-    script: str, told: str, shop: Shop, capsys: pytest.CaptureFixture[str]
+    script: str, reported: str, shop: Shop, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shop.add(script)
     shop.add(answer({"r.example": ("good", "p")}), "other")
     assert names(await shop.open().lookup("r.example/a", None)) == ["good"]
     shown = capsys.readouterr().out
-    assert told in shown
+    assert reported in shown
     assert "cloud" in shown
     assert "hunter2" not in shown
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import structlog
 
-from kubeletx.api import Conflict, Endpoint, Host, ObjectRef, PodUid, Process, RuntimeHealth, UnitId, UnitSpec
-from kubeletx.testing import Behaviour, FakeBackend, FakeClock, FakeRuntime
+from kubeletx.api import Conflict, Endpoint, Host, ObjectRef, PodUid, RuntimeHealth, UnitId
+from kubeletx.testing.suite_fake import SuiteFakeRuntime
 from kubeletx_testing.waiting import let_others_work
 
 log = structlog.get_logger(__name__)
@@ -24,35 +23,12 @@ class Settings(msgspec.Struct, frozen=True, rename="camel"):
     extra_image: str = "busybox"
 
 
-def behave(spec: UnitSpec) -> Behaviour:
-    """What the contract suite's shell scripts would do."""
-    match spec.name:
-        case "exits":
-            return Behaviour(runs_seconds=0, exit_code=7, stdout=b"hello\n", stderr=b"oops\n")
-        case "succeeds":
-            return Behaviour(runs_seconds=0)
-        case "stubborn":
-            return Behaviour(ignores_stop=True)
-        case "environment":
-            value = spec.environment[0].value + "\n"
-            assert isinstance(spec.detail, Process)
-            for mount in spec.mounts:
-                with Path(mount.source, "answer").open("w") as file:
-                    file.write(value)
-            return Behaviour(runs_seconds=0, stdout=value.encode())
-    return Behaviour(stop_exit_code=0)
-
-
-class TroubledRuntime(FakeRuntime):
+class TroubledRuntime(SuiteFakeRuntime):
     """A fake that does what bad plugin code does, on request by the ids it is given."""
 
     def __init__(self, endpoint: Endpoint, settings: Settings | None, host: Host) -> None:
-        clock = FakeClock(auto_advance=True)
-        super().__init__(
-            endpoint.name,
-            clock=clock,
-            backend=FakeBackend(clock=clock, behave=behave, registry={"busybox": 4 << 20}),
-        )
+        super().__init__()
+        self.name = endpoint.name
         self.host = host
         if settings is not None:
             self.backend.add_image(settings.extra_image)
@@ -101,6 +77,6 @@ class OwnError(Conflict):
         self.number = number
 
 
-def make(endpoint: Endpoint, settings: Any, host: Host) -> FakeRuntime:
+def make(endpoint: Endpoint, settings: Any, host: Host) -> TroubledRuntime:
     """The factory."""
     return TroubledRuntime(endpoint, settings, host)

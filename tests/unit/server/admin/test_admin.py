@@ -195,7 +195,7 @@ async def test_a_command_may_be_as_long_as_a_script(
     assert wanted.command == ("sh", "-c", script)
 
 
-async def test_a_log_that_fails_in_the_middle_is_cut(
+async def test_a_log_that_fails_in_the_middle_says_so_in_its_last_line(
     client: aiohttp.ClientSession, backend: FakeAdminBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def open_logs(*_: object) -> AsyncIterator[bytes]:
@@ -206,10 +206,26 @@ async def test_a_log_that_fails_in_the_middle_is_cut(
         return lines()
 
     monkeypatch.setattr(backend, "open_logs", open_logs)
-    with pytest.raises(aiohttp.ClientError) as caught:
-        async with client.get("/v1/pods/default/web/log") as answer:
-            await answer.read()
-    assert "HTTP/1.1" not in str(caught.value)
+    for query in ("", "?follow=true"):
+        async with client.get("/v1/pods/default/web/log" + query) as answer:
+            assert (answer.status, await answer.text()) == (200, "one\nthe log has gone\n")
+
+
+async def test_a_log_whose_first_line_cannot_be_read_is_an_error(
+    client: aiohttp.ClientSession, backend: FakeAdminBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def open_logs(*_: object) -> AsyncIterator[bytes]:
+        async def lines() -> AsyncIterator[bytes]:
+            for problem in ("there is no log at 0.log",):
+                raise NotFound(problem)
+            yield b""
+
+        return lines()
+
+    monkeypatch.setattr(backend, "open_logs", open_logs)
+    async with client.get("/v1/pods/default/web/log") as answer:
+        assert answer.status == 404
+        assert (await answer.json())["message"] == "there is no log at 0.log"
 
 
 async def test_a_change_goes_on_when_its_client_leaves(

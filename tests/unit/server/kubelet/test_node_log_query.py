@@ -53,7 +53,7 @@ def test_a_slash_makes_it_a_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pairs", "told"),
+    ("pairs", "reported"),
     [
         ([("query", " ")], "query: cannot be empty"),
         ([("query", "")], "query: cannot be empty"),
@@ -64,13 +64,13 @@ def test_a_slash_makes_it_a_file() -> None:
         ([("query", "a"), ("untilTime", "2026-13-02T03:04:05Z")], "untilTime: is not a time"),
     ],
 )
-def test_what_has_not_its_form_is_unreadable(pairs: list[tuple[str, str]], told: str) -> None:
-    with pytest.raises(UnreadableQuery, match=told):
+def test_what_has_not_its_form_is_unreadable(pairs: list[tuple[str, str]], reported: str) -> None:
+    with pytest.raises(UnreadableQuery, match=reported):
         parse_query(pairs)
 
 
 @pytest.mark.parametrize(
-    ("pairs", "told"),
+    ("pairs", "reported"),
     [
         ([("query", "a"), ("query", "/b")], "a file and a service"),
         ([("query", "/a"), ("query", "/b")], "more than one file"),
@@ -90,8 +90,8 @@ def test_what_has_not_its_form_is_unreadable(pairs: list[tuple[str, str]], told:
         ([("query", "a"), ("pattern", "a\0b")], "pattern: is not text"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(pairs: list[tuple[str, str]], told: str) -> None:
-    with pytest.raises(ImpossibleQuery, match=told):
+def test_what_cannot_be_meant_is_refused(pairs: list[tuple[str, str]], reported: str) -> None:
+    with pytest.raises(ImpossibleQuery, match=reported):
         parse_query(pairs)
 
 

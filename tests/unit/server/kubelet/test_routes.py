@@ -201,6 +201,27 @@ async def test_a_container_that_waits_has_no_log_yet_and_says_why(tmp_path: Path
 
 
 @pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        ("ErrImagePull", "image can't be pulled"),
+        ("ImagePullBackOff", "trying and failing to pull image"),
+        ("CreateContainerError", "CreateContainerError"),
+    ],
+)
+async def test_a_container_without_its_image_has_no_log_in_the_kubelet_s_words(
+    tmp_path: Path, reason: str, text: str
+) -> None:
+    async with serving(tmp_path) as api:
+        waiting = ContainerState(waiting=ContainerStateWaiting(reason=reason))
+        api.backend.put(replace(pod(), status=PodStatus(container_statuses=(status("main", waiting),))))
+        code, body = await api.get("/containerLogs/default/web/main?follow=true")
+        assert (code, body) == (400, f'container "main" in pod "web" is waiting to start: {text}')
+        code, body = await api.get("/containerLogs/default/web/main?previous=true")
+        assert code == 400
+        assert "waiting to start" not in body
+
+
+@pytest.mark.parametrize(
     ("method", "path"),
     [
         ("POST", "/pods"),

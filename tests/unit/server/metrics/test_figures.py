@@ -426,13 +426,13 @@ def test_swap_comes_from_the_cgroup_where_the_runtime_does_not_measure_it() -> N
     assert found["container_swap_usage_bytes", WEB][0] == 7
     assert found["container_swap_limit_bytes", WEB][0] == 100
     assert found["pod_swap_usage_bytes", WEB[1:]][0] == 7
-    (told,) = summary(whole_figures())["pods"]
-    assert told["containers"][0]["swap"] == {
+    (reported,) = summary(whole_figures())["pods"]
+    assert reported["containers"][0]["swap"] == {
         "time": "2026-05-28T20:26:40Z",
         "swapAvailableBytes": 93,
         "swapUsageBytes": 7,
     }
-    assert told["swap"]["swapUsageBytes"] == 7
+    assert reported["swap"]["swapUsageBytes"] == 7
 
 
 def test_the_summary_tells_pressure_and_what_belongs_to_no_pod() -> None:
@@ -510,8 +510,8 @@ def labels_by_name(text: bytes) -> dict[str, set[str]]:
 def test_the_reference_lists_every_series_with_its_labels(title: str, text: bytes) -> None:
     section = PAGE.read_text().partition(f"\n### {title}\n")[2].partition("\n#")[0]
     rows = [line.split("|")[1:3] for line in section.split("\n") if line.startswith("| `")]
-    told = {
+    reported = {
         name.strip().strip("`"): {one.strip() for one in labels.split(",") if one.strip()}
         for name, labels in rows
     }
-    assert told == labels_by_name(text)
+    assert reported == labels_by_name(text)

@@ -37,6 +37,13 @@ class Life(NamedTuple):
     exit_code: int | None = None
 
 
+class Usage(NamedTuple):
+    """Processor time in nanoseconds since the start, and memory in bytes."""
+
+    cpu_ns: int
+    memory_bytes: int
+
+
 class Child:
     """The process whose files are in `path`."""
 
@@ -46,8 +53,7 @@ class Child:
     async def start(self, *command: str, environment: Mapping[str, str], directory: str, log: str) -> None:
         """Start it, once: later calls do nothing. `log`: where its output is appended."""
         arguments = (LAUNCHER, SUPERVISOR, str(self.path), log, directory, *command)
-        environment = {"PATH": os.defpath, "HOME": "/", **environment}
-        launcher = await asyncio.create_subprocess_exec("sh", "-c", *arguments, env=environment)
+        launcher = await asyncio.create_subprocess_exec("sh", "-c", *arguments, env=dict(environment))
         await launcher.wait()
 
     def supervisor(self) -> int | None:
@@ -70,6 +76,22 @@ class Child:
         if not end.exists():
             return Life(started_at_ns, started_at_ns, KILLED)
         return Life(started_at_ns, end.stat().st_mtime_ns, int(end.read_text()))
+
+    def usage(self) -> Usage | None:
+        """Sum over the processes of the program's session; None if it does not run."""
+        try:
+            session = (self.path / "pid").read_text().strip()
+        except FileNotFoundError:
+            return None
+        cpu_ticks = memory_pages = 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                fields = stat.read_bytes().rpartition(b")")[2].decode().split()
+                if fields[3] == session:
+                    cpu_ticks += sum(map(int, fields[11:15]))
+                    memory_pages += int(fields[21])
+        tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+        return Usage(cpu_ticks * tick_ns, memory_pages * os.sysconf("SC_PAGE_SIZE"))
 
     async def send(self, signal: Signals) -> None:
         """Signal the program and its children, if they run."""

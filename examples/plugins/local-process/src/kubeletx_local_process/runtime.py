@@ -1,6 +1,8 @@
 """The runtime: the contract's verbs on processes. Specs are kept in files, since a process holds no labels."""
 
 import asyncio
+import os
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from signal import Signals
@@ -12,7 +14,7 @@ from .processes import Child
 
 
 class ProcessRuntime(api.BaseRuntime):
-    """A `kubeletx.api.Runtime`; its only extra capability is events."""
+    """A `kubeletx.api.Runtime`; its capabilities are events, exec and stats."""
 
     declared = api.Traits(
         log_mode=api.LogMode.RAW_FILE,
@@ -20,7 +22,7 @@ class ProcessRuntime(api.BaseRuntime):
         brings_pod_network=False,
         refuses=api.every_feature_but("host-network", "host-pid", "host-ipc", "several-units", "stop-signal"),
     )
-    capabilities = (api.SupportsEvents,)
+    capabilities = (api.SupportsEvents, api.SupportsExec, api.SupportsStats)
 
     def __init__(self, endpoint: api.Endpoint, settings: Any, host: api.Host) -> None:
         """The shape of every factory: no I/O here."""
@@ -78,7 +80,7 @@ class ProcessRuntime(api.BaseRuntime):
         process = process_of(unit.spec)
         await Child(unit.path).start(
             *(*process.command, *process.args),
-            environment={variable.name: variable.value for variable in unit.spec.environment},
+            environment=environment_of(unit.spec),
             directory=process.working_dir or "/",
             log=str(unit.log_file or "/dev/null"),
         )
@@ -113,6 +115,28 @@ class ProcessRuntime(api.BaseRuntime):
         """Starts and ends of processes."""
         return self._follower.events()
 
+    async def exec(self, unit_id: api.UnitId, request: api.StreamRequest) -> api.Session:
+        """Start a command with the unit's variables and working directory. Raises Conflict unless the unit runs."""
+        unit = self._files.unit(unit_id)
+        if status_of(unit).summary.state is not api.UnitState.RUNNING:
+            raise api.Conflict(f"unit {unit_id} does not run; start it before exec")
+        directory = process_of(unit.spec).working_dir or "/"
+        return await api.SubprocessSession.start(
+            request, environment=environment_of(unit.spec), directory=directory
+        )
+
+    async def exec_sync(
+        self, unit_id: api.UnitId, command: Sequence[str], timeout_seconds: float
+    ) -> api.ExecResult:
+        """Run a command to its end; used by probes and hooks."""
+        session = await self.exec(unit_id, api.StreamRequest(command=tuple(command)))
+        return await api.run_session(session, timeout_seconds)
+
+    async def list_unit_stats(self, match: Mapping[str, str]) -> Sequence[api.UnitStats]:
+        """Measure the units that run. What is not measured stays None."""
+        running = [unit for unit in self._files.units() if match.items() <= unit.spec.labels.items()]
+        return await self.host.blocking(lambda: [stats for unit in running if (stats := stats_of(unit))])
+
     def _follow(self, unit: api.UnitRecord) -> None:
         self._follower.follow(unit.id, unit.sandbox.id, unit.sandbox.spec.uid, Child(unit.path).wait)
 
@@ -127,3 +151,24 @@ def process_of(spec: api.UnitSpec) -> api.Process:
 def status_of(unit: api.UnitRecord) -> api.UnitStatus:
     """State and reason follow from how far its life has come."""
     return unit.status(**Child(unit.path).life()._asdict())
+
+
+def environment_of(spec: api.UnitSpec) -> dict[str, str]:
+    """Return the variables of the unit; none of the agent's own."""
+    return {"PATH": os.defpath, "HOME": "/"} | {one.name: one.value for one in spec.environment}
+
+
+def stats_of(unit: api.UnitRecord) -> api.UnitStats | None:
+    """Measure one unit; None unless it runs."""
+    child = Child(unit.path)
+    if child.supervisor() is None or (usage := child.usage()) is None:
+        return None
+    return api.UnitStats(
+        id=unit.id,
+        uid=unit.sandbox.spec.uid,
+        name=unit.spec.name,
+        at_ns=time.time_ns(),
+        cpu_usage_core_ns=usage.cpu_ns,
+        memory_working_set_bytes=usage.memory_bytes,
+        memory_rss_bytes=usage.memory_bytes,
+    )

@@ -1,1 +1,1 @@
-"""Pure rules about domains: their XML, identity, state and size."""
+"""Pure functions about libvirt domains: their XML, metadata, state and size."""

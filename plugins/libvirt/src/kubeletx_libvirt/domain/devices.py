@@ -1,4 +1,4 @@
-"""Devices of a domain, read from its XML as libvirt returns it. Pure."""
+"""Reads the devices of a domain from the XML that libvirt returns. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import msgspec
 class DiskSeen(msgspec.Struct, frozen=True, kw_only=True):
     """One disk of a domain.
 
-    `target`: device name, such as vda. `device`: disk or cdrom. `path`: file; empty for a block device.
+    `target`: device name, such as vda. `device`: disk or cdrom. `path`: the disk's file; empty for a block
+    device.
     """
 
     target: str
@@ -21,20 +22,24 @@ class DiskSeen(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_written(self) -> bool:
-        """True if the guest can write to it."""
+        """True if the guest can write to the disk."""
         return self.device == "disk" and not self.read_only
 
 
 def shared_directories(text: str) -> tuple[str, ...]:
-    """Tags of the directories shared with the guest by virtiofs or 9p."""
+    """Return the tags of the directories that are shared with the guest by virtiofs or 9p.
+
+    `text`: the domain's XML.
+    """
     found = ElementTree.fromstring(text).findall("./devices/filesystem")
     return tuple(_attribute(one, "target", "dir") or "unnamed" for one in found)
 
 
 def forbids_saved_memory(text: str) -> str | None:
-    """Reason the memory of a running domain cannot be saved; None if it can.
+    """Return the reason that the memory of a running domain cannot be saved; None if it can.
 
-    The server of a shared directory (virtiofsd or the emulator's 9p) keeps open files outside the guest's memory.
+    The server of a shared directory (virtiofsd or the emulator's 9p) has open files that are not in the
+    guest's memory. `text`: the domain's XML.
     """
     shares = shared_directories(text)
     if not shares:
@@ -43,7 +48,7 @@ def forbids_saved_memory(text: str) -> str | None:
 
 
 def disks_seen(text: str) -> tuple[DiskSeen, ...]:
-    """All disks of the domain."""
+    """Return all disks of the domain. `text`: the domain's XML."""
     return tuple(
         DiskSeen(
             target=_attribute(one, "target", "dev"),
@@ -57,7 +62,10 @@ def disks_seen(text: str) -> tuple[DiskSeen, ...]:
 
 
 def interface_aliases(text: str) -> dict[str, str]:
-    """Alias → MAC address of every network interface."""
+    """Return the MAC address of every network interface, by libvirt's alias for the device.
+
+    `text`: the domain's XML.
+    """
     return {
         _attribute(one, "alias", "name"): _attribute(one, "mac", "address")
         for one in ElementTree.fromstring(text).findall("./devices/interface")

@@ -1,4 +1,4 @@
-"""Identity of a domain: the plugin's element in its metadata, sufficient to resume a pod. Pure."""
+"""Identity of a domain: an XML element in its metadata from which the plugin recovers the pod. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UUIDS = uuid.UUID("6c1a8a34-6b33-4b0e-8c5e-0b7c6a5f6d2e")
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Owner (agent and runtime), pod and unit of a domain, as stored in its metadata."""
+    """Owner (agent and runtime), pod and unit of a domain, as stored in the domain's metadata."""
 
     agent_id: str
     runtime: str
@@ -40,19 +40,22 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def domain_uuid(agent_id: str, runtime: str, sandbox_id: SandboxId, unit: str, attempt: int) -> UnitId:
-    """UUID of the domain for this key; always the same for the same key."""
+    """Return the UUID for the domain of a unit; always the same for the same arguments."""
     return UnitId(str(uuid.uuid5(_UUIDS, "\0".join((agent_id, runtime, sandbox_id, unit, str(attempt))))))
 
 
 def domain_name(unit_id: UnitId) -> str:
-    """The domain's name: short, since libvirt puts it into socket paths; the pod's name is its title."""
+    """Return the domain's name.
+
+    It is short, since libvirt puts it into socket paths; the title has the pod's name.
+    """
     return f"kx-{unit_id[:8]}"
 
 
 def identity_of(
     sandbox: SandboxSpec, unit: UnitSpec, *, agent_id: str, runtime: str, sandbox_id: SandboxId, now_ns: int
 ) -> Identity:
-    """Build the identity for a new domain."""
+    """Build the identity of a new domain. `now_ns`: the time of its creation."""
     return Identity(
         agent_id=agent_id,
         runtime=runtime,
@@ -78,7 +81,10 @@ def identity_of(
 
 
 def sandbox_of(identity: Identity) -> SandboxSpec:
-    """Rebuild the sandbox spec from a domain's metadata: enough to list, stop and remove the pod."""
+    """Rebuild a sandbox spec from a domain's metadata.
+
+    It has what is needed to list, stop and remove the pod, but not everything that the original had.
+    """
     return SandboxSpec(
         uid=identity.uid,
         name=identity.pod,
@@ -92,7 +98,7 @@ def sandbox_of(identity: Identity) -> SandboxSpec:
 
 
 def metadata_element(identity: Identity) -> str:
-    """The XML element of the identity; its text is JSON, so that any character of a label survives."""
+    """Return the identity as an XML element. Its text is JSON, so that any character of a label is preserved."""
     ElementTree.register_namespace(PREFIX, NAMESPACE)
     element = ElementTree.Element(f"{{{NAMESPACE}}}unit")
     # ASCII only: XML cannot hold every control character, JSON's escapes can.
@@ -101,7 +107,7 @@ def metadata_element(identity: Identity) -> str:
 
 
 def read_metadata(text: str) -> Identity | None:
-    """Parse the element that libvirt returned; None if it is unreadable."""
+    """Parse the metadata element that libvirt returns; None if it cannot be decoded."""
     try:
         element = ElementTree.fromstring(text)
         return msgspec.json.decode((element.text or "").encode(), type=Identity)

@@ -1,4 +1,4 @@
-"""Size of a machine: processors, quota and memory from the unit's resources. Pure."""
+"""Size of a machine: vCPUs, CPU quota and memory, computed from the unit's resources. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ MIN_QUOTA_US = 1_000
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
-    """Processors, memory and CPU share of a machine.
+    """vCPUs, memory and CPU weight of a machine.
 
-    `quota_us`: CPU quota of each vCPU in a period; None: no quota. `shares`: CPU weight; None: libvirt's default.
-    `memory_is_default`: the spec has no memory limit, so the default applies.
+    `max_vcpus`, `max_memory_bytes`: limits of later resizes. `quota_us`: CPU time of each vCPU in
+    `period_us`; None: no quota. `shares`: CPU weight; None: libvirt's default. `memory_is_default`: the spec
+    has no memory limit, so `memory_bytes` is the configured default.
     """
 
     vcpus: int
@@ -30,10 +31,11 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def size_of(resources: Resources, machine: Machine, *, default_memory_bytes: int, max_vcpus: int) -> Size:
-    """Compute the size: vCPUs are the CPU limit rounded up, with a quota; memory is the memory limit.
+    """Compute the size of a machine from the unit's resources.
 
-    Without a CPU limit, vCPUs are the CPU request rounded up, without a quota; without a memory limit, the default
-    applies. Raises InvalidPod if that is more than the node's settings allow.
+    The number of vCPUs is the CPU limit rounded up; a quota enforces the limit. Without a CPU limit it is the
+    CPU request rounded up, without a quota; without either it is 1. Memory is the memory limit; without one
+    it is `default_memory_bytes`. `max_vcpus`: maximum in the node's settings; InvalidPod is raised for more.
     """
     millicores = resources.cpu_limit_millicores
     if millicores is None and resources.cpu_quota_us and resources.cpu_quota_us > 0:
@@ -65,7 +67,7 @@ def size_of(resources: Resources, machine: Machine, *, default_memory_bytes: int
 
 
 def check_maximums(size: Size, machine: Machine, *, max_vcpus: int) -> None:
-    """Raise InvalidPod if the machine's maximums are below its size or above the node's settings."""
+    """Raise InvalidPod if the machine's own maximums are below its size or above the node's `max_vcpus`."""
     if machine.max_vcpus is not None and machine.max_vcpus > max_vcpus:
         raise _wrong_maximum(
             names.VM_MAX_CPUS,

@@ -1,6 +1,7 @@
-"""Memory sizes of the internal snapshots of a qcow2 disk. Source: QEMU, docs/interop/qcow2.txt, snapshot table.
+"""Memory sizes of the internal snapshots of a qcow2 disk.
 
-libvirt does not report them. QEMU may have the disk open: only the header and the snapshot table are read.
+libvirt does not report them. Only the header and the snapshot table of the disk are read, so QEMU may have it
+open. Source: QEMU, docs/interop/qcow2.txt, snapshot table.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ import struct
 _HEADER = struct.Struct(">4s56xIQ")
 """Magic, number of snapshots, offset of their table."""
 _ENTRY = struct.Struct(">12xHH16xII")
-"""Lengths of id and name, size of the saved memory (its low half in old files), size of what follows."""
+"""Lengths of id and name, size of the saved memory (its low half in old files), size of the extra data."""
 _MAGIC = b"QFI\xfb"
 _MOST = 1000
 _LONGEST = 1 << 17
 
 
 def read_snapshot_sizes(path: str) -> dict[str, int]:
-    """Snapshot name → bytes of saved memory, 0 without memory; empty if the file is unreadable. Blocking."""
+    """Return the bytes of saved memory of each snapshot by name; empty if the file cannot be read. Blocking.
+
+    The value is 0 for a snapshot without memory. `path`: the qcow2 file.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -1,10 +1,10 @@
-"""Translate libvirt's (state, reason) of a domain into the host's states. Pure.
+"""Translates libvirt's (state, reason) of a domain into the states of units. Pure.
 
 | libvirt | unit |
 |---|---|
 | running, blocked, in shutdown | running |
 | paused: saving, snapshot, migration | running (it continues by itself) |
-| paused: starting up | created, or suspended if it ran before: libvirt ends it should it be restarted now |
+| paused: starting up (a restart of libvirt would end the machine now) | created, or suspended if it ran before |
 | paused by a client or by an I/O error; asleep | paused |
 | crashed, or paused by a panic or the watchdog: the emulator is stopped, and the plugin must end it | paused |
 | shut off, saved | suspended |
@@ -52,7 +52,7 @@ _FATAL_MESSAGES = {
 
 
 class End(NamedTuple):
-    """Exit code, reason and message of an ended machine."""
+    """Exit code, reason and message for the status of an ended machine."""
 
     exit_code: int
     reason: str
@@ -63,9 +63,10 @@ _CUT_OFF = End(KILLED, names.START_CUT_OFF, "its start was broken off")
 
 
 def unit_state(state: int, reason: int, *, was_started: bool, has_run: bool = False) -> UnitState:
-    """Convert to the unit's state. `was_started`: a start was requested, even if it was interrupted.
+    """Convert libvirt's state and reason of a domain to the unit's state.
 
-    `has_run`: it ran before the start that is in progress, which restores it from saved memory.
+    `was_started`: a start was requested, even if it was interrupted. `has_run`: the machine already ran
+    before the start that is in progress; this start restores it from saved memory.
     """
     if is_half_made(state, reason):
         return UnitState.SUSPENDED if has_run else UnitState.CREATED
@@ -85,15 +86,16 @@ def unit_state(state: int, reason: int, *, was_started: bool, has_run: bool = Fa
 
 
 def is_half_made(state: int, reason: int) -> bool:
-    """Return True while libvirt creates the emulator: such a machine does not survive a crash of libvirt."""
+    """Return True while libvirt is creating the emulator. Such a machine does not survive a crash of libvirt."""
     return (state, reason) == (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_STARTING_UP)
 
 
 def fatal_hold(state: int, reason: int) -> str:
-    """Reason for the crash of a guest whose emulator still exists; empty in every other state.
+    """Return why a guest whose emulator still exists crashed; empty if it has not crashed.
 
-    libvirt ends such an emulator itself only if it receives the panic event: a panic while libvirt was not
-    connected to the emulator leaves this state. The watchdog always leaves it, so that its reason is not lost.
+    The reason is GuestPanicked, GuestCrashed or Watchdog. libvirt ends the emulator after a panic itself, but
+    only if it receives the panic event. A panic while libvirt was not connected to the emulator leaves this
+    state. The watchdog always leaves it, so that its reason is not lost.
     """
     if state == libvirt.VIR_DOMAIN_CRASHED:
         return PANICKED if reason == libvirt.VIR_DOMAIN_CRASHED_PANICKED else CRASHED
@@ -101,14 +103,17 @@ def fatal_hold(state: int, reason: int) -> str:
 
 
 def held_reason(state: int, reason: int) -> str:
-    """Reason that a PAUSED machine does not run, as one word."""
+    """Return the reason that a PAUSED machine does not run, as one word such as DiskError."""
     if state == libvirt.VIR_DOMAIN_PMSUSPENDED:
         return "GuestAsleep"
     return fatal_hold(state, reason) or _HELD_REASONS.get(reason, "Paused")
 
 
 def disk_hold(errors: Mapping[str, int]) -> tuple[str, str]:
-    """Reason and message for a machine that is paused because of its disks. `errors`: disk → libvirt's error code."""
+    """Return reason and message for a machine that is paused because of an I/O error.
+
+    `errors`: libvirt's error code of each failed disk, by disk name.
+    """
     full = sorted(disk for disk, code in errors.items() if code == libvirt.VIR_DOMAIN_DISK_ERROR_NO_SPACE)
     if full:
         text = f"the node has no space left for its disk {', '.join(full)}; make room there"
@@ -119,11 +124,11 @@ def disk_hold(errors: Mapping[str, int]) -> tuple[str, str]:
 
 
 def end_of(reason: int, *, cut_off: bool = False, hint: str = "") -> End:
-    """Exit of a machine that is off.
+    """Return exit code, reason and message of a machine that is off.
 
-    `cut_off`: its start was never confirmed; an emulator that libvirt reports as failed was then only half created
-    when libvirt itself ended. `hint`: the guest's last event (Watchdog, GuestPanicked), which overrides libvirt's
-    reason.
+    `reason`: libvirt's reason. `cut_off`: the start of the machine was never confirmed; if libvirt reports a
+    failed emulator, the emulator was only half created when libvirt itself ended. `hint`: the guest's last
+    event (Watchdog, GuestPanicked), which overrides libvirt's reason; empty: none.
     """
     if hint:
         return End(FAILED, hint, _FATAL_MESSAGES.get(hint, ""))

@@ -1,7 +1,8 @@
-"""The domain XML of a machine. Pure: a `Plan` in, text out.
+"""The domain XML of a machine. Pure: `domain_xml` converts a `Plan` to text.
 
-Everything is virtio on a q35 machine. The guest sees the same devices at every start of the same pod: disks in
-the order given, their serials, and the network interface's address, so that its own configuration stays true.
+All devices are virtio on a q35 machine, as far as virtio has them. The guest sees the same devices at every
+start of the same pod: the disks in the same order with the same serial numbers, and the same MAC addresses.
+So the guest's own configuration remains valid.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ _HOTPLUG_PORTS = 6
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
-    """One disk. `path`: file or block device. `boot`: the firmware boots from it."""
+    """One disk. `path`: a file or a block device. `boot`: the firmware boots from this disk.
+
+    `is_block`: `path` is a block device. `serial`: serial number that the guest sees.
+    """
 
     path: str
     format: str
@@ -31,14 +35,23 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     serial: str = ""
     boot: bool = False
     backing_path: str = ""
-    """Path of the backing file. With `backing_format` the chain ends there, so that the emulator probes no format."""
+    """Path of the backing file; empty: none.
+
+    `backing_format` must be set too: the chain of backing files ends there, so that the emulator probes no
+    format.
+    """
     backing_format: str = ""
     backing_stays_roots: bool = False
     """True: libvirt does not change the owner of the backing file, which other machines use too."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """All inputs of a domain's XML."""
+    """All that `domain_xml` needs to build the XML of a domain.
+
+    `title`: shown to people by libvirt's tools. `metadata`: see `metadata.metadata_element`. `accelerator`:
+    type of the domain: kvm, qemu, or test for libvirt's test driver. `log_path`: file for the output of the
+    serial console; empty: none. `firmware`: bios or uefi.
+    """
 
     uuid: str
     name: str
@@ -48,16 +61,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     size: Size
     disks: tuple[Disk, ...]
     devices: tuple[str, ...] = ()
-    """Further elements below <devices>, as text: network interfaces, shares."""
+    """Further elements for <devices> as XML text: network interfaces and shared directories."""
     elements: tuple[str, ...] = ()
-    """Further elements below <domain>, as text: memoryBacking."""
+    """Further elements for <domain> as XML text, such as memoryBacking."""
     log_path: str = ""
     firmware: str = "bios"
     watchdog: bool = False
 
 
 def domain_xml(plan: Plan) -> str:
-    """The domain XML for defineXML."""
+    """Return the domain XML for libvirt's defineXML."""
     ElementTree.register_namespace(PREFIX, NAMESPACE)
     root = _element("domain", type=plan.accelerator)
     _add(root, "name", plan.name)
@@ -71,7 +84,7 @@ def domain_xml(plan: Plan) -> str:
     _add(system, "type", "hvm", arch="x86_64", machine="q35")
     if plan.firmware == "uefi":
         system.set("firmware", "efi")
-        # Unasked, libvirt takes the first that it finds: Debian's with Secure Boot, which starts signed systems only.
+        # By default libvirt uses the first firmware it finds: Debian's has Secure Boot and starts only signed systems.
         _add(_add(system, "firmware"), "feature", enabled="no", name="secure-boot")
     features = _add(root, "features")
     _add(features, "acpi")
@@ -85,7 +98,7 @@ def domain_xml(plan: Plan) -> str:
 
 
 def disk_target(index: int) -> str:
-    """Device name of the disk with this index: vda, vdb, ... vdz, vdaa."""
+    """Return the device name of the disk with this index: vda, vdb, ... vdz, vdaa."""
     letters = ""
     index += 1
     while index:
@@ -180,5 +193,5 @@ def _add(
 
 
 def fragments(texts: Iterable[str]) -> tuple[str, ...]:
-    """The texts of elements, without empty ones."""
+    """Return the given texts of XML elements without the empty ones."""
     return tuple(text for text in texts if text)

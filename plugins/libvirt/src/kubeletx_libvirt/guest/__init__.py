@@ -1,4 +1,4 @@
-"""Commands and state inside guests, through their QEMU guest agents."""
+"""Commands, files and reboots of guests, through their QEMU guest agents."""
 
 from .agent import GuestAgent
 from .boots import Boots

@@ -1,12 +1,13 @@
 """Client of the QEMU guest agent: single requests, and processes in the guest.
 
-The agent answers with whole messages and sends no events: the client polls for the end of a process, with growing
-intervals. A process's output comes at its end, at most 16 MiB of each stream; libvirt carries about 3 MB of both
-together, and an answer above 10 MiB makes it drop the agent until that restarts. So commands of users write to files in
-the guest (`commands`).
+In this package, "the agent" is the guest agent. It answers with whole messages and sends no events, so the
+client polls for the end of a process, at growing intervals. The output of a process is returned at its end,
+at most 16 MiB for each stream. libvirt transfers only about 3 MB of both together, and after an answer above
+10 MiB it ignores the agent until the agent restarts. So the commands of users write to files in the guest
+(see `commands`).
 
-A machine that started recently may still boot: the client then waits for the agent. A process whose caller gave up is
-killed.
+A machine that started recently may still be booting; the client then waits for the agent. A process is killed
+if its caller gives up.
 """
 
 from __future__ import annotations
@@ -35,22 +36,22 @@ from kubeletx.api import (
     Unsupported,
 )
 from kubeletx_libvirt.client import Connection
+from kubeletx_libvirt.domain_reader import DomainReader, now_ns
 from kubeletx_libvirt.errors import code_of, translate
-from kubeletx_libvirt.looks import Looks, now_ns
 
 INPUT_BYTES = 96 << 10
-"""Maximum of input in one message.
+"""Maximum number of input bytes in one message.
 
-libvirt 9 corrupts messages that its socket's buffer does not take at once (about 200 KiB): the part already sent is
-sent again (qemuAgentIOWrite calls safewrite on a non-blocking socket).
+libvirt 9 corrupts messages that do not fit into its socket's buffer at once (about 200 KiB): the part already
+sent is sent again (qemuAgentIOWrite calls safewrite on a non-blocking socket).
 """
 OUTPUT_LIMIT_BYTES = 3 << 20
-"""Limit of both outputs together in one message: libvirt's protocol enforces 4 MiB of base64."""
+"""Limit for stdout and stderr together in one message: libvirt's protocol enforces 4 MiB of base64."""
 BOOT_SECONDS = 60.0
-"""Seconds after its start in which a machine without an answering agent counts as booting."""
+"""Seconds after its start during which a machine whose agent does not answer is assumed to be booting."""
 _ANSWER_SECONDS = 5
 _CONCURRENT_CALLS = 2
-"""Maximum of concurrent calls. A guest that hangs holds a thread until the timeout; others need one too."""
+"""Maximum number of concurrent calls. A guest that hangs blocks a thread until the timeout; others need one too."""
 _FIRST_PAUSE_SECONDS = 0.05
 _LAST_PAUSE_SECONDS = 1.0
 _ASK_AGAIN_SECONDS = 2.0
@@ -66,43 +67,46 @@ _NOT_STARTED = (
     "Failed to create child process",
     "Failed to execute helper",
 )
-"""GLib's error messages for a process that could not start; the last ones are of Windows."""
+"""GLib's error messages for a process that could not start; the last two are those on Windows."""
 _FILE_CALL = re.compile(r"'guest-file-\w+': (.*)")
 
 
 class AgentSilent(Unavailable):
-    """No agent answers in the guest: it has not started, has stopped, or is not installed."""
+    """No guest agent answers: it has not started, has stopped, or is not installed."""
 
 
 class CannotRun(Internal):
-    """The guest could not start the command."""
+    """The guest could not start the command, for example because the program does not exist."""
 
 
 class FileRefused(Conflict):
-    """The guest's system refused a call on a file."""
+    """The guest's operating system refused a call on a file."""
 
 
 class Process:
-    """A process that the guest agent started in the guest."""
+    """A process that the guest agent started in the guest.
+
+    `number`: the guest agent's id of the process, which is the process id on Linux.
+    """
 
     def __init__(self, agent: GuestAgent, unit_id: UnitId, number: int) -> None:
         self._agent = agent
         self._unit_id = unit_id
         self.number = number
         self.result: ExecResult | None = None
-        """The result, once the process was seen to have ended."""
+        """The result of the process; None until a poll has shown that the process has ended."""
 
     async def look(self) -> ExecResult | None:
-        """Ask the agent once; returns the result if the process has ended, else None."""
+        """Poll the guest agent once. Returns the result if the process has ended, else None."""
         if self.result is None:
             status = await self._agent.ask(self._unit_id, "guest-exec-status", {"pid": self.number})
             self.result = result_of(status) if status.get("exited") else None
         return self.result
 
     async def kill(self) -> None:
-        """Kill the process, best effort: on Linux the agent's number is the process id.
+        """Try to kill the process; failures are ignored. On Linux, `number` is the process id in the guest.
 
-        The final poll lets the agent drop the process.
+        A last poll lets the guest agent forget the process.
         """
         arguments = {"path": "kill", "arg": ["-9", str(self.number)]}
         with contextlib.suppress(KubeletxError, TimeoutError):
@@ -112,18 +116,22 @@ class Process:
 
 
 class GuestAgent:
-    """Client of the guest agents of one runtime's machines."""
+    """Client of the guest agents in one runtime's machines."""
 
-    def __init__(self, connection: Connection, looks: Looks, host: Host) -> None:
+    def __init__(self, connection: Connection, domains: DomainReader, host: Host) -> None:
         self._connection = connection
-        self._looks = looks
+        self._domains = domains
         self._host = host
         self._slots = asyncio.Semaphore(_CONCURRENT_CALLS)
 
     async def ask(
         self, unit_id: UnitId, command: str, arguments: dict[str, Any], seconds: int = _ANSWER_SECONDS
     ) -> Any:
-        """Send one command and return its answer. Raises AgentSilent and the errors of `agent_error`."""
+        """Send one command to the guest agent and return the agent's answer.
+
+        `seconds`: how long to wait for the answer. Raises AgentSilent if there is none, and the other errors
+        of `agent_error`.
+        """
         text = json.dumps({"execute": command, "arguments": arguments} if arguments else {"execute": command})
         async with self._slots:
             return await self._connection.use(_command, unit_id, text, seconds)
@@ -131,9 +139,9 @@ class GuestAgent:
     async def wait(
         self, unit_id: UnitId, wait_seconds: float, silences: list[AgentSilent] | None = None
     ) -> None:
-        """Wait until the agent answers. Raises AgentSilent if it does not within `wait_seconds`.
+        """Wait until the guest agent answers. Raises AgentSilent if it does not within `wait_seconds`.
 
-        Earlier failures are appended to `silences`.
+        `silences`: every failed try is appended to this list.
         """
         queue = self._connection.subscribe()
         loop = asyncio.get_running_loop()
@@ -160,9 +168,9 @@ class GuestAgent:
     async def process(
         self, unit_id: UnitId, command: Sequence[str], stdin: bytes = b""
     ) -> AsyncIterator[Process]:
-        """Start a process; it is killed at the end of the block unless it ended. Raises CannotRun.
+        """Start a process in the guest. If it has not ended at the end of the block, it is killed.
 
-        `stdin`: at most `INPUT_BYTES`.
+        `stdin`: input of the process, at most `INPUT_BYTES`. Raises CannotRun.
         """
         arguments: dict[str, Any] = {"path": command[0], "arg": list(command[1:]), "capture-output": True}
         if stdin:
@@ -176,13 +184,16 @@ class GuestAgent:
                 await process.kill()
 
     async def pause(self, before: float = 0) -> float:
-        """Pause between two polls of a process. `before`: the last pause; returns the length of this longer one."""
+        """Sleep between two polls of a process, a little longer than the last time; returns the length in seconds.
+
+        `before`: what the last call returned; 0 at the first call.
+        """
         seconds = min(before * 1.5, _LAST_PAUSE_SECONDS) or _FIRST_PAUSE_SECONDS
         await self._host.clock.sleep(seconds)
         return seconds
 
     async def run(self, unit_id: UnitId, command: Sequence[str], stdin: bytes = b"") -> ExecResult:
-        """Run a command to its end; for short outputs. Raises CannotRun."""
+        """Run a command to its end and return its result; only for short outputs. Raises CannotRun."""
         pause = 0.0
         async with self.process(unit_id, command, stdin) as process:
             while (result := await process.look()) is None:
@@ -190,22 +201,25 @@ class GuestAgent:
         return result
 
     async def boot_seconds(self, unit_id: UnitId) -> float:
-        """Seconds for which the machine still counts as booting; 0 afterwards.
+        """Return for how many more seconds the machine is assumed to be booting; 0 if it is not.
 
-        Raises Conflict for one that does not run.
+        Raises Conflict if the machine does not run.
         """
-        found = await self._looks.get(unit_id)
-        state = self._looks.state(unit_id, found)
+        found = await self._domains.get(unit_id)
+        state = self._domains.state(unit_id, found)
         if state is not UnitState.RUNNING:
             name = f"{found.identity.namespace}/{found.identity.pod}"
             raise Conflict(f"machine {name} is {state.value}, not running: no command can run in it")
-        status = await self._looks.status(unit_id)
+        status = await self._domains.status(unit_id)
         age_seconds = (now_ns(self._host) - status.started_at_ns) / 1e9
         return max(0.0, BOOT_SECONDS - age_seconds)
 
 
 def result_of(status: dict[str, Any]) -> ExecResult:
-    """Convert the answer of guest-exec-status for a command that ended. Pure."""
+    """Convert a guest-exec-status answer for an ended command to an `ExecResult`. Pure.
+
+    A command that was killed by a signal gets exit code 128 + signal.
+    """
     stdout, stderr = (base64.b64decode(status.get(name, "")) for name in ("out-data", "err-data"))
     if status.get("out-truncated") or status.get("err-truncated"):
         stderr += b"\nkubeletx: the guest agent cut the output\n"
@@ -216,7 +230,10 @@ def result_of(status: dict[str, Any]) -> ExecResult:
 
 
 def agent_error(code: int, text: str) -> KubeletxError | None:
-    """Translate an error of a guest agent call; None if its general translation applies. Pure."""
+    """Translate an error of a guest agent call; None if `errors.translate` applies. Pure.
+
+    `code`, `text`: libvirt's error code and message.
+    """
     if code in _SILENT and "due to an error" not in text:
         return AgentSilent(
             f"no guest agent answers in the machine ({text}); commands and exec probes need the package "
@@ -246,7 +263,7 @@ def agent_error(code: int, text: str) -> KubeletxError | None:
 
 
 async def _news_of(queue: asyncio.Queue[Any], unit_id: UnitId) -> None:
-    """Wait for an event of the machine's agent or of its lifecycle, or for the end of the subscription."""
+    """Wait for a lifecycle event of the machine or of its guest agent, or for the end of the subscription."""
     while (event := await queue.get()) is not None:
         if event.uuid == unit_id and event.kind in ("agent", "lifecycle"):
             return

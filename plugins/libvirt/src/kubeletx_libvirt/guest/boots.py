@@ -1,9 +1,10 @@
-"""Detects reboots without an event, such as those while the agent was away.
+"""Detects reboots of guests for which there was no event, such as those while our node agent was not running.
 
-Neither QEMU nor libvirt stores a reboot. Linux gives each boot an id, which the guest agent can read: it is read when
-the guest agent comes up, and when our agent starts. An id that differs from the stored one, without an event of a
-reboot or start, is a reboot; several of them count once. An event of a reboot clears the stored id. Guests that are not
-Linux or have no agent are queried only once.
+Neither QEMU nor libvirt stores a reboot. Linux gives each boot an id (`BOOT_ID`), which the guest agent can
+read. The id is read when the guest agent starts and when our node agent starts. If it differs from the stored
+id, and no event of a start or reboot came meanwhile, the guest has rebooted; several such reboots count as
+one. A reboot event clears the stored id. Guests that are not Linux or have no guest agent are queried only
+once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from .agent import GuestAgent
 from .files import Guest
 
 PATIENCE_SECONDS = 20.0
-"""Time for libvirt's embedded driver to find the guest agents of machines it reconnects to; it sends no event then."""
+"""How long to wait for a guest agent.
+
+libvirt's embedded driver needs time to find the guest agents of machines to which it reconnects, and sends no
+event then.
+"""
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -31,36 +36,36 @@ class Boots:
     def __init__(
         self, agent: GuestAgent, records: Records, rebooted: Callable[[UnitId], Awaitable[None]]
     ) -> None:
-        """`rebooted`: called for a reboot without an event; it must store one more restart."""
+        """`rebooted`: called for each reboot without an event; it must increase the stored number of restarts."""
         self._agent = agent
         self._records = records
         self._rebooted = rebooted
         self._looking: dict[UnitId, asyncio.Task[None]] = {}
 
     def look(self, unit_id: UnitId) -> None:
-        """Start to read the guest's boot id in the background, unless that is running already."""
+        """Start a task that reads the guest's boot id, unless such a task is running already."""
         if unit_id not in self._looking:
             task = asyncio.create_task(self._look(unit_id), name=f"guest-boot-{unit_id}")
             self._looking[unit_id] = task
             task.add_done_callback(lambda _task: self._looking.pop(unit_id))
 
     async def close(self) -> None:
-        """Cancel all reads of boot ids."""
+        """Cancel all tasks that read boot ids."""
         tasks = list(self._looking.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _look(self, unit_id: UnitId) -> None:
-        with contextlib.suppress(KubeletxError):  # no Linux, no agent, or it is not up yet: an event follows
+        with contextlib.suppress(KubeletxError):  # no Linux, or no guest agent yet: an event follows
             while not await self._compare(unit_id):
                 pass
 
     async def _compare(self, unit_id: UnitId) -> bool:
         """Compare the guest's boot id with the stored one, and report a reboot that had no event.
 
-        False if a start or a reboot with an event came meanwhile: then the id may be of either boot, and a retry is
-        needed.
+        Returns False if a start or a reboot with an event happened meanwhile. The id may then belong to
+        either boot, so the caller must repeat the call.
         """
         before = self._records.run_of(unit_id)
         await self._agent.wait(unit_id, PATIENCE_SECONDS)

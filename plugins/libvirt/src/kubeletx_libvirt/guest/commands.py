@@ -1,12 +1,13 @@
 """Commands in the guest (exec).
 
-A command is not interactive: it starts when its input is complete. What it writes goes into two files of the guest and
-is read from there while it runs, so neither its outputs nor its input are limited by what one message of the guest
-agent can carry, but by the space below `DIRECTORIES`. Input that fits into one message goes with the start. There is
-no terminal: that is what `attach` is for.
+A command is not interactive: it starts when its input is complete. Its outputs go to two files in the guest
+and are read from there while it runs. So inputs and outputs may be larger than one message of the guest
+agent; they are limited only by the free space below `DIRECTORIES`. Input that fits into one message is sent
+with the start. There is no terminal; `attach` gives one.
 
-In a guest without a shell the agent itself keeps the outputs until the end, and the limits of messages hold
-(`agent`). ``tar`` as kubectl's ``cp`` calls it works without a tar in the guest too (`copies`).
+In a guest without a shell, the guest agent itself collects the outputs until the end, and the limits of
+messages apply (see `agent`). ``tar``, as kubectl's ``cp`` calls it, works also in a guest without tar (see
+`copies`).
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from .files import Guest, GuestFile
 from .session import GuestSession
 
 CANNOT_RUN = 127
-"""Exit code of a command that the guest could not start, as of a shell."""
+"""Exit code of a command that the guest could not start; a shell uses the same."""
 DIRECTORIES = ("/var/tmp", "/tmp")
-"""Directories in the guest for the files; the first writable one is used."""
+"""Directories in the guest for inputs and outputs of commands; the first writable one is used."""
 _TIDY_SECONDS = 5.0
 _FIND = f"""\
 name=$1
@@ -67,7 +68,8 @@ class GuestCommands:
     async def exec_sync(self, unit_id: UnitId, command: Sequence[str], timeout_seconds: float) -> ExecResult:
         """Run a command to its end. `timeout_seconds` 0: no limit.
 
-        The timeout includes the wait for a guest that boots and an agent that never answers.
+        The timeout includes the wait for a guest that is booting. Raises TimedOut at the timeout, also if the
+        guest agent never answers; AgentSilent if it does not answer and there is no timeout.
         """
         wait_seconds = await self._agent.boot_seconds(unit_id)
         if timeout_seconds > 0:
@@ -86,7 +88,11 @@ class GuestCommands:
             raise TimedOut(f"the command did not end within {timeout_seconds:g} s{words}") from error
 
     async def exec(self, unit_id: UnitId, request: StreamRequest) -> GuestSession:
-        """A session that runs the command once its input is complete."""
+        """Return a session that runs the command once its input is complete.
+
+        Raises Unsupported if a terminal is requested, AgentSilent if the guest agent does not answer and the
+        guest is not booting.
+        """
         if request.tty:
             raise Unsupported(
                 "commands in a machine have no terminal: leave -t out, or attach to the console"
@@ -111,7 +117,7 @@ class GuestCommands:
 
 
 async def run_command(guest: Guest, session: GuestSession) -> None:
-    """Run the session's command to its end."""
+    """Run the command of the session's request to its end and send its outputs."""
     stdin, is_whole = await _first_input(session)
     directory = _Directory(guest)
     try:
@@ -133,7 +139,7 @@ async def run_command(guest: Guest, session: GuestSession) -> None:
 
 
 async def _first_input(session: GuestSession) -> tuple[bytes, bool]:
-    """Read as much input as one message can carry; returns it, and True if that is all of it."""
+    """Read as much input as one message can carry. Returns it, and True if that is the whole input."""
     data = bytearray()
     while len(data) <= INPUT_BYTES:
         more = await session.read()
@@ -151,7 +157,7 @@ async def _run_without_shell(guest: Guest, command: Sequence[str], stdin: bytes)
 
 
 class _Directory:
-    """Directory in the guest with the input and outputs of one command."""
+    """Directory in the guest for the input and the outputs of one command."""
 
     def __init__(self, guest: Guest) -> None:
         self._guest = guest
@@ -161,7 +167,10 @@ class _Directory:
         self._outputs: dict[Channel, GuestFile] = {}
 
     async def keep_input(self, first: bytes, session: GuestSession) -> None:
-        """Write all input to a file. Raises CannotRun if there is no shell."""
+        """Write the session's whole input to a file in the guest. Raises CannotRun if the guest has no shell.
+
+        `first`: the input that is already read.
+        """
         made = await self._guest.run(("sh", "-c", _MAKE, "sh", self._name))
         self._is_there = True
         if made.exit_code != 0:
@@ -174,9 +183,10 @@ class _Directory:
                 first = await session.read()
 
     async def run(self, stdin: bytes, session: GuestSession) -> ExecResult:
-        """Run the command and send its output while it runs. Raises CannotRun if there is no shell.
+        """Run the command and send its outputs while it runs. Raises CannotRun if the guest has no shell.
 
-        The result has its exit code, and its outputs if the guest had no place for files.
+        `stdin`: the input if it is not in a file. Returns the exit code, and the outputs if the guest has no
+        writable directory for files.
         """
         pause = 0.0
         command = ("sh", "-c", _START, "sh", self._name, *session.request.command)
@@ -190,7 +200,7 @@ class _Directory:
         return result
 
     async def _forward(self, session: GuestSession) -> None:
-        # Errors first: kubectl's cp leaves at the end of the archive, and would not show them.
+        # Errors first: kubectl's cp disconnects at the end of the archive and would not show them.
         for channel, name in ((Channel.STDERR, "err"), (Channel.STDOUT, "out")):
             if channel not in self._outputs:
                 await self._open(channel, name)
@@ -200,13 +210,13 @@ class _Directory:
 
     async def _open(self, channel: Channel, name: str) -> None:
         for directory in DIRECTORIES:
-            with contextlib.suppress(FileRefused):  # in the other one, not made yet, or in none
+            with contextlib.suppress(FileRefused):  # in the other directory, not made yet, or nowhere
                 opened = self._guest.opened(f"{directory}/{self._name}/{name}", "rb")
                 self._outputs[channel] = await self._files.enter_async_context(opened)
                 return
 
     async def remove(self) -> None:
-        """Remove the directory, best effort: the guest's clean-up of temporary directories removes the rest."""
+        """Try to remove the directory; failures are ignored, since guests clean up temporary directories."""
         if self._is_there:
             command = ("rm", "-rf", *(f"{directory}/{self._name}" for directory in DIRECTORIES))
             with contextlib.suppress(KubeletxError, TimeoutError):

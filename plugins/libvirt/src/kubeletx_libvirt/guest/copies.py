@@ -1,11 +1,12 @@
-"""``kubectl cp`` for guests without tar: the archive is read and written here.
+"""``kubectl cp`` for guests without tar: the plugin reads and writes the archive itself.
 
     tar [--no-same-permissions] [--no-same-owner] -xmf - [-C DIRECTORY]     `copy_in`
     tar cf - PATH                                                            `copy_out`
 
-The guest agent's file calls carry the contents. Small programs of the guest do the rest: mkdir,
-chmod, chown and ln on the way in, find, stat and readlink on the way out. A single file needs none of them; then it
-has the agent's default mode. Missing programs are named in the errors. Source: kubectl's pkg/cmd/cp/cp.go.
+Contents are transferred by the guest agent's file calls. Small programs in the guest do the rest: mkdir,
+chmod, chown and ln for `copy_in`; find, stat and readlink for `copy_out`. A single file can be copied without
+these programs; it then has the guest agent's default mode. Errors name missing programs. Source: kubectl's
+pkg/cmd/cp/cp.go.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from .tar_stream import END, TarReader, header_of, padding_of
 _EXTRACT = {"-xmf", "xmf", "-xf", "xf"}
 _CREATE = {"-cf", "cf"}
 _FAILED = 2
-"""Exit code of a tar that failed in part."""
+"""Exit code of tar if some members failed."""
 _NAMES_AT_ONCE = 100
 _FILE_MODE = 0o644
 _UMASK = 0o022
@@ -37,16 +38,21 @@ _ZEROS = 64 << 10
 
 
 class TarCall(msgspec.Struct, frozen=True):
-    """A parsed tar command."""
+    """The parsed arguments of a tar command.
+
+    `keeps_modes`, `keeps_owners`: set the modes and owners that the archive has.
+    """
 
     path: str
-    """Source path of a copy out of the guest. For a copy into it, the directory; empty: the agent's own."""
+    """For `copy_out` the source path. For `copy_in` the target directory; empty: the guest agent's working
+    directory.
+    """
     keeps_modes: bool = True
     keeps_owners: bool = True
 
 
 def tar_call_of(request: StreamRequest) -> TarCall | None:
-    """Parse a tar command of kubectl's cp; None for any other command. Pure."""
+    """Parse a tar command as kubectl's cp sends it; None for any other command. Pure."""
     words = list(request.command)
     if not words or words.pop(0) != "tar":
         return None
@@ -69,7 +75,7 @@ def tar_call_of(request: StreamRequest) -> TarCall | None:
 
 
 async def copy_in(guest: Guest, call: TarCall, session: GuestSession) -> None:
-    """Extract the archive in the session's input into the guest."""
+    """Extract the archive that the session's input contains into the guest, and end the session."""
     archive = TarReader(session.read)
     copies = _CopyIn(guest, call, session, archive)
     async for member in archive.members():
@@ -81,11 +87,11 @@ async def copy_in(guest: Guest, call: TarCall, session: GuestSession) -> None:
 
 
 class _Failed(Conflict):
-    """One member could not be copied."""
+    """One member of the archive could not be copied."""
 
 
 class _Lacks(_Failed):
-    """The guest lacks the program."""
+    """The guest does not have a program that is needed."""
 
 
 class _CopyIn:
@@ -99,7 +105,7 @@ class _CopyIn:
         self.has_failed = False
 
     async def make(self, member: tarfile.TarInfo) -> None:
-        """Create one member. Raises FileRefused or _Failed."""
+        """Create one member of the archive in the guest. Raises FileRefused or _Failed."""
         path = inside(self._call.path, member.name)
         if member.isdir():
             await self._make_directory(path)
@@ -112,14 +118,14 @@ class _CopyIn:
             await self._run("ln", "-f", "--", inside(self._call.path, member.linkname), path)
         elif member.type in (tarfile.REGTYPE, tarfile.AREGTYPE):
             async with self._guest.opened(path, "wb") as file:
-                await self._set_mode(path, member)  # before there is anything to read
+                await self._set_mode(path, member)  # before the file has any content
                 while data := await self._archive.content():
                     await file.write(data)
         else:
             raise _Failed("neither file, directory nor link")
 
     async def fail(self, words: str) -> None:
-        """Report a failed member to the client; the copy continues with the others."""
+        """Report a member that failed to the client; the copy continues with the other members."""
         self.has_failed = True
         await self._session.say(words)
 
@@ -137,7 +143,7 @@ class _CopyIn:
         await self._perhaps("chmod", f"{mode:o}", "--", path)
 
     async def _perhaps(self, program: str, *arguments: str) -> None:
-        """Run a program that sets metadata. A failure is only reported, since the content matters more.
+        """Run a program that sets mode or owner. A failure is only reported, since the content matters more.
 
         A program that the guest does not have is reported once.
         """
@@ -160,7 +166,7 @@ class _CopyIn:
 
 
 async def copy_out(guest: Guest, call: TarCall, session: GuestSession) -> None:
-    """Write an archive of the path to the session's output."""
+    """Write an archive of the path to the session's output, and end the session."""
     has_failed = False
     names, complaint = await _find(guest, call.path)
     if complaint:
@@ -178,7 +184,10 @@ async def copy_out(guest: Guest, call: TarCall, session: GuestSession) -> None:
 
 
 async def _find(guest: Guest, path: str) -> tuple[list[str], bytes]:
-    """Names of everything at and below the path, and find's error output; in a guest without find, the path alone."""
+    """Return the names of all files at and below the path, and find's error output.
+
+    In a guest without find, only the path itself is returned.
+    """
     try:
         kinds = ("(", "-type", "f", "-o", "-type", "d", "-o", "-type", "l", ")")
         done = await _run(guest, ("find", path, *kinds, "-print0"))
@@ -188,7 +197,10 @@ async def _find(guest: Guest, path: str) -> tuple[list[str], bytes]:
 
 
 async def _look_at(guest: Guest, names: Sequence[str]) -> list[tarfile.TarInfo]:
-    """Headers of the files, in the same order, without sizes; files that stat does not report are left out."""
+    """Return the tar headers of the files, in the same order, without sizes.
+
+    Files that stat does not report are left out.
+    """
     try:
         done = await _run(guest, ("stat", "-c", "%f %u %g %Y", "--", *names))
     except _Lacks:
@@ -196,13 +208,16 @@ async def _look_at(guest: Guest, names: Sequence[str]) -> list[tarfile.TarInfo]:
     lines = done.stdout.decode(errors="replace").removesuffix("\n").split("\n")
     if len(lines) == len(names):
         return [_info(name, line) for name, line in zip(names, lines, strict=True)]
-    if len(names) == 1:  # it has just gone
+    if len(names) == 1:  # it has just been removed
         return []
     return [info for name in names for info in await _look_at(guest, (name,))]
 
 
 def _info(name: str, words: str) -> tarfile.TarInfo:
-    """Parse one line of stat. Raises _Failed for anything else: any program of the guest may have that name."""
+    """Parse one line of stat's output to a tar header. Raises _Failed for anything else.
+
+    Any program in the guest may be called stat.
+    """
     info = tarfile.TarInfo(name)
     try:
         mode, uid, gid, changed_at = words.split()
@@ -218,7 +233,10 @@ def _info(name: str, words: str) -> tarfile.TarInfo:
 
 
 async def _send(guest: Guest, info: tarfile.TarInfo, session: GuestSession) -> bool:
-    """Send header and content; False if the content was cut short. FileRefused or _Failed: nothing was sent."""
+    """Send header and content of one file; returns False if the content could not be read to its end.
+
+    Raises FileRefused or _Failed only before anything is sent.
+    """
     path = info.name
     archived = copy.copy(info)
     archived.name = path.lstrip("/") or "."
@@ -256,7 +274,7 @@ async def _more(file: GuestFile, path: str, session: GuestSession) -> bytes:
 
 
 def inside(directory: str, name: str) -> str:
-    """Path for a member. Raises _Failed if it would leave the directory. Pure."""
+    """Return the path of a member below `directory`. Raises _Failed if the name contains ``..``. Pure."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise _Failed("names a place outside of the directory")

@@ -1,6 +1,6 @@
-"""One machine as its guest agent shows it, and its files: any bytes, of any size, one message at a time.
+"""Files in a guest, read and written through its guest agent: any bytes, any size, one message at a time.
 
-A call without an answer may have taken effect: the file position is set again before the next try.
+A call that got no answer may have taken effect. So the file position is set again before the next try.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class GuestFile:
         self._at = 0
 
     async def read(self) -> bytes:
-        """Read the next bytes; empty at the end of the file, which may still grow."""
+        """Read the next bytes; empty at the end of the file. If the file grows, later calls return the new bytes."""
         answer = await self._call("guest-file-read", {"count": READ_BYTES})
         data = base64.b64decode(answer.get("buf-b64", ""))
         self._at += len(data)
@@ -45,7 +45,7 @@ class GuestFile:
             rest = rest[answer["count"] :]
 
     async def measure(self) -> int:
-        """Return the file's size in bytes and rewind to its start."""
+        """Return the file's size in bytes; the position is then the start of the file."""
         where = {"handle": self._handle, "offset": 0}
         size: int = (await self._ask("guest-file-seek", {**where, "whence": "end"}))["position"]
         await self._ask("guest-file-seek", {**where, "whence": "set"})
@@ -53,7 +53,7 @@ class GuestFile:
         return size
 
     async def flush(self) -> None:
-        """Flush the data to the guest's kernel."""
+        """Flush written data to the guest's kernel."""
         await self._call("guest-file-flush", {})
 
     async def _call(self, command: str, arguments: dict[str, Any]) -> Any:
@@ -72,14 +72,14 @@ class GuestFile:
 
 
 class Guest:
-    """Guest agent of one machine: commands, processes and files."""
+    """The guest agent of one machine: commands, processes and files."""
 
     def __init__(self, agent: GuestAgent, unit_id: UnitId) -> None:
         self._agent = agent
         self._unit_id = unit_id
 
     async def ask(self, command: str, arguments: dict[str, Any]) -> Any:
-        """Send one command and return its answer."""
+        """Send one command and return its answer; see `GuestAgent.ask`."""
         return await self._agent.ask(self._unit_id, command, arguments)
 
     def process(
@@ -88,14 +88,14 @@ class Guest:
         return self._agent.process(self._unit_id, command, stdin)
 
     async def run(self, command: Sequence[str], stdin: bytes = b"") -> ExecResult:
-        """Run a command to its end; for short outputs. Raises CannotRun."""
+        """Run a command to its end and return its result; only for short outputs. Raises CannotRun."""
         return await self._agent.run(self._unit_id, command, stdin)
 
     async def pause(self, before: float) -> float:
         return await self._agent.pause(before)
 
     async def has(self, program: str) -> bool:
-        """Return True if the guest has the program."""
+        """Return True if the guest has this program. The program is called with ``--version``."""
         try:
             await self.run((program, "--version"))
         except CannotRun:
@@ -104,7 +104,7 @@ class Guest:
 
     @contextlib.asynccontextmanager
     async def opened(self, path: str, mode: str) -> AsyncIterator[GuestFile]:
-        """Open a file until the end of the block. `mode`: ``rb`` or ``wb``. Raises FileRefused."""
+        """Open a file for the duration of the block. `mode`: ``rb`` or ``wb``. Raises FileRefused."""
         handle = await self.ask("guest-file-open", {"path": path, "mode": mode})
         file = GuestFile(self.ask, handle)
         try:

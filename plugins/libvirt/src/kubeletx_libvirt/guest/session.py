@@ -1,8 +1,8 @@
 """Session of a command in a guest, as `exec` returns it to the host.
 
-The work is a coroutine that reads the input, sends output and ends with an exit code (`GuestSession.end`); what it
-does after that, such as clean-up, delays no caller. Both directions have back-pressure. The work is
-cancelled when the session is closed before its end.
+The command is run by a coroutine, called the work. It reads the input, sends output and ends with an exit
+code (`GuestSession.end`). What it does after that, such as clean-up, does not delay the caller. Both
+directions have back-pressure. The work is cancelled if the session is closed before its end.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from kubeletx.api import Channel, KubeletxError, StreamRequest
 log = structlog.get_logger(__name__)
 
 FAILED = 126
-"""Exit code of work that failed without a command's own code."""
+"""Exit code if the work failed and the command has no exit code of its own."""
 _ABANDONED_EXIT_CODE = 137
 _CHUNK = 64 * 1024
 _WAITING_CHUNKS = 16
 
 
 class GuestSession:
-    """Session of work in a guest, such as a command. Implements `kubeletx.api.Session`."""
+    """Session of a coroutine that works in a guest, such as one command. Implements `kubeletx.api.Session`."""
 
     def __init__(
         self, name: str, request: StreamRequest, work: Callable[[GuestSession], Awaitable[None]]
     ) -> None:
-        """`work` begins at once, as a task called `name`."""
+        """`work`: coroutine that is started at once, as a task called `name`."""
         self.request = request
         self._input: asyncio.Queue[bytes] = asyncio.Queue(_WAITING_CHUNKS)
         self._is_input_read = not request.stdin
@@ -47,12 +47,12 @@ class GuestSession:
         self._output.put_nowait(None)
 
     async def write(self, data: bytes) -> None:
-        """Send input; dropped when the work has ended."""
+        """Send input to the work; it is dropped if the work has ended."""
         if data and not self._exit.done():
             await self._input.put(data)
 
     async def close_stdin(self) -> None:
-        """End the input."""
+        """End the input of the work."""
         if not self._exit.done():
             await self._input.put(b"")
 
@@ -60,11 +60,11 @@ class GuestSession:
         """Do nothing: there is no terminal."""
 
     async def wait(self) -> int:
-        """Wait for the work's exit code; 128 + signal when a signal ended a command."""
+        """Wait for the exit code of the work; it is 128 + signal for a command that was ended by a signal."""
         return await asyncio.shield(self._exit)
 
     async def close(self) -> None:
-        """Cancel unfinished work and wait until it has cleaned up."""
+        """Cancel the work unless it has ended, and wait until it has cleaned up."""
         if not self._exit.done():
             self._task.cancel()
         await asyncio.wait([self._task])
@@ -72,7 +72,7 @@ class GuestSession:
     # --- for the work ---
 
     async def read(self) -> bytes:
-        """Return the next input; empty at its end, also at later calls."""
+        """Return the next part of the input; empty at its end, also at later calls."""
         if self._is_input_read:
             return b""
         data = await self._input.get()
@@ -80,9 +80,9 @@ class GuestSession:
         return data
 
     async def send(self, channel: Channel, data: bytes) -> None:
-        """Send output to the client; dropped if it did not request this stream.
+        """Send output to the client; dropped if the client did not request this stream.
 
-        Waits while too much output is unread.
+        Waits while the client has too much unread output.
         """
         wanted = self.request.stdout if channel is Channel.STDOUT else self.request.stderr
         if wanted and not self._exit.done():
@@ -90,11 +90,11 @@ class GuestSession:
                 await self._output.put((channel, data[at : at + _CHUNK]))
 
     async def say(self, words: str) -> None:
-        """Send a line of the plugin's own to standard error."""
+        """Send a message of the plugin to the client's standard error, as a line that begins with ``kubeletx:``."""
         await self.send(Channel.STDERR, f"kubeletx: {words}\n".encode())
 
     async def end(self, exit_code: int) -> None:
-        """End the session with this exit code; later calls do nothing."""
+        """End the session with this exit code; a second call does nothing."""
         if not self._exit.done():
             await self._output.put(None)
             self._finish(exit_code)
@@ -118,7 +118,7 @@ class GuestSession:
     def _finish(self, exit_code: int) -> None:
         if not self._exit.done():
             self._exit.set_result(exit_code)
-        _drop(self._input)  # who waits to write goes on
+        _drop(self._input)  # so that a waiting `write` returns
 
 
 def _drop(queue: asyncio.Queue[Any]) -> None:

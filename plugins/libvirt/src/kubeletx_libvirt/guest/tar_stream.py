@@ -1,6 +1,7 @@
 """Reads tar archives from an asynchronous source, and makes headers (POSIX.1-2001 pax, ustar, GNU long names).
 
-`tarfile` reads from blocking files only: its headers are used here, and the caller handles the contents.
+`tarfile` can read only from blocking files. So only its headers are used here, and the caller handles the
+contents.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from kubeletx.api import Conflict
 BLOCK = tarfile.BLOCKSIZE
 END = bytes(2 * BLOCK)
 _LONGEST_HEADER = 1 << 20
-"""Limit for pax records and long names, in bytes."""
+"""Maximum size of pax records and long names, in bytes."""
 _ENCODING = "utf-8"
 _ERRORS = "surrogateescape"
 
@@ -22,19 +23,22 @@ Read = Callable[[], Awaitable[bytes]]
 
 
 class TarReader:
-    """Reads the members of one archive in order, as its bytes arrive."""
+    """Reads the members of one archive in order, as the bytes arrive."""
 
     def __init__(self, read: Read) -> None:
         """`read`: returns the next bytes of the archive; empty at its end."""
         self._read = read
         self._rest = b""
         self._left = 0
-        """Bytes left of the current member's content."""
+        """Number of bytes of the current member's content that are not read yet."""
         self._padding = 0
-        """Bytes of padding after the content."""
+        """Number of padding bytes after the content."""
 
     async def members(self) -> AsyncIterator[tarfile.TarInfo]:
-        """Yield each member; content that was not read is skipped. Raises Conflict if it is not an archive."""
+        """Yield the header of each member; content that the caller did not read is skipped.
+
+        Raises Conflict if the input is not a tar archive or ends too early.
+        """
         changes: dict[str, str] = {}
         while (block := await self._header()) is not None:
             try:
@@ -56,13 +60,13 @@ class TarReader:
                     info.linkname = changes.get("linkpath", info.linkname)
                     info.size = _size(changes.get("size", info.size))
                     changes = {}
-                    self._left = info.size if info.isreg() else 0  # others have none, whatever they say
+                    self._left = info.size if info.isreg() else 0  # others have no content
                     self._padding = -self._left % BLOCK
                     yield info
                     await self._skip()
 
     async def content(self) -> bytes:
-        """Read more of the present member's content; empty at its end."""
+        """Return the next bytes of the current member's content; empty at its end."""
         if not self._left:
             return b""
         data = await self._some(self._left)
@@ -113,7 +117,10 @@ def _size(said: str | int) -> int:
 
 
 def pax_records(data: bytes) -> dict[str, str]:
-    r"""Parse pax records: each is ``LENGTH KEY=VALUE\n``, the length includes the whole record."""
+    r"""Parse pax records: each is ``LENGTH KEY=VALUE\n``, where the length includes the whole record.
+
+    Raises Conflict for an invalid record.
+    """
     records = {}
     while data.strip(b"\0"):
         length, _, _ = data.partition(b" ")
@@ -127,12 +134,12 @@ def pax_records(data: bytes) -> dict[str, str]:
 
 
 def header_of(info: tarfile.TarInfo) -> bytes:
-    """Header blocks of a member."""
+    """Return the header blocks of a member."""
     return info.tobuf(tarfile.PAX_FORMAT, _ENCODING, _ERRORS)
 
 
 def padding_of(size: int) -> bytes:
-    """Padding after a content of this size."""
+    """Return the padding after a content of `size` bytes."""
     return bytes(-size % BLOCK)
 
 

@@ -1,8 +1,8 @@
-"""Downloads one file over HTTP: resumes a partial one, skips an unchanged one.
+"""Downloads one file over HTTP; continues a partial download and skips an unchanged file.
 
-A partial download of an earlier try, or of an earlier agent process, is continued with ``Range`` and ``If-Range``:
-a server whose file has changed sends it from the start. Without a strong validator nothing is continued, since old
-and new bytes could mix. Sources: RFC 9110, sections 13 and 14.
+A partial download of an earlier try, or of an earlier agent process, is continued with ``Range`` and
+``If-Range``: a server whose file has changed sends it from the start. Without a strong validator nothing is
+continued, since old and new bytes could mix. Sources: RFC 9110, sections 13 and 14.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """One file to download. `shown`: the URL for messages; `image`: the reference in the manifest.
+    """One file to download.
 
-    `fixed`: the URL contains the digest, so its content never changes. `known`: validators of the stored copy; if the
-    server still has the same, nothing is transferred. `size_bytes`: if known before.
+    `image`: the reference in the manifest. `shown`: the URL for messages, without secrets. `fixed`: the URL
+    contains the digest, so its content never changes. `may_downgrade`: follow redirects from https to http.
+    `known`: validators of the stored copy; nothing is transferred if the server still has the same.
+    `limit_bytes`: maximum size. `size_bytes`: the expected size; None: unknown.
     """
 
     image: str
@@ -54,7 +56,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Downloads:
-    """Downloads files over HTTP for one store, with retries."""
+    """Downloads files over HTTP for one image store, with retries."""
 
     def __init__(self, http: Http, workers: BoundedThreadPool, clock: Clock) -> None:
         self.http = http
@@ -62,10 +64,10 @@ class Downloads:
         self._clock = clock
 
     async def download(self, wanted: Wanted, part: Part, report: Report) -> Validators | None:
-        """Fill `part` and return its validators; None: the server still has the known content.
+        """Download the file into `part` and return its validators; None if the stored copy is still current.
 
-        Raises Unavailable when the connection breaks repeatedly without new bytes (received ones are kept for the next
-        call), TimedOut when the server sends nothing, Refused and OSError.
+        Raises Unavailable if the connection breaks repeatedly without new bytes (received bytes are kept for
+        the next call), TimedOut if the server sends nothing, Refused for an unacceptable file, and OSError.
         """
         await self._workers.finish(part.load, wanted.url)
         most, failures = part.size, 0
@@ -168,9 +170,9 @@ class Downloads:
 
 
 def _resume_at(wanted: Wanted, part: Part) -> int:
-    """Offset to resume at; 0 means from the start.
+    """Return the offset at which the download continues; 0 means from the start.
 
-    For a complete file it is that of the last byte, so that there is always a range to request.
+    For a complete file it is the offset of the last byte, so that there is always a range to request.
     """
     state = part.state
     if state is None or not part.size or not (wanted.fixed or state.validators.if_range):
@@ -197,5 +199,5 @@ def _say_how_far(broken: Broken, part: Part) -> Exception:
 
 
 def basic_header(username: str, password: str) -> Mapping[str, str]:
-    """The ``Authorization`` header with these credentials."""
+    """Return the ``Authorization`` header for these credentials."""
     return {"Authorization": f"Basic {base64.b64encode(f'{username}:{password}'.encode()).decode()}"}

@@ -1,7 +1,7 @@
-"""`Http`: one aiohttp session, redirects only to http(s), and errors that name the cause.
+"""`Http`: an HTTP client that follows redirects only to http(s), and whose errors name the cause.
 
-Redirects are followed here and not by aiohttp, so that each target is checked: only http(s), and from https to http
-only when a checksum verifies the content. Credentials never go to another server than the first.
+Redirects are followed here and not by aiohttp, so that each target is checked: only http(s), and from https
+to http only if a checksum verifies the content. Credentials are sent only to the first server.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ _MAX_ANSWER_BYTES = 1 << 20
 
 
 class Broken(Exception):
-    """Raised when a connection breaks or stalls; received bytes are kept.
+    """Raised if a connection breaks or stalls; received bytes are kept.
 
-    `error`: the error for the user, if no retry helps. `stalled`: True if the server sent nothing for too long.
+    `error`: the error for the user, if no retry succeeds. `stalled`: True if the server sent nothing for too
+    long.
     """
 
     def __init__(self, error: KubeletxError, *, stalled: bool = False) -> None:
@@ -39,7 +40,10 @@ class Broken(Exception):
 
 
 class Http:
-    """HTTP client that checks redirects and translates errors. `stall_seconds`: longest time without data."""
+    """HTTP client that checks redirects and translates errors.
+
+    `stall_seconds`: longest time without data.
+    """
 
     def __init__(self, *, stall_seconds: float, user_agent: str = "kubeletx") -> None:
         self.stall_seconds = stall_seconds
@@ -47,7 +51,7 @@ class Http:
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """Close connections; a later request makes a new session."""
+        """Close all connections; a later request opens new ones."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -58,9 +62,9 @@ class Http:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Yield the answer after all redirects, whatever its status.
 
-        Raises Broken if the connection breaks, also while the body is read; Unavailable if there is no connection;
-        Refused for a redirect that must not be followed. `shown`: the URL in messages. `may_downgrade`: follow
-        redirects from https to http.
+        `shown`: the URL in messages. `may_downgrade`: follow redirects from https to http. Raises Broken if
+        the connection breaks, also while the body is read; Unavailable if no connection can be made; Refused
+        for a redirect that must not be followed.
         """
         sent = {"Accept-Encoding": "identity", **headers}
         with self._in_words(shown):
@@ -76,7 +80,7 @@ class Http:
             raise Refused(f"is redirected more than {_MAX_REDIRECTS} times", "correct the URL")
 
     async def post_form(self, url: str, form: Mapping[str, str], *, shown: str) -> bytes:
-        """Post a form, without following redirects; returns the start of the answer's body, at most 1 MiB."""
+        """Post a form, without following redirects. Returns at most the first MiB of the answer's body."""
         try:
             with self._in_words(shown):
                 session = self._need_session()
@@ -135,7 +139,11 @@ class Http:
 
 
 def check_status(response: aiohttp.ClientResponse, shown: str) -> None:
-    """Raise for a status other than 200 and 206: NotFound, PermissionDenied, Unavailable or InvalidPod."""
+    """Raise an error unless the status of the answer is 200 or 206.
+
+    The error is PermissionDenied (401, 403, 407), NotFound (404, 410), Unavailable (a retry may help: 408,
+    425, 429, 5xx, and codes below 400) or InvalidPod (all others). `shown`: the URL in messages.
+    """
     status = response.status
     if status < HTTPStatus.BAD_REQUEST:
         if status not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
@@ -156,7 +164,10 @@ def check_status(response: aiohttp.ClientResponse, shown: str) -> None:
 
 
 def proxy_of(url: str) -> str | None:
-    """The proxy of the environment (https_proxy, http_proxy, no_proxy), without reading any .netrc."""
+    """Return the proxy for a URL from the environment (https_proxy, http_proxy, no_proxy); None for no proxy.
+
+    No .netrc file is read.
+    """
     parts = urlsplit(url)
     if urllib.request.proxy_bypass(parts.netloc):
         return None

@@ -1,8 +1,8 @@
-"""Converts a fetched file to a stored disk: unpacks and hashes it and determines its format, or refuses it.
+"""Converts a fetched file to a stored disk: unpacks and hashes the file and determines its format, or refuses it.
 
-Everything here blocks and runs on the store's threads. The format is determined here, once, from the file's first
-bytes, and goes into the stored file's name: it is never probed again, since a guest may later write anything to its
-own disk (DECISIONS 29 in docs/decisions/answers.md).
+Everything here blocks and runs on the store's threads. The format is determined here, once, from the file's
+first bytes, and becomes part of the stored file's name. It is never probed again, since a guest may later
+write anything to its own disk (DECISIONS 29 in docs/decisions/answers.md).
 """
 
 from __future__ import annotations
@@ -43,18 +43,21 @@ _TAR = (257, b"ustar")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Maximum stored bytes and virtual size of a disk."""
+    """Maximum sizes of a disk.
+
+    `image_bytes`: of the unpacked file. `virtual_bytes`: of the disk that a guest sees.
+    """
 
     image_bytes: int
     virtual_bytes: int
 
 
 class Stopped(Exception):
-    """The pull was cancelled."""
+    """Raised if the pull is cancelled."""
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
-    """A disk in a file. `format`: qcow2 or raw; `sha256`: of the file."""
+    """A disk image in a file. `format`: qcow2 or raw. `sha256`: hash of the file, in hex."""
 
     path: Path
     sha256: str
@@ -64,7 +67,10 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sink:
-    """Writes a new file with holes for zeros; counts and hashes the bytes, and refuses more than `limit` of them."""
+    """Writes a new file with holes in place of zeros, and counts and hashes the bytes.
+
+    `limit`: maximum number of bytes; more are refused.
+    """
 
     def __init__(self, file: BinaryIO, limit: int) -> None:
         self._file, self._limit = file, limit
@@ -72,7 +78,7 @@ class Sink:
         self.sha256 = hashlib.sha256()
 
     def write_all(self, chunks: Iterable[bytes], stop: threading.Event) -> None:
-        """Write until the end of `chunks`. Raises Refused and Stopped."""
+        """Write all chunks. Raises Refused above the limit, and Stopped if `stop` is set."""
         for chunk in chunks:
             if stop.is_set():
                 raise Stopped
@@ -102,10 +108,10 @@ def import_disk(
     stop: threading.Event,
     sha256: str = "",
 ) -> Disk:
-    """Examine the fetched file `source`, unpack it to `scratch` if it is packed, and describe the disk.
+    """Examine the fetched file `source` and describe the disk in it. If `source` is packed, unpack it to `scratch`.
 
-    Raises Refused, Stopped and OSError. `name`: the published name; its suffix must match the content. `sha256`: of
-    the source; empty: it is computed here.
+    `name`: the published file name; its suffix must match the content. `sha256`: hash of `source`; empty: it
+    is computed here. Raises Refused for a disk that must not be used, Stopped if `stop` is set, and OSError.
     """
     path = source
     with source.open("rb") as file:
@@ -127,7 +133,10 @@ def import_disk(
 
 
 def examine(file: BinaryIO, size: int, *, name: str, limits: Limits) -> tuple[str, int]:
-    """Format and virtual size of an unpacked disk. Raises Refused for a disk that must not be used."""
+    """Return format and virtual size of an unpacked disk. Raises Refused for a disk that must not be used.
+
+    `size`: size of the file. `name`: the published file name; its suffix must match the content.
+    """
     file.seek(0)
     head = file.read(qcow2.HEAD_BYTES)
     match = _SUFFIX.search(name)
@@ -151,7 +160,10 @@ def examine(file: BinaryIO, size: int, *, name: str, limits: Limits) -> tuple[st
 
 
 def hash_file(file: BinaryIO, stop: threading.Event, update: Callable[[bytes], None] | None = None) -> str:
-    """SHA-256 of a whole file; `update` gets every chunk too."""
+    """Return the SHA-256 of a whole file in hex. Raises Stopped if `stop` is set.
+
+    `update`: called with every chunk; None: not called.
+    """
     digest = hashlib.sha256()
     file.seek(0)
     while chunk := file.read(CHUNK_BYTES):
@@ -164,7 +176,7 @@ def hash_file(file: BinaryIO, stop: threading.Event, update: Callable[[bytes], N
 
 
 def too_large(size: int, limit: int) -> Refused:
-    """Error for a published file above the limit."""
+    """Return the error for a fetched file above the limit."""
     return Refused(
         f"has {size} bytes, and at most {limit} are allowed",
         "raise kubeletx.plugins.libvirt.maxImageBytes if it is meant to be that large",
@@ -172,7 +184,7 @@ def too_large(size: int, limit: int) -> Refused:
 
 
 def private_opener(path: str, flags: int) -> int:
-    """Opener for `open` that creates files with mode 0600."""
+    """Open a file for the builtin `open`; new files get mode 0600."""
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 

@@ -1,7 +1,7 @@
-"""Index of the disk image store: source, names and HTTP validators (ETag) of each disk, in one JSON file.
+"""Index of the image store: source, names and validators (such as ETag) of each disk, in one JSON file.
 
-The file is replaced atomically. A lost index costs the names and the validators; the format of a disk is also in its
-file name, ``blobs/<sha256>.<format>``.
+The file is replaced atomically. If the index is lost, only names and validators are lost: the format of a
+disk is also in its file name, ``blobs/<sha256>.<format>``.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ VERSION = 1
 
 
 class Validators(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Validators that recognise an unchanged source without fetching it.
+    """Values that show, without fetching a source again, that it has not changed.
 
-    `etag`, `modified` (Last-Modified) and `length`: from HTTP. `digest`: from an OCI manifest. `stamp`: size, time
-    and inode of a local file.
+    `etag`, `modified` (Last-Modified) and `length`: from HTTP. `digest`: from an OCI manifest. `stamp`:
+    device, inode, size and time of a local file.
     """
 
     etag: str = ""
@@ -29,11 +29,14 @@ class Validators(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def if_range(self) -> str:
-        """A strong validator, for resuming; empty when there is none. Source: RFC 9110, 13.1.5."""
+        """Value of the If-Range header, to continue a download; empty if there is no strong validator.
+
+        Source: RFC 9110, 13.1.5.
+        """
         return self.etag if self.etag and not self.etag.startswith("W/") else self.modified
 
     def is_same_http(self, other: Validators) -> bool:
-        """Return True if both belong to the same published file; False if unknown."""
+        """Return True if both belong to the same content; False if it differs or is not known to be the same."""
         if self.etag and other.etag:
             return self.etag.removeprefix("W/") == other.etag.removeprefix("W/")
         if self.modified and other.modified:
@@ -42,7 +45,11 @@ class Validators(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One source of disks. `names`: references in manifests that led to it; `image`: id of its last disk."""
+    """One source of disks, such as a URL.
+
+    `names`: references in manifests that led to this source. `image`: id of the disk that was last fetched
+    from it.
+    """
 
     image: str
     names: tuple[str, ...] = ()
@@ -50,9 +57,10 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StoredDisk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One file below ``blobs``. `published`: ``sha256=HEX`` of each packed form it was fetched in, as in pins.
+    """One file below ``blobs``.
 
-    `protected`: a pull that fetched it used a credential, so its checksum alone gives no right to it.
+    `published`: ``sha256=HEX`` of each (packed) file from which this disk was made, in the syntax of pins.
+    `protected`: a credential was used to fetch it, so knowing its checksum does not allow a pod to use it.
     """
 
     format: str
@@ -63,9 +71,9 @@ class StoredDisk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):
-    """The image store's table: where images came from and which disks there are.
+    """All disks in the image store and the sources from which they were fetched.
 
-    `origins` by `ImageSource.key`, `disks` by image id (``sha256:HEX``).
+    `origins`: by `ImageSource.key`. `disks`: by image id (``sha256:HEX``).
     """
 
     version: int = VERSION
@@ -74,7 +82,10 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(path: Path) -> Index | None:
-    """Load the index; None if there is none, or an unreadable one (which is renamed)."""
+    """Load the index; None if the file does not exist or cannot be used.
+
+    A file that cannot be decoded, or has another version, is renamed to ``NAME.unreadable``.
+    """
     try:
         index = msgspec.json.decode(path.read_bytes(), type=Index)
         if index.version == VERSION:
@@ -88,12 +99,15 @@ def load(path: Path) -> Index | None:
 
 
 def save(path: Path, index: Index) -> None:
-    """Replace the index file; after a crash it is the old or the new one."""
+    """Replace the index file. After a crash the file is either the old or the new one."""
     replace_file(path, msgspec.json.encode(index, order="sorted"))
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write, fsync and rename; nothing is left if the disk is full."""
+    """Replace a file atomically: write a temporary file, fsync and rename it.
+
+    If the disk is full, the old file is unchanged and no temporary file is left.
+    """
     temporary = path.with_name(f"{path.name}.new")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

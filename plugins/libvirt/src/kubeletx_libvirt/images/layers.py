@@ -1,9 +1,10 @@
-"""Finds the one disk under ``/disk`` in the layers of a container image.
+"""Finds the one disk below ``/disk`` in the layers of a container image.
 
-Layers are read from the top. A name in an upper layer hides the same name below, a whiteout (``.wh.NAME``) hides
-without replacing, an opaque mark hides the whole directory. Only the disk's bytes are ever written, to a file whose
-name the plugin chooses; nothing is unpacked by name. Sources: OCI image specification, layer.md (changesets); the
-containerDisk convention of KubeVirt: one file directly below ``/disk``.
+Layers are read from the top. A name in an upper layer hides the same name in lower layers, a whiteout
+(``.wh.NAME``) hides it without replacing it, an opaque mark hides the whole directory. Only the disk's bytes
+are written, to a file whose name the plugin chooses; names in the archive are never used as paths. Sources:
+OCI image specification, layer.md (changesets); the containerDisk convention of KubeVirt: one file directly
+below ``/disk``.
 """
 
 from __future__ import annotations
@@ -24,21 +25,27 @@ _DIRECTORY = "disk"
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 _MAX_HEADER_BYTES = 1 << 20
 _EXTRA_BYTES = 4 << 30
-"""Limit for the bytes of a layer in addition to the disk."""
+"""Maximum number of bytes in a layer in addition to the disk."""
 
 
 class DiskSearch:
-    """Searches layers from the top to the bottom; the disk's content is in `target` once `found` is set."""
+    """Searches layers from the top to the bottom for the disk, and writes its content to `target`.
+
+    `found`: name of the disk below ``/disk``; empty: not found yet.
+    """
 
     def __init__(self, target: Path, *, limits: Limits, stop: threading.Event) -> None:
         self.found = ""
         self.is_hidden_below = False
-        """True once a whiteout hides all lower layers."""
+        """True once a whiteout hides all lower layers, so that they need not be read."""
         self._target, self._limits, self._stop = target, limits, stop
         self._hidden: set[str] = set()
 
     def read_layer(self, path: Path) -> None:
-        """Search one layer. Raises Refused, Stopped and OSError."""
+        """Search one layer. `path`: the layer as a tar archive, which may be packed.
+
+        Raises Refused for an unacceptable layer or disk, Stopped if the pull is cancelled, and OSError.
+        """
         hidden: set[str] = set()
         opaque = False
         with path.open("rb") as file:
@@ -84,7 +91,7 @@ class DiskSearch:
 
 
 class _Member(tarfile.TarInfo):
-    """Refuses headers (long names, pax records) that would fill the memory."""
+    """Tar member that refuses headers (long names, pax records) so large that they would fill the memory."""
 
     def _proc_member(self, tar: tarfile.TarFile) -> Any:
         if not self.isreg() and not self.issparse() and self.size > _MAX_HEADER_BYTES:
@@ -93,7 +100,7 @@ class _Member(tarfile.TarInfo):
 
 
 class _Stream(io.RawIOBase):
-    """A file object over chunks, with at most `limit` bytes."""
+    """Readable file object over an iterator of chunks. Raises Refused after more than `limit` bytes."""
 
     def __init__(self, chunks: Iterator[bytes], limit: int, stop: threading.Event) -> None:
         self._chunks, self._left, self._stop = chunks, limit, stop

@@ -1,7 +1,8 @@
-"""Copies a file of this node into the store.
+"""Copies a file of this node into the image store.
 
-Only from below configured directories, after all links are resolved, and only regular files: a pod must not read files
-that its author may not. The check uses the opened file, so that it cannot be swapped in between.
+A pod must not read files that its author may not read. So the file must be below a configured directory after
+all links are resolved, and it must be a regular file. The check is repeated on the opened file, so that the
+file cannot be replaced between check and use.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .unpack import CHUNK_BYTES
 
 
 def check_place(path: str, directories: Sequence[str]) -> None:
-    """Raise InvalidPod unless the path, links resolved, lies below one of `directories`."""
+    """Raise InvalidPod unless the path, with all links resolved, is below one of `directories`."""
     real = os.path.realpath(path)
     if not any(_is_below(real, os.path.realpath(directory)) for directory in directories):
         below = ", ".join(directories) or "none for this pod"
@@ -34,9 +35,9 @@ def check_place(path: str, directories: Sequence[str]) -> None:
 
 
 def open_image(path: str, directories: Sequence[str]) -> int:
-    """Open the file and return its descriptor, which the caller closes.
+    """Open the file and return its descriptor, which the caller must close.
 
-    Raises InvalidPod, NotFound and PermissionDenied.
+    Raises InvalidPod unless it is a regular file below one of `directories`, NotFound, and PermissionDenied.
     """
     check_place(path, directories)
     try:
@@ -61,7 +62,7 @@ def open_image(path: str, directories: Sequence[str]) -> int:
 
 
 def stamp_of(descriptor: int) -> str:
-    """Text that changes when the file does: size, time and inode."""
+    """Return a text that changes when the file changes: device, inode, size and modification time."""
     status = os.fstat(descriptor)
     return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
 
@@ -75,7 +76,12 @@ def copy(
     limits: Limits,
     stop: threading.Event,
 ) -> dict[str, str]:
-    """Copy the file to `target`, with holes for zeros; returns algorithm → hexadecimal digest of the content."""
+    """Copy the opened file to `target`, with holes in place of zeros.
+
+    Returns the hexadecimal digest of the content for each of `algorithms`. `image`: the reference, for
+    messages. Raises Refused for a file above the limits, Unavailable if there is no space, Stopped if `stop`
+    is set, and OSError.
+    """
     size = os.fstat(descriptor).st_size
     if size > limits.image_bytes:
         raise too_large(size, limits.image_bytes)

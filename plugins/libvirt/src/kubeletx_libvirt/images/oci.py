@@ -1,8 +1,9 @@
 """A small client of the OCI distribution specification: manifests, blobs, tokens.
 
-It fetches the layers of one image for this machine's architecture. Everything fetched is checked against its digest.
-Registries use https unless listed as insecure; credentials go only to the registry and to the token server that it
-names. Sources: OCI distribution 1.1; Docker registry v2 token authentication.
+It finds the layers of one image for this machine's architecture. All content is checked against its digest.
+Registries are reached over https unless they are listed as insecure. Credentials are sent only to the
+registry and to the token server that it names. Sources: OCI distribution 1.1; Docker registry v2 token
+authentication.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _HUB = {"docker.io": "registry-1.docker.io"}
 
 
 class Descriptor(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Reference to one blob: its digest, size and type."""
+    """Descriptor of one blob: its digest, size and media type. `platform`: for an entry of an image index."""
 
     digest: str
     size: int
@@ -64,7 +65,8 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Layers of one image.
 
-    `digest`: of the document that the reference names; `layers`: from the lowest to the topmost.
+    `digest`: of the document that the reference names, which may be an image index. `layers`: from the lowest
+    to the topmost.
     """
 
     digest: str
@@ -72,7 +74,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Registry:
-    """Client of the registry of one image, for one pull with one credential."""
+    """Client of one image's registry, for one pull with one credential.
+
+    `auth`: None: no credential. `insecure`: registries that are reached over plain HTTP. `shown`: the image
+    in messages.
+    """
 
     def __init__(
         self, http: Http, image: OciImage, auth: ImageAuth | None, *, insecure: Collection[str], shown: str
@@ -83,10 +89,15 @@ class Registry:
         host = _HUB.get(image.registry, image.registry)
         self._base = f"{scheme}://{host}/v2/{image.repository}"
         self.headers: dict[str, str] = {}
-        """Request headers, with the credential once `find_manifest` has found which kind is required."""
+        """Request headers for the registry. They contain the credential once `find_manifest` has learned
+        which kind is required.
+        """
 
     async def find_manifest(self, known_digest: str = "") -> Manifest | None:
-        """The image's manifest for this machine; None if its digest is still `known_digest`."""
+        """Return the image's manifest for this machine; None if its digest is equal to `known_digest`.
+
+        Raises Refused for an image that cannot be used, and the errors of `Http.get` and `http.check_status`.
+        """
         digest, document = await self._get_document(self._image.digest or self._image.tag)
         if digest == known_digest:
             return None
@@ -114,7 +125,7 @@ class Registry:
         return Manifest(digest=digest, layers=layers)
 
     def blob_url(self, digest: str) -> str:
-        """URL of a layer."""
+        """Return the URL of a blob, such as a layer."""
         return f"{self._base}/blobs/{digest}"
 
     def _choose(self, manifests: tuple[Descriptor, ...]) -> Descriptor:

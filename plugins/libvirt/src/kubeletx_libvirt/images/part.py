@@ -1,7 +1,7 @@
-"""`Part`: a file being fetched, hashed as it grows, and continued after a crash.
+"""`Part`: a partial download. It is hashed as it grows, and can be continued after a crash.
 
-partial/<hash of the source>/data holds the received bytes, state.json next to it the validators and length of the whole
-file.
+The received bytes are in ``partial/<hash of the source>/data``. The file ``data.json`` beside it describes
+the whole file: its URL, validators and length.
 
 Everything blocks and runs on the store's threads.
 """
@@ -21,9 +21,9 @@ from .unpack import CHUNK_BYTES
 
 
 class PartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Description of a partial download, kept beside its data.
+    """Description of the file that is being downloaded, stored beside the received bytes.
 
-    `total_bytes`: None if the server sent no length.
+    `total_bytes`: length of the whole file; None if the server sent no length.
     """
 
     url: str
@@ -32,7 +32,7 @@ class PartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Part:
-    """A partial download: its bytes in a file, their hashes, and the state with which a later try resumes.
+    """A partial download: the received bytes in a file, their hashes, and what a later try needs to continue.
 
     `name`: name of the file in `directory`. `algorithms`: hashes to compute.
     """
@@ -49,7 +49,7 @@ class Part:
         self._file: BinaryIO | None = None
 
     def load(self, url: str) -> None:
-        """Load what an earlier try left; a partial file of another URL is dropped."""
+        """Load what an earlier try left; a partial download of another URL is removed."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             state = msgspec.json.decode(self._state_path.read_bytes(), type=PartState)
@@ -62,7 +62,7 @@ class Part:
         self.state, self.size = state, size
 
     def restart(self, state: PartState) -> None:
-        """Drop the received bytes and begin an empty file for the content that `state` describes."""
+        """Remove the received bytes and open an empty file for the content that `state` describes."""
         self._forget()
         self._state_path.write_bytes(b"")
         self._state_path.chmod(0o600)
@@ -72,7 +72,10 @@ class Part:
         self._hashes = {name: hashlib.new(name) for name in self._algorithms}
 
     def resume(self, offset: int) -> None:
-        """Continue at `offset`, at most `size`: later bytes are dropped, those before it are hashed."""
+        """Prepare to continue at `offset`, which is at most `size`.
+
+        Bytes from `offset` on are removed; the bytes before it are hashed.
+        """
         if self._file is not None and offset == self.size:
             return
         self.close()
@@ -94,18 +97,18 @@ class Part:
         self.size += len(chunk)
 
     def digest(self, algorithm: str) -> str:
-        """Digest of all written bytes, in lower-case hex."""
+        """Return the digest of all written bytes, in lower-case hex."""
         value: str = self._hashes[algorithm].hexdigest()
         return value
 
     def close(self) -> None:
-        """Close the file and keep what was written."""
+        """Close the file; the received bytes are kept."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def discard(self) -> None:
-        """Remove the partial download."""
+        """Remove the partial download and its state."""
         self._forget()
 
     def _forget(self) -> None:

@@ -1,4 +1,4 @@
-"""Image errors: each message has the image, what was found and what to do."""
+"""Errors about images. Each message names the image, what was found and what to do."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Refused(Exception):
-    """Raised for a disk that must not be used; its file is removed.
+    """Raised for a disk that must not be used; the caller removes its file.
 
-    `problem`: what was found; `fix`: what to do.
+    `problem`: what was found, as the end of a sentence about the image. `fix`: what the user can do.
     """
 
     def __init__(self, problem: str, fix: str = "") -> None:
@@ -23,19 +23,19 @@ class Refused(Exception):
         self.problem, self.fix = problem, fix
 
     def of(self, image: str) -> InvalidPod:
-        """Convert to the InvalidPod that names the image."""
+        """Convert to an InvalidPod that names the image."""
         return InvalidPod(
             field="image", problem=f"{image!r} {self.problem}", fix=self.fix, reason="ImageRefused"
         )
 
 
 def is_full(error: OSError) -> bool:
-    """Return True if the disk or a quota is full."""
+    """Return True if the error means that the disk or a quota is full."""
     return error.errno in _FULL
 
 
 def from_os_error(error: OSError, image: str, directory: Path) -> KubeletxError:
-    """Translate an OSError of the store's own files."""
+    """Translate an OSError about the store's own files. `directory`: the store's directory."""
     if is_full(error):
         return no_space(image, directory, None)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -46,7 +46,10 @@ def from_os_error(error: OSError, image: str, directory: Path) -> KubeletxError:
 
 
 def no_space(image: str, directory: Path, needed_bytes: int | None) -> Unavailable:
-    """Error for a full disk; nothing of the image is kept."""
+    """Return the error for a full disk. Its message says that nothing of the image is kept.
+
+    `needed_bytes`: None: unknown.
+    """
     needs = f" for {needed_bytes} more bytes" if needed_bytes is not None else ""
     return Unavailable(
         f"image {image!r}: no space left{needs} on the disk of {directory} ({free_bytes(directory)} bytes are "
@@ -56,7 +59,7 @@ def no_space(image: str, directory: Path, needed_bytes: int | None) -> Unavailab
 
 
 def free_bytes(directory: Path) -> int:
-    """Free bytes of the file system; 0 if unknown."""
+    """Return the number of free bytes in the file system; 0 if unknown."""
     try:
         status = os.statvfs(directory)
     except OSError:

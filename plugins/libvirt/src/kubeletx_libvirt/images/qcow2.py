@@ -1,12 +1,12 @@
-"""Headers of qcow2 files, read and written without QEMU. Source: QEMU, docs/interop/qcow2.txt.
+"""Reads and writes headers of qcow2 files without QEMU. Source: QEMU, docs/interop/qcow2.txt.
 
-An image may come from an untrusted place, and QEMU opens every file that its header names: another file of the node
-as backing file or as data file. `check_header` refuses that before QEMU reads the file. `check_complete` walks the
-tables and refuses a truncated file. Both take bytes or a reader, and raise only `Refused` (or the reader's
-OSError), whatever the bytes are.
+An image may come from an untrusted source, and QEMU opens every file that an image's header names: any file
+of the node could be named as backing file or as data file. `check_header` refuses such an image before QEMU
+reads it. `check_complete` walks the tables and refuses a truncated file. Both raise only `Refused` (or the
+reader's OSError), whatever the bytes are.
 
-`write_overlay` makes the empty overlay of a machine: a header and three tables. Starting qemu-img for that takes
-longer than all other preparations of a machine together.
+`write_overlay` makes the empty overlay of a machine: a header and three tables. To start qemu-img for that
+would take longer than all other preparations of a machine together.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .problems import Refused
 
 MAGIC = b"QFI\xfb"
 HEAD_BYTES = 2 << 20
-"""Bytes to read for a header: it is in the first cluster, and clusters have at most 2 MiB."""
+"""Number of bytes to read for a header. The header is in the first cluster, and clusters have at most 2 MiB."""
 
 _V2 = struct.Struct(">4sIQIIQIIQQIIQ")
 _V3 = struct.Struct(">QQQII")
@@ -36,16 +36,16 @@ _COMPRESSED = 1 << 62
 _REFCOUNT_OFFSET = 0xFFFFFFFFFFFFFE00
 _SECTOR = 512
 _OVERLAY_BITS = 16
-"""log2 of the cluster size: 64 KiB, as qemu-img makes them."""
+"""log2 of the cluster size: 64 KiB, the default of qemu-img."""
 _REFCOUNT_ORDER = 4
 _LONGEST_BACKING_NAME = 1023
 
 ReadAt = Callable[[int, int], bytes]
-"""(offset, length) → bytes, fewer at the end of the file."""
+"""Function (offset, length) that returns the bytes of a file; fewer at the end of the file."""
 
 
 class Qcow2(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields of a header that passed `check_header`. Offsets are in bytes."""
+    """Fields of a header that `check_header` has accepted. Offsets are in bytes."""
 
     version: int
     virtual_size_bytes: int
@@ -58,17 +58,20 @@ class Qcow2(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cluster_bytes(self) -> int:
-        """Size of a cluster."""
+        """Size of a cluster in bytes."""
         return 1 << self.cluster_bits
 
 
 def is_qcow2(head: bytes) -> bool:
-    """Return True if the first bytes are those of a qcow2 file."""
+    """Return True if `head`, the first bytes of a file, are those of a qcow2 file."""
     return head[:4] == MAGIC
 
 
 def check_header(head: bytes) -> Qcow2:
-    """Parse the header in the file's first `HEAD_BYTES` bytes. Raises Refused for an image that must not be used."""
+    """Parse the header in `head`, the first `HEAD_BYTES` bytes of a file.
+
+    Raises Refused for an image that must not be used.
+    """
     if not is_qcow2(head):
         raise Refused("is not a qcow2 file", "check what the server really sends")
     if len(head) < _V2.size:
@@ -129,8 +132,9 @@ def check_header(head: bytes) -> Qcow2:
 def check_complete(header: Qcow2, read_at: ReadAt, file_bytes: int) -> None:
     """Raise Refused if a table or a cluster is beyond the end of the file.
 
-    A cluster must be whole, as QEMU writes it; only the disk's last one, the sectors after compressed data and the
-    clusters of extended tables may reach beyond the end, where QEMU reads zeros.
+    `file_bytes`: size of the file. A cluster must be complete, as QEMU writes it. Three things may extend
+    beyond the end, where QEMU reads zeros: the disk's last cluster, the sectors after compressed data, and
+    the clusters of extended tables.
     """
     size = header.cluster_bytes
     if header.l1_offset + header.l1_entries * 8 > file_bytes:
@@ -158,7 +162,7 @@ def check_complete(header: Qcow2, read_at: ReadAt, file_bytes: int) -> None:
 
 
 def _needed(entry: int, header: Qcow2) -> int:
-    """Minimum size of a file that holds the cluster of this table entry; 0 for an empty entry."""
+    """Return the minimum size of a file that contains the cluster of this table entry; 0 for an empty entry."""
     if entry & _COMPRESSED:
         shift = 62 - (header.cluster_bits - 8)
         sectors = (entry & (_COMPRESSED - 1)) >> shift
@@ -168,7 +172,7 @@ def _needed(entry: int, header: Qcow2) -> int:
 
 
 def backing_file(path: Path) -> str | None:
-    """The backing file named in an overlay; None if it has none or is not qcow2."""
+    """Return the backing file that an overlay names; None if it names none or is not qcow2."""
     with path.open("rb") as file:
         head = file.read(_V2.size)
         if len(head) < _V2.size or not is_qcow2(head):
@@ -181,9 +185,10 @@ def backing_file(path: Path) -> str | None:
 
 
 def write_overlay(path: Path, *, backing: str, backing_format: str, size_bytes: int) -> None:
-    """Write an empty overlay of `size_bytes` on the image `backing`, and sync it to disk. The file has only the tables.
+    """Write an empty overlay of `size_bytes` on the image `backing`, and sync it to disk.
 
-    Raises ValueError for values that the format cannot express.
+    The file contains only the header and the tables. Raises ValueError for values that the format cannot
+    express.
     """
     name = os.fsencode(backing)
     if not name or len(name) > _LONGEST_BACKING_NAME:

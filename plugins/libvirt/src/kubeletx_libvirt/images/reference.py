@@ -1,16 +1,16 @@
-"""Image references of machines, and their sources. Pure (DECISIONS 29 in docs/decisions/answers.md).
+"""Parses image references of machines. Pure (DECISIONS 29 in docs/decisions/answers.md).
 
 | written | meaning |
 |---|---|
-| a key of the alias table | the table's reference, which is not looked up again |
+| a key of the alias table | the reference in the table, which is not itself an alias |
 | ``http://...``, ``https://...`` | a URL |
 | ``file:///PATH``, ``/PATH`` | a file of this node |
-| ``oci:REF`` | an image of a registry that carries the disk under ``/disk`` |
+| ``oci:REF`` | an image of a registry that contains the disk under ``/disk`` |
 | ``HOST/PATH.qcow2`` (.img, .raw; then .xz, .gz, .zst) | https |
 | anything else | as ``oci:`` |
 
-``#sha256=HEX`` or ``#sha512=HEX`` behind a URL or a path pins the file as it is published, before it is unpacked;
-an OCI image is pinned with ``@sha256:HEX``.
+``#sha256=HEX`` or ``#sha512=HEX`` after a URL or a path pins the file as it is published, before it is
+unpacked. An OCI image is pinned with ``@sha256:HEX``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PIN_LENGTHS = {"sha256": 64, "sha512": 128}
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """A checksum the published file must have. `algorithm`: sha256 or sha512; `value`: lower-case hex."""
+    """A checksum that the published file must have. `algorithm`: sha256 or sha512. `value`: lower-case hex."""
 
     algorithm: str
     value: str
@@ -44,52 +44,52 @@ class Pin(msgspec.Struct, frozen=True):
 
 
 class HttpImage(msgspec.Struct, frozen=True, kw_only=True):
-    """A disk behind a URL, kept as written except its fragment."""
+    """A disk image at a URL. `url`: as written, without the fragment. `pin`: None: no checksum."""
 
     url: str
     pin: Pin | None = None
 
     @property
     def key(self) -> str:
-        """Key of the source in the store."""
+        """Key of this source in the store's index."""
         return f"{self.url}#{self.pin}" if self.pin else self.url
 
     @property
     def name(self) -> str:
-        """File name, whose suffix is checked."""
+        """Path in the URL; its suffix must match the content."""
         return unquote(urlsplit(self.url).path)
 
     @property
     def shown(self) -> str:
-        """The URL for messages, without the query, which may hold a token."""
+        """The URL for messages, without the query, which may contain a token."""
         base, mark, _ = self.url.partition("?")
         return f"{base}?..." if mark else base
 
 
 class LocalImage(msgspec.Struct, frozen=True, kw_only=True):
-    """A disk in a file of this node. `path`: absolute, links not resolved."""
+    """A disk image in a file of this node. `path`: absolute, links not resolved. `pin`: None: no checksum."""
 
     path: str
     pin: Pin | None = None
 
     @property
     def key(self) -> str:
-        """Key of the source in the store."""
+        """Key of this source in the store's index."""
         return f"file://{self.path}#{self.pin}" if self.pin else f"file://{self.path}"
 
     @property
     def name(self) -> str:
-        """File name, whose suffix is checked."""
+        """Path of the file; its suffix must match the content."""
         return self.path
 
     @property
     def shown(self) -> str:
-        """Form for messages."""
+        """The path, for messages."""
         return self.path
 
 
 class OciImage(msgspec.Struct, frozen=True, kw_only=True):
-    """A disk in a container image. `registry`: ``HOST[:PORT]``; one of `tag` and `digest` is set."""
+    """A disk in a container image. `registry`: ``HOST[:PORT]``. One of `tag` and `digest` is set."""
 
     registry: str
     repository: str
@@ -98,12 +98,12 @@ class OciImage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Key of the source in the store."""
+        """Key of this source in the store's index."""
         return f"oci:{self.shown}"
 
     @property
     def name(self) -> str:
-        """Empty: an OCI reference has no suffix that describes its content."""
+        """Empty: an OCI reference has no suffix that could describe the content."""
         return ""
 
     @property
@@ -117,12 +117,15 @@ ImageSource = HttpImage | LocalImage | OciImage
 
 
 def source_hash(source: ImageSource) -> str:
-    """Name of a source's files in the store: letters and digits only, whatever the reference contains."""
+    """Return the name of a source's files in the store: hex digits only, whatever the reference contains."""
     return hashlib.sha256(source.key.encode()).hexdigest()
 
 
 def parse(image: str, aliases: Mapping[str, str]) -> ImageSource:
-    """Parse an image reference. Raises InvalidPod with reason InvalidImageName."""
+    """Parse an image reference. Raises InvalidPod with reason InvalidImageName.
+
+    `aliases`: the operator's names for references.
+    """
     written = aliases.get(image, image)
     if not written or any(c.isspace() or not c.isprintable() for c in written):
         raise _invalid(image, "is empty or holds spaces", "write a URL, a path or a registry reference")
@@ -165,7 +168,10 @@ def _parse_url(image: str, url: str, scheme: str) -> ImageSource:
 
 
 def _split_path(image: str, path: str) -> tuple[str, Pin | None]:
-    """Split a pin from the path; a path may contain ``#`` itself, so only the syntax of a pin counts."""
+    """Split a path from its pin.
+
+    A path may itself contain ``#``, so only ``#sha256=`` and ``#sha512=`` begin a pin.
+    """
     base, mark, fragment = path.rpartition("#")
     if mark and fragment.partition("=")[0] in _PIN_LENGTHS:
         return base, _parse_pin(image, fragment)

@@ -1,10 +1,12 @@
-"""`LibvirtImages`: the image store of the libvirt plugin, as the host and the plugin use it.
+"""`LibvirtImages`: the image store of the libvirt plugin.
 
-The host pulls, lists and removes (`SupportsImages`); the plugin gets the disk of an image (`disk`, `hold`) to put an
-overlay on it. A stored disk is never changed and is shared by all overlays. It is removed only when no overlay uses it:
-the plugin reports which do (`in_use`), and while it cannot, nothing is removed.
+The host pulls, lists and removes images (`SupportsImages`). The plugin gets the disk of an image (`disk`,
+`hold`) and makes overlays on it. A stored disk is never changed and is shared by all overlays. It is removed
+only if no overlay uses it: the function `in_use` of the plugin returns the disks that overlays use, and if it
+fails, nothing is removed.
 
-All index changes happen under one lock, as a new `Index` value that is on disk before it is used.
+All changes of the index happen under one lock. Each makes a new `Index` value, which is written to disk
+before it is used.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ from .sources import Fetched, Fetcher, Request
 from .store import SCRATCH, Store
 
 InUse = Callable[[], Awaitable[Collection[str]]]
-"""Returns image refs, or paths of stored disks, that overlays use. Raises if that is unknown."""
+"""Function that returns the image refs, or the paths of stored disks, that overlays use. Raises if that is
+unknown.
+"""
 
 STATIC_DIRECTORY = "/var/lib/libvirt/images"
 _STATIC_SOURCES = frozenset({"file", "http", "applied"})
@@ -61,7 +65,7 @@ _ID = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 
 
 class BaseDisk(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored disk, never written again. `ref`: the value in `ImageSpec.ref` and `UnitSummary.image_id`."""
+    """A stored disk, which is never written again. `ref`: its value in `ImageSpec.ref` and `UnitSummary.image_id`."""
 
     ref: str
     path: Path
@@ -70,14 +74,14 @@ class BaseDisk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def nothing_in_use() -> Collection[str]:
-    """Return no image; for stores without users."""
+    """Return no images: an `InUse` for stores whose disks have no overlays."""
     return ()
 
 
 class LibvirtImages:
     """Pulls, lists and removes images for the host (`SupportsImages`), and gives their disks to the plugin.
 
-    `directory`: the store's own; its parent exists.
+    `directory`: the store's own directory; its parent must exist.
     """
 
     def __init__(
@@ -104,7 +108,7 @@ class LibvirtImages:
         self._wanted_meanwhile: set[str] = set()
 
     async def open(self) -> None:
-        """Remove leftovers of a crash and read the index; a second call does nothing."""
+        """Read the index and remove the leftovers of a crash; a second call does nothing."""
         async with self._lock:
             if self._index is None:
                 try:
@@ -116,12 +120,12 @@ class LibvirtImages:
                     raise from_os_error(error, "", self._store.directory) from error
 
     async def share(self, reader_gid: int | None) -> None:
-        """Let the emulators' group read the disks; None: no group needs to."""
+        """Let the emulators' group read the disks. `reader_gid`: this group; None: emulators run as root."""
         with self._os_errors(""):
             await self._workers.finish(self._store.share, reader_gid)
 
     async def close(self) -> None:
-        """Stop pulls (the next pull continues them) and close connections."""
+        """Stop all pulls (a later pull continues them) and close connections."""
         await self._pulls.close()
         await self._http.close()
         self._workers.close()
@@ -129,7 +133,10 @@ class LibvirtImages:
     # --- for the plugin ---
 
     async def disk(self, ref: str) -> BaseDisk:
-        """The disk of an image, by its ref or by a reference as in a manifest. Raises NotFound."""
+        """Return the disk of an image. Raises NotFound if it is not in the store.
+
+        `ref`: the store's ref, or a reference as in a manifest.
+        """
         index = self._need_index()
         image_id = self._find_id(index, ref)
         disk = index.disks.get(image_id) if image_id is not None else None
@@ -145,9 +152,10 @@ class LibvirtImages:
 
     @contextlib.asynccontextmanager
     async def hold(self, ref: str) -> AsyncIterator[BaseDisk]:
-        """Context manager: yields the disk, which is not removed before the block ends.
+        """Context manager: yields the disk of an image, which is not removed before the block ends.
 
-        This holds even if `in_use` does not list the disk yet.
+        It protects a disk whose overlay is not made yet, so that `in_use` does not list it. `ref`: as in
+        `disk`.
         """
         image_id = self._find_id(self._need_index(), ref) or ref
         self._held[image_id] += 1
@@ -160,9 +168,11 @@ class LibvirtImages:
                 del self._held[image_id]
 
     async def check_allowed(self, image: str, sandbox: SandboxSpec | None) -> None:
-        """Raise InvalidPod if this pod must not use this reference: invalid, or a local file it may not read.
+        """Raise InvalidPod if this pod must not use this image reference.
 
-        It does not matter that another pod already brought the file into the store.
+        The reference may be invalid, or name a local file that the pod may not read. A file that another pod
+        brought into the store is refused as well. `sandbox`: the pod; None is treated as a pod from a
+        manifest file.
         """
         source = reference.parse(image, self._settings.image_aliases)
         if isinstance(source, LocalImage):
@@ -171,7 +181,7 @@ class LibvirtImages:
     # --- SupportsImages ---
 
     async def store_info(self) -> StoreInfo:
-        """The store's id, and the space and inodes that its files use."""
+        """Return the store's id, and the space and inodes that its files use."""
         self._need_index()
         used, inodes = await self._workers.run(self._store.usage)
         filesystem = ImageFilesystem(
@@ -183,13 +193,13 @@ class LibvirtImages:
         return StoreInfo(id=StoreId(self._id), filesystems=(filesystem,))
 
     async def list_images(self) -> Sequence[ImageStatus]:
-        """All stored disks, including those without a name."""
+        """Return all stored disks, including those that no reference leads to."""
         index = self._need_index()
         sizes = await self._workers.run(self._store.sizes, index.disks)
         return [_status(index, image_id, size) for image_id, size in sizes.items()]
 
     async def find_image(self, image: ImageSpec) -> ImageStatus | None:
-        """Find an image by the reference in the manifest, or by the store's ref; None if it is not stored."""
+        """Find an image by the reference in the manifest, or else by the store's ref; None if it is not stored."""
         index = self._need_index()
         image_id = self._find_id(index, image.requested) or self._find_id(index, image.ref)
         if image_id is None:
@@ -204,7 +214,7 @@ class LibvirtImages:
         sandbox: SandboxSpec | None,
         progress: Callable[[PullProgress], None] | None = None,
     ) -> str:
-        """Pull the newest version; returns its image id.
+        """Pull the image from its source and return its image id.
 
         If the source still has the stored version, nothing is transferred.
         """
@@ -214,8 +224,8 @@ class LibvirtImages:
         if isinstance(source, LocalImage):
             await self._workers.run(local.check_place, source.path, directories)
         if auth is not None and not auth.server_address and image.requested in self._settings.image_aliases:
-            auth = None  # it was chosen by the alias's name, which says nothing about the server behind it
-        # Shared only with the same credential: what another one opened says nothing about this one.
+            auth = None  # it was chosen by the alias's name, which says nothing about the server
+        # Shared only with the same credential: success with another one does not prove this one valid.
         image_id = await self._pulls.join(
             f"{source.key}|{hash(auth):x}" if auth is not None else source.key,
             lambda report: self._pull_in_turn(source, image.requested, auth, directories, report),
@@ -225,7 +235,7 @@ class LibvirtImages:
         return image_id
 
     async def remove_image(self, image: ImageSpec) -> None:
-        """Remove the disk and all its names. Raises Conflict while an overlay uses it."""
+        """Remove the disk of an image, and all references to it. Raises Conflict if an overlay uses the disk."""
         async with self._lock:
             index = self._need_index()
             image_id = self._find_id(index, image.ref) or self._find_id(index, image.requested)
@@ -260,7 +270,7 @@ class LibvirtImages:
         directories: tuple[str, ...],
         report: Report,
     ) -> str:
-        """Pull one source; one pull at a time, since they share its work directory."""
+        """Pull from a source when no other pull from it runs, since they would share its work directory."""
         turn = self._turns.setdefault(source.key, asyncio.Lock())
         async with turn:
             return await self._pull(source, image, auth, directories, report)
@@ -355,7 +365,7 @@ class LibvirtImages:
         return image_id
 
     async def _known(self, source: ImageSource) -> tuple[str, Validators] | None:
-        """Image id and validators of this source's last pull, if the store still has that image."""
+        """Return image id and validators of the last pull from this source; None if the store has no such image."""
         index = self._need_index()
         origin = index.origins.get(source.key)
         if origin is None or not await self._is_there(origin.image, index.disks[origin.image]):
@@ -363,9 +373,9 @@ class LibvirtImages:
         return origin.image, origin.validators
 
     async def _find_pinned(self, source: ImageSource) -> str | None:
-        """A stored image that matches the source's pin and was fetched without a credential.
+        """Find a stored image that matches the source's pin, so that the source need not be contacted.
 
-        The source is then not contacted.
+        Only images that were fetched without a credential are considered. Returns None if there is none.
         """
         index = self._need_index()
         found: str | None = None
@@ -413,9 +423,9 @@ class LibvirtImages:
         return (STATIC_DIRECTORY,) if source in _STATIC_SOURCES else ()
 
     def _find_id(self, index: Index, name: str) -> str | None:
-        """Image id for a store's ref or an image reference; None if it is not stored.
+        """Return the image id for a store's ref or an image reference; None if the image is not stored.
 
-        Raises InvalidPod for an invalid name.
+        Raises InvalidPod for an invalid reference.
         """
         if not name:
             return None
@@ -436,12 +446,15 @@ class LibvirtImages:
 
 
 def _scratch(fetched: Path, work: Path) -> Path:
-    """Path for the unpacked disk, different from that of the fetched file."""
+    """Return the path for the unpacked disk, which must differ from the path of the fetched file."""
     return work / (f"{SCRATCH}.unpacked" if fetched.name == SCRATCH else SCRATCH)
 
 
 def _with_name(index: Index, key: str, name: str, image_id: str, validators: Validators) -> Index:
-    """The index in which `name` belongs to this source and to no other (an alias may have changed)."""
+    """Return the index in which the reference `name` belongs to the source `key` and to no other.
+
+    An alias may have led to another source before.
+    """
     origins: dict[str, Origin] = {}
     for other, origin in index.origins.items():
         names_left = tuple(n for n in origin.names if n != name)

@@ -1,4 +1,4 @@
-"""`Fetcher`: fetches the file of each kind of source into a work directory, or finds it unchanged."""
+"""`Fetcher`: fetches the file of an image source into a work directory, unless the source has not changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ from .store import SCRATCH
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
-    """A completely fetched file. `sha256`: of the file; `published`: its checksums in the form of pins."""
+    """A completely fetched file.
+
+    `sha256`: hash of the file; empty: not computed. `published`: checksums of the file in the syntax of pins.
+    """
 
     path: Path
     validators: Validators
@@ -36,9 +39,10 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Inputs of one pull.
 
-    `image`: the reference as written in the pod. `work`: directory for the source's files. `directories`: see
-    local.py. `known`: validators of the stored version; None: nothing is stored. `report`: called with the
-    progress. `stop`: set to stop the work on threads.
+    `image`: the reference as written in the pod. `work`: directory for the source's files. `auth`: None: no
+    credential. `directories`: where local images may be; see `local.check_place`. `known`: validators of the
+    stored version; None: nothing is stored. `report`: called with the progress. `stop`: set to stop the work
+    on threads.
     """
 
     image: str
@@ -51,7 +55,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fetcher:
-    """Fetches the files of images from HTTP servers, registries and this node, for one store."""
+    """Fetches the files of images from HTTP servers, registries and this node into one image store."""
 
     def __init__(self, downloads: Downloads, workers: BoundedThreadPool, settings: ImageSettings) -> None:
         self._downloads = downloads
@@ -60,7 +64,7 @@ class Fetcher:
         self._limits = Limits(image_bytes=settings.max_image_bytes, virtual_bytes=settings.max_virtual_bytes)
 
     async def fetch(self, source: ImageSource, request: Request) -> Fetched | None:
-        """Fetch the source into the request's work directory; None if the known version is still the newest."""
+        """Fetch the source into the request's work directory; None if the stored version is still current."""
         match source:
             case HttpImage():
                 return await self._fetch_http(source, request)
@@ -160,7 +164,7 @@ class Fetcher:
                 shown=f"image {request.image}",
                 headers=registry.headers,
                 fixed=True,
-                may_downgrade=True,  # its digest vouches for it
+                may_downgrade=True,  # the digest is checked
                 limit_bytes=self._limits.image_bytes,
                 size_bytes=layer.size,
             )
@@ -170,21 +174,22 @@ class Fetcher:
             except PermissionDenied:
                 if is_second:
                     raise
-                await registry.find_manifest()  # the token ran out meanwhile; this gets a new one
+                await registry.find_manifest()  # the token expired meanwhile; this gets a new one
         if part.digest("sha256") != name:
             raise Refused(f"has a layer whose content is not {layer.digest}", "ask the registry")
         return part
 
 
 def server_of(address: str) -> str:
-    """``HOST[:PORT]`` of a URL or of a registry's address, in lower case."""
+    """Return ``HOST[:PORT]`` of a URL or of a registry's address, in lower case."""
     return address.partition("://")[2].partition("/")[0].lower() or address.partition("/")[0].lower()
 
 
 def _url_credentials(url: str, auth: ImageAuth | None) -> Mapping[str, str]:
-    """Headers with the credentials, only if these were given for this server.
+    """Return headers with the credentials if these are meant for this server; else empty.
 
-    A registry's password is not sent to a URL, and credentials given for https are not sent without encryption.
+    The password of a registry is not sent to a URL on another server, and credentials for https are not sent
+    without encryption.
     """
     if auth is None or not auth.server_address or server_of(auth.server_address) != server_of(url):
         return {}

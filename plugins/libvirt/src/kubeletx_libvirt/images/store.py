@@ -2,14 +2,15 @@
 
 ::
 
-    images/store-id                      identity, made once
+    images/store-id                      the store's id, made once
     images/index.json                    where disks came from (index.py)
     images/blobs/<sha256>.<format>       finished disks, read-only, never written again; backing files of overlays
-    images/partial/<hash of a source>/   what is being fetched (part.py), and the scratch file of unpacking
+    images/partial/<hash of a source>/   partial downloads (part.py), and disks that are being unpacked
 
-No name of the outside becomes a file name. Directories are 0700 and disks 0400; with a `reader_gid`, the group
-that emulators run in, directories are 0710 and disks 0440. A disk is linked into ``blobs`` when its bytes are
-safely on disk, and written into the index after that; so a crash leaves at most a disk without a name.
+Names from image references and archives are never used as file names. Directories have mode 0700 and disks
+0400. With a `reader_gid`, the group that emulators run in, directories have 0710 and disks 0440. A disk is
+linked into ``blobs`` when its bytes are safely on disk, and written into the index after that. So a crash
+leaves at most a disk that is not in the index.
 """
 
 from __future__ import annotations
@@ -32,12 +33,15 @@ SCRATCH = "disk"
 _BLOB = re.compile(r"([0-9a-f]{64})\.(qcow2|raw)")
 _WORK = re.compile(r"[0-9a-f]{64}")
 _PARTIAL_SECONDS = 7 * 86_400
-"""Time for which a partial download is kept: a week, to survive a long outage."""
+"""Seconds for which a partial download is kept: a week, to survive a long outage."""
 _NO_LIMITS = Limits(image_bytes=1 << 62, virtual_bytes=1 << 62)
 
 
 class Store:
-    """Directories and files of one image store. `directory` belongs to the store alone; its parent exists."""
+    """Directories and files of one image store.
+
+    `directory`: belongs to the store exclusively; its parent must exist.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -47,7 +51,10 @@ class Store:
         self._reader_gid: int | None = None
 
     def open(self, now: float) -> Index:
-        """Make the directories, remove leftovers of crashes, and read the index. `now`: seconds since the epoch."""
+        """Make the directories, remove leftovers of crashes, and return the index.
+
+        `now`: seconds since the epoch.
+        """
         for path in (self.directory, self._blobs):
             path.mkdir(mode=0o700, exist_ok=True)
         self._partial.mkdir(mode=0o700, exist_ok=True)
@@ -61,7 +68,7 @@ class Store:
         return index
 
     def share(self, reader_gid: int | None) -> None:
-        """Let this group read all present and later disks; None: no group."""
+        """Let this group read all present and later disks; None: only root may read them."""
         self._reader_gid = reader_gid
         for path in (self.directory, self._blobs):
             self._grant(path, 0o710, 0o700)
@@ -69,7 +76,7 @@ class Store:
             self._grant(path, 0o440, 0o400)
 
     def identity(self) -> str:
-        """The store's id: made by the first call, the same as long as the directory exists."""
+        """Return the store's id. The first call makes it; it is the same as long as the directory exists."""
         path = self.directory / "store-id"
         try:
             if found := path.read_text().strip():
@@ -80,11 +87,11 @@ class Store:
         return path.read_text().strip()
 
     def save(self, index: Index) -> None:
-        """Replace the index on disk."""
+        """Replace the index file."""
         index_file.save(self._index_path, index)
 
     def work_directory(self, source_hash: str) -> Path:
-        """Directory for the files of one source while it is fetched."""
+        """Return the directory for the files of one source while it is being fetched."""
         return self._partial / source_hash
 
     def discard(self, work: Path) -> None:
@@ -92,9 +99,10 @@ class Store:
         shutil.rmtree(work, ignore_errors=True)
 
     def keep_parts(self, work: Path) -> None:
-        """Keep the partial download for a later try; remove half-unpacked disks.
+        """Keep the partial download in a work directory for a later try; remove half-unpacked disks.
 
-        A file that is already a stored disk is removed too: it must not be written to any more.
+        If a file in it is already linked as a stored disk, the whole directory is removed, since a later try
+        would write to the stored disk.
         """
         if any(path.lstat().st_nlink > 1 for path in work.glob("*")):
             self.discard(work)
@@ -105,11 +113,14 @@ class Store:
             work.rmdir()  # if nothing was fetched at all
 
     def blob_path(self, image_id: str, format: str) -> Path:
-        """Path of a disk, present or not."""
+        """Return the path of a disk, whether the disk exists or not."""
         return self._blobs / f"{image_id.removeprefix('sha256:')}.{format}"
 
     def publish(self, disk: Disk) -> StoredDisk:
-        """Move a disk into ``blobs``; an existing one with the same content is kept."""
+        """Link a finished disk into ``blobs`` and return its index entry.
+
+        An existing disk with the same content is kept.
+        """
         descriptor = os.open(disk.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             self._grant(disk.path, 0o440, 0o400)
@@ -128,12 +139,12 @@ class Store:
         )
 
     def remove(self, image_id: str, format: str) -> None:
-        """Remove a disk; succeeds if it is gone."""
+        """Remove a disk; succeeds if it does not exist."""
         self.blob_path(image_id, format).unlink(missing_ok=True)
         index_file.sync_directory(self._blobs)
 
     def sizes(self, disks: dict[str, StoredDisk]) -> dict[str, int]:
-        """Bytes on disk of each complete image."""
+        """Return the number of bytes on disk for each of `disks` whose file exists and is complete, by image id."""
         found: dict[str, int] = {}
         for image_id, disk in disks.items():
             with contextlib.suppress(FileNotFoundError):
@@ -143,7 +154,7 @@ class Store:
         return found
 
     def usage(self) -> tuple[int, int]:
-        """Bytes and inodes of everything below the directory; a file with two names counts once."""
+        """Return the bytes and inodes of everything below the directory; a file with two hard links counts once."""
         seen: dict[int, int] = {}
         for place, _, files in os.walk(self.directory):
             for name in (".", *files):
@@ -158,9 +169,10 @@ class Store:
         give(path, self._reader_gid, private if self._reader_gid is None else shared)
 
     def _match_blobs(self, index: Index) -> dict[str, StoredDisk]:
-        """The existing disks. One without an entry (after a crash or a lost index) is kept without names.
+        """Return all disks in ``blobs``, with their entries in the index if they have one.
 
-        An overlay may use it.
+        After a crash or the loss of the index, a disk may have no entry. It is kept, since an overlay may use
+        it, but no reference leads to it.
         """
         disks: dict[str, StoredDisk] = {}
         for path in sorted(self._blobs.iterdir()):

@@ -1,9 +1,9 @@
 """Unpacks gz, xz and zst in bounded steps.
 
-A few kilobytes may unpack to terabytes, and an xz or zst file may ask for gigabytes of memory. So every step gives at
-most one chunk, the window is limited, and the caller counts the output. Several concatenated members are one file, as
-with gzip, xz and zstd themselves. The format is determined by the first bytes, never by the name: servers rename files,
-and some send ``Content-Encoding`` for a packed file.
+A few kilobytes may unpack to terabytes, and an xz or zst file may demand gigabytes of memory. So every step
+returns at most one chunk, the window is limited, and the caller counts the output. Several concatenated
+members are one file, as with gzip, xz and zstd themselves. The format is determined by the first bytes, never
+by the name: servers rename files, and some send ``Content-Encoding`` for a packed file.
 """
 
 from __future__ import annotations
@@ -32,19 +32,22 @@ class _Decoder(Protocol):
 
 
 def packing_of(head: bytes) -> str:
-    """gz, xz or zst by the first bytes of a file; empty for anything else."""
+    """Return gz, xz or zst, recognised by the first bytes of a file; empty for anything else."""
     return next((kind for magic, kind in _MAGICS.items() if head.startswith(magic)), "")
 
 
 def unpack(file: BinaryIO, kind: str) -> Iterator[bytes]:
-    """Yield the unpacked content in chunks of at most `CHUNK_BYTES`. Raises Refused for a damaged or truncated file."""
+    """Yield the unpacked content in chunks of at most `CHUNK_BYTES`.
+
+    `kind`: gz, xz or zst. Raises Refused for a damaged or truncated file.
+    """
     make, failures = _decoder_of(kind)
     decoder: _Decoder | None = None
     rest, members = b"", 0
     try:
         while True:
             if decoder is None:
-                rest = rest.lstrip(b"\0") if members else rest  # padding between and behind members
+                rest = rest.lstrip(b"\0") if members else rest  # padding between and after members
                 rest = rest or file.read(CHUNK_BYTES)
                 if not rest:
                     return
@@ -69,7 +72,7 @@ def unpack(file: BinaryIO, kind: str) -> Iterator[bytes]:
 
 
 class _Gzip:
-    """zlib's decoder with the interface of the others."""
+    """Adapter that gives zlib's decoder the interface of lzma's and zstd's."""
 
     def __init__(self) -> None:
         self._decoder = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
@@ -101,7 +104,7 @@ def _decoder_of(kind: str) -> tuple[Callable[[], _Decoder], tuple[type[Exception
             lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES),
             (lzma.LZMAError,),
         )
-    from backports import zstd  # only when one is met
+    from backports import zstd  # imported only if needed
 
     options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: _ZST_WINDOW_LOG}
     return lambda: zstd.ZstdDecompressor(options=options), (zstd.ZstdError,)

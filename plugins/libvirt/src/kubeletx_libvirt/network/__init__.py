@@ -1,1 +1,1 @@
-"""The guest's network interfaces: the pod network by CNI, and extra ones on libvirt networks and bridges."""
+"""Network interfaces of guests: the pod network through CNI, and further ones on libvirt networks and bridges."""

@@ -1,4 +1,4 @@
-"""Converts CNI's result and the pod's settings to the pod's `GuestLink`. Pure."""
+"""Converts CNI's result and the pod's DNS settings to the guest's link on the pod network. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from .links import GuestLink, LinkKind, Route
 
 
 def to_link(address: PodAddress, *, device: str, mac: str, mtu: int, dns: Dns | None) -> GuestLink:
-    """Build the link. `mac`: of CNI's interface. `dns` None: use the network's own name servers, if any."""
+    """Build the guest's link on the pod network.
+
+    `address`: CNI's result. `device`: the macvtap that the emulator opens. `mac`: MAC address for the guest.
+    `dns`: the pod's DNS settings; None: those in CNI's result, if any.
+    """
     return GuestLink(
         name=address.interface,
         kind=LinkKind.DIRECT,
@@ -27,7 +31,10 @@ def to_link(address: PodAddress, *, device: str, mac: str, mtu: int, dns: Dns | 
 
 
 def _routes(address: PodAddress) -> tuple[Route, ...]:
-    """Routes of the result; one without a gateway uses that of its family's address, if any."""
+    """Return the routes of CNI's result.
+
+    A route without a gateway gets the gateway of its address family, if there is one.
+    """
     gateways = {ipaddress.ip_address(gateway).version: gateway for gateway in reversed(address.gateways)}
     routes = []
     for entry in _listed(address.result):

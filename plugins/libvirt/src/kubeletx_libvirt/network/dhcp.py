@@ -1,7 +1,8 @@
-"""DHCP for one guest: request frame in, answer frame out. Pure.
+"""A DHCP server for one guest: converts a request frame to an answer frame. Pure.
 
-There is one address to give, the pod's, with an infinite lease: no state, no pool. A guest that requests another
-one is refused. Sources: RFC 2131 (protocol), 2132 (options), 3397 (search list), 3442 (classless routes).
+It offers only the pod's address, with an infinite lease; so there is no state and no pool. A guest that
+requests another address is refused. Sources: RFC 2131 (protocol), 2132 (options), 3397 (search list), 3442
+(classless routes).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _LEAST_BYTES: Final = 300
 """Minimum size of a BOOTP message; old clients and relays drop shorter ones."""
 _USUAL_LIMIT: Final = 576
 _HEADERS_BYTES: Final = 28
-"""Bytes of IP and UDP headers, which count in a client's maximum message size."""
+"""Size of the IP and UDP headers, which are included in a client's maximum message size."""
 _MOST_LABEL_BYTES: Final = 63
 
 DISCOVER, OFFER, REQUEST, ACK, NAK, INFORM = 1, 2, 3, 5, 6, 8
@@ -44,7 +45,11 @@ _PAD, _END = 0, 255
 
 
 class Lease(Spec, frozen=True, kw_only=True):
-    """Configuration for the guest. `interface`: its address with the prefix length; `mac`: sender of the answers."""
+    """Configuration that the guest gets by DHCP.
+
+    `interface`: the guest's address with its prefix length. `mac`: sender address of the answers. `servers`,
+    `searches`: for DNS.
+    """
 
     interface: ipaddress.IPv4Interface
     mac: bytes
@@ -61,9 +66,9 @@ class Lease(Spec, frozen=True, kw_only=True):
 
 
 def lease_of(link: GuestLink, mac: str) -> Lease | None:
-    """Convert the part of the link that DHCP can carry; None without an IPv4 address.
+    """Return the parts of a link that DHCP can express; None if the link has no IPv4 address.
 
-    `mac`: sender of the answers.
+    `mac`: sender address of the answers.
     """
     mine = [one for one in map(ipaddress.ip_interface, link.addresses) if one.version == 4]
     if not mine:
@@ -80,7 +85,7 @@ def lease_of(link: GuestLink, mac: str) -> Lease | None:
 
 
 def answer(frame: bytes, lease: Lease) -> bytes | None:
-    """The frame to send back; None if `frame` is not a DHCP request for this server."""
+    """Return the frame that answers a DHCP request; None if `frame` is not a DHCP request for this server."""
     message = _message(frame)
     if message is None or len(message) < _BOOTP.size:
         return None
@@ -135,7 +140,7 @@ def _decide(asked: dict[int, bytes], ciaddr: bytes, lease: Lease) -> int | None:
 
 
 def _answers(said: int, lease: Lease, *, has_address: bool) -> Iterator[tuple[int, bytes]]:
-    """Yield options in order of importance: the last ones are left out if the message has no space for them."""
+    """Yield options in order of importance, since the last ones are left out if the message is too small for them."""
     yield KIND, bytes([said])
     yield SERVER, lease.server.packed
     if said == NAK:
@@ -157,9 +162,9 @@ def _answers(said: int, lease: Lease, *, has_address: bool) -> Iterator[tuple[in
 
 
 def _classless(lease: Lease) -> Iterator[bytes]:
-    """Yield classless routes, on-link ones before those that need them.
+    """Yield the classless routes as DHCP encodes them; on-link routes come before routes through a gateway.
 
-    A gateway outside the guest's own subnets gets an on-link route of its own.
+    A gateway outside the guest's own subnet gets an on-link route.
     """
     foreign = {
         route.gateway
@@ -202,7 +207,10 @@ def _options(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _encoded(options: Iterator[tuple[int, bytes]], room: int) -> bytes:
-    """Encode options; values above 255 bytes are split into several parts with the same number (RFC 3396)."""
+    """Encode options; a value above 255 bytes is split into several parts with the same option number (RFC 3396).
+
+    `room`: maximum size in bytes.
+    """
     text = b""
     for number, value in options:
         parts = [value[at : at + 255] for at in range(0, len(value), 255)]
@@ -216,7 +224,7 @@ def _encoded(options: Iterator[tuple[int, bytes]], room: int) -> bytes:
 
 
 def _message(frame: bytes) -> bytes | None:
-    """Payload of a UDP datagram to the server's port; None for other frames."""
+    """Return the payload of a UDP datagram to the DHCP server's port; None for all other frames."""
     if len(frame) < _ETHERNET_BYTES + 20 or int.from_bytes(frame[12:14]) != _IPV4:
         return None
     packet = frame[_ETHERNET_BYTES:]
@@ -243,7 +251,7 @@ def _frame(message: bytes, lease: Lease, target: bytes, target_mac: bytes) -> by
 
 
 def _checksum(data: bytes) -> int:
-    """The Internet checksum (RFC 1071)."""
+    """Return the Internet checksum (RFC 1071)."""
     total: int = sum(struct.unpack(f"!{(len(data) + 1) // 2}H", data + b"\0" * (len(data) % 2)))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)

@@ -1,10 +1,11 @@
-"""DHCP sockets: one packet socket per pod, on its link only.
+"""DHCP sockets: one packet socket for each pod, on the pod's own link.
 
-The socket is bound to the veth's end in the pod's namespace, so it receives the guest's frames and none of any other
-pod's guest, and its answers reach the guest. The namespace needs no address for that, and no process is started: the
-kernel's filter passes only DHCP, so a link without requests costs nothing.
+The socket is bound to the end of the veth pair that is in the pod's namespace. So it receives frames of this
+pod's guest only, and its answers reach that guest. The namespace needs no address for that, and no process is
+started. The kernel's filter passes only DHCP, so a link without requests costs nothing.
 
-A socket belongs to the namespace that its thread was in at creation: a dedicated thread creates it (`namespaces`).
+A socket belongs to the namespace in which its thread was at creation: a dedicated thread creates it (see
+`namespaces`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _IGNORE_OUTGOING: Final = 23
 _SO_ATTACH_FILTER: Final = 26
 _MOST_BYTES: Final = 2048
 _AT_ONCE: Final = 16
-"""Requests answered in one turn of the event loop."""
+"""Maximum number of requests answered in one turn of the event loop."""
 
 _FILTER: Final = (
     (0x28, 0, 0, 12),  # the frame's type
@@ -41,7 +42,7 @@ _FILTER: Final = (
     (0x30, 0, 0, 23),  # its protocol
     (0x15, 0, 4, 17),  # is UDP
     (0xB1, 0, 0, 14),  # the length of its header
-    (0x48, 0, 0, 16),  # the port behind it
+    (0x48, 0, 0, 16),  # the port in the UDP header
     (0x15, 0, 1, SERVER_PORT),
     (0x06, 0, 0, _MOST_BYTES),  # take it
     (0x06, 0, 0, 0),  # leave it
@@ -52,12 +53,15 @@ class DhcpSockets:
     """Answers the DHCP requests of all pods' guests."""
 
     def __init__(self, threads: OwnThreads) -> None:
-        """Does no I/O."""
+        """Create the object; does no I/O."""
         self._threads = threads
         self._sockets: dict[str, socket.socket] = {}
 
     async def open(self, uid: str, netns: Path, lease: Lease) -> None:
-        """Answer this pod's guest from now on; idempotent. Raises Unavailable."""
+        """Start to answer this pod's guest; a second call does nothing.
+
+        Raises Unavailable if the socket cannot be opened. `netns`: path of the pod's network namespace.
+        """
         if uid in self._sockets:
             return
         what = f"cannot answer DHCP on {INNER_DEVICE} of pod {uid}"
@@ -69,7 +73,7 @@ class DhcpSockets:
         asyncio.get_running_loop().add_reader(made.fileno(), self._answer, uid, made, lease)
 
     def close(self, uid: str) -> None:
-        """Close the pod's socket; an open one would keep its namespace alive."""
+        """Close the pod's socket, since an open socket keeps its namespace alive."""
         found = self._sockets.pop(uid, None)
         if found is not None:
             asyncio.get_running_loop().remove_reader(found.fileno())

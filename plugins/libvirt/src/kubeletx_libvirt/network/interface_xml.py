@@ -1,6 +1,6 @@
-"""Converts a `GuestLink` to libvirt's ``<interface>``. Pure.
+"""Converts a `GuestLink` to libvirt's ``<interface>`` element. Pure.
 
-The pod's own link is an existing macvtap (``type='ethernet'``, not managed): libvirt only opens it.
+The pod's own link is an existing macvtap (``type='ethernet'``, not managed), which libvirt only opens.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ _NOT_IN_ALIAS = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def interface_xml(link: GuestLink) -> str:
-    """The element, for the domain's definition and for hotplug. Its alias is ``ua-`` and the link's name."""
+    """Return the ``<interface>`` element as text, for the domain's definition and for hotplug.
+
+    Its alias is ``ua-`` and the link's name.
+    """
     is_direct = link.kind is LinkKind.DIRECT
     root = ET.Element("interface", type="ethernet" if is_direct else link.kind.value)
     ET.SubElement(root, "mac", address=link.mac)
@@ -31,5 +34,5 @@ def interface_xml(link: GuestLink) -> str:
 
 
 def interface_alias(name: str) -> str:
-    """libvirt's alias of the interface `name`, by which it is found in a domain's XML."""
+    """Return libvirt's alias for the interface `name`, by which it is found in a domain's XML."""
     return "ua-" + _NOT_IN_ALIAS.sub("_", name)

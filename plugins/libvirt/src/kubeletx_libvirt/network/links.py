@@ -1,4 +1,4 @@
-"""`GuestLink`: one network interface of a guest, with all data for the domain's XML and cloud-init."""
+"""`GuestLink`: one network interface of a guest, with all data for the domain's XML and for cloud-init."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from kubeletx.api.specs import Dns, Spec
 
 
 class LinkKind(enum.Enum):
-    """Kind of connection between the guest's interface and the node."""
+    """Type of the connection between the guest's interface and the node."""
 
     DIRECT = "direct"
-    """A macvtap for this guest only: the pod network."""
+    """A macvtap that only this guest uses; for the pod network."""
     BRIDGE = "bridge"
     """A tap on a bridge of the node."""
     NETWORK = "network"
@@ -19,7 +19,7 @@ class LinkKind(enum.Enum):
 
 
 class Route(Spec, frozen=True, kw_only=True):
-    """One route. `destination`: in CIDR form; `gateway` empty: on-link."""
+    """One route. `destination`: in CIDR notation. `gateway`: empty: on-link."""
 
     destination: str
     gateway: str = ""
@@ -28,8 +28,10 @@ class Route(Spec, frozen=True, kw_only=True):
 class GuestLink(Spec, frozen=True, kw_only=True):
     """One network interface of a guest, and its connection to the node.
 
-    `source`: name of the device, bridge or network. `addresses`: in CIDR form; empty with `dhcp`. `mtu` 0: the
-    device's own. `tag`: the pod author's label for the interface, passed to the guest.
+    `name`: name of the interface in the guest. `source`: name of the device, bridge or network on the node.
+    `addresses`: in CIDR notation; empty with `dhcp`. `dns`: None: no settings. `mtu`: 0: the device's
+    default. `ipv6`: the guest uses IPv6. `tag`: the pod author's label for the interface, passed to the
+    guest.
     """
 
     name: str
@@ -46,5 +48,5 @@ class GuestLink(Spec, frozen=True, kw_only=True):
 
     @property
     def ips(self) -> tuple[str, ...]:
-        """The addresses without prefix lengths, as in a pod's status."""
+        """The addresses without prefix lengths, as a pod's status shows them."""
         return tuple(address.partition("/")[0] for address in self.addresses)

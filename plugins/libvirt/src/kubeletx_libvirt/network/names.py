@@ -1,6 +1,6 @@
-"""Names and MAC addresses derived from their owner, so that they need not be stored.
+"""Names and MAC addresses that are derived from their owner, so that they need not be stored.
 
-A device name has at most 15 characters, a pod's UID 36: ten hex digits of a hash are used.
+A device name has at most 15 characters, but a pod's UID has 36. So ten hex digits of the UID's hash are used.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ GUEST_DEVICE_PREFIX: Final = "kxp"
 OUTER_DEVICE_PREFIX: Final = "kxv"
 """Prefix of the veth end below the macvtap, in the node's namespace."""
 INNER_DEVICE: Final = "guest0"
-"""The other veth end, in the pod's namespace."""
+"""Name of the other veth end, in the pod's namespace."""
 INNER_BRIDGE: Final = "br0"
-"""Bridge in the pod's namespace that joins `INNER_DEVICE` and CNI's interface."""
+"""Name of the bridge in the pod's namespace that connects `INNER_DEVICE` and CNI's interface."""
 
 
 def guest_device(uid: str) -> str:
-    """Name of the pod's macvtap in the node's namespace."""
+    """Return the name of the pod's macvtap in the node's namespace."""
     return GUEST_DEVICE_PREFIX + _short(uid)
 
 
 def outer_device(uid: str) -> str:
-    """Name of the veth end below the macvtap."""
+    """Return the name of the veth end below the macvtap, in the node's namespace."""
     return OUTER_DEVICE_PREFIX + _short(uid)
 
 
 def stable_mac(*parts: str) -> str:
-    """A locally administered unicast MAC address; the same for the same parts."""
+    """Return a locally administered unicast MAC address; the same for the same parts."""
     digest = hashlib.sha256("\0".join(parts).encode()).digest()
     first = (digest[0] & 0xFC) | 0x02
     return ":".join(f"{byte:02x}" for byte in (first, *digest[1:6]))

@@ -1,8 +1,9 @@
-"""Network namespaces without a helper program: a dedicated thread creates or enters one, works there and ends.
+"""Network namespaces without a helper program.
 
-unshare(2) and setns(2) move only the calling thread. That thread is never from a pool and always ends, so no other code
-of the agent runs in a pod's namespace; the agent is not forked either. A thread cannot be stopped: a cancelled waiter
-waits until it has ended, since its effects must not appear after the pod was released.
+A dedicated thread creates or enters a namespace, works there and ends. unshare(2) and setns(2) move only the
+calling thread. This thread is never from a pool and always ends, so no other code of the agent runs in a
+pod's namespace. The agent is not forked either. A thread cannot be stopped: a caller that is cancelled waits
+until the thread has ended, since its effects must not appear after the pod was released.
 """
 
 from __future__ import annotations
@@ -29,17 +30,18 @@ _MNT_DETACH: Final = 2
 
 
 class OwnThreads:
-    """Runs each call on a new thread; at most a few at once."""
+    """Runs each call on a new thread, at most eight at once."""
 
     def __init__(self, *, seconds: float = SECONDS) -> None:
-        """`seconds`: deadline of a call."""
+        """`seconds`: deadline of each call."""
         self._seconds = seconds
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def run(self, what: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call `function` on a new thread and return its result. `what`: what failed, for error messages.
+        """Call `function` on a new thread and return its result.
 
-        OSError becomes Unavailable, and a call beyond the deadline TimedOut.
+        `what`: description of a failure, for error messages. An OSError of the function is raised as
+        Unavailable. A call beyond the deadline raises TimedOut.
         """
         async with self._slots:
             outcome = _start(lambda: function(*args, **kwargs))
@@ -59,20 +61,20 @@ class OwnThreads:
 
 
 def enter_new() -> None:
-    """Move the calling thread to a new namespace; the thread must end afterwards."""
+    """Move the calling thread to a new network namespace. The thread must end afterwards."""
     _call("unshare", _CLONE_NEWNET)
 
 
 def hold(path: Path) -> None:
-    """Mount the calling thread's namespace on the file `path`, which keeps it after the thread's end."""
+    """Mount the calling thread's network namespace on the file `path`, so that it exists after the thread's end."""
     _call("mount", b"/proc/thread-self/ns/net", os.fsencode(path), None, ctypes.c_ulong(_MS_BIND), None)
 
 
 @contextlib.contextmanager
 def entered(path: Path) -> Iterator[int]:
-    """Move the calling thread into the namespace; the thread must end afterwards.
+    """Move the calling thread into the network namespace at `path`. The thread must end afterwards.
 
-    Yields the namespace's descriptor.
+    Yields a descriptor of the namespace.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -82,8 +84,8 @@ def entered(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def hold_no_more(path: Path) -> None:
-    """Unmount the file; the namespace is removed when nothing uses it."""
+def unmount(path: Path) -> None:
+    """Unmount the namespace from the file `path`. The kernel removes the namespace once nothing uses it."""
     _call("umount2", os.fsencode(path), _MNT_DETACH)
 
 

@@ -1,8 +1,8 @@
 """rtnetlink: the few kernel requests that a pod's link needs, without starting programs.
 
-A socket belongs to the namespace that its thread was in at creation, and acts there for every user. The kernel executes
-a request during the send and answers each one, so `Netlink` waits for nothing but the kernel's own lock. Sources:
-netlink(7), rtnetlink(7), linux/if_link.h.
+A socket belongs to the namespace in which its thread was at creation, and acts there whatever thread uses it.
+The kernel executes a request during the send and answers each one, so `Netlink` waits only for the kernel's
+own lock. Sources: netlink(7), rtnetlink(7), linux/if_link.h.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ADDRESS_GENERATION, _GENERATE_NONE = 8, 1
 
 
 class Device(Spec, frozen=True, kw_only=True):
-    """One network device. `master`: index of its bridge; 0 if it is no port."""
+    """One network device. `master`: index of its bridge; 0 if it is not a bridge port."""
 
     name: str
     index: int
@@ -51,13 +51,13 @@ class Device(Spec, frozen=True, kw_only=True):
 
 
 class Netlink:
-    """rtnetlink socket that acts in the namespace of the thread that makes the object.
+    """An rtnetlink socket that acts in the namespace of the thread that makes the object.
 
-    A request that the kernel refuses raises OSError with the request's name.
+    A request that the kernel refuses raises OSError with the name of the request.
     """
 
     def __init__(self) -> None:
-        """Open the socket."""
+        """Open the socket in the network namespace of the calling thread."""
         self._socket = socket.socket(
             socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
         )
@@ -72,22 +72,22 @@ class Netlink:
         self._socket.close()
 
     def list_devices(self) -> dict[str, Device]:
-        """All devices of the namespace by name."""
+        """Return all devices in the namespace by name."""
         answers = self._request("list devices", _GETLINK, _DUMP, _link())
         return {device.name: device for device in map(_to_device, answers)}
 
     def get_index(self, name: str) -> int:
-        """Interface index of the device."""
+        """Return the interface index of the device."""
         (answer,) = self._request(f"find {name}", _GETLINK, 0, _link(name))
         return _to_device(answer).index
 
     def add_veth(self, name: str, *, mtu: int, peer: str, peer_namespace: int) -> None:
-        """Add a veth pair: `name` in this namespace, `peer` in that of the descriptor."""
+        """Add a veth pair: `name` in this namespace, `peer` in the namespace with the descriptor `peer_namespace`."""
         other = _link(peer) + _number(_IFLA_MTU, mtu) + _number(_IFLA_NET_NS_FD, peer_namespace)
         self._add(name, "veth", _attribute(_VETH_PEER, other), _number(_IFLA_MTU, mtu))
 
     def add_macvtap(self, name: str, *, mtu: int, mac: str, on: str) -> None:
-        """Add a macvtap on top of the device `on`."""
+        """Add a macvtap (mode passthru) on top of the device `on`."""
         more = _number(_IFLA_LINK, self.get_index(on)) + _number(_IFLA_MTU, mtu) + _mac(mac)
         self._add(name, "macvtap", _number(_MACVLAN_MODE, _PASSTHRU), more)
 
@@ -97,7 +97,7 @@ class Netlink:
         self._add(name, "bridge", data, _number(_IFLA_MTU, mtu))
 
     def delete(self, name: str) -> None:
-        """Delete the device; with a veth also its peer and the devices on top."""
+        """Delete the device. With a veth end, its peer and the devices on top of it are deleted too."""
         self._request(f"delete {name}", _DELLINK, 0, _link(name))
 
     def set_flags(self, name: str, flags: int) -> None:
@@ -109,20 +109,20 @@ class Netlink:
         self._request(f"set address of {name}", _NEWLINK, 0, _link(name) + _mac(mac))
 
     def set_no_ipv6_address(self, name: str) -> None:
-        """Prevent the link-local IPv6 address that the device would get when it goes up."""
+        """Prevent the device from getting a link-local IPv6 address when it goes up."""
         inet6 = _attribute(socket.AF_INET6, _byte(_ADDRESS_GENERATION, _GENERATE_NONE))
         body = _link(name) + _attribute(_IFLA_AF_SPEC, inet6)
         self._request(f"set addrgenmode of {name}", _NEWLINK, 0, body)
 
     def set_port(self, name: str, bridge: int) -> None:
-        """Make the device a port of the bridge with this index, without learning."""
+        """Make the device a port of the bridge with this index, with MAC learning off."""
         self._request(f"set master of {name}", _NEWLINK, 0, _link(name) + _number(_IFLA_MASTER, bridge))
         data = _attribute(_INFO_SLAVE_KIND, b"bridge\0")
         data += _attribute(_INFO_SLAVE_DATA, _byte(_PORT_LEARNING, 0))
         self._request(f"set learning of {name}", _NEWLINK, 0, _link(name) + _attribute(_IFLA_LINKINFO, data))
 
     def flush_addresses(self, name: str) -> None:
-        """Remove all IP addresses and, with them, their routes."""
+        """Remove all IP addresses of the device; the kernel removes their routes too."""
         index = self.get_index(name)
         for address in self._request(
             f"list addresses of {name}", _GETADDR, _DUMP, _ADDRESS.pack(0, 0, 0, 0, 0)
@@ -132,7 +132,7 @@ class Netlink:
             try:
                 self._request(f"delete an address of {name}", _DELADDR, 0, address)
             except OSError as error:
-                if error.errno != errno.EADDRNOTAVAIL:  # went with the one before it, which it was second to
+                if error.errno != errno.EADDRNOTAVAIL:  # removed with its primary address
                     raise
 
     # --- private ---
@@ -143,7 +143,7 @@ class Netlink:
         self._request(f"add {kind} {name}", _NEWLINK, _CREATE | _EXCLUSIVE, body)
 
     def _request(self, what: str, kind: int, flags: int, body: bytes) -> list[bytes]:
-        """Send a request; returns the bodies of the answers. `what`: for errors."""
+        """Send a request and return the bodies of the answers. `what`: name of the request, for errors."""
         self._sequence += 1
         flags |= _REQUEST if flags == _DUMP else _REQUEST | _ACK
         self._socket.send(_HEADER.pack(_HEADER.size + len(body), kind, flags, self._sequence, 0) + body)

@@ -1,8 +1,9 @@
 """Converts the pod's ``vpc`` and ``nics`` to the guest's links. Pure.
 
-Each interface uses the first that is set of: its ``portId`` in the table ``ports``, its ``subnetName`` in ``networks``,
-the pod's ``vpc`` in ``networks``, the pod network. The pod network gives one address, so only one interface can be on
-it; if none is, one is added, since status.podIP, probes and ports need it.
+The network of an interface is the first of these that is set: its ``portId`` in the table ``ports``, its
+``subnetName`` in ``networks``, the pod's ``vpc`` in ``networks``, the pod network. The pod network assigns
+one address to a pod, so only one interface can be on it. If no interface is on it, one is added, since
+status.podIP, probes and ports need it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ POD_NETWORK = NetworkTarget()
 class Resolved(Spec, frozen=True, kw_only=True):
     """Result of `resolve_nics`.
 
-    `links`: in the order of the guest's interfaces. `warnings`: texts of Warning events.
+    `links`: in the order of the guest's interfaces. `warnings`: messages for Warning events.
     """
 
     links: tuple[GuestLink, ...]
@@ -44,8 +45,9 @@ def resolve_nics(
 ) -> Resolved:
     """Convert the machine's ``vpc`` and ``nics`` to all links of the guest.
 
-    Raises InvalidPod naming the field, with a permanent reason. `pod_link`: the pod's link to the pod network.
-    `unknown`: what a vpc or port id without an entry gives, a warning or InvalidPod.
+    `pod_link`: the pod's link to the pod network. `networks`, `ports`: the operator's tables. `unknown`: a
+    vpc or port id that is not in the tables causes a warning or InvalidPod. `uid`: the pod's UID, for stable
+    MAC addresses. Raises InvalidPod with the field and a permanent reason.
     """
     tables = _Tables(networks, ports, unknown)
     vpc = tables.vpc(machine.vpc)
@@ -68,7 +70,7 @@ def resolve_nics(
 
 
 class _Tables:
-    """The operator's tables, and the names that were not found in them."""
+    """The operator's tables, with warnings about names that were not found in them."""
 
     def __init__(
         self, networks: Mapping[str, NetworkTarget], ports: Mapping[str, PortEntry], unknown: str
@@ -113,7 +115,7 @@ class _Tables:
 
 
 def _with_vpc(nics: tuple[Nic, ...], vpc: NetworkTarget) -> tuple[Nic, ...]:
-    """Add an interface for a vpc with its own network if the pod lists no interface."""
+    """Return the pod's interfaces; if it lists none and its vpc is not the pod network, one interface for the vpc."""
     return nics or (() if vpc.is_pod_network else (Nic(name="eth1"),))
 
 
@@ -201,5 +203,8 @@ def _in_subnet(field: str, target: NetworkTarget, address: str) -> str:
 
 
 def _refusal(*, field: str, problem: str, fix: str) -> InvalidPod:
-    """Make a permanent refusal: only another spec or other settings help (DECISIONS 5 in docs/decisions/answers.md)."""
+    """Return a permanent refusal: only another spec or other settings help.
+
+    See DECISIONS 5 in docs/decisions/answers.md.
+    """
     return InvalidPod(field=field, problem=problem, fix=fix, reason=names.RUNTIME_UNSUPPORTED)

@@ -1,19 +1,21 @@
-"""`PodLinks`: a virtual machine's place in the node's pod network.
+"""`PodLinks`: connects virtual machines to the node's pod network.
 
     pod network of the node ── eth0 ── br0 ── guest0 ═══ kxv<hash> ── kxp<hash> ── guest
                                └─ the pod's own namespace ─┘     └─ the node's namespace ─┘
 
-CNI attaches a namespace of the pod, as it would a container's. There CNI's interface becomes the port of a
-bridge, and its address, routes and MAC go to the guest: the macvtap ``kxp<hash>``, which the emulator opens, has
-CNI's MAC, cloud-init sets the rest. The bridge is in the pod's namespace and not in the node's, where
-br_netfilter would lead every frame of the guest through the node's NAT rules once too often (decision 0002).
+CNI attaches a network namespace of the pod, as it does for a container. In this namespace CNI's interface
+becomes a port of a bridge, and its address, routes and MAC are given to the guest. ``guest0`` and
+``kxv<hash>`` are the two ends of a veth pair; ``kxp<hash>`` is a macvtap on ``kxv<hash>`` with CNI's MAC, which
+the emulator opens. cloud-init configures the address and the routes in the guest. The bridge is in the pod's
+namespace, because in the node's namespace br_netfilter would pass every frame of the guest through the node's
+NAT rules a second time (decision 0002).
 
-Everything is found by the pod's UID: the namespace is held by a mount on ``<state>/links/<uid>.netns``, the
-device's name is a hash of it. ``<uid>.json`` next to it keeps CNI's result, since the guest's configuration can
-not be read back; it is used only while namespace and devices exist. All devices are children of
-the namespace, so nothing is left when the namespace is removed.
+The pod's UID is enough to find everything: a mount on ``<state>/links/<uid>.netns`` keeps the namespace, the
+devices' names contain a hash of the UID, and ``<uid>.json`` stores CNI's result, which cannot be read back from
+the guest. The stored result is ignored if the namespace or a device no longer exists. When the namespace is
+removed, the kernel removes ``guest0``, therefore its peer, and therefore the macvtap: nothing is left.
 
-A guest that asks for its address by DHCP gets it too (decision 0003): `serve` listens on its link.
+A guest may also get its address by DHCP (decision 0003): `serve` answers its requests.
 """
 
 from __future__ import annotations
@@ -48,37 +50,39 @@ from .netlink import Device
 from .wiring import Wiring, is_device
 
 TRUSTED_SECONDS = 5.0
-"""Seconds for which a check of a pod's namespace is reused: each takes a thread, and one start needs three."""
+"""Seconds for which a check of a pod's namespace is reused. Each check needs a thread, and one start of a pod
+makes three.
+"""
 _NETNS = ".netns"
 _RECORD = ".json"
 
 
 class PodLinks:
-    """Makes, finds and removes the network links of one runtime's pods.
+    """Makes, finds and removes the links of one runtime's pods to the pod network.
 
-    Calls for one pod are serial; pods are handled in parallel.
+    Calls for one pod run one after the other, calls for different pods in parallel.
     """
 
     def __init__(self, host: Host, *, wiring: Wiring | None = None) -> None:
-        """Does no I/O."""
+        """Create the object; does no I/O. `wiring`: replaces the real one in tests; None: the real one."""
         self._host = host
         threads = OwnThreads()
         self._wiring = wiring or Wiring(threads)
         self._dhcp = DhcpSockets(threads)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._seen_whole: dict[str, float] = {}
-        """Monotonic time of the last complete check, by pod UID."""
+        """Monotonic time of the last successful check of a pod's link, by pod UID."""
 
     @property
     def directory(self) -> Path:
-        """Directory of namespaces and records."""
+        """Directory of the namespace files and of the records of links."""
         return self._host.state_directory / "links"
 
     async def attach(self, sandbox: SandboxSpec) -> GuestLink:
-        """Make or find the pod's link. A failed call leaves only what the next one finishes.
+        """Return the pod's link; make it if it does not exist or is incomplete.
 
-        Raises InvalidPod for a pod with host network, Unavailable without a pod network or if CNI or the kernel
-        refuses.
+        What a failed call has made is used by the next call. Raises InvalidPod for a pod with hostNetwork,
+        Unavailable if the node has no pod network or if CNI or the kernel refuses.
         """
         if sandbox.namespaces.network is NamespaceMode.NODE:
             raise InvalidPod(
@@ -95,7 +99,7 @@ class PodLinks:
             self._dhcp.close(uid)  # its lower device may be created again
             netns = self._netns(uid)
             if not _is_held(netns):
-                # After a power cut: what CNI attached is gone, and it takes no file that is no namespace.
+                # After a power cut the namespace is gone, and CNI fails on a file that is not a namespace.
                 netns.unlink(missing_ok=True)
                 await network.delete(uid)
                 self._record(uid).unlink(missing_ok=True)
@@ -111,7 +115,10 @@ class PodLinks:
             return link
 
     async def serve(self, uid: PodUid) -> None:
-        """Answer the guest's DHCP requests while this process lives; idempotent. Raises Unavailable."""
+        """Start to answer the guest's DHCP requests, until `close` or the end of this process.
+
+        A second call does nothing. Raises Unavailable if the socket cannot be opened.
+        """
         async with self._lock(uid):
             link = self._read(uid)
             if link is None or not _is_held(self._netns(uid)):
@@ -121,30 +128,30 @@ class PodLinks:
                 await self._dhcp.open(uid, self._netns(uid), lease)
 
     def close(self) -> None:
-        """Stop answering DHCP requests; links stay."""
+        """Stop answering DHCP requests. The links are not removed."""
         self._dhcp.close_all()
 
     async def find(self, uid: PodUid) -> GuestLink | None:
-        """The pod's link if it is complete, else None."""
+        """Return the pod's link; None if it does not exist or is incomplete."""
         async with self._lock(uid):
             return await self._find(uid)
 
     def is_there(self, uid: PodUid) -> bool:
-        """Return True if namespace and device exist.
+        """Return True if the link's namespace and device exist.
 
-        This check is quick and needs no thread, for lists; `check` is complete.
+        This check is quick and needs no thread, for lists. `check` is complete.
         """
         return _is_held(self._netns(uid)) and is_device(guest_device(uid))
 
     async def check(self, uid: PodUid) -> bool:
         """Return True if the link is complete: namespace, both devices, and CNI's interface on the bridge, all up.
 
-        CNI's CHECK is not used: it would miss the address, which the guest has.
+        CNI's CHECK is not used: it would report the missing address, which the guest has.
         """
         return await self.find(uid) is not None
 
     async def release(self, uid: PodUid) -> None:
-        """Release the pod's addresses and ports and remove every device; succeeds if there is nothing."""
+        """Release the pod's addresses and ports and remove all its devices; succeeds if there are none."""
         async with self._lock(uid):
             self._dhcp.close(uid)
             netns = self._netns(uid)
@@ -156,11 +163,11 @@ class PodLinks:
             await self._wiring.remove(uid)
             self._record(uid).unlink(missing_ok=True)
             while _is_held(netns):
-                await self._wiring.hold_no_more(uid, netns)
+                await self._wiring.unmount(uid, netns)
             netns.unlink(missing_ok=True)
 
     async def list_uids(self) -> tuple[PodUid, ...]:
-        """UIDs of all pods that have a namespace or a record here, for the clean-up after a crash."""
+        """Return the UIDs of all pods with a namespace or a record here, for the clean-up after a crash."""
         return _list_uids(self.directory)
 
     # --- private ---
@@ -197,10 +204,10 @@ class PodLinks:
         return link
 
     async def _hand_over(self, uid: str, netns: Path, interface: str, mac: str) -> tuple[int, str]:
-        """Bridge CNI's interface to the guest's device. Returns the link's MTU and the guest's MAC.
+        """Bridge CNI's interface to the guest's device. Returns the link's MTU and the guest's MAC address.
 
-        After the first call the interface no longer has CNI's MAC, so the one in CNI's result is used; for networks
-        that give none, a stable generated one.
+        `mac`: the MAC address in CNI's result; empty: a stable generated one is used. It is not read from the
+        interface, since the interface no longer has it after the first call.
         """
         mac = (mac or stable_mac("guest", uid)).lower()
         mtu = await self._wiring.join(uid, netns, interface, mac)
@@ -212,7 +219,7 @@ class PodLinks:
         try:
             return msgspec.json.decode(self._record(uid).read_bytes(), type=GuestLink)
         except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
-            return None  # a torn record of a crash: the next attach writes it again
+            return None  # a half-written record after a crash: the next attach writes it again
 
     def _write(self, uid: str, link: GuestLink) -> None:
         path = self._record(uid)
@@ -231,7 +238,7 @@ def _list_uids(directory: Path) -> tuple[PodUid, ...]:
 
 
 def _is_held(netns: Path) -> bool:
-    """Return True if a namespace is mounted there; after a power cut only the file is left."""
+    """Return True if a namespace is mounted on the file. After a power cut only the file remains."""
     return os.path.ismount(netns)
 
 
@@ -241,7 +248,10 @@ def _make_file(path: Path) -> None:
 
 
 def _is_whole(inside: dict[str, Device], interface: str) -> bool:
-    """Return True if both ports are on the bridge and all three are up."""
+    """Return True if `interface` and `INNER_DEVICE` are ports of the bridge and all three devices are up.
+
+    `inside`: devices in the pod's namespace.
+    """
     if not {interface, INNER_DEVICE, INNER_BRIDGE} <= inside.keys():
         return False
     bridge, ports = inside[INNER_BRIDGE], (inside[interface], inside[INNER_DEVICE])
@@ -249,7 +259,7 @@ def _is_whole(inside: dict[str, Device], interface: str) -> bool:
 
 
 def _port_mappings(ports: tuple[PortMapping, ...]) -> list[dict[str, object]]:
-    """Published ports in the form of CNI's portMappings capability."""
+    """Return the pod's host ports in the form of CNI's portMappings capability."""
     return [
         {
             "hostPort": port.host_port,

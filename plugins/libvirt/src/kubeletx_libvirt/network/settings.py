@@ -1,4 +1,4 @@
-"""The operator's tables ``networks`` and ``ports``: meaning of the names in pods on this node.
+"""The operator's tables ``networks`` and ``ports``: what the names in pods mean on this node.
 
 Source: DECISIONS 30 in docs/decisions/answers.md.
 """
@@ -16,11 +16,11 @@ Mac = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F][02468aceACE](:[0-9a-fA-
 
 
 class NetworkTarget(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Network for ``vpc`` or ``nics[].subnetName``: a `bridge` or a `network`; with neither the pod network.
+    """Network for a ``vpc`` or ``nics[].subnetName``: `bridge`, or `network`; with neither, the pod network.
 
-    `bridge`: a bridge of this node. `network`: a named network of this libvirt. `subnet` (CIDR) and `routes`: for
-    guests with ``nics[].ipAddress``; without `subnet` such a pod is refused. Other guests use the network's DHCP.
-    `dns`: for all guests. `mtu` None: the device's own.
+    `bridge`: a bridge of this node. `network`: a named network of this libvirt. `subnet` (CIDR) and `routes`:
+    for guests with ``nics[].ipAddress``; without `subnet` such a pod is refused. Other guests use the
+    network's DHCP. `dns`: name servers for all guests. `mtu`: None: the device's default.
     """
 
     bridge: str | None = None
@@ -32,15 +32,15 @@ class NetworkTarget(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 
     @property
     def is_pod_network(self) -> bool:
-        """True if it names neither a bridge nor a network."""
+        """True if neither a bridge nor a network is set."""
         return self.bridge is None and self.network is None
 
 
 class PortEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Port for ``nics[].portId``. `network`: a key of ``networks``; None: the pod network.
+    """Port for a ``nics[].portId``. `network`: a key of ``networks``; None: the pod network.
 
-    `mac` None: a stable one derived from the port's id. `ip_address` None: the one in the pod's spec, or DHCP if
-    that has none.
+    `mac`: None: a stable one derived from the port's id. `ip_address`: None: the address in the pod's spec,
+    or DHCP if the spec has none.
     """
 
     network: str | None = None

@@ -1,7 +1,7 @@
-"""Changes the node's network: creates, lists and removes the devices of a pod's link. No other file does.
+"""Changes the node's network: creates, lists and removes the devices of a pod's link. Only this file does so.
 
-Each call runs on a thread of its own (`namespaces`), by netlink. A socket that was made before the thread enters
-the pod's namespace still acts in the node's.
+Each call runs on a thread of its own (see `namespaces`) and uses netlink. A netlink socket that was made
+before the thread enters the pod's namespace still acts in the node's namespace.
 """
 
 from __future__ import annotations
@@ -16,42 +16,43 @@ from .netlink import IFF_ALLMULTI, IFF_UP, Device, Netlink
 
 
 class Wiring:
-    """Creates, lists and removes the devices of pods' links.
+    """Creates, lists and removes the network devices of pods' links.
 
-    All calls raise Unavailable naming the pod, or TimedOut.
+    All calls raise Unavailable or TimedOut; the message names the pod.
     """
 
     def __init__(self, threads: OwnThreads) -> None:
         self._threads = threads
 
     async def make_namespace(self, uid: str, path: Path) -> None:
-        """Make a network namespace with ``lo`` up, kept by a mount on the file `path`, which must exist."""
+        """Make a network namespace with ``lo`` up. A mount on the file `path`, which must exist, keeps it."""
         await self._threads.run(f"cannot make the namespace of pod {uid}", _make, path)
 
-    async def hold_no_more(self, uid: str, path: Path) -> None:
-        """Unmount the file `path`; the namespace is removed when nothing uses it."""
-        await self._threads.run(f"cannot unmount the namespace of pod {uid}", namespaces.hold_no_more, path)
+    async def unmount(self, uid: str, path: Path) -> None:
+        """Unmount the namespace from the file `path`. The kernel removes the namespace once nothing uses it."""
+        await self._threads.run(f"cannot unmount the namespace of pod {uid}", namespaces.unmount, path)
 
     async def list_devices(self, uid: str, netns: Path) -> dict[str, Device]:
-        """All devices in the pod's namespace by name."""
+        """Return all devices in the pod's namespace by name."""
         return await self._threads.run(f"cannot look into the namespace of pod {uid}", _list, netns)
 
     async def join(self, uid: str, netns: Path, interface: str, mac: str) -> int | None:
-        """Bridge `interface` in the namespace to the guest's device, which gets `mac`.
+        """Bridge CNI's `interface` in the pod's namespace to the guest's device, which gets the MAC address `mac`.
 
-        Completes an interrupted earlier call. Returns the link's MTU; None if there is no such interface.
+        An interrupted earlier call is completed. Returns the link's MTU; None if the namespace has no such
+        interface.
         """
         return await self._threads.run(
             f"cannot join {interface} of pod {uid} to its guest", _join, uid, netns, interface, mac
         )
 
     async def remove(self, uid: str) -> None:
-        """Remove the guest's devices, if they exist."""
+        """Remove the guest's devices from the node's namespace; succeeds if there are none."""
         await self._threads.run(f"cannot remove the devices of pod {uid}", _remove, uid)
 
 
 def is_device(name: str) -> bool:
-    """Return True if the node's namespace has the device."""
+    """Return True if the node's network namespace has the device, whatever namespace the calling thread is in."""
     return Path(f"/sys/class/net/{name}").exists()
 
 
@@ -84,10 +85,13 @@ def _join(uid: str, netns: Path, interface: str, mac: str) -> int | None:
 
 
 def _join_outside(node: Netlink, uid: str, mac: str, mtu: int, namespace: int | None) -> None:
-    """Make the devices in the node's namespace. `namespace`: target of the inner end; None if that exists."""
+    """Make the devices in the node's namespace, as far as they are missing.
+
+    `namespace`: descriptor of the pod's namespace, for the inner veth end; None if that end exists.
+    """
     outer, guest = outer_device(uid), guest_device(uid)
     if namespace is not None:
-        _delete(node, outer)  # one that leads to a namespace that was lost; the kernel may still be at it
+        _delete(node, outer)  # its peer is in a lost namespace, which the kernel may still be removing
         node.add_veth(outer, mtu=mtu, peer=INNER_DEVICE, peer_namespace=namespace)
         node.set_no_ipv6_address(outer)
         node.set_flags(outer, IFF_UP)
@@ -108,7 +112,7 @@ def _join_inside(pod: Netlink, uid: str, interface: str) -> None:
     bridge = pod.get_index(INNER_BRIDGE)
     for name in (interface, INNER_DEVICE):
         # CNI's own bridge may be in hairpin mode and send broadcasts back: a bridge that learns would then
-        # look for the guest on the wrong side. With two ports there is nothing to learn.
+        # send frames for the guest to the wrong port. With two ports there is nothing to learn.
         pod.set_port(name, bridge)
     for name in (interface, INNER_DEVICE, INNER_BRIDGE):
         pod.set_flags(name, IFF_UP)
@@ -125,5 +129,5 @@ def _delete(node: Netlink, name: str) -> None:
     try:
         node.delete(name)
     except OSError as error:
-        if error.errno != errno.ENODEV:  # went on its own since we looked
+        if error.errno != errno.ENODEV:  # removed by the kernel meanwhile
             raise

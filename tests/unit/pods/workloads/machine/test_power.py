@@ -266,8 +266,8 @@ async def test_a_machine_whose_disk_is_full_has_one_event_that_says_what_to_do(n
         backend.set_state(unit_id, UnitState.PAUSED)
         await node.until(lambda: "MachineHeld" in node.sink.reasons())
         await node.clock.run_for(60)
-        (told,) = [one for one in node.sink.recorded if one.reason == "MachineHeld"]
-        assert (told.type, told.message) == (
+        (reported,) = [one for one in node.sink.recorded if one.reason == "MachineHeld"]
+        assert (reported.type, reported.message) == (
             "Warning",
             "Machine testvm is paused: the node has no space left; make room there",
         )

@@ -1,7 +1,7 @@
-"""Reads the agent's domains and their states, by one libvirt call for all of them.
+"""Reads the domains of this runtime and their states, with one libvirt call for all of them.
 
-Identities are read from metadata once per domain and cached: only this agent writes them. A domain without the
-plugin's element, of another agent or of another runtime is treated as absent by every call.
+A domain's identity is read from its metadata once and cached, since only this agent writes it. A domain that
+has no such metadata, or belongs to another agent or another runtime, is treated as absent by every call.
 """
 
 from __future__ import annotations
@@ -33,40 +33,40 @@ from kubeletx_libvirt.records import Records, Run
 
 
 class Found(NamedTuple):
-    """One domain of this runtime. `state` and `reason`: libvirt's numbers."""
+    """One domain of this runtime. `state` and `reason`: libvirt's numbers for its state."""
 
     identity: Identity
     state: int
     reason: int
 
 
-class Looks:
-    """Reads domains of one runtime and reports them as units: lists, statuses, and how each run ended."""
+class DomainReader:
+    """Queries the domains of one runtime and reports them as units: lists, statuses, and how each run ended."""
 
     def __init__(self, connection: Connection, records: Records, host: Host, runtime: str) -> None:
-        """`runtime`: the endpoint's name, as in the metadata of its domains."""
+        """`runtime`: name of the runtime, as in the metadata of its domains."""
         self._connection = connection
         self._records = records
         self._host = host
         self._runtime = runtime
         self._known: dict[str, Identity | None] = {}
         self.starting: set[UnitId] = set()
-        """Units whose start by this process is in flight."""
+        """Units that this process is starting now."""
 
     def learn(self, unit_id: UnitId, identity: Identity) -> None:
-        """Cache the identity of a domain that was just defined."""
+        """Cache the identity of a domain that has just been defined."""
         self._known[unit_id] = identity
 
     def forget(self, unit_id: str) -> None:
-        """Drop the cached identity of a domain that was undefined."""
+        """Remove the identity of a domain that has been undefined from the cache."""
         self._known.pop(unit_id, None)
 
     def reset(self) -> None:
-        """Clear the cache of identities, after a new connection."""
+        """Clear the cache of identities. Called after a reconnection."""
         self._known.clear()
 
     def is_ours(self, identity: Identity | None) -> bool:
-        """Return True if the domain belongs to this agent and this runtime."""
+        """Return True if a domain with this identity belongs to this agent and this runtime."""
         return (
             identity is not None
             and identity.agent_id == self._host.agent_id
@@ -74,9 +74,9 @@ class Looks:
         )
 
     async def all(self) -> dict[UnitId, Found]:
-        """Read all domains of this runtime.
+        """Return all domains of this runtime.
 
-        An identity that another call caches meanwhile is kept: two concurrent calls must not hide a domain from
+        Identities that a concurrent call has cached are kept, so that two calls do not hide a new domain from
         each other.
         """
         known = frozenset(self._known)
@@ -92,7 +92,7 @@ class Looks:
         return found
 
     async def find(self, unit_id: UnitId) -> Found | None:
-        """Read one domain; None if it does not exist, or belongs to another agent or runtime."""
+        """Return one domain; None if it does not exist, or belongs to another agent or runtime."""
         is_known = unit_id in self._known
         answer = await self._connection.use(_read_one, unit_id, is_known)
         if answer is None:
@@ -106,30 +106,33 @@ class Looks:
         return Found(identity, state, reason) if identity is not None and self.is_ours(identity) else None
 
     async def get(self, unit_id: UnitId) -> Found:
-        """Read one domain. Raises NotFound if it does not exist, or belongs to another agent or runtime."""
+        """Return one domain. Raises NotFound if it does not exist, or belongs to another agent or runtime."""
         found = await self.find(unit_id)
         if found is None:
             raise NotFound(f"machine {unit_id} does not exist")
         return found
 
     def identity(self, unit_id: str) -> Identity | None:
-        """Cached identity of a domain; None if it was not read yet, or belongs to another agent or runtime."""
+        """Return the cached identity of a domain; None if it has not been read, or is of another agent or runtime."""
         identity = self._known.get(unit_id)
         return identity if self.is_ours(identity) else None
 
     def has_seen(self, uuid: str) -> bool:
-        """Return True if the domain's identity was read, even if it belongs to another agent or runtime."""
+        """Return True if the domain's identity has been read, even if it belongs to another agent or runtime."""
         return uuid in self._known
 
     def state(self, unit_id: UnitId, found: Found) -> UnitState:
-        """The unit's state, from libvirt's state and the record of its start."""
+        """Return the unit's state, computed from libvirt's state and the record of the unit's start."""
         run = self._records.run_of(unit_id)
         has_run = run.started_at_ns > 0
         was_started = has_run or (run.is_starting and unit_id not in self.starting)
         return unit_state(found.state, found.reason, was_started=was_started, has_run=has_run)
 
     def summary(self, unit_id: UnitId, found: Found) -> UnitSummary:
-        """Convert a domain to an entry of the unit list."""
+        """Convert a domain to an entry of the unit list.
+
+        Reads only memory: the cached identity and the stored records.
+        """
         identity = found.identity
         return UnitSummary(
             id=unit_id,
@@ -146,7 +149,7 @@ class Looks:
         )
 
     def summaries(self, found: Mapping[UnitId, Found], match: Mapping[str, str]) -> list[UnitSummary]:
-        """Summaries of the found units whose labels contain every pair."""
+        """Return the summaries of the units whose labels contain every pair of `match`."""
         return [
             self.summary(unit_id, one)
             for unit_id, one in found.items()
@@ -154,7 +157,10 @@ class Looks:
         ]
 
     async def status(self, unit_id: UnitId) -> UnitStatus:
-        """Status of a unit; the first call after the machine's end stores how it ended. Raises NotFound."""
+        """Return the status of a unit. Raises NotFound.
+
+        The first call after the machine's end stores how it ended.
+        """
         found = await self.get(unit_id)
         summary = self.summary(unit_id, found)
         run = await self.confirm(unit_id, found)
@@ -185,12 +191,15 @@ class Looks:
         )
 
     async def _disk_errors(self, unit_id: UnitId) -> dict[str, int]:
-        with contextlib.suppress(KubeletxError):  # the machine may have gone on just now
+        with contextlib.suppress(KubeletxError):  # the machine may have continued just now
             return await self._connection.use(_read_disk_errors, unit_id)
         return {}
 
     async def confirm(self, unit_id: UnitId, found: Found) -> Run:
-        """Return the unit's run; stores an unconfirmed start as confirmed once the machine is on."""
+        """Return the stored `Run` of the unit.
+
+        If the machine is on and its start is not confirmed yet, the start is stored as confirmed.
+        """
         run = self._records.run_of(unit_id)
         is_on = self.state(unit_id, found) in (UnitState.RUNNING, UnitState.PAUSED)
         if is_on and run.is_starting and unit_id not in self.starting:
@@ -201,7 +210,7 @@ class Looks:
         return run
 
     async def settle(self, unit_id: UnitId, found: Found) -> Run:
-        """Return the run of a machine that is off; the first call stores when and how it ended."""
+        """Return the stored `Run` of a machine that is off; the first call stores when and how it ended."""
         run = self._records.run_of(unit_id)
         if run.finished_at_ns:
             return run
@@ -224,7 +233,10 @@ class Looks:
         return run
 
     async def hint(self, unit_id: UnitId, hint: str) -> None:
-        """Store the guest's event that explains its end; an exit that was stored before the event came is corrected."""
+        """Store an event of the guest that explains its end, such as GuestPanicked.
+
+        If the end was stored before the event arrived, its reason is corrected.
+        """
         run = msgspec.structs.replace(self._records.run_of(unit_id), hint=hint)
         if run.finished_at_ns and run.reason == CRASHED:
             end = end_of(libvirt.VIR_DOMAIN_SHUTOFF_CRASHED, hint=hint)
@@ -232,7 +244,10 @@ class Looks:
         await self._records.save_run(unit_id, run)
 
     async def note(self, event: DomainEvent) -> None:
-        """Store the state that only this event shows: a reboot, a panic, a watchdog, the time of a change or an end."""
+        """Store what only this event shows and cannot be read from libvirt later.
+
+        That is a reboot, a panic, a watchdog, or the time of a change or of the machine's end.
+        """
         unit_id = UnitId(event.uuid)
         if self.identity(unit_id) is None:
             return
@@ -259,14 +274,17 @@ class Looks:
 
 
 class Stops:
-    """Lets calls wait for events of a machine: its end, a reboot, or a removed device."""
+    """Lets calls wait for events of a machine, such as its end, a reboot, or a removed device."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, set[asyncio.Event]] = {}
 
     @contextlib.contextmanager
     def expect(self, unit_id: UnitId):  # type: ignore[no-untyped-def]
-        """Context manager: yields an `asyncio.Event`, which `wake` sets for this unit, and `wake_all` for all units."""
+        """Context manager: yields an `asyncio.Event` for this unit.
+
+        `wake` for the unit and `wake_all` set the event.
+        """
         event = asyncio.Event()
         self._waiting.setdefault(unit_id, set()).add(event)
         try:
@@ -283,13 +301,16 @@ class Stops:
             event.set()
 
     def wake_all(self) -> None:
-        """Set all events, so that the waiting calls read the state: the connection has ended, and no event follows."""
+        """Set the events of all waiting calls. Called when the connection ends and no events will follow.
+
+        The calls then read the state themselves.
+        """
         for unit_id in list(self._waiting):
             self.wake(unit_id)
 
 
 def now_ns(host: Host) -> int:
-    """Wall-clock time in nanoseconds since the epoch."""
+    """Return the wall-clock time in nanoseconds since the epoch."""
     return int(host.clock.now().timestamp() * 1_000_000_000)
 
 
@@ -327,16 +348,17 @@ def _read_disk_errors(handle: libvirt.virConnect, uuid: str) -> dict[str, int]:
 
 
 def _true_reason(domain: libvirt.virDomain, state: int, reason: int) -> int:
-    """Return SAVED if a domain that is off has saved memory, else libvirt's reason.
+    """Return libvirt's reason for a state, corrected for domains that are off.
 
-    libvirt forgets the reason at its own restart, and keeps "saved" after the saved memory is gone.
+    For these it is SAVED only if the domain has saved memory: libvirt forgets the reason when it restarts,
+    and keeps "saved" after the saved memory is removed.
     """
     saved, unknown = libvirt.VIR_DOMAIN_SHUTOFF_SAVED, libvirt.VIR_DOMAIN_SHUTOFF_UNKNOWN
     if state != libvirt.VIR_DOMAIN_SHUTOFF or reason not in (saved, unknown):
         return reason
     try:
         return int(saved if domain.hasManagedSaveImage(0) else unknown)
-    except libvirt.libvirtError:  # the test driver of old, or the domain went away just now
+    except libvirt.libvirtError:  # an old test driver, or the domain was just removed
         return reason
 
 

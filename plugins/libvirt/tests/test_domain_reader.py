@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from kubeletx_libvirt.client import Connection
 from kubeletx_libvirt.domain.metadata import Identity, domain_name, metadata_element
-from kubeletx_libvirt.looks import Looks
+from kubeletx_libvirt.domain_reader import DomainReader
 from kubeletx_libvirt.records import Records, Run
 from kubeletx_libvirt.units import destroy_domain
 
@@ -30,7 +30,7 @@ class Machine:
         self.host = host
         self.connection = Connection("test:///default", host)
         self.records = Records(host)
-        self.looks = Looks(self.connection, self.records, host, "libvirt-test")
+        self.domains = DomainReader(self.connection, self.records, host, "libvirt-test")
         self.identity = Identity(
             agent_id=host.agent_id,
             runtime="libvirt-test",
@@ -62,7 +62,7 @@ class Machine:
 
     async def look(self) -> UnitStatus:
         """At a state of which nothing is remembered."""
-        return await self.looks.status(UNIT)
+        return await self.domains.status(UNIT)
 
 
 @pytest_asyncio.fixture
@@ -88,7 +88,7 @@ async def test_a_machine_that_is_on_was_started_when_its_start_began(machine: Ma
 async def test_a_start_that_is_under_way_here_is_not_confirmed_by_a_look(machine: Machine) -> None:
     await machine.records.save_run(UNIT, BEGUN)
     await machine.boot()
-    machine.looks.starting.add(UNIT)
+    machine.domains.starting.add(UNIT)
     await machine.look()
     assert machine.records.run_of(UNIT) == BEGUN
 
@@ -116,11 +116,11 @@ async def test_a_look_that_began_before_a_machine_was_defined_does_not_forget_it
 
     async def define_meanwhile(*args: Any) -> Any:
         answer = await use(*args)
-        machine.looks.learn(new, machine.identity)
+        machine.domains.learn(new, machine.identity)
         return answer
 
     monkeypatch.setattr(machine.connection, "use", define_meanwhile)
-    for look in (machine.looks.all(), machine.looks.find(new)):
+    for look in (machine.domains.all(), machine.domains.find(new)):
         await look
-        assert machine.looks.identity(new) == machine.identity
-        machine.looks.forget(new)
+        assert machine.domains.identity(new) == machine.identity
+        machine.domains.forget(new)

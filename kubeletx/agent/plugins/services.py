@@ -1,4 +1,4 @@
-"""`PluginRooms`: everything that plugins registered besides runtimes, made and connected."""
+"""`PluginServices`: creates and connects the objects that plugins registered other than runtimes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .pod_sources import PodSources
 from .registrations import Hook, Registration, Registrations
 
 
-class PluginRooms:
-    """Everything that plugins registered besides runtimes: health checks, pod sources, admission checks, panels.
+class PluginServices:
+    """The health checks, pod sources, admission checks and panels that plugins registered.
 
-    Made once, at the agent's start.
+    The constructor calls the plugins' factories; the agent calls it once, at its start.
     """
 
     def __init__(
@@ -36,7 +36,10 @@ class PluginRooms:
         settings: PluginSettings,
         node: ObjectRef,
     ) -> None:
-        """`own_settings`: the settings of each registration that declares some, by name."""
+        """`own_settings`: the decoded settings of each registration that declares settings, by its name.
+
+        `settings`: deadlines of calls to plugins. `node`: reference to the Node, for events of health checks.
+        """
         self._parts = parts
         self._own_settings = own_settings
         self._hosts: list[RegistrationHost] = []
@@ -62,7 +65,7 @@ class PluginRooms:
             timeout_seconds=settings.admission_check_seconds,
         )
         self.review = self._admission.review if len(self._admission) else None
-        """Reviews a new pod; None if no plugin does."""
+        """Reviews a new pod with the plugins' admission checks; None if there are none."""
         self.panels = Panels(
             {one.name: self._make(one) for one in registrations.of(Hook.PANEL)},
             timeout_seconds=settings.panel_seconds,
@@ -71,19 +74,22 @@ class PluginRooms:
     def background(
         self, on_checks: Callable[[tuple[CheckFacts, ...]], None]
     ) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
-        """Tasks to run, by name. `on_checks`: see `HealthChecks.run`."""
+        """Return the coroutine functions that the agent runs as tasks, by name.
+
+        `on_checks`: called with the results of all health checks at the start and after each change.
+        """
         return {"plugin-health": partial(self._health.run, on_checks)}
 
     def health(self) -> tuple[PartHealth, ...]:
-        """The parts of ``/healthz`` that come from plugins."""
+        """Return the last results of the plugins' health checks as entries of ``/healthz``."""
         return self._health.parts()
 
     def states(self) -> Mapping[str, PluginState]:
-        """The state of each registration by name."""
+        """Return the state of each registration, by name."""
         return {name: one.state for name, one in self._callbacks.items()}
 
     async def close(self) -> None:
-        """Cancel calls in flight and let idle threads end."""
+        """Cancel running calls of panels, and let idle threads of all registrations end."""
         await self.panels.close()
         for host in self._hosts:
             host.close()

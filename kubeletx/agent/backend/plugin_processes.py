@@ -1,0 +1,34 @@
+"""Processes of isolated runtimes, as ``kubeletx plugins -o wide`` and ``kubeletx describe runtime`` show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kubeletx.runtimes.registry import RuntimeRegistry
+from kubeletx.server.views import PluginProcessView
+
+
+def process_of(registry: RuntimeRegistry, name: str) -> PluginProcessView | None:
+    """Return the process in which the plugin of the runtime `name` runs.
+
+    None if that is the agent's process, or while no process of the plugin runs.
+    """
+    handle = registry.get(name)
+    isolated = registry.isolated().get(handle.name)
+    usage = isolated.usage() if isolated is not None else None
+    if usage is None:
+        return None
+    return PluginProcessView(
+        runtime=name,
+        pid=usage.pid,
+        memory_bytes=usage.memory_bytes,
+        cpu_seconds=round(usage.cpu_seconds, 2),
+        restarts=usage.restarts,
+    )
+
+
+def processes_of(registry: RuntimeRegistry, kinds: Iterable[str]) -> tuple[PluginProcessView, ...]:
+    """Return the processes of all runtimes of these kinds, in the order of the runtimes."""
+    wanted = set(kinds)
+    found = [process_of(registry, handle.name) for handle in registry.handles() if handle.kind in wanted]
+    return tuple(one for one in found if one is not None)

@@ -1,0 +1,1 @@
+"""The subcommands of ``kubeletx plugin``, for authors and operators of plugins."""

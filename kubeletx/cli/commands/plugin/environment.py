@@ -1,0 +1,99 @@
+"""Finds the Python environment of the agent, and runs its pip."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import msgspec
+
+from kubeletx.api import Conflict, Unavailable
+from kubeletx.server.views import VersionView
+
+from ...connection.client import AgentClient, not_running
+
+PROBE_SECONDS = 60.0
+
+# Runs in the environment that it describes, which may be another one than that of this command.
+PROBE = """
+import importlib.metadata, importlib.util, json, os, sys, sysconfig
+marker = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
+points = importlib.metadata.entry_points(group="kubeletx")
+plugins = [{"name": p.name, "distribution": p.dist.name, "version": p.dist.version} for p in points if p.dist]
+print(json.dumps({
+    "prefix": sys.prefix,
+    "has_pip": importlib.util.find_spec("pip") is not None,
+    "is_managed": sys.prefix == sys.base_prefix and os.path.exists(marker),
+    "plugins": plugins,
+}))
+"""
+
+
+class InstalledPlugin(msgspec.Struct, frozen=True, order=True):
+    """One entry point in group ``kubeletx``, with its distribution."""
+
+    name: str
+    distribution: str
+    version: str
+
+
+class PythonEnvironment(msgspec.Struct, frozen=True):
+    """A Python environment.
+
+    `is_managed`: the system's package manager owns it, so pip does not change it (PEP 668). `plugins`: those that
+    are installed in it.
+    """
+
+    prefix: str
+    has_pip: bool
+    is_managed: bool
+    plugins: tuple[InstalledPlugin, ...] = ()
+
+
+def interpreter_of(agent: AgentClient) -> tuple[str, bool]:
+    """Return the Python interpreter of the running agent, or of this command if no agent runs; and whether one runs.
+
+    Raises KubeletxError if an agent runs and does not answer.
+    """
+    try:
+        found = agent.get("/version", VersionView)
+    except Unavailable as error:
+        if error.message != not_running(agent.socket_path).message:
+            raise
+        return sys.executable, False
+    return found.python or sys.executable, True
+
+
+def read_environment(python: str) -> PythonEnvironment:
+    """Describe the environment of an interpreter. Raises Unavailable if it does not run."""
+    try:
+        done = subprocess.run(
+            [python, "-P", "-c", PROBE], capture_output=True, check=True, timeout=PROBE_SECONDS, cwd="/"
+        )
+        return msgspec.json.decode(done.stdout, type=PythonEnvironment)
+    except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
+        raise Unavailable(f"the Python interpreter {python} of the agent does not run: {error}") from error
+
+
+def check_pip(environment: PythonEnvironment, python: str) -> None:
+    """Raise Conflict, with what to do, if pip cannot change the environment."""
+    if environment.is_managed:
+        raise Conflict(
+            f"environment {environment.prefix}: the system's package manager owns it, so pip does not change it; "
+            "install the plugin's package of the system, or run kubeletx from a virtual environment"
+        )
+    if not environment.has_pip:
+        raise Conflict(
+            f"environment {environment.prefix} has no pip; run '{python} -m ensurepip', "
+            "or install the plugin with the tool that made the environment"
+        )
+
+
+def run_pip(python: str, *arguments: str) -> None:
+    """Run pip in the environment of the interpreter; its output is shown. Raises ClickException if pip fails."""
+    done = subprocess.run([python, "-P", "-m", "pip", *arguments], check=False)
+    if done.returncode != 0:
+        raise click.ClickException(
+            f"pip {arguments[0]} failed with exit code {done.returncode}; its output above has the reason"
+        )

@@ -1,0 +1,43 @@
+"""``kubeletx plugin remove``: uninstalls a plugin from the environment of the agent."""
+
+from __future__ import annotations
+
+import click
+
+from kubeletx.api import Conflict, NotFound
+
+from ...connection.client import AgentClient
+from ...options.common import with_agent
+from ...options.exit_codes import ExitCode
+from ...options.go_flags import command
+from .environment import check_pip, interpreter_of, read_environment, run_pip
+
+
+@command(short_help="Uninstall a plugin.")
+@click.argument("name")
+@with_agent
+def remove(agent: AgentClient, name: str) -> int:
+    """Uninstall the distribution of a plugin from the Python environment of the agent, with that environment's pip.
+
+    NAME is the name of the plugin or of its distribution. A running agent keeps what it has loaded until its restart.
+    Remove first the runtimes that the plugin serves: 'kubeletx runtime remove NAME'.
+    """
+    python, is_running = interpreter_of(agent)
+    environment = read_environment(python)
+    found = {one.distribution for one in environment.plugins if name in (one.name, one.distribution)}
+    if not found:
+        names = ", ".join(sorted(one.name for one in environment.plugins)) or "none"
+        raise NotFound(f"plugin {name!r} is not installed in {environment.prefix}; installed are: {names}")
+    if len(found) > 1:
+        raise Conflict(
+            f"plugin {name!r} is of several distributions: {', '.join(sorted(found))}; name one of them"
+        )
+    check_pip(environment, python)
+    (distribution,) = found
+    run_pip(python, "uninstall", "--yes", distribution)
+    for one in sorted(environment.plugins):
+        if one.distribution == distribution:
+            click.echo(f"plugin/{one.name} removed ({distribution} {one.version}) from {environment.prefix}")
+    if is_running:
+        click.echo("The agent keeps what it has loaded; restart it.")
+    return ExitCode.OK

@@ -1,0 +1,19 @@
+"""``kubeletx plugin``: the group of its subcommands, which are imported when they are used."""
+
+from __future__ import annotations
+
+import click
+
+from ...options.group import Lazy, LazyGroup
+
+VERBS = {
+    "new": Lazy("kubeletx.cli.commands.plugin.new:new", "Write a new plugin that passes its contract suite."),
+    "install": Lazy("kubeletx.cli.commands.plugin.install:install", "Install a plugin for the agent."),
+    "list": Lazy("kubeletx.cli.commands.plugins:plugins", "Show the plugins that were found."),
+    "remove": Lazy("kubeletx.cli.commands.plugin.remove:remove", "Uninstall a plugin."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=VERBS, short_help="Write, install, list and remove plugins.")
+def plugin() -> None:
+    """Write, install, list and remove plugins."""

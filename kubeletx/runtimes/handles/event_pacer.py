@@ -1,0 +1,94 @@
+"""`EventPacer`: limits the rate of the events that reach the pods' workers.
+
+Each of these events causes one more read of its pod's state. A runtime that reports many changes of one pod would
+otherwise be called all the time, and the other pods would wait. An event above the limit is held. A later event of the
+same kind and object replaces it, and the events that a pod has then are passed on together.
+
+    event ─► pod and runtime below their limits ─► passed on at once
+          └► above ─► held ─► at most `POD_PER_SECOND` times a second: all events of the pod at once
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kubeletx.api import Clock, PodUid, RuntimeEvent
+
+from .burst_limit import BurstLimit
+
+Emit = Callable[[PodUid, RuntimeEvent], None]
+
+POD_PER_SECOND = 10.0
+POD_BURST = 20
+"""Number of events of one pod that pass at once; the start of a pod with 5 containers causes about 15."""
+RUNTIME_PER_SECOND = 200.0
+RUNTIME_BURST = 2000
+"""Number of events of one runtime that pass at once; 100 pods that start together cause about 600."""
+MOST_HELD = 64
+"""Maximum number of held events of one pod; the oldest are dropped first."""
+
+
+class EventPacer:
+    """Passes events of one runtime's pods to `emit`, at a limited rate.
+
+    `held`: called with a text for the operator for each event that is not passed on at once.
+    """
+
+    def __init__(self, emit: Emit, *, clock: Clock, held: Callable[[str], None]) -> None:
+        self._emit = emit
+        self._clock = clock
+        self._note_held = held
+        self._runtime = BurstLimit(RUNTIME_PER_SECOND, RUNTIME_BURST)
+        self._pods: dict[PodUid, BurstLimit] = {}
+        self._held: dict[PodUid, dict[tuple[str | None, str], RuntimeEvent]] = {}
+        self._cancel: Callable[[], None] | None = None
+
+    def take(self, uid: PodUid, event: RuntimeEvent) -> None:
+        """Pass the event on now, or hold it until the pod and the runtime are below their limits."""
+        now = self._clock.monotonic()
+        held = self._held.get(uid)
+        if held is None:
+            if self._may_pass(uid, now):
+                self._emit(uid, event)
+                return
+            held = self._held[uid] = {}
+        key = (event.unit_id or event.sandbox_id, event.kind.value)
+        held.pop(key, None)
+        held[key] = event
+        if len(held) > MOST_HELD:
+            del held[next(iter(held))]
+        self._note_held(f"the last of them is {event.kind.value} of {key[0] or 'no object'}, pod UID {uid}")
+        self._schedule(now)
+
+    def forget(self, uid: PodUid) -> None:
+        """Drop what is held for a pod that has ended."""
+        self._pods.pop(uid, None)
+        self._held.pop(uid, None)
+
+    def close(self) -> None:
+        """Drop all held events and cancel the timer; lists show what they report."""
+        self._held.clear()
+        if self._cancel is not None:
+            self._cancel()
+            self._cancel = None
+
+    def _may_pass(self, uid: PodUid, now: float) -> bool:
+        bucket = self._pods.get(uid)
+        if bucket is None:
+            bucket = self._pods[uid] = BurstLimit(POD_PER_SECOND, POD_BURST)
+        if bucket.wait_seconds(now) > 0 or not self._runtime.take(now):
+            return False
+        return bucket.take(now)
+
+    def _schedule(self, now: float) -> None:
+        if self._cancel is None:
+            self._cancel = self._clock.call_at(now + 1 / POD_PER_SECOND, self._flush)
+
+    def _flush(self) -> None:
+        self._cancel = None
+        now = self._clock.monotonic()
+        for uid in [uid for uid in self._held if self._may_pass(uid, now)]:
+            for event in self._held.pop(uid, {}).values():
+                self._emit(uid, event)
+        if self._held:
+            self._schedule(now)

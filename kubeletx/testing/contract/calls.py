@@ -1,0 +1,182 @@
+"""`CheckedRuntime`: the runtime under test, as the tests of the contract call it.
+
+Each call of the plugin has a time limit and is recorded, so that a failure can say what the plugin did. Errors that the
+plugin raises are passed on unchanged, since many tests expect one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from kubeletx.api import CAPABILITIES, Runtime
+
+from .watch import LoopWatch
+
+__tracebackhide__ = True
+
+T = TypeVar("T")
+
+LIMIT_SECONDS = 30.0
+LONG_LIMITS = {"pull_image": 600.0, "checkpoint": 120.0}
+"""Limits of the methods that may take longer than `LIMIT_SECONDS`."""
+WAITING = {"stop_unit": 1, "power_off": 1, "exec_sync": 2, "reboot": 1}
+"""Methods that wait for a time that the caller gives, and the position of that argument."""
+CANCEL_SECONDS = 5.0
+LONGEST_TEXT = 100
+
+
+class PluginFault(AssertionError):
+    """The plugin broke a rule that holds for every call: its time limit, or the form of its answer."""
+
+
+class CallRecord(NamedTuple):
+    """One call of the plugin: method, arguments, result or error as text, and its duration."""
+
+    method: str
+    arguments: str
+    outcome: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.method}({self.arguments}) {self.outcome} [{self.seconds:.2f} s]"
+
+
+def methods_of(protocol: type) -> list[str]:
+    """Return the names of the methods of `Runtime` or of a capability."""
+    return [name for name, found in vars(protocol).items() if inspect.isfunction(found) and name[0] != "_"]
+
+
+METHODS: Mapping[str, type] = {
+    name: protocol for protocol in (*CAPABILITIES, Runtime) for name in methods_of(protocol)
+}
+"""Names of the contract's methods, and the protocol of each."""
+
+
+class PluginCalls:
+    """Makes and records the calls of the plugin in one test. `factor`: multiplies all time limits."""
+
+    def __init__(self, watch: LoopWatch, factor: float = 1.0) -> None:
+        """`watch`: its report is part of the failure message."""
+        self.records: list[CallRecord] = []
+        self.watch = watch
+        self._factor = factor
+
+    def limit_of(self, method: str, args: Sequence[Any]) -> float:
+        """Return the time limit of a call in seconds."""
+        limit = LONG_LIMITS.get(method, LIMIT_SECONDS) * self._factor
+        position = WAITING.get(method)
+        if position is not None and len(args) > position and isinstance(args[position], int | float):
+            limit += args[position]
+        return limit
+
+    def call(self, method: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> Any:
+        """Call the method. Returns an awaitable if the contract says that the method is asynchronous."""
+        if inspect.iscoroutinefunction(getattr(METHODS[method], method)):
+            return self._await(method, function, args, kwargs)
+        begin = time.monotonic()
+        try:
+            found = function(*args, **kwargs)
+        except Exception as error:
+            self._record(method, args, f"raised {of(error)}", begin)
+            raise
+        self._record(method, args, f"-> {short(found)}", begin)
+        if inspect.iscoroutine(found):
+            found.close()
+            raise PluginFault(f"{method} returned a coroutine; the contract has no `await` here: write `def`")
+        return found
+
+    async def _await(
+        self, method: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
+    ) -> Any:
+        begin, limit = time.monotonic(), self.limit_of(method, args)
+        task = asyncio.create_task(self._run(method, function, args, kwargs), name=f"contract-{method}")
+        try:
+            done, _ = await asyncio.wait([task], timeout=limit)
+        except asyncio.CancelledError:
+            await self._end(task)
+            raise
+        if not done:
+            ended = await self._end(task)
+            self._record(method, args, f"did not return within {limit:g} s", begin)
+            more = "" if ended else f", and it ran on for {CANCEL_SECONDS:g} s after it was cancelled"
+            raise PluginFault(f"{method}({listed(args)}) did not return within {limit:g} s{more}")
+        error = task.exception()
+        self._record(method, args, f"raised {of(error)}" if error else f"-> {short(task.result())}", begin)
+        return task.result()
+
+    async def _run(self, method: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> Any:
+        try:
+            answer = function(*args, **kwargs)
+            if not inspect.isawaitable(answer):
+                raise PluginFault(f"{method} returned {short(answer)} without `await`: write `async def`")
+            return await answer
+        except (SystemExit, GeneratorExit) as error:
+            raise PluginFault(f"{method} raised {of(error)}, which would end the agent") from error
+
+    async def _end(self, task: asyncio.Task[Any]) -> bool:
+        """Cancel the task; if it ignores that, abandon it, so that the event loop can close. Returns if it ended."""
+        task.cancel()
+        done, _ = await asyncio.wait([task], timeout=CANCEL_SECONDS)
+        if done:
+            return True
+        asyncio._unregister_task(task)
+        return False
+
+    def _record(self, method: str, args: Sequence[Any], outcome: str, begin: float) -> None:
+        if method in ("traits", "capability") and outcome.startswith("->"):
+            return  # the suite reads these before many calls
+        self.records.append(CallRecord(method, listed(args), outcome, time.monotonic() - begin))
+
+
+class CheckedRuntime:
+    """Passes all attributes of a runtime, or of one of its capabilities, through; calls are made by `PluginCalls`."""
+
+    def __init__(self, plugin: Any, calls: PluginCalls) -> None:
+        """`plugin`: the runtime, or the object of a capability."""
+        self.plugin = plugin
+        self.calls = calls
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.plugin, name)
+        if name not in METHODS or not callable(found):
+            return found
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self.calls.call(name, found, args, kwargs)
+
+        return call
+
+    def capability(self, protocol: type[T]) -> Any:
+        """Return the checked object of the capability; None if the runtime does not declare it."""
+        found = self.calls.call("capability", self.plugin.capability, [protocol], {})
+        return None if found is None else CheckedRuntime(found, self.calls)
+
+
+def plugin_of(checked: object) -> Any:
+    """Return the object of the plugin behind a checked runtime or capability; other objects are returned unchanged."""
+    return checked.plugin if isinstance(checked, CheckedRuntime) else checked
+
+
+def of(error: BaseException | None) -> str:
+    """Return type and text of an error."""
+    return f"{type(error).__name__}: {error}"
+
+
+def short(value: object) -> str:
+    """Return the text of a value, cut to one line."""
+    if isinstance(value, type):
+        return value.__name__
+    name = getattr(value, "name", None)
+    text = f"{type(value).__name__}({name})" if isinstance(value, msgspec.Struct) and name else repr(value)
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}..."
+
+
+def listed(args: Sequence[object]) -> str:
+    """Return the arguments of a call as text."""
+    return ", ".join(short(one) for one in args)

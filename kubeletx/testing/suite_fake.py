@@ -1,0 +1,125 @@
+"""`SuiteFakeRuntime`: a fake runtime whose units do what the shell scripts of the contract suite do.
+
+The suite runs real shell scripts. A fake knows them by the names of the units (`behave_as_scripted`) and of the commands
+(`ScriptedCommands`), so that the suite can be run on a runtime in memory. The bad plugins for tests of the suite are
+subclasses of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from kubeletx.api import (
+    Channel,
+    InvalidPod,
+    Machine,
+    Process,
+    SandboxId,
+    SandboxSpec,
+    Traits,
+    UnitId,
+    UnitSpec,
+)
+
+from .clock import FakeClock
+from .fake_backend import Behaviour, FakeBackend
+from .fake_runtime import FakeRuntime, run_fake_command
+from .sessions import FakeSession
+
+
+def behave_as_scripted(spec: UnitSpec) -> Behaviour:
+    """Return the behaviour of a unit of the suite: what its script would do."""
+    process = spec.detail if isinstance(spec.detail, Process) else Process()
+    match spec.name:
+        case "exits":
+            return Behaviour(runs_seconds=0, exit_code=7, stdout=b"hello\n", stderr=b"oops\n")
+        case "succeeds":
+            return Behaviour(runs_seconds=0)
+        case "stubborn":
+            return Behaviour(ignores_stop=True)
+        case "chatty" | "forking":
+            return Behaviour(stdout=b"tick\n", stop_exit_code=0)
+        case "slow":
+            return Behaviour(stdout=b"ready\n", stop_seconds=1, stop_exit_code=3)
+        case "signalled":
+            return Behaviour(stdout=b"ready\n", stop_exit_code=5 if process.stop_signal == "SIGUSR1" else 6)
+        case "arguments":
+            words = (process.working_dir, *process.args, str(len(process.args) - 1))
+            return Behaviour(runs_seconds=0, stdout="|".join(words).encode() + b"\n")
+        case "variables":
+            return Behaviour(runs_seconds=0, stdout=b"PATH=/bin\nHOME=/\nend of variables\n")
+        case "environment":
+            value = spec.environment[0].value + "\n"
+            for mount in spec.mounts:
+                Path(mount.source, "answer").write_text(value)
+            return Behaviour(runs_seconds=0, stdout=value.encode())
+    return Behaviour(stop_exit_code=0)
+
+
+class ScriptedCommands:
+    """Simulates the suite's commands that write and check a process id; all others are `run_fake_command`.
+
+    `running`: the units in which a command runs that wrote its process id.
+    """
+
+    def __init__(self) -> None:
+        """Create commands of which none runs."""
+        self.running: set[UnitId] = set()
+
+    async def run(self, unit_id: UnitId, command: Sequence[str], session: FakeSession) -> int:
+        """Run a command to its end and return its exit code. It is an `ExecHandler`."""
+        script = command[-1]
+        if script.startswith("echo $$"):
+            self.running.add(unit_id)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.running.discard(unit_id)
+        if script.startswith("kill -0"):
+            if unit_id in self.running:
+                session.send(Channel.STDOUT, b"runs\n")
+            return 0
+        return await run_fake_command(unit_id, command, session)
+
+
+class SuiteFakeRuntime(FakeRuntime):
+    """A `FakeRuntime` that passes the contract suite. A second object over the same backend is a restart."""
+
+    def __init__(
+        self,
+        backend: FakeBackend | None = None,
+        *,
+        traits: Traits | None = None,
+        without: Iterable[type] = (),
+    ) -> None:
+        """`backend` None: a new one, whose registry has the image ``busybox``. Others: as in `FakeRuntime`."""
+        self.commands = ScriptedCommands()
+        super().__init__(
+            backend=backend or suite_backend(),
+            traits=traits,
+            without=without,
+            latency={"list_unit_stats": 0.01},  # so that the fake clock moves and usage grows
+            exec_handler=self.commands.run,
+        )
+
+    async def create_unit(self, sandbox_id: SandboxId, spec: UnitSpec, sandbox: SandboxSpec) -> UnitId:
+        """Refuse a detail that the traits do not declare, and without images a process without a command."""
+        if isinstance(spec.detail, Machine) and "machine" not in self.declared.details:
+            raise InvalidPod(field=f"container {spec.name}", problem="it is a machine", fix="use a container")
+        no_command = isinstance(spec.detail, Process) and not (spec.detail.command or spec.detail.args)
+        if no_command and not self.declared.images:
+            raise InvalidPod(field=f"container {spec.name}", problem="no command", fix="write the command")
+        return await super().create_unit(sandbox_id, spec, sandbox)
+
+    async def reopen_log(self, unit_id: UnitId) -> None:
+        """Open the log file again; the unit prints one more line."""
+        await super().reopen_log(unit_id)
+        self.backend.write_log(unit_id, b"tick\n")
+
+
+def suite_backend() -> FakeBackend:
+    """Return a new backend for `SuiteFakeRuntime`."""
+    clock = FakeClock(auto_advance=True)
+    return FakeBackend(clock=clock, behave=behave_as_scripted, registry={"busybox": 4 << 20})

@@ -1,0 +1,1 @@
+"""Writes docs/api.md, the reference of kubeletx.api, from its docstrings."""

@@ -1,0 +1,1 @@
+"""Python behind ``script/mutants``."""

@@ -1,0 +1,1 @@
+"""Writes the code templates of ``kubeletx plugin new`` from the example plugins."""

@@ -1,0 +1,72 @@
+"""A child that breaks the rules of the wire format loses the connection; the agent neither hangs nor fills its memory."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from kubeletx.api import Unavailable
+from kubeletx.runtimes.isolation.codec import MSGPACK, Encoded
+from kubeletx.runtimes.isolation.handshake import framed
+from kubeletx.runtimes.isolation.peer import Emit, Peer
+from kubeletx.runtimes.isolation.wire import MOST_CALLS, WINDOW, Call, Credit, Frame, Item
+from kubeletx_testing.waiting import let_others_work
+
+
+class Waiting:
+    """Serves every call by waiting until it is cancelled."""
+
+    async def serve(self, target: str, method: str, args: Encoded, emit: Emit) -> Any:
+        await asyncio.Event().wait()
+
+    def note(self, target: str, method: str, args: Encoded) -> None:
+        return None
+
+
+@pytest.fixture
+async def ends() -> AsyncIterator[tuple[Peer, asyncio.StreamWriter]]:
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=ours)
+    _, other = await asyncio.open_connection(sock=theirs)
+    peer = Peer("the process of runtime a", reader, writer, Waiting())
+    task = asyncio.create_task(peer.run())
+    yield peer, other
+    other.close()
+    peer.close()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def frames(*sent: Frame) -> bytes:
+    return b"".join(framed(MSGPACK.write_frame(frame)) for frame in sent)
+
+
+NULL = MSGPACK.encode(None)
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (frames(Call(1, "x", "y", NULL), Credit(1, 10**15)), "credit for 1000000000000000 items"),
+        (frames(*(Item(1, NULL) for _ in range(WINDOW + 2))), "more than 32 items that were not read"),
+        (frames(*(Call(n, "x", "y", NULL) for n in range(MOST_CALLS + 1))), "more than 1000 calls"),
+        (frames(Call(1, "x", "y", NULL), Call(1, "x", "y", NULL)), "call 1 is .* there already"),
+        (b"\xff\xff\xff\xffgarbage", "a frame of 4294967295 bytes"),
+        (framed(b"\xc1 not msgpack"), "it broke the protocol"),
+        (framed(b"\x91\xa5other"), "it broke the protocol"),
+    ],
+)
+async def test_a_broken_rule_ends_the_connection_with_words(
+    ends: tuple[Peer, asyncio.StreamWriter], sent: bytes, words: str
+) -> None:
+    peer, other = ends
+    call = asyncio.create_task(peer.call("runtime", "health", (), None))
+    await let_others_work()
+    other.write(sent)
+    with pytest.raises(Unavailable, match=f"the process of runtime a: .*{words}"):
+        async with asyncio.timeout(10):
+            await call
+    assert peer.is_closed

@@ -1,0 +1,90 @@
+"""The contract suite fails on every bad plugin, with a message and without a traceback."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FAULTS = {
+    "BlockingStatus": (
+        "events_follow or list_and_status_agree",
+        "blocked the event loop for 2 s at .*time.sleep",
+    ),
+    "NoGrace": ("gets_its_grace_period", "has 20 s of grace; its exit code is 137"),
+    "FixedSignal": ("stop_signal_of_the_spec", "5 after SIGUSR1 and 6 after SIGTERM; it is 6"),
+    "LostArguments": ("arguments_and_working_directory", r"waited 2 s for '/tmp\|zero"),
+    "LeftUnits": ("stopping_a_sandbox or stopped_sandbox", "NOT_READY|EXITED|exited"),
+    "LeakedCommand": ("timed_out_runs_no_longer", "the end of the process of a command that timed out"),
+    "CommandInDeadUnit": ("unit_that_has_ended_is_an_error", "DID NOT RAISE"),
+    "MissingMethod": ("has_all_its_methods", "SupportsCriPassthrough is declared, but MissingMethod has no"),
+    "DifferentStatus": ("list_and_status_agree", "state"),
+    "SilentAfterRestart": (
+        "events_of_a_unit_follow",
+        "an event of the unit's end, after the runtime was opened",
+    ),
+    "ConstantStats": ("usage_of_a_busy_unit", "larger figures of CPU and time"),
+}
+"""Bad plugin: which tests of the suite are run, and what the message says."""
+
+SUITE = """
+import pytest
+from kubeletx.testing.bad_plugins.contract_faults import {name}
+from kubeletx.testing.contract import RuntimeContract, base, changes
+from kubeletx.testing.suite_fake import suite_backend
+
+base.PATIENCE_SECONDS = changes.PATIENCE_SECONDS = 2.0
+
+class TestBad(RuntimeContract):
+    @pytest.fixture
+    def make_runtime(self):
+        if {name}.__init__ is not {name}.__mro__[1].__init__:
+            return {name}
+        backend = suite_backend()
+        return lambda: {name}(backend)
+"""
+
+
+def run_suite(directory: Path, name: str, chosen: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the suite on a bad plugin in a process of its own. `chosen`: expression that chooses tests."""
+    file = directory / "test_bad.py"
+    file.write_text(SUITE.format(name=name))
+    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(directory)]
+    command += [
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-o",
+        "asyncio_mode=auto",
+        "-k",
+        chosen,
+        str(file),
+    ]
+    # With CI set, pytest writes each message once more, whole, in its summary.
+    environment = {name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER")}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=100, check=False, cwd=Path.cwd(), env=environment
+    )
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_bad_plugin_fails_with_a_message_and_without_a_traceback(name: str, tmp_path: Path) -> None:
+    chosen, message = FAULTS[name]
+    done = run_suite(tmp_path, name, chosen)
+    assert done.returncode == 1, done.stdout
+    assert re.search(message, done.stdout), done.stdout
+    assert "contract of " in done.stdout
+    assert "Traceback" not in done.stdout
+    assert len(done.stdout.split("\n")) < 120, done.stdout
+
+
+def test_after_a_failed_open_the_other_tests_are_not_run(tmp_path: Path) -> None:
+    done = run_suite(tmp_path, "NeverOpens")
+    assert done.stdout.count("  found:") == 1, done.stdout
+    assert re.search(r"\d\d skipped, 1 error in", done.stdout), done.stdout
+    assert len(done.stdout.split("\n")) < 40, done.stdout
