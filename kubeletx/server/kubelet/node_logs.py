@@ -152,12 +152,12 @@ async def _journal(request: web.Request, query: LogQuery) -> web.StreamResponse:
             async with asyncio.timeout(JOURNAL_SECONDS):
                 while piece := await process.stdout.read(CHUNK_BYTES):
                     await response.write(piece)
-        await finish(request, response)
-        return response
     finally:
         with contextlib.suppress(ProcessLookupError):  # journalctl has ended by itself
             process.kill()
         await process.wait()
+    await finish(request, response)  # only now: a client that has its answer may close the connection at once
+    return response
 
 
 def _text_response() -> web.StreamResponse:

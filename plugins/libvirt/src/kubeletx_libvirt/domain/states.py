@@ -146,4 +146,4 @@ def end_of(reason: int, *, cut_off: bool = False, hint: str = "") -> End:
         case _ if cut_off:
             return _CUT_OFF
         case _:
-            return End(UNKNOWN_END, "Unknown", "it ended while nobody was looking")
+            return End(UNKNOWN_END, "Unknown", "how it ended is not known: libvirt did not run at that time")
