@@ -16,7 +16,7 @@ from kubeletx.agent.config.kubelet_words import KUBELET, KUBELET_ROOT
 
 from .options.agent_flags import explain_unknown, given, with_agent_flags
 from .options.exit_codes import ExitCode
-from .options.go_flags import boolean, spell_out, spellings_of
+from .options.go_flags import boolean, refuse_detached_value, spell_out, spellings_of
 from .options.group import ErrorGroup, Lazy
 from .options.settings import DEFAULT_ROOT, Invocation
 
@@ -51,6 +51,20 @@ COMMANDS = {
 }
 
 
+INSTEAD = {
+    "run": "kubeletx apply -f FILE",
+    "create": "kubeletx apply -f FILE",
+    "edit": "kubeletx replace -f FILE",
+    "rm": "kubeletx delete pod NAME",
+    "ps": "kubeletx get pods",
+    "images": "kubeletx image list",
+    "pull": "kubeletx image pull IMAGE",
+    "cordon": "kubeletx runtime cordon NAME",
+    "uncordon": "kubeletx runtime uncordon NAME",
+}
+"""Command to use for a command of kubectl, crictl or docker that kubeletx lacks."""
+
+
 class MainGroup(ErrorGroup):
     """click group of the program itself: accepts the agent's flags, then an optional subcommand."""
 
@@ -62,13 +76,16 @@ class MainGroup(ErrorGroup):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments. Without arguments, print the help and exit.
 
-        Raises UsageError for an unknown flag, with a hint at the right flag or configuration field.
+        Raises UsageError for an unknown flag, with a hint at the right flag or configuration field, and for a boolean
+        flag whose value is an argument of its own.
         """
         if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
             ctx.exit(ExitCode.OK)
+        spellings = spellings_of(self.params)
+        refuse_detached_value(args, spellings)
         try:
-            return super().parse_args(ctx, spell_out(args, spellings_of(self.params), only_front=True))
+            return super().parse_args(ctx, spell_out(args, spellings, only_front=True))
         except click.NoSuchOption as error:
             raise click.UsageError(explain_unknown(error.option_name), ctx) from None
 
@@ -93,6 +110,7 @@ def _version(*, as_kubelet: bool) -> str:
 @click.group(
     cls=MainGroup,
     lazy=COMMANDS,
+    instead=INSTEAD,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     options_metavar="[FLAGS]",

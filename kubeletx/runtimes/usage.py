@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -25,6 +26,8 @@ DEADLINE_SECONDS = 5.0
 """Deadline in seconds of the query to each runtime; a runtime that takes longer counts as not answering."""
 FRESH_SECONDS = 5.0
 """Values up to this age in seconds are reused instead of querying the runtime."""
+RATE_SECONDS = 1.0
+"""Seconds between the two readings of a CPU counter from which `UsageBoard.read_rates` computes a first rate."""
 
 
 class RuntimeUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +44,14 @@ class RuntimeUsage(msgspec.Struct, frozen=True, kw_only=True):
     remote: bool = False
     at: datetime | None = None
     units: tuple[UnitStats, ...] = ()
+
+
+class _Reading(NamedTuple):
+    """Answer of a runtime. `at`: monotonic time. `lacks_rates`: a unit has a CPU counter, and no rate yet."""
+
+    at: float
+    usage: RuntimeUsage
+    lacks_rates: bool
 
 
 class UsageBoard:
@@ -64,7 +75,7 @@ class UsageBoard:
         self._clock = clock
         self._deadline_seconds = deadline_seconds
         self._fresh_seconds = fresh_seconds
-        self._last: dict[RuntimeName, tuple[float, RuntimeUsage]] = {}
+        self._last: dict[RuntimeName, _Reading] = {}
         self._asking: asyncio.Task[tuple[RuntimeUsage, ...]] | None = None
 
     async def read(self) -> tuple[RuntimeUsage, ...]:
@@ -76,6 +87,16 @@ class UsageBoard:
             self._asking = asyncio.create_task(self._read(), name="usage")
         return await asyncio.shield(self._asking)
 
+    async def read_rates(self) -> tuple[RuntimeUsage, ...]:
+        """Like `read`, but wait up to `RATE_SECONDS` for the CPU rate of a unit that was measured only once."""
+        usages = await self.read()
+        readings = [self._last.get(one.name) for one in usages if one.answered]
+        once = [one.at for one in readings if one is not None and one.lacks_rates]
+        if not once:
+            return usages
+        await self._clock.sleep(max(once) + RATE_SECONDS - self._clock.monotonic())
+        return await self.read()
+
     async def _read(self) -> tuple[RuntimeUsage, ...]:
         handles = self._registry.handles()
         usages = await asyncio.gather(*(self._of(handle) for handle in handles))
@@ -86,12 +107,13 @@ class UsageBoard:
 
     async def _of(self, handle: RuntimeHandle) -> RuntimeUsage:
         now = self._clock.monotonic()
-        read_at, last = self._last.get(handle.name, (0.0, None))
+        reading = self._last.get(handle.name)
+        last = reading.usage if reading is not None else None
         service = handle.capability(SupportsStats)
         if service is None or not handle.state.reachable:
             return _silent(handle, last)
-        if last is not None and now - read_at < self._fresh_seconds:
-            return last
+        if reading is not None and now - reading.at < self._fresh_for(reading):
+            return reading.usage
         match = {names.AGENT_ID: self._agent_id, names.RUNTIME_NAME: str(handle.name)}
         try:
             units = await handle.ask(
@@ -109,8 +131,13 @@ class UsageBoard:
             at=self._clock.now(),
             units=tuple(with_rate(unit, before.get(unit.id)) for unit in units),
         )
-        self._last[handle.name] = (now, usage)
+        lacks_rates = any(_lacks_rate(unit) and unit.id not in before for unit in usage.units)
+        self._last[handle.name] = _Reading(now, usage, lacks_rates)
         return usage
+
+    def _fresh_for(self, reading: _Reading) -> float:
+        # A clock may wake `read_rates` a little early; a reading that is then reused would have no rates.
+        return min(self._fresh_seconds, 0.9 * RATE_SECONDS) if reading.lacks_rates else self._fresh_seconds
 
 
 def _silent(handle: RuntimeHandle, last: RuntimeUsage | None) -> RuntimeUsage:
@@ -135,3 +162,7 @@ def with_rate(unit: UnitStats, before: UnitStats | None) -> UnitStats:
     return msgspec.structs.replace(
         unit, cpu_usage_nano_cores=used * 1_000_000_000 // (unit.at_ns - before.at_ns)
     )
+
+
+def _lacks_rate(unit: UnitStats) -> bool:
+    return unit.cpu_usage_nano_cores is None and unit.cpu_usage_core_ns is not None

@@ -156,9 +156,10 @@ class NodeBackend:
     async def usage(self) -> views.UsageView:
         """Return the CPU, memory and disk usage of the node, its runtimes and pods.
 
-        Runtimes that did not answer are named in `missing`; their pods are left out.
+        Runtimes that did not answer are named in `missing`; their pods are left out. Waits a second if a pod's CPU
+        usage was read only once, since its rate needs two readings.
         """
-        report = UsageReport(runtimes=await self._usage.read())
+        report = UsageReport(runtimes=await self._usage.read_rates())
         by_pod = report.units_by_pod()
         pods = []
         for worker in self._manager.workers.values():

@@ -129,6 +129,23 @@ def spell_out(args: Sequence[str], spellings: dict[str, Spelling], *, only_front
     return result
 
 
+def refuse_detached_value(args: Sequence[str], spellings: dict[str, Spelling]) -> None:
+    """Raise UsageError if the first argument that is no option is the value of a boolean, as in ``--follow false``.
+
+    `args`: arguments of a command whose first argument that is no option is the name of a subcommand.
+    """
+    words = spell_out(args, spellings, only_front=True)
+    front = next((index for index, word in enumerate(words) if not word.startswith("-")), len(words))
+    if front == len(words) or words[front] not in (*_TRUE, *_FALSE):
+        return
+    before = args[: len(args) - (len(words) - front)]
+    known = spellings.get(before[-1]) if before else None
+    if known is not None and known.boolean:
+        raise click.UsageError(
+            f"{before[-1]} and its value are two arguments; write {before[-1]}={words[front]}"
+        )
+
+
 def _long(arg: str, rest: list[str], spellings: dict[str, Spelling]) -> list[str]:
     name, equals, value = arg.partition("=")
     known = spellings.get(name)

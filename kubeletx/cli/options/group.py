@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -32,10 +32,16 @@ class Lazy(NamedTuple):
 class LazyGroup(click.Group):
     """click group that imports a command only when it is used. For a mistyped command it suggests a similar one."""
 
-    def __init__(self, *args: Any, lazy: dict[str, Lazy], **kwargs: Any) -> None:
-        """`lazy`: the commands by name, in the order of the help."""
+    def __init__(
+        self, *args: Any, lazy: dict[str, Lazy], instead: Mapping[str, str] | None = None, **kwargs: Any
+    ) -> None:
+        """`lazy`: the commands by name, in the order of the help.
+
+        `instead`: command line to suggest for each word that is a command of similar programs, and not of this one.
+        """
         super().__init__(*args, **kwargs)
         self.lazy = lazy
+        self.instead = instead or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands in the order of the help."""
@@ -55,9 +61,9 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command as click does. Raises UsageError, with a suggestion, for an unknown one."""
         if args and args[0] not in self.lazy and not args[0].startswith("-"):
-            raise click.UsageError(
-                f"unknown command {args[0]!r}{did_you_mean(args[0], list(self.lazy))}", ctx
-            )
+            use = self.instead.get(args[0])
+            hint = f"; use {use!r}" if use else did_you_mean(args[0], list(self.lazy))
+            raise click.UsageError(f"unknown command {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

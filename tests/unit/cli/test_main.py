@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from kubeletx.agent.config.kinds import Boolean
 from kubeletx.agent.config.settings import BY_FLAG
 from kubeletx.agent.config.tree import AgentConfig
-from kubeletx.cli.main import COMMANDS, cli
+from kubeletx.cli.main import COMMANDS, INSTEAD, cli
 from kubeletx.cli.options.go_flags import spell_out, spellings_of
 from kubeletx.cli.reference import render
 
@@ -77,6 +77,27 @@ def test_typos_in_flags_and_commands_get_a_suggestion() -> None:
     code, _, err = run("gte", "pods")
     assert code == 2
     assert "did you mean 'get'?" in err
+
+
+@pytest.mark.parametrize(("word", "use"), INSTEAD.items())
+def test_a_command_of_other_programs_names_the_command_to_use(word: str, use: str) -> None:
+    code, _, err = run(word, "web")
+    assert code == 2
+    assert f"unknown command '{word}'; use '{use}'" in err
+    verbs = [part for part in use.split()[1:] if part.islower() and part[0] != "-" and part != "pod"]
+    assert run(*verbs, "--help")[0] == 0
+
+
+@pytest.mark.parametrize("rest", [(), ("--max-pods=3",), ("get", "pods")])
+def test_a_boolean_flag_with_its_value_after_a_space_names_the_right_spelling(rest: tuple[str, ...]) -> None:
+    code, _, err = run("--max-pods", "3", "--cgroups-per-qos", "false", *rest)
+    assert code == 2
+    assert "Error: --cgroups-per-qos and its value are two arguments; write --cgroups-per-qos=false\n" in err
+
+
+def test_a_word_such_as_true_that_follows_no_boolean_flag_is_an_unknown_command() -> None:
+    assert "unknown command 'true'" in run("--max-pods=3", "true")[2]
+    assert "unknown command 'true'" in run("true")[2]
 
 
 def test_an_empty_endpoint_flag_is_refused_and_does_not_look_for_sockets() -> None:

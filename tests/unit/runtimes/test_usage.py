@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping, Sequence
+
 import pytest
+from msgspec.structs import replace
 
 from kubeletx.api import PodUid, SupportsStats, Traits, UnitId, UnitStats
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.runtimes.usage import UsageBoard, with_rate
+from kubeletx.testing import FakeRuntime
 from tests.unit.runtimes.conftest import AGENT, World, sandbox_of, unit_of
 
 
@@ -85,6 +90,60 @@ async def test_units_of_others_are_not_counted(two: World) -> None:
         backend.start_unit(backend.add_unit(sandbox_id, unit_of("somebody-else", "b")))
         (one, _) = await board(two, registry).read()
         assert [unit.uid for unit in one.units] == ["uid-a"]
+
+
+def report_only_counters(runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the CPU rates out of what the runtime reports."""
+    measured = runtime.list_unit_stats
+
+    async def counters(match: Mapping[str, str]) -> Sequence[UnitStats]:
+        return [replace(unit, cpu_usage_nano_cores=None) for unit in await measured(match)]
+
+    monkeypatch.setattr(runtime, "list_unit_stats", counters)
+
+
+async def test_a_unit_that_was_measured_once_is_measured_again_a_second_later_for_its_rate(
+    two: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two.running() as registry:
+        usage = board(two, registry)
+        report_only_counters(two.runtimes["one"], monkeypatch)
+        start(two, "one")
+        assert (await usage.read())[0].units[0].cpu_usage_nano_cores is None
+        asked = asyncio.create_task(usage.read_rates())
+        await two.clock.run_for(1.0)
+        assert (await asked)[0].units[0].cpu_usage_nano_cores is not None
+        assert two.runtimes["one"].counts["list_unit_stats"] == 2
+        await usage.read_rates()
+        assert two.runtimes["one"].counts["list_unit_stats"] == 2
+
+
+async def test_a_unit_whose_counter_does_not_move_is_waited_for_once(
+    two: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two.running() as registry:
+        usage = board(two, registry)
+        monkeypatch.setattr(two.runtimes["one"].backend, "now_ns", lambda: 1)
+        report_only_counters(two.runtimes["one"], monkeypatch)
+        start(two, "one")
+        await usage.read()
+        two.clock.advance(1.0)
+        assert (await usage.read_rates())[0].units[0].cpu_usage_nano_cores is None
+        two.clock.advance(10.0)
+        assert (await usage.read_rates())[0].units[0].cpu_usage_nano_cores is None
+
+
+async def test_a_runtime_that_stops_answering_is_not_waited_for(
+    two: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two.running() as registry:
+        usage = board(two, registry)
+        report_only_counters(two.runtimes["one"], monkeypatch)
+        start(two, "one")
+        await usage.read()
+        two.clock.advance(1.0)
+        two.runtimes["one"].script("list_unit_stats", hang=True)
+        assert not (await usage.read_rates())[0].answered
 
 
 def test_the_rate_comes_from_two_readings_of_the_counter() -> None:
