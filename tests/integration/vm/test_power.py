@@ -1,7 +1,7 @@
 """Power, snapshots, interfaces and size of one real guest, which all tests of this file share in order.
 
-Each test takes the machine as the one before left it, running, and leaves it running: a boot under emulation
-takes nine seconds.
+Each test takes the machine as the one before left it and leaves it running: a boot under emulation takes nine seconds.
+After a test that failed, the machine is brought up again, so that the others do not fail with it.
 """
 
 from __future__ import annotations
@@ -95,6 +95,23 @@ class Guest:
         self.runtime = self.make_runtime()
         await self.runtime.open()
 
+    async def bring_up(self) -> None:
+        """Let the machine run if the last test left it in another state."""
+        state, before = await self.state(), self.ups()
+        if state is UnitState.EXITED:
+            await self.runtime.start_unit(self.id)
+            await self.wait_ups(before + 1)
+        elif state is not UnitState.RUNNING:
+            await power(self).resume(self.id)
+
+    def print_logs(self) -> None:
+        """Print what libvirtd and the emulator logged; pytest shows it for a test that fails."""
+        logs = [self.libvirtd.directory.with_suffix(".log")]
+        logs += sorted((self.libvirtd.directory / "d4" / "qemu").glob("*.log"))
+        for path in logs:
+            if path.is_file():
+                print(path, *path.read_text(errors="replace").splitlines()[-40:], sep="\n")
+
     async def state(self) -> UnitState:
         return (await self.runtime.unit_status(self.id)).summary.state
 
@@ -140,14 +157,22 @@ def bridge() -> Iterator[None]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def guest(libvirtd: PrivateLibvirtd, bridge: None, disk: SmallDisk) -> AsyncIterator[Guest]:
-    """A guest that is up."""
+async def shared_guest(libvirtd: PrivateLibvirtd, bridge: None, disk: SmallDisk) -> AsyncIterator[Guest]:
+    """The guest of all tests."""
     one = Guest(libvirtd, disk.directory)
     await one.boot()
     yield one
     for summary in await one.runtime.list_sandboxes({}):
         await one.runtime.remove_sandbox(summary.id)
     await one.runtime.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def guest(shared_guest: Guest) -> AsyncIterator[Guest]:
+    """The guest, up."""
+    await shared_guest.bring_up()
+    yield shared_guest
+    shared_guest.print_logs()
 
 
 async def test_a_suspended_machine_is_found_parked_after_agent_and_libvirt_restarted_and_goes_on(
