@@ -52,14 +52,24 @@ class BenchLab(msgspec.Struct, kw_only=True):
         """CPU seconds so far of everything that starts pods; 0 if the kernel does not account for them."""
         return self.account.seconds() or 0.0
 
-    def agent(self, *, endpoints: str | None = None, flags: Sequence[str] = ()) -> PrivateAgent:
-        """Make an agent, not started, for these endpoints; None: the first containerd only."""
+    def agent(
+        self,
+        *,
+        endpoints: str | None = None,
+        flags: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> PrivateAgent:
+        """Make an agent, not started, for these endpoints; None: the first containerd only.
+
+        `env`: added to the agent's environment.
+        """
         return PrivateAgent(
             self.lab,
             manifest_dir=self.manifests,
             node_name=NODE,
             endpoints=endpoints or f"container:{FIRST}:{self.containerd.endpoint}",
             flags=("--max-pods=200", *flags),
+            env=env,
         )
 
     def floor_pods(self, count: int) -> list[FloorPod]:

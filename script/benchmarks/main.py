@@ -14,7 +14,7 @@ import msgspec
 
 from kubeletx.api.errors import InvalidConfig
 
-from . import cluster, idle, isolated, machines, outside, pods, rooms, scale, streams
+from . import cluster, guarded, idle, isolated, machines, neighbours, outside, pods, rooms, scale, streams
 from .compare import Verdict, compare, read_report, summary, table
 from .lab import ROOT, BenchLab, bench_lab
 from .model import HEADINGS, QUICK, Report, Result, Sizes, machine, markdown, rows
@@ -30,6 +30,9 @@ WITH_DAEMONS: dict[str, Callable[[BenchLab, Sizes], Result]] = {
     "one-pod": pods.one_pod,
     "outside": outside.outside,
     "hang": pods.hang,
+    "flooding-neighbour": neighbours.flooding_neighbour,
+    "hanging-neighbour": neighbours.hanging_neighbour,
+    "guarded-start": guarded.guarded_start,
     "idle": idle.idle,
     "start": idle.start,
     "rooms": rooms.rooms,

@@ -122,7 +122,7 @@ def one_pod(bench: BenchLab, sizes: Sizes) -> Result:
             floor = asyncio.run(measure(bench.containerd.endpoint, bench.floor_pods(1), 1))
             agent.daemon.resume()
             time.sleep(0.7)
-            mine = _one(bench, agent, cri, f"one-{number}")
+            mine = start_and_remove(bench, agent, cri, f"one-{number}")
             if number:  # the first warms both
                 floors.append(floor.seconds * 1000)
                 ours.append(mine)
@@ -144,14 +144,14 @@ def hang(bench: BenchLab, sizes: Sizes) -> Result:
         with bench.lab[SECOND].cri() as other:
             wait_running(other, [f"other-{number}" for number in range(3)])
         kept = {path.name for path in bench.manifests.iterdir()}
-        _one(bench, agent, cri, "warm", kept)
+        start_and_remove(bench, agent, cri, "warm", kept)
         for turn in range(-(-sizes.single_runs // 3)):
             for number in range(min(3, sizes.single_runs)):
-                usual.append(_one(bench, agent, cri, f"usual-{turn}-{number}", kept))
+                usual.append(start_and_remove(bench, agent, cri, f"usual-{turn}-{number}", kept))
             bench.lab[SECOND].pause()
             try:
                 for number in range(min(3, sizes.single_runs)):
-                    beside.append(_one(bench, agent, cri, f"beside-{turn}-{number}", kept))
+                    beside.append(start_and_remove(bench, agent, cri, f"beside-{turn}-{number}", kept))
             finally:
                 bench.lab[SECOND].resume()
             time.sleep(2)
@@ -201,7 +201,7 @@ def _agent_start(bench: BenchLab, count: int, run: int) -> Run:
     return Run(seconds[-1], cpu, seconds)
 
 
-def _one(
+def start_and_remove(
     bench: BenchLab,
     agent: PrivateAgent,
     cri: CriCalls,
