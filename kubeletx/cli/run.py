@@ -36,11 +36,13 @@ def run(invocation: Invocation) -> int:
     import_aiohttp()
     os.environ.setdefault(*_NO_FORK_HANDLERS)
     config = invocation.load()
+    from kubeletx.agent.host.event_loop import AgentLoop
     from kubeletx.agent.host.exit_guard import ExitGuard
 
     guard = ExitGuard(config.process.stop_seconds, config.root_dir)
     try:
-        return asyncio.run(_run(config, guard))
+        with asyncio.Runner(loop_factory=AgentLoop) as runner:
+            return runner.run(_run(config, guard))
     finally:
         guard.finish()
 

@@ -120,3 +120,17 @@ def test_a_coroutine_that_swallows_cancellation_does_not_hold_up_the_end(
     assert process.wait(GUARD_SECONDS) == 0, agent.log.read_text()
     agent.wait_line("Abandoned call of plugin", "method=list_units")
     agent.wait_line("Ended with tasks that swallow their cancellation")
+
+
+def test_an_exit_in_a_task_callback_or_thread_of_a_plugin_does_not_end_the_agent(
+    make: Callable[..., BadAgent],
+) -> None:
+    agent = make("exits-in-tasks")
+    process = agent.start()
+    for words in ("SystemExit: in a task", "SystemExit: called soon", "KeyboardInterrupt: called later"):
+        agent.wait_line("Task or callback raised an exception", words)
+    agent.wait_line("Thread raised an exception", "SystemExit: in a thread", "exits_in_tasks.py:")
+    agent.wait_line("SystemExit: in a task", "plugin exits-in-tasks (bad-plugin 1.0)", "exits_in_tasks.py:")
+    agent.wait_line("Started ", "runtimes=bad")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(GUARD_SECONDS) == 0, agent.log.read_text()
