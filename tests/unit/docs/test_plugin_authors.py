@@ -99,7 +99,14 @@ def test_every_member_of_the_plugin_host_is_in_the_table() -> None:
 
 
 def test_every_python_block_has_a_name_and_so_a_test() -> None:
-    assert PAGE.count("```python") == sum(len(BLOCKS[name]) for name in BLOCKS if name.endswith(".py")) + 1
+    files = sum(len(BLOCKS[name]) for name in BLOCKS if name.endswith(".py"))
+    assert PAGE.count("```python") == files + len(BLOCKS["settings"]) + len(BLOCKS["changed-copy"])
+
+
+def test_a_changed_copy_of_a_spec_leaves_the_spec_as_it_is() -> None:
+    page = load("page_copy", BLOCKS["changed-copy"][0])
+    assert (page.spec.detail.working_dir, page.elsewhere.detail.working_dir) == ("", "/tmp")
+    assert page.elsewhere.detail.command == page.spec.detail.command == ("pwd",)
 
 
 def test_the_page_s_plugin_passes_the_contract_suite(built: Path) -> None:
