@@ -96,7 +96,7 @@ class AgentLoop(asyncio.SelectorEventLoop):
 
         name, callback = _of_handle(error.__traceback__)
         plugin, place = origin_of(error)
-        key = f"{event} {type(error).__name__} {place or callback}"
+        key = f"{type(error).__name__} {place or callback}"  # asyncio reports an exit of a task a second time
         now = time.monotonic()
         if now - self._logged.get(key, -QUIET_SECONDS) < QUIET_SECONDS:
             return
