@@ -89,6 +89,8 @@ class RuntimeMaker:
         except BaseException as error:
             # Without an await in the call, no CancelledError or KeyboardInterrupt of the agent can arrive here.
             host.close()
+            if not isinstance(error, KubeletxError):
+                log.debug("Traceback of the plugin's exception", runtime=endpoint.name, exc_info=error)
             raise Unavailable(_why(kind, endpoint, error), reason=REASON) from error
         return MadeRuntime(endpoint, runtime, host, isolated=isolated)
 

@@ -81,10 +81,12 @@ class Callbacks:
         began = time.perf_counter()
         try:
             made = make()
-        except BaseException as error:  # noqa: BLE001 - foreign code may raise anything, SystemExit too
+        except BaseException as error:
             self._count("factory", began, "error")
             self.state = PluginState(FAILED, str(self._translated("factory", error)))
             log.error("Plugin factory failed", **self._who("factory"), err=self.state.reason)
+            if not isinstance(error, KubeletxError):
+                log.debug("Traceback of the plugin's exception", **self._who("factory"), exc_info=error)
             return None
         self._count("factory", began)
         return made

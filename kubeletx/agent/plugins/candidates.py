@@ -36,6 +36,8 @@ class LoadedPlugin(msgspec.Struct, frozen=True, kw_only=True):
     workload_types: tuple[str, ...] = ()
     registrations: tuple[Registration, ...] = ()
     """Registrations of the plugin other than runtime kinds."""
+    traceback: str = ""
+    """Traceback of the exception that prevented the load, for the debug log; empty without one."""
 
     @property
     def identity(self) -> PluginIdentity:

@@ -20,13 +20,14 @@ from kubeletx.api import ENTRY_POINT_GROUP, InvalidConfig, KubeletxError, hooksp
 from kubeletx.runtimes.endpoints.kinds import KindTable
 from kubeletx.runtimes.endpoints.programs import PROGRAMS
 from kubeletx.runtimes.plugins.call_markers import CallMarkers
-from kubeletx.runtimes.plugins.failures import failure_text, package_of
+from kubeletx.runtimes.plugins.failures import words_for_users
 from kubeletx.runtimes.plugins.identity import PluginIdentity, normal_name
 
 from .candidates import DISABLED, FAILED, READY, SKIPPED, Candidate, LoadedPlugin
 from .claims import settle_claims
 from .hook_names import check_hook_names, no_hooks
 from .interrupts import own_interrupts
+from .load_failures import place_of_failure, traceback_of
 from .registrations import Registrations, check_kind_names, registrars
 from .versions import missing_name_problem, range_problem, required_versions
 
@@ -98,7 +99,10 @@ def log_plugins(plugins: Plugins) -> None:
 
 
 def log_plugin(plugin: LoadedPlugin) -> None:
-    """Log one line for the plugin: a warning if it failed, a debug message otherwise."""
+    """Log one line for the plugin: a warning if it failed, a debug message otherwise.
+
+    The traceback of an exception that prevented the load is a debug message of its own.
+    """
     report = log.warning if plugin.state == FAILED else log.debug
     report(
         "Loaded plugin",
@@ -108,6 +112,13 @@ def log_plugin(plugin: LoadedPlugin) -> None:
         state=plugin.state,
         err=plugin.reason,
     )
+    if plugin.traceback:
+        log.debug(
+            "Traceback of the plugin's exception",
+            plugin=plugin.name,
+            distribution=plugin.distribution,
+            exception=plugin.traceback,
+        )
 
 
 def load_candidate(point: EntryPoint, markers: CallMarkers | None = None) -> Candidate:
@@ -127,9 +138,10 @@ def load_candidate(point: EntryPoint, markers: CallMarkers | None = None) -> Can
                 return _register(about, point.load())
         except BaseException as error:  # noqa: BLE001 - code of a plugin may raise anything, SystemExit too
             missing = missing_name_problem(error, str(about.identity), about.made_for, __version__, _names_of)
-            reason = missing or failure_text(error, package_of(point.module))
+            place, trace = place_of_failure(point, error), traceback_of(error)
+            reason = f"{missing or words_for_users(error)} ({place})"
     _forget_modules(point, before)
-    return Candidate(about=msgspec.structs.replace(about, reason=reason))
+    return Candidate(about=msgspec.structs.replace(about, reason=reason, traceback=trace))
 
 
 def take_over(candidate: Candidate, kinds: KindTable, registrations: Registrations) -> LoadedPlugin:

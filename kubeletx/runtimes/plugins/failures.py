@@ -43,13 +43,19 @@ def words_of(error: BaseException) -> str:
 def failure_text(error: BaseException, package: str = "") -> str:
     """Return words and place of an exception, such as ``ValueError: no url (at /x/wasm.py:12)``.
 
-    `package`: see `place_of`. The type of a KubeletxError is left out, since its message is made for users.
+    `package`: see `place_of`.
+    """
+    words, place = words_for_users(error), place_of(error, package)
+    return f"{words} (at {place})" if place else words
+
+
+def words_for_users(error: BaseException) -> str:
+    """Return type and message of an exception, as `words_of`.
+
+    The type of a KubeletxError is left out, since its message is made for users.
     """
     words = words_of(error)
-    if isinstance(error, KubeletxError):
-        words = words.removeprefix(f"{type(error).__name__}: ")
-    place = place_of(error, package)
-    return f"{words} (at {place})" if place else words
+    return words.removeprefix(f"{type(error).__name__}: ") if isinstance(error, KubeletxError) else words
 
 
 def package_of(module: str) -> str:
@@ -72,9 +78,11 @@ def place_of(error: BaseException, package: str = "") -> str:
         frame = step.tb_frame
         module = str(frame.f_globals.get("__name__", ""))
         place = f"{frame.f_code.co_filename}:{step.tb_lineno}"
-        if package and (module == package or module.startswith(f"{package}.")):
+        if place.startswith("<"):
+            pass  # code without a file, such as that of exec or of Python's own frozen modules
+        elif package and (module == package or module.startswith(f"{package}.")):
             own = place
-        elif module.partition(".")[0] not in _AGENT and not frame.f_code.co_filename.startswith("<frozen"):
+        elif module.partition(".")[0] not in _AGENT:
             other = place
         step = step.tb_next
     return own or other
