@@ -8,6 +8,7 @@ from typing import Any
 
 from kubeletx.api import ObjectRef
 from kubeletx.node.readiness import CheckFacts
+from kubeletx.runtimes.plugins.call_markers import CallMarkers
 from kubeletx.server.views import PartHealth
 
 from ..config.tree import PluginSettings
@@ -41,6 +42,7 @@ class PluginServices:
         `settings`: deadlines of calls to plugins. `node`: reference to the Node, for events of health checks.
         """
         self._parts = parts
+        self._markers = CallMarkers(parts.root)
         self._own_settings = own_settings
         self._hosts: list[RegistrationHost] = []
         self._callbacks: dict[str, Callbacks] = {}
@@ -100,4 +102,9 @@ class PluginServices:
         host = RegistrationHost(registration.name, self._parts)
         self._hosts.append(host)
         settings = self._own_settings.get(registration.name)
-        return callbacks, callbacks.make(partial(registration.factory, settings, host))
+
+        def make() -> Any:
+            with self._markers.around("factory", registration.name, registration.origin):
+                return registration.factory(settings, host)
+
+        return callbacks, callbacks.make(make)

@@ -2,6 +2,7 @@
 
     plugin-calls/import.wasm     plugin wasm is being imported
     plugin-calls/make.edge       the runtime ``edge`` is being made, which calls the constructor of its plugin
+    plugin-calls/factory.disk    the health check, pod source, admission check or panel ``disk`` is being made
 
 A file is written before the call and removed after it, whether the call returns or raises. A file that exists at the
 next start means that the process ended within the call, as by ``os._exit``, a crash of native code, or a kill signal
@@ -24,6 +25,8 @@ from kubeletx.api import Unavailable
 from .identity import PluginIdentity
 
 DIRECTORY = "plugin-calls"
+_RETRY = {"factory": "systemctl restart kubeletx"}
+"""Command that makes a call again, if it is not a reload."""
 
 
 class _Mark(msgspec.Struct, frozen=True):
@@ -44,7 +47,7 @@ class CallMarkers:
 
     @contextlib.contextmanager
     def around(self, call: str, name: str, plugin: PluginIdentity) -> Iterator[None]:
-        """Context of one call of plugin code; `call` is import or make, `name` that of the plugin or runtime.
+        """Context of one call of plugin code; `call` is import, make or factory, `name` that of the plugin, runtime or registration.
 
         Raises Unavailable, before the call, if an earlier one ended the agent's process. Plugins of this repository
         are called without a file.
@@ -56,7 +59,7 @@ class CallMarkers:
         if _is_left(path, plugin):
             raise Unavailable(
                 f"the agent's process ended while {plugin} was called ({call}), so it is not called again; repair or "
-                f"uninstall the plugin, then run: rm '{path}' && kubeletx runtime reload"
+                f"uninstall the plugin, then run: rm '{path}' && {_RETRY.get(call, 'kubeletx runtime reload')}"
             )
         written = self._writes and _write(path, plugin)
         try:
