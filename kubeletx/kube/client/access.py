@@ -211,7 +211,7 @@ class _Reader:
         if not isinstance(table, dict) or not self._text(table, "command", "user.exec.command"):
             raise _bad(self._path, "user.exec.command", "is missing", "name the program")
         if table.get("interactiveMode") == "Always":
-            fix = "use Never, with a program that asks nobody"
+            fix = "use Never, with a program that needs no input"
             raise _bad(self._path, "user.exec.interactiveMode", "'Always' is not supported", fix)
         command = self._text(table, "command", "user.exec.command")
         return ExecCredential(

@@ -71,11 +71,13 @@ SERIES: Final[tuple[Series, ...]] = (
     _gauge("container_memory_total_active_file_bytes", "File cache in use.", lambda u: u.active_file_bytes),
     _gauge(
         "container_memory_total_inactive_file_bytes",
-        "File cache that was not used for long.",
+        "File cache not used recently.",
         lambda u: u.inactive_file_bytes,
     ),
-    _counter("container_memory_failcnt", "How often memory met its limit.", lambda u: u.memory_failures),
-    _counter("container_oom_events_total", "Processes killed for want of memory.", lambda u: u.oom_kills),
+    _counter(
+        "container_memory_failcnt", "How often memory use reached the limit.", lambda u: u.memory_failures
+    ),
+    _counter("container_oom_events_total", "Processes killed because memory ran out.", lambda u: u.oom_kills),
     _gauge("container_spec_cpu_period", "Period of the quota.", lambda u: u.spec.cpu_period_us),
     _gauge("container_spec_cpu_quota", "Quota in a period.", lambda u: u.spec.cpu_quota_us or None),
     _gauge("container_spec_cpu_shares", "Share of the processors.", lambda u: u.spec.cpu_shares),
@@ -92,32 +94,32 @@ SERIES: Final[tuple[Series, ...]] = (
     ),
     _counter(
         "container_pressure_cpu_waiting_seconds_total",
-        "Time in which tasks waited for a processor.",
+        "Time in which at least one task waited for a processor.",
         lambda u: _some(u.pressures.cpu),
     ),
     _counter(
         "container_pressure_cpu_stalled_seconds_total",
-        "Time in which no task could go on for want of a processor.",
+        "Time in which all tasks waited for a processor.",
         lambda u: _full(u.pressures.cpu),
     ),
     _counter(
         "container_pressure_memory_waiting_seconds_total",
-        "Time in which tasks waited for memory.",
+        "Time in which at least one task waited for memory.",
         lambda u: _some(u.pressures.memory),
     ),
     _counter(
         "container_pressure_memory_stalled_seconds_total",
-        "Time in which no task could go on for want of memory.",
+        "Time in which all tasks waited for memory.",
         lambda u: _full(u.pressures.memory),
     ),
     _counter(
         "container_pressure_io_waiting_seconds_total",
-        "Time in which tasks waited for a disk.",
+        "Time in which at least one task waited for a disk.",
         lambda u: _some(u.pressures.io),
     ),
     _counter(
         "container_pressure_io_stalled_seconds_total",
-        "Time in which no task could go on for want of a disk.",
+        "Time in which all tasks waited for a disk.",
         lambda u: _full(u.pressures.io),
     ),
 )
@@ -133,7 +135,7 @@ FAILURES: Final[tuple[tuple[str, str, Callable[[CgroupUsage], int | None]], ...]
 PROCESSES: Final[tuple[tuple[str, str, Callable[[ProcessUsage], int | None]], ...]] = (
     ("container_processes", "Processes.", lambda p: p.processes),
     ("container_threads", "Threads.", lambda p: p.threads),
-    ("container_threads_max", "Threads that there may be; 0: no limit.", lambda p: p.max_threads),
+    ("container_threads_max", "Limit of threads; 0: no limit.", lambda p: p.max_threads),
     ("container_file_descriptors", "Open files.", lambda p: p.file_descriptors),
     ("container_sockets", "Open sockets.", lambda p: p.sockets),
 )

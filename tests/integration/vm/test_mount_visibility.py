@@ -56,7 +56,7 @@ def test_a_machine_whose_volume_libvirtd_does_not_see_starts_when_it_does(
     reported = until(lambda: refusal(agent), "the refusal", seconds=150)
     assert "volume scratch at /scratch: in the place of " in reported
     assert "has something else, since it does not see the same mounts as the agent" in reported
-    assert "start libvirtd anew" in reported
+    assert "restart libvirtd" in reported
     assert libvirtd.emulators() == []
     libvirtd.stop()
     libvirtd.start()  # in a namespace made from the agent's as it is now, with the volume

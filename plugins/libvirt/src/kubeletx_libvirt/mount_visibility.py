@@ -33,7 +33,7 @@ _PROXY: Final = "virtproxyd"
 _SECONDS: Final = 5.0
 _CURE: Final = (
     "let both services share the node's mounts (PrivateMounts=no, PrivateTmp=no, no MountFlags=private; "
-    "mount --make-rshared / where the root is private; in a container mountPropagation Bidirectional), and start libvirtd anew"
+    "mount --make-rshared / where the root is private; in a container mountPropagation Bidirectional), and restart libvirtd"
 )
 
 # libvirt's remote protocol: length, program, version, procedure, type (call), serial, status (ok).
@@ -114,7 +114,7 @@ def _difference(share: Share, root: Path) -> str:
     if not os.path.samestat(ours, theirs):
         return f"something else, since it does not see the same mounts as the agent; {_CURE}"
     if share.read_only and is_writable:
-        return "a mount that the guest could write to; delete the pod, so that it is made anew"
+        return "a mount that the guest could write to; delete the pod, so that it is created again"
     return ""
 
 

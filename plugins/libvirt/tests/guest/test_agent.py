@@ -115,7 +115,7 @@ ASKED = "internal error: unable to execute QEMU agent command "
             libvirt.VIR_ERR_AGENT_UNRESPONSIVE,
             "QEMU guest agent is not available due to an error",
             AgentSilent,
-            "start qemu-guest-agent anew",
+            "restart qemu-guest-agent",
         ),
         (
             libvirt.VIR_ERR_INTERNAL_ERROR,

@@ -241,8 +241,8 @@ def agent_error(code: int, text: str) -> KubeletxError | None:
         )
     if "not available due to an error" in text:
         return AgentSilent(
-            f"libvirt gave the machine's guest agent up ({text}); start qemu-guest-agent anew in the guest, on its "
-            "console ('kubeletx attach') or by a reboot"
+            f"libvirt no longer uses the machine's guest agent after an error ({text}); restart qemu-guest-agent in "
+            "the guest, on its console ('kubeletx attach') or by a reboot"
         )
     if "has been disabled" in text or "has not been found" in text:
         return Unsupported(
