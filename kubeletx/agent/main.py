@@ -58,7 +58,10 @@ async def run_agent(
     apply_process_settings(config.process)
     async with AsyncExitStack() as stack:
         plugins = plugins or load_plugins(
-            disabled=config.plugins.disabled, markers=CallMarkers(config.root_dir)
+            disabled=config.plugins.disabled,
+            markers=CallMarkers(config.root_dir),
+            sections=config.runtimes.plugins,
+            origin=config.origins.get("runtimes.plugins", ""),
         )
         parts = await _built(stack, config, plugins)
         try:

@@ -60,11 +60,14 @@ def load_plugins(
     *,
     disabled: Collection[str] = (),
     markers: CallMarkers | None = None,
+    sections: Mapping[str, Any] | None = None,
+    origin: str = "",
 ) -> Plugins:
     """Load every plugin, in the order of names. `found`: the entry points to load; None: all installed ones.
 
     `disabled`: names of plugins or distributions that are not imported. `markers`: remember an import that ends the
-    process; None: no files are read or written.
+    process; None: no files are read or written. `sections`: the plugins' sections of the configuration, and `origin`
+    the file that contains them; a plugin of others for which they are wrong is failed. None: they are not checked.
     """
     points = list(entry_points(group=ENTRY_POINT_GROUP) if found is None else found)
     markers = markers or CallMarkers(None)
@@ -73,9 +76,34 @@ def load_plugins(
         disabled_candidate(point) if is_disabled(point, disabled) else load_candidate(point, markers)
         for point in sorted(points, key=lambda p: p.name)
     ]
-    loaded = [take_over(one, kinds, registrations) for one in settle_claims(candidates)]
+    settled = settle_claims(candidates)
+    if sections is not None:
+        settled = tuple(check_settings(one, sections, origin) for one in settled)
+    loaded = [take_over(one, kinds, registrations) for one in settled]
     unknown = tuple(word for word in disabled if not any(is_disabled(point, [word]) for point in points))
     return Plugins(loaded=tuple(loaded), kinds=kinds, registrations=registrations, not_installed=unknown)
+
+
+def check_settings(candidate: Candidate, sections: Mapping[str, Any], origin: str = "") -> Candidate:
+    """Return the candidate; a failed one if the configuration has a wrong or lacks a required setting of the plugin.
+
+    A plugin of this repository is returned unchanged: its wrong settings prevent the start. `sections`, `origin`: as for
+    `load_plugins`.
+    """
+    about = candidate.about
+    if about.state != READY or about.identity.is_own:
+        return candidate
+    own = {name: section for name, section in sections.items() if name in candidate.names}
+    try:
+        Plugins(
+            loaded=(), kinds=KindTable(candidate.kinds), registrations=Registrations(candidate.registrations)
+        ).decode_settings(own, origin)
+    except InvalidConfig as error:
+        reason = f"{error}; then restart the agent"
+        return msgspec.structs.replace(
+            candidate, about=msgspec.structs.replace(about, state=FAILED, reason=reason)
+        )
+    return candidate
 
 
 def is_disabled(point: EntryPoint, disabled: Collection[str]) -> bool:

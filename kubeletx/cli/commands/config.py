@@ -64,9 +64,11 @@ def _of_flags(invocation: Invocation) -> Sequence[ConfigValue]:
     from kubeletx.agent.config.view import effective_values
     from kubeletx.agent.parts.settings import provider_plan
     from kubeletx.agent.plugins import load_plugins
+    from kubeletx.runtimes.plugins.call_markers import CallMarkers
 
     config = invocation.load()
-    plugins = load_plugins()
+    markers = CallMarkers(config.root_dir, writes=False)
+    plugins = load_plugins(disabled=config.plugins.disabled, markers=markers)
     check_plugins_part(config, plugins.kinds, plugins.registrations.settings())
     provider_plan(config)
     return effective_values(config)

@@ -7,6 +7,7 @@ the endpoint's name, else the only kind with `default_claim`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -15,6 +16,7 @@ import msgspec
 
 from kubeletx.api import CONTAINER, VM, AlreadyExists, InvalidConfig, RegisterRuntime, RuntimeFactory
 
+from ..plugins.failures import failure_text, package_of
 from ..plugins.identity import PluginIdentity
 from ..plugins.register_arguments import RegisterArguments
 from ..plugins.required_methods import check_runtime
@@ -24,6 +26,7 @@ from .problems import raise_all
 UNRESOLVED: Final = "unknown"
 """Kind of an endpoint whose plugin could not be loaded, if the endpoint does not name the kind."""
 
+_MISSING: Final = re.compile(r"missing required field `([^`]+)`(?: - at `\$([^`]*)`)?")
 _ARGUMENTS = ("workload_types", "schemes", "default_claim", "settings", "parameters")
 
 
@@ -238,7 +241,10 @@ class KindTable:
             try:
                 decoded[name] = _decode(settings, sections.get(name) or {})
             except msgspec.ValidationError as error:
-                errors.append(_bad_section(origin, name, str(error), "correct the value"))
+                errors.append(_bad_section(origin, name, str(error), _remedy(name, str(error))))
+            except BaseException as error:  # noqa: BLE001 - the settings' __post_init__ is code of the plugin
+                words = failure_text(error, package_of(settings.__module__))
+                errors.append(_bad_section(origin, name, words, "correct the value, or repair the plugin"))
         raise_all(errors)
         return decoded
 
@@ -314,6 +320,14 @@ def _decode(settings: type[Any], section: Any) -> Any:
                     f"unknown field {name!r}; known: {', '.join(sorted(known)) or 'none'}"
                 )
     return msgspec.convert(section, settings)
+
+
+def _remedy(name: str, problem: str) -> str:
+    found = _MISSING.search(problem)
+    if found is None:
+        return "correct the value"
+    where = f"kubeletx.plugins.{name}{found[2] or ''}"
+    return f"write `{found[1]}: VALUE` in section {where} of the configuration file"
 
 
 def _bad_section(origin: str, name: str, problem: str, fix: str) -> InvalidConfig:

@@ -134,3 +134,18 @@ def test_an_exit_in_a_task_callback_or_thread_of_a_plugin_does_not_end_the_agent
     agent.wait_line("Started ", "runtimes=bad")
     process.send_signal(signal.SIGTERM)
     assert process.wait(GUARD_SECONDS) == 0, agent.log.read_text()
+
+
+def test_a_plugin_without_its_required_setting_does_not_prevent_the_start(
+    make: Callable[..., BadAgent],
+) -> None:
+    agent = make("requires-setting")
+    process = agent.start()
+    agent.wait_line(
+        "Failed to make runtime",
+        "runtime=bad",
+        "write `serverUrl: VALUE` in section kubeletx.plugins.requires-setting of the configuration file; then restart",
+    )
+    agent.wait_line("Started ", "runtimes=bad")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(GUARD_SECONDS) == 0, agent.log.read_text()

@@ -14,6 +14,7 @@ import pytest
 
 from kubeletx.agent.plugins import Plugins, load_plugins
 from kubeletx.agent.plugins.interrupts import own_interrupts
+from kubeletx.api import InvalidConfig
 from kubeletx.runtimes.plugins.call_markers import CallMarkers
 from tests.unit.agent.plugin_sites import Site
 
@@ -264,3 +265,70 @@ def test_only_a_signal_interrupts_the_import_of_plugins() -> None:
     with pytest.raises(KeyboardInterrupt):
         swallows(lambda: os.kill(os.getpid(), signal.SIGINT))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+SETTINGS = (
+    HEAD
+    + """
+import msgspec
+
+class Inner(msgspec.Struct):
+    port: int
+
+class Settings(msgspec.Struct, kw_only=True):
+    url: str
+    size: int = 3
+    inner: Inner | None = None
+    def __post_init__(self):
+        if self.size == 13:
+            raise SystemExit("unlucky")
+
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        (
+            None,
+            "kubeletx.plugins.bad: Object missing required field `url`; write `url: VALUE` in section "
+            "kubeletx.plugins.bad of the configuration file; then restart the agent",
+        ),
+        (
+            {"url": "x", "inner": {}},
+            "write `port: VALUE` in section kubeletx.plugins.bad.inner of the configuration file",
+        ),
+        (
+            {"url": "x", "size": "many"},
+            "/etc/k.yaml: kubeletx.plugins.bad: Expected `int`, got `str` - at `$.size`",
+        ),
+        ({"url": "x", "sise": 1}, "unknown field 'sise'; known: inner, size, url"),
+        ({"url": "x", "size": 13}, "SystemExit: unlucky (at {file}:"),
+        (["url"], "Expected `object`, got `array`"),
+    ],
+)
+@pytest.mark.parametrize("hook", ["runtimes", "health_checks"])
+def test_wrong_settings_of_a_plugin_of_others_fail_it_alone(
+    site: Site, hook: str, section: object, words: str
+) -> None:
+    call = GOOD if hook == "runtimes" else "register('bad', print)\n"
+    install(site, SETTINGS + HOOK.replace("runtimes", hook) + call.replace(")\n", ", settings=Settings)\n"))
+    sections = {} if section is None else {"bad": section}
+    found = load_plugins(site.entry_points(), sections=sections, origin="/etc/k.yaml")
+    assert states(found) == {"bad": "failed", "good": "ready"}
+    assert words.format(file=site.path / "site_bad/plugin.py") in reason(found)
+    assert found.decode_settings(sections) == {}, "the start goes on"
+    good = load_plugins(site.entry_points(), sections={"bad": {"url": "x"}})
+    assert states(good) == {"bad": "ready", "good": "ready"}
+
+
+def test_wrong_settings_of_a_plugin_of_kubeletx_and_unknown_sections_refuse_the_start(site: Site) -> None:
+    text = SETTINGS + HOOK + GOOD.replace(")\n", ", settings=Settings)\n")
+    install(site, text, "kubeletx-containerd")
+    found = load_plugins(site.entry_points(), sections={})
+    assert states(found) == {"good": "ready", "kubeletx-containerd": "ready"}
+    with pytest.raises(InvalidConfig, match="missing required field `url`"):
+        found.decode_settings({})
+    with pytest.raises(InvalidConfig, match="no plugin registers 'typo'"):
+        found.decode_settings({"bad": {"url": "x"}, "typo": {}})
