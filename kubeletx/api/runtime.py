@@ -84,7 +84,10 @@ class Runtime(Protocol):
         ...
 
     async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
-        """Stop all units in the sandbox and release its network. Succeeds if the sandbox does not exist."""
+        """Kill all units in the sandbox, without a grace period, and release its network.
+
+        Succeeds if the sandbox does not exist.
+        """
         ...
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
@@ -123,6 +126,8 @@ class Runtime(Protocol):
     async def remove_unit(self, unit_id: UnitId) -> None:
         """Remove a unit that has ended, with its writable layer. Succeeds if it does not exist.
 
+        A unit that still runs is killed first, without a grace period, or the call raises an error. No process
+        and no open file descriptor is left.
         The root disk of a machine is kept if `Machine.keep_disk` is True.
         """
         ...
@@ -132,7 +137,11 @@ class Runtime(Protocol):
         ...
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:
-        """Return the full status of one unit (container, process or virtual machine). Raises NotFound."""
+        """Return the full status of one unit (container, process or virtual machine). Raises NotFound.
+
+        A unit whose end the backend could not note, as in a power cut, is EXITED with an exit code other than 0.
+        The kernel may have given its process ids to other processes: these are not touched.
+        """
         ...
 
 
@@ -188,8 +197,9 @@ class SupportsExec(Protocol):
     async def exec_sync(self, unit_id: UnitId, command: Sequence[str], timeout_seconds: float) -> ExecResult:
         """Run a command in the unit until it exits, and return its output and exit code.
 
-        After `timeout_seconds` the command is killed and TimedOut is raised; 0: no limit. Raises an error for a
-        unit that does not run. The runtime limits the size of the output.
+        The command has the environment variables and the working directory of the unit. After `timeout_seconds`
+        it is killed and TimedOut is raised; 0: no limit. Raises an error for a unit that does not run.
+        The runtime limits the size of the output.
         """
         ...
 
@@ -230,7 +240,8 @@ class SupportsStats(Protocol):
     async def list_unit_stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
         """Return the usage of each running unit whose labels contain every pair of `match`.
 
-        Units that could not be measured are left out.
+        The figures of a unit are the sums over all its processes, and no others. Units that could not be measured
+        are left out. A unit that does not run is left out too, or its figures of CPU and memory are None.
         """
         ...
 

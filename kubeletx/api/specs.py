@@ -284,7 +284,8 @@ class ProcessSecurity(Spec, frozen=True, kw_only=True):
 class Process(Spec, frozen=True, kw_only=True, tag="process"):
     """Settings of a unit that is a container, or a plain process of the node. A value of `UnitSpec.detail`.
 
-    `command`, `args`, `stop_signal`: empty: those of the image. `stop_signal`: a name such as SIGTERM.
+    `command`, `args`, `working_dir`, `stop_signal`: empty: those of the image; without images, the working directory
+    is the root directory. `stop_signal`: a name such as SIGTERM.
     """
 
     command: tuple[str, ...] = ()
@@ -380,6 +381,6 @@ class UnitSpec(Spec, frozen=True, kw_only=True):
     resources: Resources = Resources()
     mounts: tuple[Mount, ...] = ()
     log_path: str = ""
-    """Path of the log file, relative to `SandboxSpec.log_directory`."""
+    """Path of the log file, relative to `SandboxSpec.log_directory`; empty: the unit has no log file."""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}

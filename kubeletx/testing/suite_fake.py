@@ -43,6 +43,12 @@ def behave_as_scripted(spec: UnitSpec) -> Behaviour:
             return Behaviour(stdout=b"tick\n", stop_exit_code=0)
         case "slow":
             return Behaviour(stdout=b"ready\n", stop_seconds=1, stop_exit_code=3)
+        case "asked":
+            return Behaviour(stdout=b"ready\n", stop_exit_code=0)
+        case "spends":
+            return Behaviour(stdout=b"spent\n", stop_exit_code=0, cpu_nano_cores=100 * 10**9)
+        case "directory":
+            return Behaviour(runs_seconds=0, stdout=f"in {process.working_dir or '/'}\n".encode())
         case "signalled":
             return Behaviour(stdout=b"ready\n", stop_exit_code=5 if process.stop_signal == "SIGUSR1" else 6)
         case "arguments":
@@ -59,14 +65,15 @@ def behave_as_scripted(spec: UnitSpec) -> Behaviour:
 
 
 class ScriptedCommands:
-    """Simulates the suite's commands that write and check a process id; all others are `run_fake_command`.
+    """Simulates the suite's commands that write and check a process id, and that print their variables and directory.
 
-    `running`: the units in which a command runs that wrote its process id.
+    All others are `run_fake_command`. `running`: the units in which a command runs that wrote its process id.
     """
 
-    def __init__(self) -> None:
-        """Create commands of which none runs."""
+    def __init__(self, backend: FakeBackend) -> None:
+        """Create commands of which none runs. `backend`: has the specs of the units."""
         self.running: set[UnitId] = set()
+        self._backend = backend
 
     async def run(self, unit_id: UnitId, command: Sequence[str], session: FakeSession) -> int:
         """Run a command to its end and return its exit code. It is an `ExecHandler`."""
@@ -80,6 +87,13 @@ class ScriptedCommands:
         if script.startswith("kill -0"):
             if unit_id in self.running:
                 session.send(Channel.STDOUT, b"runs\n")
+            return 0
+        if script.startswith('echo "$PWD'):
+            spec = self._backend.unit(unit_id).spec
+            process = spec.detail if spec and isinstance(spec.detail, Process) else Process()
+            values = [one.value for one in spec.environment] if spec else []
+            text = f"{process.working_dir or '/'}|{' '.join(values)}\n"
+            session.send(Channel.STDOUT, text.encode())
             return 0
         return await run_fake_command(unit_id, command, session)
 
@@ -95,9 +109,10 @@ class SuiteFakeRuntime(FakeRuntime):
         without: Iterable[type] = (),
     ) -> None:
         """`backend` None: a new one, whose registry has the image ``busybox``. Others: as in `FakeRuntime`."""
-        self.commands = ScriptedCommands()
+        backend = backend or suite_backend()
+        self.commands = ScriptedCommands(backend)
         super().__init__(
-            backend=backend or suite_backend(),
+            backend=backend,
             traits=traits,
             without=without,
             latency={"list_unit_stats": 0.01},  # so that the fake clock moves and usage grows

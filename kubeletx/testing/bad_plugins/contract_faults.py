@@ -135,6 +135,31 @@ class ConstantStats(SuiteFakeRuntime):
         return [msgspec.structs.replace(one, cpu_usage_core_ns=1) for one in found]
 
 
+class MeasuresEnded(SuiteFakeRuntime):
+    """Runtime whose `list_unit_stats` reports usage 0 for units that do not run."""
+
+    async def list_unit_stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
+        """Return figures of 0 for units that the fake leaves out."""
+        found = list(await super().list_unit_stats(match))
+        seen = {one.id for one in found}
+        for unit in await self.list_units(match):
+            if unit.id not in seen:
+                zero = UnitStats(id=unit.id, uid=unit.uid, name=unit.name, at_ns=1)
+                found.append(msgspec.structs.replace(zero, cpu_usage_core_ns=0, memory_working_set_bytes=0))
+        return found
+
+
+class PoliteSandbox(SuiteFakeRuntime):
+    """Runtime whose `stop_sandbox` stops the units with a grace period."""
+
+    async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
+        """Stop each unit with 5 s of grace first."""
+        for unit in await self.list_units({}):
+            if unit.sandbox_id == sandbox_id:
+                await self.stop_unit(unit.id, 5)
+        await super().stop_sandbox(sandbox_id)
+
+
 class NeverOpens(SuiteFakeRuntime):
     """Runtime whose `open` always raises."""
 

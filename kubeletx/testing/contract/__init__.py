@@ -12,7 +12,8 @@ In your plugin's tests::
 
 `make_runtime` is the only fixture that you must define. A test calls the returned function again to simulate a
 restart of the agent, so all runtimes that it returns must use the same backend. Override `sandbox_spec`, `unit_spec`
-and the other spec fixtures of `ContractBase` if your runtime needs other images or details.
+and the other spec fixtures of `ContractBase` if your runtime needs other images or details, and define `power_cut` if
+it stores process ids.
 
 A test is skipped only because of what the runtime declares: its traits, or a capability that it does not
 have. If the runtime cannot be opened, one test fails and the others of the class are skipped as not run.
@@ -34,10 +35,12 @@ _PARTS = (
     "sandboxes",
     "units",
     "processes",
+    "ends",
     "logs",
     "streams",
     "images",
     "changes",
+    "usage",
     "power",
 )
 for _part in (*_PARTS, "admission", "health", "panels", "pod_sources", "records"):

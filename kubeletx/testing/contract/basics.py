@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
+from pathlib import Path
 
 import msgspec
 
@@ -96,6 +99,31 @@ class BasicContract(ContractBase):
             look, lambda: f"the end of tasks that run after close: {left_tasks(before)}", seconds=5
         )
 
+    @about("remove_unit")
+    async def test_removed_units_leave_no_file_descriptor_open(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        async def use(attempt: int) -> None:
+            unit_id = await pod.start(msgspec.structs.replace(unit_spec, attempt=attempt))
+            await runtime.stop_unit(unit_id, 5)
+            await runtime.remove_unit(unit_id)
+
+        await use(0)  # libraries open descriptors at their first use
+        before = open_descriptors()
+        await use(1)
+        await use(2)
+
+        async def look() -> bool | None:
+            gc.collect()  # closes what only a reference cycle holds
+            return len(open_descriptors()) <= len(before) or None
+
+        def left() -> str:
+            found = open_descriptors()
+            names = [f"{number}: {found[number]}" for number in sorted(found.keys() - before.keys())]
+            return f"the descriptors to be closed that two removed units have left: {names}"
+
+        await eventually(look, left, seconds=5)
+
     async def test_its_log_capabilities_fit_the_declared_log_mode(self, runtime: Runtime) -> None:
         mode = runtime.traits().log_mode
         if mode is LogMode.FILE:
@@ -141,3 +169,12 @@ class BasicContract(ContractBase):
 def left_tasks(before: set[asyncio.Task[object]]) -> list[str]:
     """Return the names of the tasks that run now and are not in `before`."""
     return sorted(task.get_name() for task in asyncio.all_tasks() - before if not task.done())
+
+
+def open_descriptors() -> dict[int, str]:
+    """Return the file descriptors that this process has open, with what they are open on."""
+    found = {}
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the descriptor of the directory itself
+            found[int(entry.name)] = str(entry.readlink())
+    return found

@@ -1,4 +1,4 @@
-"""Contract of runtimes: events, usage figures and resizing."""
+"""Contract of runtimes: events and resizing."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from kubeletx.api import (
     RuntimeEvent,
     SupportsEvents,
     SupportsResize,
-    SupportsStats,
     UnitSpec,
     UnitState,
-    UnitStats,
 )
 
 from .base import (
@@ -25,18 +23,14 @@ from .base import (
     NewRuntime,
     Pod,
     eventually,
-    needs_processes,
-    running,
     supported,
     within,
 )
 from .failures import about
 
-BUSY = "trap 'exit 0' TERM; while :; do :; done"
-
 
 class ChangeContract(ContractBase):
-    """Tests of a runtime's events, of CPU and memory usage, and of resizing units."""
+    """Tests of a runtime's events, and of resizing units."""
 
     async def test_events_tell_of_a_pod_s_start_and_end(
         self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
@@ -129,49 +123,6 @@ class ChangeContract(ContractBase):
             await asyncio.wait([collector], timeout=PATIENCE_SECONDS)
             await again.remove_sandbox(pod.id)
             await again.close()
-
-    @about("list_unit_stats")
-    async def test_the_usage_of_a_busy_unit_grows(
-        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
-    ) -> None:
-        stats = supported(runtime, SupportsStats)
-        needs_processes(runtime)
-        unit_id = await pod.start(running(unit_spec, "busy", BUSY))
-        await pod.wait_state(unit_id, UnitState.RUNNING)
-
-        async def look(after: UnitStats | None) -> UnitStats | None:
-            for one in await stats.list_unit_stats({}):
-                if one.id != unit_id or one.cpu_usage_core_ns is None:
-                    continue
-                if after is None:
-                    return one
-                if one.at_ns > after.at_ns and one.cpu_usage_core_ns > (after.cpu_usage_core_ns or 0):
-                    return one
-            return None
-
-        first = await eventually(lambda: look(None), "CPU usage of the unit")
-        await eventually(lambda: look(first), "larger figures of CPU and time than the first ones")
-
-    async def test_a_running_unit_is_measured(self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec) -> None:
-        stats = supported(runtime, SupportsStats)
-        unit_id = await pod.start(unit_spec)
-        await pod.wait_state(unit_id, UnitState.RUNNING)
-
-        async def look() -> UnitStats | None:
-            entries = [s for s in await stats.list_unit_stats(unit_spec.labels) if s.id == unit_id]
-            return entries[0] if entries and entries[0].memory_working_set_bytes is not None else None
-
-        entry = await eventually(look, "figures of the unit")
-        assert (entry.uid, entry.name) == (pod.spec.uid, unit_spec.name)
-        assert entry.at_ns > 0
-        assert (entry.memory_working_set_bytes or 0) > 0
-
-    async def test_figures_are_filtered_by_labels(
-        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
-    ) -> None:
-        stats = supported(runtime, SupportsStats)
-        unit_id = await pod.start(unit_spec)
-        assert unit_id not in [s.id for s in await stats.list_unit_stats({"no": "such-label"})]
 
     async def test_new_limits_are_shown_once_granted(
         self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec

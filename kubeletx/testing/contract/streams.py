@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from kubeletx.api import (
     Channel,
+    EnvVar,
     KubeletxError,
     NotFound,
     Runtime,
@@ -27,6 +29,9 @@ from kubeletx.api import (
 
 from .base import ContractBase, Pod, eventually, needs_feature, needs_processes, supported, within
 from .failures import about
+from .processes import needs_no_image, with_process
+
+PLACE = 'echo "$PWD|$GREETING"'
 
 
 class StreamContract(ContractBase):
@@ -91,6 +96,30 @@ class StreamContract(ContractBase):
         await pod.wait_state(unit_id, UnitState.EXITED)
         with pytest.raises(KubeletxError):
             await execs.exec_sync(unit_id, ["true"], 5)
+
+    @about("exec_sync")
+    async def test_a_command_has_the_variables_and_the_working_directory_of_its_unit(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        execs = supported(runtime, SupportsExec)
+        needs_processes(runtime)
+        spec = with_process(unit_spec, working_dir="/tmp")
+        spec = msgspec.structs.replace(spec, environment=(EnvVar(name="GREETING", value="good day"),))
+        unit_id = await pod.start(spec)
+        await pod.wait_state(unit_id, UnitState.RUNNING)
+        result = await execs.exec_sync(unit_id, ["sh", "-c", PLACE], 20)
+        assert result.stdout == b"/tmp|good day\n", result
+
+    @about("exec_sync")
+    async def test_without_images_a_command_starts_in_the_root_directory(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        execs = supported(runtime, SupportsExec)
+        needs_no_image(runtime)
+        unit_id = await pod.start(with_process(unit_spec, working_dir=""))
+        await pod.wait_state(unit_id, UnitState.RUNNING)
+        result = await execs.exec_sync(unit_id, ["sh", "-c", PLACE], 20)
+        assert result.stdout == b"/|\n", result
 
     async def test_a_command_in_the_unknown_is_not_found(self, runtime: Runtime) -> None:
         execs = supported(runtime, SupportsExec)

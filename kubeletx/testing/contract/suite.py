@@ -3,6 +3,7 @@
 from .base import ContractBase
 from .basics import BasicContract
 from .changes import ChangeContract
+from .ends import EndContract
 from .images import ImageContract
 from .logs import LogContract
 from .power import PowerContract
@@ -10,6 +11,7 @@ from .processes import ProcessContract
 from .sandboxes import SandboxContract
 from .streams import StreamContract
 from .units import UnitContract
+from .usage import UsageContract
 
 
 class RuntimeContract(
@@ -17,10 +19,12 @@ class RuntimeContract(
     SandboxContract,
     UnitContract,
     ProcessContract,
+    EndContract,
     LogContract,
     StreamContract,
     ImageContract,
     ChangeContract,
+    UsageContract,
     PowerContract,
 ):
     """Tests that every implementation of `kubeletx.api.Runtime` and its capabilities must pass.

@@ -33,6 +33,7 @@ from kubeletx.testing.contract import RuntimeContract
 from kubeletx.testing.contract.base import Pod, supported
 from kubeletx.testing.contract.basics import BasicContract
 from kubeletx.testing.contract.changes import ChangeContract
+from kubeletx.testing.contract.ends import EndContract
 from kubeletx.testing.contract.images import ImageContract
 from kubeletx.testing.contract.logs import LogContract
 from kubeletx.testing.contract.power import PowerContract
@@ -40,6 +41,7 @@ from kubeletx.testing.contract.processes import ProcessContract
 from kubeletx.testing.contract.sandboxes import SandboxContract
 from kubeletx.testing.contract.streams import StreamContract
 from kubeletx.testing.contract.units import UnitContract
+from kubeletx.testing.contract.usage import UsageContract
 from kubeletx_testing.lab import Lab
 from kubeletx_testing.lab.libvirt import PrivateLibvirtd
 from kubeletx_testing.lab.machines import load_machine_image
@@ -111,9 +113,11 @@ class TestMachines(
     SandboxContract,
     UnitContract,
     ProcessContract,
+    EndContract,
     LogContract,
     ImageContract,
     ChangeContract,
+    UsageContract,
     PowerContract,
 ):
     """Machines that do nothing but obey the power button and let go of devices."""

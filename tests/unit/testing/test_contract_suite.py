@@ -27,6 +27,8 @@ FAULTS = {
         "events_of_a_unit_follow",
         "an event of the unit's end, after the runtime was opened",
     ),
+    "MeasuresEnded": ("do_not_run_are_not_measured", "the unit was not started, and has figures"),
+    "PoliteSandbox": ("gives_its_units_no_grace", "137 if it is killed; it is 0"),
     "ConstantStats": ("usage_of_a_busy_unit", "larger figures of CPU and time"),
 }
 """Bad plugin: which tests of the suite are run, and what the message says."""

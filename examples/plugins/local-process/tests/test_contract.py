@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
 from signal import Signals
@@ -14,7 +15,7 @@ import pytest
 from kubeletx_local_process.processes import Child
 from kubeletx_local_process.runtime import ProcessRuntime
 
-from kubeletx.api import ENTRY_POINT_GROUP, EventKind, InvalidPod, Runtime, hookspecs
+from kubeletx.api import ENTRY_POINT_GROUP, EventKind, InvalidPod, Runtime, UnitId, hookspecs
 from kubeletx.testing import FakeHost, endpoint, sandbox_spec, unit_spec
 from kubeletx.testing.contract import RuntimeContract
 
@@ -24,6 +25,22 @@ class TestProcessRuntime(RuntimeContract):
     def make_runtime(self, tmp_path: Path) -> Callable[[], Runtime]:
         host = FakeHost(tmp_path)
         return lambda: ProcessRuntime(endpoint("process:///"), None, host)
+
+    @pytest.fixture
+    def power_cut(self, tmp_path: Path) -> Iterator[Callable[[UnitId], list[int]]]:
+        with subprocess.Popen(["sleep", "1000"], start_new_session=True) as other:
+
+            def cut(_unit_id: UnitId) -> list[int]:
+                (supervisor,) = tmp_path.glob("live/*/*/supervisor")
+                program = supervisor.with_name("pid")
+                os.kill(int(supervisor.read_text().split()[0]), Signals.SIGKILL)
+                os.killpg(int(program.read_text()), Signals.SIGKILL)
+                supervisor.write_text(f"{other.pid} 1")
+                program.write_text(str(other.pid))
+                return [other.pid]
+
+            yield cut
+            other.kill()
 
 
 async def start(child: Child, *command: str) -> None:
