@@ -19,11 +19,11 @@ import msgspec
 from .plugin_host import PluginHost
 
 
-class Allow(msgspec.Struct, frozen=True):
+class Allow(msgspec.Struct, frozen=True, tag=True):
     """Result of a review: the check permits the pod."""
 
 
-class Refuse(msgspec.Struct, frozen=True, kw_only=True):
+class Refuse(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Result of a review: the check refuses the pod, which becomes Failed and never runs on this node.
 
     `reason`: one CamelCase word for the pod's status. `message`: one line that says what to change.

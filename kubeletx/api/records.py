@@ -54,19 +54,19 @@ class RecordPage(msgspec.Struct, frozen=True, kw_only=True):
     next_token: str = ""
 
 
-class RecordPut(msgspec.Struct, frozen=True):
+class RecordPut(msgspec.Struct, frozen=True, tag=True):
     """Event of `Records.watch`: the record exists, with this version and value."""
 
     record: Record
 
 
-class RecordGone(msgspec.Struct, frozen=True):
+class RecordGone(msgspec.Struct, frozen=True, tag=True):
     """Event of `Records.watch`: the record with this name was deleted."""
 
     name: str
 
 
-class RecordsSynced(msgspec.Struct, frozen=True):
+class RecordsSynced(msgspec.Struct, frozen=True, tag=True):
     """Event of `Records.watch`: all records that existed when the watch began have been yielded."""
 
 

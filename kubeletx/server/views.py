@@ -335,8 +335,9 @@ class RegistrationView(View, frozen=True, kw_only=True):
 
 
 class PluginProcessView(View, frozen=True, kw_only=True):
-    """The process of its own in which a plugin's code for one runtime runs.
+    """The process of its own in which a plugin's code for one runtime runs, or everything else that it registers.
 
+    `runtime`: name of the runtime; empty: the process has the other registrations of the plugin's distribution.
     `memory_bytes`: resident memory. `cpu_seconds`: user and system time since the start of the process. `restarts`:
     number of processes that were started after the first one.
     """
@@ -351,8 +352,9 @@ class PluginProcessView(View, frozen=True, kw_only=True):
 class PluginView(View, frozen=True, kw_only=True):
     """One plugin. `kinds`: kinds of runtime that it registers.
 
-    `isolation`: process if its runtimes run in processes of their own unless their endpoint has ``isolation=none``;
-    none if they run in the agent's process; empty without `kinds`. `processes`: its processes that run now.
+    `isolation`: process if what it registers runs in processes of their own (a runtime unless its endpoint has
+    ``isolation=none``), none if it runs in the agent's process, both if they differ; empty if it registers nothing.
+    `processes`: its processes that run now.
     `state`: ready, skipped, failed, disabled, or degraded: some of its `registrations` are not ready. `reason`: why it
     is not ready.
     """

@@ -22,6 +22,7 @@ from kubeletx.server.views import (
     PanelContent,
     PanelView,
     PartHealth,
+    PluginProcessView,
     PluginView,
     RegistrationView,
     VersionView,
@@ -30,13 +31,14 @@ from kubeletx.server.views import (
 from ..config.tree import AgentConfig
 from ..config.view import effective_values
 from ..plugins import LoadedPlugin, RunningPlugins
+from ..plugins.registrations import isolation_of_registration
 
 if TYPE_CHECKING:
     from kubeletx.apiserver.node.claim import Reporting
 
     from ..plugins.services import PluginServices
 from .counted import Counted
-from .plugin_processes import processes_of
+from .plugin_processes import processes_of, view_of
 
 
 class AgentBackend:
@@ -87,9 +89,16 @@ class AgentBackend:
         """Return every plugin found at start or by a reload, with its state."""
         configured = self._config.runtimes.plugin_isolation
         return [
-            msgspec.structs.replace(one, processes=processes_of(self._counted.registry, one.kinds))
+            msgspec.structs.replace(one, processes=self._processes_of(one))
             for one in plugin_views(self._plugins.loaded, self._plugin_services, configured)
         ]
+
+    def _processes_of(self, plugin: PluginView) -> tuple[PluginProcessView, ...]:
+        found = processes_of(self._counted.registry, plugin.kinds)
+        if self._plugin_services is None or not plugin.registrations:
+            return found
+        other = view_of(self._plugin_services.usage(plugin.distribution))
+        return found if other is None else (*found, other)
 
     async def list_panels(self) -> Sequence[PanelView]:
         """Return every panel that plugins registered, sorted by name."""
@@ -159,7 +168,10 @@ def _plugin_view(
 ) -> PluginView:
     """Return the state of one plugin; a ready plugin is shown as degraded if one of its registrations is not ready."""
     default = default_isolation(plugin.distribution)
-    isolations = dict.fromkeys(isolation.get(kind, default) for kind in plugin.kinds)
+    isolations = dict.fromkeys(
+        [isolation.get(kind, default) for kind in plugin.kinds]
+        + [isolation_of_registration(one, isolation) for one in plugin.registrations]
+    )
     broken = [one for one in registrations if one.state != "ready"]
     return PluginView(
         name=plugin.name,

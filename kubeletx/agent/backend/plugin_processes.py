@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from kubeletx.runtimes.registry import RuntimeRegistry
 from kubeletx.server.views import PluginProcessView
+
+if TYPE_CHECKING:  # loaded only when something is isolated, to save memory
+    from kubeletx.runtimes.isolation.usage import ChildUsage
 
 
 def process_of(registry: RuntimeRegistry, name: str) -> PluginProcessView | None:
@@ -16,10 +20,15 @@ def process_of(registry: RuntimeRegistry, name: str) -> PluginProcessView | None
     handle = registry.get(name)
     isolated = registry.isolated().get(handle.name)
     usage = isolated.usage() if isolated is not None else None
+    return view_of(usage, name)
+
+
+def view_of(usage: ChildUsage | None, runtime: str = "") -> PluginProcessView | None:
+    """Return the view of a process; None if it does not run. `runtime`: empty for a process of other hooks."""
     if usage is None:
         return None
     return PluginProcessView(
-        runtime=name,
+        runtime=runtime,
         pid=usage.pid,
         memory_bytes=usage.memory_bytes,
         cpu_seconds=round(usage.cpu_seconds, 2),

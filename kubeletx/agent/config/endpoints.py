@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -75,13 +75,16 @@ def check_plugins_part(
     if config.runtimes.endpoints:
         check_classes(config, _read_texts(config, kinds))
     kinds.decode_settings(config.runtimes.plugins, others=others)
-    check_plugin_isolation(config, kinds)
+    check_plugin_isolation(config, kinds, tuple(others))
 
 
-def check_plugin_isolation(config: AgentConfig, kinds: KindTable) -> None:
-    """Raise InvalidConfig if ``kubeletx.pluginIsolation`` has an unknown runtime kind or value."""
+def check_plugin_isolation(config: AgentConfig, kinds: KindTable, others: Collection[str] = ()) -> None:
+    """Raise InvalidConfig if ``kubeletx.pluginIsolation`` has an unknown name or value.
+
+    `others`: names of what plugins register beside runtime kinds.
+    """
     origin = config.origins.get("runtimes.plugin_isolation", "")
-    check_isolation(config.runtimes.plugin_isolation, kinds, origin)
+    check_isolation(config.runtimes.plugin_isolation, kinds, origin, others)
 
 
 def _read_texts(config: AgentConfig, kinds: KindTable) -> tuple[Endpoint, ...]:

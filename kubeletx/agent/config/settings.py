@@ -80,7 +80,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
             "RuntimeClass name to NAME or NAME--HANDLER of a runtime."),
     Setting("runtimes.plugins", "kubeletx.plugins", "", Tables(), "Settings of plugins, by kind or registered name."),
     Setting("runtimes.plugin_isolation", "kubeletx.pluginIsolation", "", Pairs(),
-            "Runtime kind to process (a process of its own) or none (in the agent's), for endpoints without isolation=."),
+            "Name of what a plugin registers to process (a process of its own) or none (in the agent's); isolation= goes first."),
     Setting("runtimes.share_runtime", "kubeletx.shareRuntime", "share-runtime", Boolean(),
             "Start even if a kubelet uses one of the CRI sockets. That kubelet removes pods that it did not start."),
     # plugins

@@ -61,7 +61,7 @@ class RuntimeSettings(Section, frozen=True, kw_only=True):
     plugins: dict[str, dict[str, Any]] = {}
     """Runtime kind or registered name → the plugin's own settings; checked at start against the type it declares."""
     plugin_isolation: dict[str, str] = {}
-    """Runtime kind → process or none, for endpoints of the kind that have no ``isolation=``."""
+    """Runtime kind or registered name → process or none; of a kind, for its endpoints without ``isolation=``."""
     share_runtime: bool = False
     """Start even if a kubelet uses one of the same CRI sockets."""
 

@@ -77,6 +77,7 @@ def make_plugins(
         own_settings=ctx.plugins.decode_settings(ctx.config.runtimes.plugins),
         settings=ctx.config.plugins,
         node=node.ref,
+        isolation=ctx.config.runtimes.plugin_isolation,
     )
     return PluginsAssembly(
         part=Part(name="plugins", close=(services.close,), health=(services.health,)), services=services

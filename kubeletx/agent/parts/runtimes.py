@@ -50,7 +50,7 @@ def read_runtimes(ctx: PartContext) -> tuple[Endpoint, ...]:
     """
     endpoints = read_endpoints(ctx.config, ctx.plugins.kinds)
     check_classes(ctx.config, endpoints)
-    check_plugin_isolation(ctx.config, ctx.plugins.kinds)
+    check_plugin_isolation(ctx.config, ctx.plugins.kinds, tuple(ctx.plugins.registrations.settings()))
     return endpoints
 
 

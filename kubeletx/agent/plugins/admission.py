@@ -14,12 +14,10 @@ from kubeletx.api.names import ADMISSION_CHECK_FAILED
 from kubeletx.kube.types.core import Pod
 from kubeletx.pods import Rejection, Waiting
 
-from .callbacks import Callbacks, line
+from .callbacks import MOST_LEFT, Callbacks, line
 
 log = structlog.get_logger(__name__)
 
-MOST_LEFT: Final = 8
-"""While this many reviews of one check still run after their deadline, the check is not called again."""
 REASON: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}")
 
 

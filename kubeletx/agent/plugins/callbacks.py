@@ -33,6 +33,8 @@ log = structlog.get_logger(__name__)
 
 LONGEST_LINE = 1024
 STOP_SECONDS = 5.0
+MOST_LEFT = 8
+"""While this many reviews of one admission check still run after their deadline, it is not called again."""
 READY = "ready"
 DEGRADED = "degraded"
 FAILED = "failed"
@@ -58,7 +60,9 @@ class CallbackCounts:
         """Numbers of failures, by (plugin, registration, callback, error or timeout)."""
 
 
-class _Raised(msgspec.Struct, frozen=True):
+class Raised(msgspec.Struct, frozen=True):
+    """Outcome of plugin code that raised `error`."""
+
     error: BaseException
 
 
@@ -105,7 +109,7 @@ class Callbacks:
             problem = "an earlier call has not ended since its deadline"
             raise self._degraded(callback, Unavailable(self._text(callback, problem)))
         began = time.perf_counter()
-        task = asyncio.create_task(_outcome(start), name=self.task_name(callback))
+        task = asyncio.create_task(outcome_of(start), name=self.task_name(callback))
         if not await self._ended(task, seconds):
             task.cancel()
             self._left.setdefault(callback, set()).add(task)
@@ -115,7 +119,7 @@ class Callbacks:
                 callback, TimedOut(self._text(callback, f"did not return within {seconds:g} s"))
             )
         outcome = task.result()
-        if isinstance(outcome, _Raised):
+        if isinstance(outcome, Raised):
             self._count(callback, began, "error")
             raise self._failed(callback, outcome.error) from outcome.error
         self._count(callback, began)
@@ -129,7 +133,7 @@ class Callbacks:
         at most `STOP_SECONDS` to end.
         """
         began = time.perf_counter()
-        task = asyncio.create_task(_outcome(start), name=self.task_name(callback))
+        task = asyncio.create_task(outcome_of(start), name=self.task_name(callback))
         try:
             await asyncio.wait((task,))
         except asyncio.CancelledError:
@@ -137,8 +141,8 @@ class Callbacks:
             await asyncio.wait((task,), timeout=STOP_SECONDS)
             raise
         outcome = task.result()
-        self._count(callback, began, "error" if isinstance(outcome, _Raised) else "")
-        if isinstance(outcome, _Raised):
+        self._count(callback, began, "error" if isinstance(outcome, Raised) else "")
+        if isinstance(outcome, Raised):
             raise self._failed(callback, outcome.error) from outcome.error
 
     def not_made(self) -> KubeletxError:
@@ -198,18 +202,10 @@ class Callbacks:
         return self._degraded(callback, translated)
 
     def _translated(self, callback: str, error: BaseException) -> KubeletxError:
-        if isinstance(error, KubeletxError):
-            return error
-        text = self._text(callback, words_of(error))
-        if isinstance(error, TimeoutError):
-            return TimedOut(text)
-        if is_no_answer(error):
-            return Unavailable(text)
-        place = place_of(error, package_of(self.registration.factory.__module__))
-        return Internal(f"{text} at {place}" if place else text, reason=PLUGIN_ERROR)
+        return translated(self.registration, callback, error)
 
     def _text(self, callback: str, problem: str) -> str:
-        return f"{self.registration.label}: {callback}: {problem}"
+        return problem_text(self.registration, callback, problem)
 
     def _labels(self, callback: str) -> tuple[str, str, str]:
         return self.registration.plugin, self.registration.name, callback
@@ -228,7 +224,25 @@ class Callbacks:
             self._counts.errors[(*labels, failure)] += 1
 
 
-async def _outcome(start: Callable[[], Awaitable[T]]) -> T | _Raised:
+def translated(registration: Registration, callback: str, error: BaseException) -> KubeletxError:
+    """Return an exception of plugin code as a KubeletxError, with the registration and the plugin's line."""
+    if isinstance(error, KubeletxError):
+        return error
+    text = problem_text(registration, callback, words_of(error))
+    if isinstance(error, TimeoutError):
+        return TimedOut(text)
+    if is_no_answer(error):
+        return Unavailable(text)
+    place = place_of(error, package_of(registration.factory.__module__))
+    return Internal(f"{text} at {place}" if place else text, reason=PLUGIN_ERROR)
+
+
+def problem_text(registration: Registration, callback: str, problem: str) -> str:
+    """Return the message for a problem of one callback, such as ``panel/load: show: ValueError``."""
+    return f"{registration.label}: {callback}: {problem}"
+
+
+async def outcome_of(start: Callable[[], Awaitable[T]]) -> T | Raised:
     """Return the result of `start`, or its error as a value; raise only a cancellation by the agent."""
     try:
         return await start()
@@ -236,9 +250,9 @@ async def _outcome(start: Callable[[], Awaitable[T]]) -> T | _Raised:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        return _Raised(error)
+        return Raised(error)
     except BaseException as error:  # noqa: BLE001 - SystemExit in a task would end the agent
-        return _Raised(error)
+        return Raised(error)
 
 
 def expect(result: Any, wanted: type[T]) -> T:

@@ -163,7 +163,7 @@ def load_candidate(point: EntryPoint, markers: CallMarkers | None = None) -> Can
     with own_interrupts():
         try:
             with (markers or CallMarkers(None)).around("import", point.name, about.identity):
-                return _register(about, point.load())
+                return _register(about, point.load(), point.value)
         except BaseException as error:  # noqa: BLE001 - code of a plugin may raise anything, SystemExit too
             missing = missing_name_problem(error, str(about.identity), about.made_for, __version__, _names_of)
             place, trace = place_of_failure(point, error), traceback_of(error)
@@ -226,7 +226,7 @@ def _is_same(one: PluginIdentity, other: PluginIdentity) -> bool:
     return one.name == other.name and normal_name(one.distribution) == normal_name(other.distribution)
 
 
-def _register(about: LoadedPlugin, plugin: object) -> Candidate:
+def _register(about: LoadedPlugin, plugin: object, source: str) -> Candidate:
     check_hook_names(plugin, about.identity)
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
@@ -239,7 +239,8 @@ def _register(about: LoadedPlugin, plugin: object) -> Candidate:
     }
     for name, register in hooks.items():
         _refuse_coroutines(about.name, name, getattr(manager.hook, name)(register=register))
-    kinds, registrations = tuple(own_kinds), tuple(own)
+    kinds = tuple(own_kinds)
+    registrations = tuple(msgspec.structs.replace(one, source=source) for one in own)
     if not kinds and not registrations:
         reason = no_hooks(plugin)
         return Candidate(about=msgspec.structs.replace(about, state=SKIPPED, reason=reason), is_known=True)

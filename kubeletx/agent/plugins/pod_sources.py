@@ -32,6 +32,7 @@ from kubeletx.pods.model.sources import PodSink, Refused, WaitsFor
 from kubeletx.static.manifest import ManifestReader
 
 from .callbacks import Callbacks
+from .pod_mappings import key_of, plain
 
 log = structlog.get_logger(__name__)
 
@@ -131,13 +132,12 @@ class Sink:
         Implements `PodSourceSink.set`.
         """
         self._check_thread()
-        key = _key(pod)
+        key = key_of(pod)
         self._seen.add(key)
         try:
             made = self._decode(pod)
         except InvalidPod as error:
-            self._refuse(key, error)
-            return PodOutcome(answer=PodAnswer.REFUSED, field=error.field, message=str(error))
+            return self._refuse(key, error)
         self._forgive(key)
         before = self._pods.get(key)
         if before is not None and before.uid != made.uid:
@@ -156,6 +156,12 @@ class Sink:
                 )
         self._pods[key] = made
         return PodOutcome(answer=PodAnswer.ACCEPTED, uid=str(made.uid))
+
+    def refuse(self, namespace: str, name: str, problem: str) -> PodOutcome:
+        """Refuse a pod that an isolated source cannot send, since it is not JSON. `problem`: why."""
+        self._check_thread()
+        self._seen.add((namespace, name))
+        return self._refuse((namespace, name), self._not_json(problem))
 
     def remove(self, namespace: str, name: str, *, grace_seconds: int | None = None) -> bool:
         """End the pod with this namespace and name; returns False if the source has no such pod.
@@ -185,11 +191,9 @@ class Sink:
 
     def _decode(self, pod: Mapping[str, Any]) -> Pod:
         try:
-            data = json.dumps(pod, default=_plain, allow_nan=False).encode()
+            data = json.dumps(pod, default=plain, allow_nan=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidPod(
-                obj=self._label, field="", problem=f"is not JSON: {error}", fix="give a v1 Pod of JSON values"
-            ) from error
+            raise self._not_json(str(error)) from error
         found = self._parts.reader.read(
             data, origin=self._label, source=self._source, seen_at=self._parts.clock.now()
         )
@@ -198,10 +202,16 @@ class Sink:
             raise InvalidPod(obj=self._label, field="items", problem=problem, fix="set each pod by itself")
         return found.pods[0]
 
-    def _refuse(self, key: tuple[str, str], error: InvalidPod) -> None:
+    def _not_json(self, problem: str) -> InvalidPod:
+        return InvalidPod(
+            obj=self._label, field="", problem=f"is not JSON: {problem}", fix="give a v1 Pod of JSON values"
+        )
+
+    def _refuse(self, key: tuple[str, str], error: InvalidPod) -> PodOutcome:
         origin = self._refused.setdefault(key, f"{self._label} {key[0]}/{key[1]}")
         known = self._pods.get(key)
         self._parts.pods.invalid(self._source, origin, error, known.uid if known is not None else None)
+        return PodOutcome(answer=PodAnswer.REFUSED, field=error.field, message=str(error))
 
     def _forgive(self, key: tuple[str, str]) -> None:
         if (origin := self._refused.pop(key, None)) is not None:
@@ -210,17 +220,3 @@ class Sink:
     def _check_thread(self) -> None:
         if threading.get_ident() != self._thread:
             raise RuntimeError("a pod source calls its sink from the event loop only")
-
-
-def _key(pod: Any) -> tuple[str, str]:
-    """Return the namespace and name in the mapping's metadata; "default" and "" if they are missing."""
-    metadata = pod.get("metadata") if isinstance(pod, Mapping) else None
-    if not isinstance(metadata, Mapping):
-        return "default", ""
-    return str(metadata.get("namespace") or "default"), str(metadata.get("name") or "")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} is no JSON value")

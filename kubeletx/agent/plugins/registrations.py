@@ -22,6 +22,7 @@ from kubeletx.api import (
     Unsupported,
 )
 from kubeletx.pods.model.sources import BUILT_IN
+from kubeletx.runtimes.endpoints.isolation_rule import default_isolation
 from kubeletx.runtimes.endpoints.kinds import KindTable
 from kubeletx.runtimes.plugins.identity import PluginIdentity
 from kubeletx.runtimes.plugins.register_arguments import RegisterArguments
@@ -42,7 +43,8 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
     `factory`: called with the decoded settings and a `PluginHost`; returns the object that does the work. `settings`:
     type of the settings in the configuration; None: there are none. `plugin`: name of the plugin's entry point.
-    `distribution`, `version`: of the plugin.
+    `distribution`, `version`: of the plugin. `source`: its entry point, as ``module:object``, from which a child process
+    can load it; empty if there is none.
     """
 
     hook: Hook
@@ -52,6 +54,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     plugin: str = ""
     distribution: str = ""
     version: str = ""
+    source: str = ""
     period_seconds: float = 0.0
     """Period of a health check; 0 for other registrations."""
     fails_open: bool = False
@@ -100,6 +103,16 @@ class Registrations:
                 "uninstall one of them"
             )
         self._items[item.name] = item
+
+
+def isolation_of_registration(item: Registration, configured: Mapping[str, str]) -> str:
+    """Return process or none: whether the registration runs in a process of its own.
+
+    `configured`: ``kubeletx.pluginIsolation``. Code that has no entry point runs in the agent's process.
+    """
+    if not item.source:
+        return "none"
+    return configured.get(item.name) or default_isolation(item.distribution)
 
 
 def check_kind_names(registrations: Registrations, kinds: KindTable) -> None:

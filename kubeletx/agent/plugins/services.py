@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from kubeletx.api import ObjectRef
 from kubeletx.node.readiness import CheckFacts
@@ -19,7 +20,12 @@ from .host import RegistrationHost
 from .host_parts import PluginHostParts
 from .panels import Panels
 from .pod_sources import PodSources
-from .registrations import Hook, Registration, Registrations
+from .registrations import Hook, Registration, Registrations, isolation_of_registration
+
+if TYPE_CHECKING:  # loaded only when something is isolated, to save memory
+    from kubeletx.runtimes.isolation.usage import ChildUsage
+
+    from .isolated.processes import PluginProcesses
 
 
 class PluginServices:
@@ -36,10 +42,12 @@ class PluginServices:
         own_settings: Mapping[str, Any],
         settings: PluginSettings,
         node: ObjectRef,
+        isolation: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`own_settings`: the decoded settings of each registration that declares settings, by its name.
 
         `settings`: deadlines of calls to plugins. `node`: reference to the Node, for events of health checks.
+        `isolation`: ``kubeletx.pluginIsolation``.
         """
         self._parts = parts
         self._markers = CallMarkers(parts.root)
@@ -47,6 +55,7 @@ class PluginServices:
         self._hosts: list[RegistrationHost] = []
         self._callbacks: dict[str, Callbacks] = {}
         self.counts = CallbackCounts()
+        self._processes = _processes(registrations, isolation, parts, own_settings)
         self._health = HealthChecks(
             [
                 RunningCheck(callbacks=callbacks, check=made)
@@ -90,15 +99,23 @@ class PluginServices:
         """Return the state of each registration, by name."""
         return {name: one.state for name, one in self._callbacks.items()}
 
+    def usage(self, distribution: str) -> ChildUsage | None:
+        """Return memory and CPU time of the process for the distribution's registrations; None if none runs."""
+        return self._processes.usage(distribution) if self._processes is not None else None
+
     async def close(self) -> None:
         """Cancel running calls of panels, and let idle threads of all registrations end."""
         await self.panels.close()
+        if self._processes is not None:
+            await self._processes.close()
         for host in self._hosts:
             host.close()
 
     def _make(self, registration: Registration) -> tuple[Callbacks, Any]:
         callbacks = Callbacks(registration, self._parts.clock, self.counts)
         self._callbacks[registration.name] = callbacks
+        if self._processes is not None and self._processes.runs(registration):
+            return callbacks, self._processes.proxy(registration)
         host = RegistrationHost(registration.name, self._parts)
         self._hosts.append(host)
         settings = self._own_settings.get(registration.name)
@@ -108,3 +125,18 @@ class PluginServices:
                 return registration.factory(settings, host)
 
         return callbacks, callbacks.make(make)
+
+
+def _processes(
+    registrations: Registrations,
+    isolation: Mapping[str, str],
+    parts: PluginHostParts,
+    own_settings: Mapping[str, Any],
+) -> PluginProcesses | None:
+    """Return the processes of the registrations that do not run in the agent's process; None if all do."""
+    isolated = [one for one in registrations if isolation_of_registration(one, isolation) == "process"]
+    if not isolated:
+        return None
+    from .isolated.processes import PluginProcesses
+
+    return PluginProcesses(isolated, parts=parts, own_settings=own_settings)

@@ -38,8 +38,9 @@ def plugins(agent: AgentClient, output: str | None) -> int:
 
     'kubeletx plugins' and 'kubeletx plugin list' are the same. KUBELETX: the versions of kubeletx that the plugin is made for.
 
-    While no agent runs, they are those that one would find. With -o wide also whether the plugin's runtimes run in
-    processes of their own, with memory, CPU time and restarts of each process.
+    While no agent runs, they are those that one would find. With -o wide also whether the plugin runs in processes of
+    its own, with memory, CPU time and restarts of each process: NAME is that of a runtime, others the process of
+    everything else that its distribution registers.
     """
     try:
         found = agent.get("/v1/plugins", _Items)
@@ -67,7 +68,7 @@ def plugins(agent: AgentClient, output: str | None) -> int:
             ",".join(f"{one.hook}/{one.name}" for one in p.registrations),
             p.reason,
             p.isolation,
-            "; ".join(f"{one.runtime}: {process_text(one)}" for one in p.processes),
+            "; ".join(f"{one.runtime or 'others'}: {process_text(one)}" for one in p.processes),
         ]
         for p in found.items
     ]

@@ -7,7 +7,7 @@ all others in a process of their own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from kubeletx.api import InvalidConfig
@@ -35,10 +35,12 @@ def default_isolation(distribution: str) -> str:
     return "none" if PluginIdentity(distribution=distribution).is_own else "process"
 
 
-def check_isolation(configured: Mapping[str, str], kinds: KindTable, origin: str = "") -> None:
-    """Raise InvalidConfig if ``kubeletx.pluginIsolation`` has an unknown runtime kind or value.
+def check_isolation(
+    configured: Mapping[str, str], kinds: KindTable, origin: str = "", others: Collection[str] = ()
+) -> None:
+    """Raise InvalidConfig if ``kubeletx.pluginIsolation`` has an unknown name or value.
 
-    `origin`: the file that contains it, for messages.
+    `origin`: the file that contains it, for messages. `others`: registered names that are no runtime kinds.
     """
     for name, value in configured.items():
         if value not in ISOLATIONS:
@@ -48,11 +50,11 @@ def check_isolation(configured: Mapping[str, str], kinds: KindTable, origin: str
                 problem=f"{value!r} is unknown",
                 fix=f"use one of: {', '.join(ISOLATIONS)}",
             )
-        if name not in kinds and not kinds.may_come(name):
-            known = ", ".join(sorted(kind.name for kind in kinds)) or "none installed"
+        if name not in kinds and name not in others and not kinds.may_come(name):
+            known = ", ".join(sorted((*(kind.name for kind in kinds), *others))) or "none installed"
             raise InvalidConfig(
                 obj=origin,
                 field=f"{FIELD}.{name}",
-                problem=f"no plugin registers kind {name!r}",
+                problem=f"no plugin registers {name!r}",
                 fix=f"install that plugin, remove the entry, or use one of: {known}",
             )

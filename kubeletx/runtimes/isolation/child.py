@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Coroutine, MutableMapping
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -133,8 +133,14 @@ class ChildServer:
         """Do nothing: the agent sends no one-way messages."""
 
 
-async def serve(descriptor: int) -> None:
-    """Handle the agent's calls until it closes the socket. `descriptor`: file descriptor of the socket."""
+async def serve(
+    descriptor: int, make_control: Callable[[Served], Any] = ChildControl, protocol: type = Control
+) -> None:
+    """Handle the agent's calls until it closes the socket. `descriptor`: file descriptor of the socket.
+
+    `make_control`: makes the object that handles the agent's first calls, by the methods of `protocol`; its attribute
+    `peer` is set before the first call.
+    """
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=descriptor))
     reply = reply_to(await read_hello(reader))
     writer.write(framed(msgspec.json.encode(reply)))
@@ -143,10 +149,10 @@ async def serve(descriptor: int) -> None:
         writer.close()
         return
     served = Served()
-    control = ChildControl(served)
+    control = make_control(served)
     peer = Peer("the agent", reader, writer, ChildServer(served), codec=CODECS[reply.encoding])
     control.peer = peer
-    served.put(CONTROL, control, Control)
+    served.put(CONTROL, control, protocol)
     _forward_logs(peer)
     await peer.run()
 
@@ -165,12 +171,17 @@ def _forward_logs(peer: Peer) -> None:
 
 def main() -> None:
     """Run the child process: serve the agent on the socket whose descriptor is the first argument."""
+    run_child(lambda: serve(int(sys.argv[1])))
+
+
+def run_child(serving: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run `serving` in this child process, which ends with the agent."""
     parent = os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if os.getppid() == parent:  # otherwise the agent ended before the death signal was set
         with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(serve(int(sys.argv[1])))
+            asyncio.run(serving())
 
 
 if __name__ == "__main__":

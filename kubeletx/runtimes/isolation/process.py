@@ -1,4 +1,4 @@
-"""`ChildProcess`: starts, holds and stops one child process that runs the plugin of a runtime."""
+"""`ChildProcess`: starts, holds and stops one child process that runs code of a plugin."""
 
 from __future__ import annotations
 
@@ -32,34 +32,42 @@ class ChildProcess:
     time by the event loop's clock.
     """
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process, peer: Peer) -> None:
-        self._name = name
+    def __init__(self, owner: str, process: asyncio.subprocess.Process, peer: Peer) -> None:
         self._process = process
-        self._reading = asyncio.create_task(peer.run(), name=f"runtime-{name}-child")
+        self._reading = asyncio.create_task(peer.run(), name=f"{owner} child")
         self.peer = peer
         self.control = cast("Control", remote_class(Control)(lambda: peer, CONTROL))
         self.started_at = asyncio.get_running_loop().time()
 
     @classmethod
-    async def start(cls, name: str, server: CallHandler, program: Sequence[str] = ()) -> ChildProcess:
-        """Start a child process for the runtime `name`, and do the handshake with it.
+    async def start(
+        cls,
+        owner: str,
+        server: CallHandler,
+        program: Sequence[str] = (),
+        *,
+        module: str = MODULE,
+        descriptors: Sequence[int] = (),
+    ) -> ChildProcess:
+        """Start a child process, and do the handshake with it.
 
-        `server`: handles the child's calls to the agent. `program`: command of a program whose standard input and
-        output are the socket; empty: the child is Python. Raises Unavailable if the process cannot be started, and the
-        errors of `greet`.
+        `owner`: for messages, such as ``runtime edge``. `server`: handles the child's calls to the agent. `program`:
+        command of a program whose standard input and output are the socket; empty: the child is Python and runs
+        `module`, whose arguments are the descriptors of the socket and of further `descriptors`. Raises Unavailable if
+        the process cannot be started, and the errors of `greet`.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            process = await _spawn(theirs.fileno(), program)
+            process = await _spawn(theirs.fileno(), program, module, descriptors)
         except OSError as error:
             ours.close()
             what = program[0] if program else "its process"
-            raise Unavailable(f"runtime {name}: cannot start {what}: {error.strerror}") from error
+            raise Unavailable(f"{owner}: cannot start {what}: {error.strerror}") from error
         finally:
             theirs.close()
         ours.setblocking(False)
         reader, writer = await asyncio.open_connection(sock=ours)
-        who = f"the process of runtime {name}"
+        who = f"the process of {owner}"
         try:
             agreement = await greet(who, reader, writer)
         except BaseException:
@@ -67,7 +75,7 @@ class ChildProcess:
             await _kill(process)
             raise
         peer = Peer(who, reader, writer, server, codec=agreement.codec, cancels=agreement.cancels)
-        return cls(name, process, peer)
+        return cls(owner, process, peer)
 
     @property
     def pid(self) -> int:
@@ -93,7 +101,9 @@ class ChildProcess:
         await asyncio.gather(self._reading, return_exceptions=True)
 
 
-async def _spawn(descriptor: int, program: Sequence[str]) -> asyncio.subprocess.Process:
+async def _spawn(
+    descriptor: int, program: Sequence[str], module: str, more: Sequence[int]
+) -> asyncio.subprocess.Process:
     if program:
         return await asyncio.create_subprocess_exec(
             *program, stdin=descriptor, stdout=descriptor, start_new_session=True
@@ -101,9 +111,9 @@ async def _spawn(descriptor: int, program: Sequence[str]) -> asyncio.subprocess.
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        MODULE,
-        str(descriptor),
-        pass_fds=(descriptor,),
+        module,
+        *map(str, (descriptor, *more)),
+        pass_fds=(descriptor, *more),
         stdin=asyncio.subprocess.DEVNULL,
         start_new_session=True,
     )

@@ -29,28 +29,25 @@ from kubeletx.api import (
     SandboxStatus,
     SandboxSummary,
     Traits,
-    Unavailable,
     UnitId,
     UnitSpec,
     UnitStatus,
     UnitSummary,
 )
-from kubeletx.api.backoff import Backoff
 
 from .codec import Encoded
 from .control import EVENTS, LOG, NETWORK, RUNTIME, EventNote, Init, LogNote
+from .kept import KeptChild
 from .peer import Emit, Peer
 from .process import ChildProcess
 from .remote import Served, remote_class
-from .usage import ChildUsage, usage_of
+from .usage import ChildUsage
 from .wire import name_of
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
-PING_SECONDS = 2.0
 CLOSE_SECONDS = 3.0
-STABLE_SECONDS = 30.0
 _LEVELS = frozenset({"debug", "info", "warning", "error", "critical"})
 
 
@@ -76,10 +73,8 @@ class IsolatedRuntime:
         self._host = host
         self._program = tuple(program)
         self._init = _init_of(factory, endpoint, settings, host)
-        self._child: ChildProcess | None = None
-        self._starts = 0
-        self._backoff = Backoff(1.0, 60.0)
-        self._not_before = 0.0
+        self._owner = f"runtime {endpoint.name}"
+        self.kept = KeptChild(self._owner, self._start, lambda child: child.control.init(self._init))
         self._traits = Traits()
         self._capabilities: dict[str, Any] = {}
         self._remote = cast("Runtime", remote_class(Runtime)(self._peer, RUNTIME))
@@ -88,24 +83,24 @@ class IsolatedRuntime:
     @property
     def pid(self) -> int | None:
         """Process id of the child; None while no child runs."""
-        return self._child.pid if self._child is not None and self._child.is_alive else None
+        return self.kept.pid
 
     def usage(self) -> ChildUsage | None:
         """Return memory and CPU time of the child; None while no child runs. Blocks briefly."""
-        return None if self.pid is None else usage_of(self.pid, self._starts - 1)
+        return self.kept.usage()
 
     # --- life ---
 
     async def open(self) -> None:
         """Open the runtime in the child process; start the child first if none runs and answers."""
-        child = await self._answering_child()
+        child = await self.kept.answering()
         opened = await child.control.open()
         self._traits = opened.traits
         self._capabilities = dict.fromkeys(opened.capabilities)
 
     async def close(self) -> None:
         """Close the runtime and end the child process."""
-        child, self._child = self._child, None
+        child = self.kept.take()
         if child is None:
             return
         try:
@@ -173,50 +168,10 @@ class IsolatedRuntime:
     # --- private ---
 
     def _peer(self) -> Peer:
-        if self._child is None or not self._child.is_alive:
-            raise Unavailable(f"runtime {self._endpoint.name}: its process is not running")
-        return self._child.peer
+        return self.kept.running().peer
 
-    async def _answering_child(self) -> ChildProcess:
-        child = self._child
-        if child is not None and child.is_alive and await _answers(child):
-            return child
-        if child is not None:
-            await self._give_up(child)
-        now = asyncio.get_running_loop().time()
-        if now < self._not_before:
-            raise Unavailable(
-                f"runtime {self._endpoint.name}: its process ended; started again in {self._not_before - now:.0f} s"
-            )
-        self._starts += 1
-        child = None
-        try:
-            child = await ChildProcess.start(self._endpoint.name, self._server, self._program)
-            await child.control.init(self._init)
-        except BaseException:
-            self._wait()
-            if child is not None:
-                await child.stop(0)
-            raise
-        self._child = child
-        log.info("Started process of runtime", runtime=self._endpoint.name, pid=child.pid)
-        return child
-
-    def _wait(self) -> None:
-        """Begin the delay before the next start of a child. It counts from now, not from the begin of a slow start."""
-        self._not_before = asyncio.get_running_loop().time() + self._backoff.next()
-
-    async def _give_up(self, child: ChildProcess) -> None:
-        self._child = None
-        lived_seconds = asyncio.get_running_loop().time() - child.started_at
-        log.warning("Lost process of runtime", runtime=self._endpoint.name, pid=child.pid)
-        try:
-            await child.stop(0)
-        finally:
-            if lived_seconds > STABLE_SECONDS:
-                self._backoff.reset()
-            else:
-                self._wait()
+    async def _start(self) -> ChildProcess:
+        return await ChildProcess.start(self._owner, self._server, self._program)
 
 
 class HostServer:
@@ -243,15 +198,6 @@ class HostServer:
             fields = {k: v for k, v in line.fields.items() if k != "event"} | {"runtime": self._name}
             level = line.level if line.level in _LEVELS else "info"
             getattr(log, level)(line.event, **fields)
-
-
-async def _answers(child: ChildProcess) -> bool:
-    try:
-        async with asyncio.timeout(PING_SECONDS):
-            await child.control.ping()
-    except (KubeletxError, TimeoutError):
-        return False
-    return True
 
 
 def _init_of(factory: RuntimeFactory | None, endpoint: Endpoint, settings: Any, host: Host) -> Init:

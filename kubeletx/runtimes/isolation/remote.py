@@ -69,7 +69,7 @@ class Served:
         except KeyError:
             raise NotFound(f"no {target}.{method} in this process") from None
         values = args.decode(signature.arguments)
-        function = getattr(thing, method)
+        function = _with_keywords(getattr(thing, method), signature)
         if signature.shape is Shape.STREAM:
             await _pump(function(*values), emit)
             return None
@@ -87,6 +87,15 @@ class Served:
         target = f"{_SESSION}{next(self._numbers)}"
         self.put(target, result, Session)
         return Streamed(session=target)
+
+
+def _with_keywords(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
+    """Return `function` as a function of positional arguments alone; the keyword-only ones come last."""
+    if not signature.keywords:
+        return function
+    cut = len(signature.parameters) - len(signature.keywords)
+    names = signature.parameters[cut:]
+    return lambda *values: function(*values[:cut], **dict(zip(names, values[cut:], strict=True)))
 
 
 async def _pump(items: AsyncIterator[Any], emit: Emit) -> None:
@@ -156,4 +165,5 @@ def _stream_method(name: str, signature: Signature) -> Any:
 
 
 def _in_order(signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    return (*args, *(kwargs[name] for name in signature.parameters[len(args) :]))
+    given = {**signature.defaults, **kwargs}
+    return (*args, *(given[name] for name in signature.parameters[len(args) :]))

@@ -11,7 +11,7 @@ import enum
 import inspect
 import sys
 import types
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -111,6 +111,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 
     `parameters`: names of the parameters, in order. `arguments`: tuple type of the arguments. `result`: type of the
     result, or of each item of a stream. `progress`: type of the progress reports; None if the method makes none.
+    `keywords`: names of the parameters that are keyword-only. `defaults`: default values of parameters, by name.
     """
 
     shape: Shape
@@ -118,6 +119,8 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Any
     result: Any
     progress: Any = None
+    keywords: frozenset[str] = frozenset()
+    defaults: Mapping[str, Any] = {}
 
 
 @cache
@@ -130,16 +133,21 @@ def signatures(protocol: type) -> Mapping[str, Signature]:
         hints = get_type_hints(function)
         result = hints.pop("return")
         progress = hints.pop("progress", None)
-        is_stream = get_origin(result) is AsyncIterator
+        is_stream = get_origin(result) in (AsyncIterator, AsyncGenerator)
         if not is_stream and not inspect.iscoroutinefunction(function):
             continue
         types_ = tuple(hints.values())
+        declared = inspect.signature(function).parameters
         found[name] = Signature(
             shape=Shape.STREAM if is_stream else Shape.CALL,
             parameters=tuple(hints),
             arguments=tuple[types_] if types_ else tuple[()],  # type: ignore[valid-type]
             result=get_args(result)[0] if is_stream else _wire_type(result),
             progress=_reported(progress),
+            keywords=frozenset(n for n in hints if declared[n].kind is inspect.Parameter.KEYWORD_ONLY),
+            defaults={
+                n: declared[n].default for n in hints if declared[n].default is not inspect.Parameter.empty
+            },
         )
     return found
 

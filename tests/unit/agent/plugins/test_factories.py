@@ -50,7 +50,7 @@ parts = PluginHostParts(
 )
 services = PluginServices(
     load_plugins(points).registrations, parts=parts, own_settings={}, settings=PluginSettings(),
-    node=ObjectRef(kind="Node", name="n"),
+    node=ObjectRef(kind="Node", name="n"), isolation={"disk": "none", "other": "none"},
 )
 for name, state in services.states().items():
     print(name, state.word, state.reason)

@@ -64,5 +64,5 @@ def test_wrong_entries_of_the_configuration_are_refused() -> None:
         InvalidConfig, match=r"a\.yaml: kubeletx\.pluginIsolation\.fake: 'vm' is unknown; use one of: none"
     ):
         check_isolation({"fake": "vm"}, kinds, "a.yaml")
-    with pytest.raises(InvalidConfig, match=r"no plugin registers kind 'fkae'; .* use one of: fake"):
+    with pytest.raises(InvalidConfig, match=r"no plugin registers 'fkae'; .* use one of: fake"):
         check_isolation({"fkae": "none"}, kinds)

@@ -19,11 +19,11 @@ async def test_a_plugin_that_ends_at_once_is_not_started_again_at_once(tmp_path:
     for _ in range(20):
         with pytest.raises(Unavailable, match="its process ended; started again in"):
             await runtime.open()
-    assert runtime._starts == 1
-    runtime._not_before = 0.0
+    assert runtime.kept.starts == 1
+    runtime.kept.not_before = 0.0
     with pytest.raises(Unavailable):
         await runtime.open()
-    assert runtime._starts == 2
+    assert runtime.kept.starts == 2
     assert runtime.usage() is None
     await runtime.close()
 
@@ -45,7 +45,7 @@ async def test_a_plugin_that_breaks_its_connection_gets_a_new_process(
         await runtime.version()
     with pytest.raises(Unavailable, match="started again in"):
         await runtime.open()
-    runtime._not_before = 0.0
+    runtime.kept.not_before = 0.0
     await runtime.open()
     assert runtime.pid not in (None, pid)
     usage = runtime.usage()

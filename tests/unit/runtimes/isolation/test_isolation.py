@@ -26,7 +26,7 @@ from kubeletx.api import (
     UnitId,
 )
 from kubeletx.runtimes.handles.handle import RuntimeHandle
-from kubeletx.runtimes.isolation import IsolatedRuntime, proxy
+from kubeletx.runtimes.isolation import IsolatedRuntime, kept, proxy
 from kubeletx.testing import FakeClock, FakeEventSink, FakeHost, endpoint, sandbox_spec
 from kubeletx_testing.waiting import let_others_work, until
 from tests.unit.runtimes.conftest import Listener
@@ -99,7 +99,7 @@ async def test_a_crash_costs_the_calls_under_way_and_the_next_opening_starts_ane
         await runtime.health()
     with pytest.raises(Unavailable, match="started again in"):
         await runtime.open()
-    runtime._not_before = 0.0
+    runtime.kept.not_before = 0.0
     await runtime.open()
     assert runtime.pid not in (None, pid)
     assert (await runtime.health()).runtime_ready
@@ -113,11 +113,11 @@ async def test_code_that_blocks_is_killed_at_the_next_opening(
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
             await runtime.start_unit(UnitId("block"))
-    monkeypatch.setattr(proxy, "PING_SECONDS", 0.1)
+    monkeypatch.setattr(kept, "PING_SECONDS", 0.1)
     with pytest.raises(Unavailable):
         await runtime.open()
     assert not is_there(pid)
-    runtime._not_before = 0.0
+    runtime.kept.not_before = 0.0
     await runtime.open()
     assert (await runtime.health()).runtime_ready
 
@@ -226,7 +226,7 @@ async def test_a_handle_finds_a_crashed_plugin_again(tmp_path: Path) -> None:
     pid = runtime.pid
     with pytest.raises(Unavailable):
         await handle.start_unit(UnitId("crash"))
-    runtime._not_before = 0.0
+    runtime.kept.not_before = 0.0
     await until(lambda: runtime.pid not in (None, pid) and handle.state.ready)
     assert (await handle.look(PodUid("x"))).is_empty
     task.cancel()

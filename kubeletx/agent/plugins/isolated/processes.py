@@ -1,0 +1,80 @@
+"""`PluginProcesses`: decides which registrations run in a child process, and keeps the processes by distribution."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kubeletx.runtimes.isolation.usage import ChildUsage
+from kubeletx.runtimes.plugins.identity import normal_name
+
+from ..host_parts import PluginHostParts
+from ..registrations import Registration
+from .control import PluginEntry, ServicesInit
+from .process import PluginProcess
+from .proxies import PROXIES
+
+
+class PluginProcesses:
+    """The child processes of all distributions that have `registrations` in one."""
+
+    def __init__(
+        self,
+        registrations: Sequence[Registration],
+        *,
+        parts: PluginHostParts,
+        own_settings: Mapping[str, Any],
+    ) -> None:
+        """`registrations`: all that run in child processes. `own_settings`: their decoded settings, by name."""
+        self._names = frozenset(one.name for one in registrations)
+        by_distribution: dict[str, list[Registration]] = {}
+        for one in registrations:
+            by_distribution.setdefault(normal_name(one.distribution), []).append(one)
+        self._processes = {
+            name: PluginProcess(items[0].distribution, _init_of(items, parts, own_settings), parts)
+            for name, items in by_distribution.items()
+        }
+
+    def runs(self, registration: Registration) -> bool:
+        """Return True if the registration runs in one of these processes."""
+        return registration.name in self._names
+
+    def proxy(self, registration: Registration) -> Any:
+        """Return the object that calls this registration's object in its process."""
+        process = self._processes[normal_name(registration.distribution)]
+        return PROXIES[registration.hook](process, registration.name)
+
+    def usage(self, distribution: str) -> ChildUsage | None:
+        """Return memory and CPU time of the distribution's process; None if none runs. Blocks briefly."""
+        process = self._processes.get(normal_name(distribution))
+        return process.usage() if process is not None else None
+
+    async def close(self) -> None:
+        """End all processes."""
+        await asyncio.gather(*(one.close() for one in self._processes.values()))
+
+
+def _init_of(
+    items: Iterable[Registration], parts: PluginHostParts, own_settings: Mapping[str, Any]
+) -> ServicesInit:
+    items = tuple(items)
+    plugins = {
+        one.plugin: PluginEntry(
+            name=one.plugin, value=one.source, distribution=one.distribution, version=one.version
+        )
+        for one in items
+    }
+    found = {one.name: own_settings.get(one.name) for one in items}
+    return ServicesInit(
+        plugins=tuple(plugins.values()),
+        hooks={one.name: one.hook.value for one in items},
+        settings={name: msgspec.to_builtins(value) for name, value in found.items() if value is not None},
+        node_name=parts.node_name,
+        root=str(parts.root),
+        has_cluster=parts.cluster is not None,
+        sys_path=[path for path in sys.path if path],
+    )
