@@ -42,13 +42,14 @@ class FleetConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     `endpoints`: runtimes of flags and configuration file. `settings`: decoded settings by plugin kind. `class_map`:
     runtime class name to NAME or NAME--HANDLER of a runtime. `isolation`: runtime kind to process or none, for
-    endpoints without ``isolation=``.
+    endpoints without ``isolation=``. `variables`: names of further environment variables of isolated runtimes.
     """
 
     endpoints: tuple[Endpoint, ...] = ()
     settings: dict[str, Any] = {}
     class_map: Mapping[str, str] = {}
     isolation: Mapping[str, str] = {}
+    variables: tuple[str, ...] = ()
     limits: Limits = Limits()
     cgroup_driver: str | None = None
     """Configured cgroup driver; empty if not set; None if pods get no cgroups."""
@@ -82,7 +83,14 @@ class Fleet:
         self._is_used = is_used
         self._beside = beside
         self._notes = StallNotes(parts.root)
-        self._maker = RuntimeMaker(kinds, self._settings, plan.isolation, parts, stalled=self._notes.load())
+        self._maker = RuntimeMaker(
+            kinds,
+            self._settings,
+            plan.isolation,
+            parts,
+            stalled=self._notes.load(),
+            variables=plan.variables,
+        )
         self._dropins = DropIns(parts.root)
         self._handles: dict[RuntimeName, RuntimeHandle] = {}
         self._hosts: dict[RuntimeName, RuntimeHost] = {}

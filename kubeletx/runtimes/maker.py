@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -63,15 +63,17 @@ class RuntimeMaker:
         parts: HostParts,
         *,
         stalled: Mapping[RuntimeName, StallNote] = MappingProxyType({}),
+        variables: Collection[str] = (),
     ) -> None:
         """`isolation`: see `FleetConfig`. `stalled`: notes about runtimes whose plugins blocked an earlier agent process.
 
-        Such a runtime is isolated, whatever its configuration is.
+        Such a runtime is isolated, whatever its configuration is. `variables`: see `FleetConfig`.
         """
         self._stalled = stalled
         self._kinds = kinds
         self._settings = settings
         self._isolation = isolation
+        self._variables = variables
         self._parts = parts
         self._markers = CallMarkers(parts.root)
 
@@ -134,11 +136,14 @@ class RuntimeMaker:
                     endpoint.name, "constructor", lambda: kind.factory(endpoint, settings, host)
                 )
             check_runtime(runtime, kind.origin, kind.name)
-            is_program = kind.name == PROGRAMS.name
-            return runtime, cast("IsolatedRuntime", runtime) if is_program else None
-        from .isolation import IsolatedRuntime
+            if kind.name != PROGRAMS.name:
+                return runtime, None
+            isolated = cast("IsolatedRuntime", runtime)
+        else:
+            from .isolation import IsolatedRuntime
 
-        isolated = IsolatedRuntime(kind.factory, endpoint, settings, host)
+            isolated = IsolatedRuntime(kind.factory, endpoint, settings, host)
+        isolated.variables = self._variables
         return isolated, isolated
 
     def _log_stalled(self, endpoint: Endpoint, stall: StallNote) -> None:

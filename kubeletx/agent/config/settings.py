@@ -86,6 +86,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     # plugins
     Setting("plugins.disabled", "kubeletx.disabledPlugins", "disable-plugin", Items(word="NAME"),
             "Plugins that are not imported, by name of the plugin or of its distribution (repeatable)."),
+    Setting("plugins.variables", "kubeletx.pluginEnvironment", "", Items(),
+            "Names of the agent's environment variables that processes of plugins get beside PATH, HOME, LANG, TZ and proxies."),
     Setting("plugins.health_check_seconds", "kubeletx.pluginHealthCheckTimeout", "", Duration(zero_means=10.0),
             "Deadline of one health check of a plugin."),
     Setting("plugins.admission_check_seconds", "kubeletx.pluginAdmissionCheckTimeout", "", Duration(zero_means=5.0),

@@ -69,13 +69,15 @@ class RuntimeSettings(Section, frozen=True, kw_only=True):
 class PluginSettings(Section, frozen=True, kw_only=True):
     """Settings of plugins. Deadlines for calls to runtimes are in `RuntimeSettings`.
 
-    `disabled`: names of plugins, or of their distributions, that are not imported. `pod_source_sync_seconds`: a pod
+    `disabled`: names of plugins, or of their distributions, that are not imported. `variables`: names of environment
+    variables that processes of plugins get beside the usual ones. `pod_source_sync_seconds`: a pod
     source that has not delivered all its pods within this time is reported as degraded. `stall_seconds`: time for which
     the plugin of a runtime may block the agent. `stall_action`: what the agent does then: ``restart`` (it ends, and its
     next start isolates the runtime) or ``log``.
     """
 
     disabled: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
     health_check_seconds: float = 10.0
     admission_check_seconds: float = 5.0
     pod_source_sync_seconds: float = 60.0

@@ -72,6 +72,7 @@ def make_runtimes(
             settings=ctx.plugins.decode_settings(config.runtimes.plugins),
             class_map=link.classes,
             isolation=config.runtimes.plugin_isolation,
+            variables=config.plugins.variables,
             limits=call_limits(config),
             cgroup_driver=(config.cgroups.driver or "") if makes_cgroups else None,
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -55,7 +55,7 @@ class PluginServices:
         self._hosts: list[RegistrationHost] = []
         self._callbacks: dict[str, Callbacks] = {}
         self.counts = CallbackCounts()
-        self._processes = _processes(registrations, isolation, parts, own_settings)
+        self._processes = _processes(registrations, isolation, parts, own_settings, settings.variables)
         self._health = HealthChecks(
             [
                 RunningCheck(callbacks=callbacks, check=made)
@@ -132,6 +132,7 @@ def _processes(
     isolation: Mapping[str, str],
     parts: PluginHostParts,
     own_settings: Mapping[str, Any],
+    variables: Collection[str],
 ) -> PluginProcesses | None:
     """Return the processes of the registrations that do not run in the agent's process; None if all do."""
     isolated = [one for one in registrations if isolation_of_registration(one, isolation) == "process"]
@@ -139,4 +140,4 @@ def _processes(
         return None
     from .isolated.processes import PluginProcesses
 
-    return PluginProcesses(isolated, parts=parts, own_settings=own_settings)
+    return PluginProcesses(isolated, parts=parts, own_settings=own_settings, variables=variables)

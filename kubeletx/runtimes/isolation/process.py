@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import cast
 
 import structlog
@@ -16,6 +16,7 @@ import structlog
 from kubeletx.api import Unavailable
 
 from .control import CONTROL, Control
+from .environment import child_environment
 from .handshake import greet
 from .peer import CallHandler, Peer
 from .remote import remote_class
@@ -48,17 +49,21 @@ class ChildProcess:
         *,
         module: str = MODULE,
         descriptors: Sequence[int] = (),
+        variables: Collection[str] = (),
     ) -> ChildProcess:
         """Start a child process, and do the handshake with it.
 
         `owner`: for messages, such as ``runtime edge``. `server`: handles the child's calls to the agent. `program`:
         command of a program whose standard input and output are the socket; empty: the child is Python and runs
-        `module`, whose arguments are the descriptors of the socket and of further `descriptors`. Raises Unavailable if
-        the process cannot be started, and the errors of `greet`.
+        `module`, whose arguments are the descriptors of the socket and of further `descriptors`. `variables`: names of
+        environment variables beside those of `child_environment`. Raises Unavailable if the process cannot be started,
+        and the errors of `greet`.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            process = await _spawn(theirs.fileno(), program, module, descriptors)
+            process = await _spawn(
+                theirs.fileno(), program, module, descriptors, child_environment(os.environ, variables)
+            )
         except OSError as error:
             ours.close()
             what = program[0] if program else "its process"
@@ -102,11 +107,11 @@ class ChildProcess:
 
 
 async def _spawn(
-    descriptor: int, program: Sequence[str], module: str, more: Sequence[int]
+    descriptor: int, program: Sequence[str], module: str, more: Sequence[int], environment: dict[str, str]
 ) -> asyncio.subprocess.Process:
     if program:
         return await asyncio.create_subprocess_exec(
-            *program, stdin=descriptor, stdout=descriptor, start_new_session=True
+            *program, stdin=descriptor, stdout=descriptor, start_new_session=True, env=environment
         )
     return await asyncio.create_subprocess_exec(
         sys.executable,
@@ -116,6 +121,7 @@ async def _spawn(
         pass_fds=(descriptor, *more),
         stdin=asyncio.subprocess.DEVNULL,
         start_new_session=True,
+        env=environment,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -72,6 +72,8 @@ class IsolatedRuntime:
         self._endpoint = endpoint
         self._host = host
         self._program = tuple(program)
+        self.variables: Collection[str] = ()
+        """Names of environment variables that the child gets beside the usual ones; see `child_environment`."""
         self._init = _init_of(factory, endpoint, settings, host)
         self._owner = f"runtime {endpoint.name}"
         self.kept = KeptChild(self._owner, self._start, lambda child: child.control.init(self._init))
@@ -171,7 +173,7 @@ class IsolatedRuntime:
         return self.kept.running().peer
 
     async def _start(self) -> ChildProcess:
-        return await ChildProcess.start(self._owner, self._server, self._program)
+        return await ChildProcess.start(self._owner, self._server, self._program, variables=self.variables)
 
 
 class HostServer:

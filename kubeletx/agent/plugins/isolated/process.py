@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextvars import Context
 from typing import Any, cast
 
@@ -35,8 +35,14 @@ _LEVELS = frozenset({"debug", "info", "warning", "error", "critical"})
 class PluginProcess:
     """The child process of one distribution; starts it when it is called."""
 
-    def __init__(self, distribution: str, init: ServicesInit, parts: PluginHostParts) -> None:
-        """`init`: what the child imports and makes. `parts`: objects of the agent that its plugins may use."""
+    def __init__(
+        self, distribution: str, init: ServicesInit, parts: PluginHostParts, variables: Collection[str] = ()
+    ) -> None:
+        """`init`: what the child imports and makes. `parts`: objects of the agent that its plugins may use.
+
+        `variables`: as for `ChildProcess.start`.
+        """
+        self._variables = variables
         self._owner = f"plugin distribution {distribution}"
         self._init = init
         self._server = AgentObjects(distribution, init.hooks, parts)
@@ -113,7 +119,11 @@ class PluginProcess:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             child = await ChildProcess.start(
-                self._owner, self._server, module=MODULE, descriptors=(theirs.fileno(),)
+                self._owner,
+                self._server,
+                module=MODULE,
+                descriptors=(theirs.fileno(),),
+                variables=self._variables,
             )
         except BaseException:
             ours.close()

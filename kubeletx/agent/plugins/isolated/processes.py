@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -28,14 +28,18 @@ class PluginProcesses:
         *,
         parts: PluginHostParts,
         own_settings: Mapping[str, Any],
+        variables: Collection[str] = (),
     ) -> None:
-        """`registrations`: all that run in child processes. `own_settings`: their decoded settings, by name."""
+        """`registrations`: all that run in child processes. `own_settings`: their decoded settings, by name.
+
+        `variables`: as for `ChildProcess.start`.
+        """
         self._names = frozenset(one.name for one in registrations)
         by_distribution: dict[str, list[Registration]] = {}
         for one in registrations:
             by_distribution.setdefault(normal_name(one.distribution), []).append(one)
         self._processes = {
-            name: PluginProcess(items[0].distribution, _init_of(items, parts, own_settings), parts)
+            name: PluginProcess(items[0].distribution, _init_of(items, parts, own_settings), parts, variables)
             for name, items in by_distribution.items()
         }
 

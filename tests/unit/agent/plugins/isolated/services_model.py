@@ -53,7 +53,7 @@ class ServicesModel:
                 cluster=self.cluster,  # type: ignore[arg-type]
             ),
             own_settings=plugins.decode_settings(self.sections),
-            settings=PluginSettings(),
+            settings=PluginSettings(variables=("REGION",)),
             node=ObjectRef(kind="Node", name="node-1"),
             isolation=self.isolation,
         )

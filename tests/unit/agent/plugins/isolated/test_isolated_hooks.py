@@ -168,6 +168,17 @@ async def test_isolation_none_runs_a_registration_in_the_agents_process(model: S
     sys.modules.pop("site_troubled", None)
 
 
+async def test_the_child_gets_no_other_variable_of_the_agent(
+    model: ServicesModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    monkeypatch.setenv("REGION", "north")
+    model.order("t-check", "environment")
+    names = (await model.check()).message.split()
+    assert {"PATH", "REGION"} <= set(names)
+    assert "AWS_SECRET_ACCESS_KEY" not in names
+
+
 async def test_an_end_of_the_agent_while_it_gives_up_a_child_leaves_no_process(model: ServicesModel) -> None:
     await model.check()
     pid = model.pid
