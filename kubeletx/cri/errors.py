@@ -150,6 +150,6 @@ def what_to_do(task_id: str, namespace: str) -> str:
     `namespace`: containerd namespace of the task.
     """
     return (
-        f"the runtime has a task of container {task_id} that it does not know to be its own, left by a start that "
-        f"was cut off; end it with 'ctr -n {namespace} tasks delete --force {task_id}', or restart the runtime"
+        f"a start of container {task_id} that was interrupted left a task, which the runtime does not "
+        f"recognize; end it with 'ctr -n {namespace} tasks delete --force {task_id}', or restart the runtime"
     )

@@ -58,7 +58,7 @@ class Logind:
         has = await self._ask(self._allow, delay_seconds)
         if has < delay_seconds:
             log.warning(
-                "The host waits for pods for less time than is wanted; raise InhibitDelayMaxSec of systemd-logind",
+                "The host waits for pods for less time than configured; raise InhibitDelayMaxSec of systemd-logind",
                 wanted_seconds=delay_seconds,
                 seconds=has,
             )

@@ -354,8 +354,8 @@ class PodWorker:
         runtime = self.facts.runtime
         log.warning("Action had no effect", pod=self.desired.ref, action=doing(action), runtime=runtime)
         message = (
-            f"runtime {runtime} reported no error {NOTICED} times for {doing(action)}, and nothing changed; it is "
-            "asked again at most every 10s; see the runtime's log, or restart the runtime"
+            f"runtime {runtime} reported no error {NOTICED} times for {doing(action)}, and nothing changed; the "
+            "agent retries at most every 10s; see the runtime's log, or restart the runtime"
         )
         self._context.notify(self.desired, Notice(reason=Event.RUNTIME_WITHOUT_EFFECT, message=message))
 

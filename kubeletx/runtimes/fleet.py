@@ -371,6 +371,6 @@ def _still_used(origin: str, name: str) -> InvalidConfig:
     return InvalidConfig(
         obj=origin,
         field="drop-in",
-        problem=f"changed or gone, but pods are on runtime {name!r}",
+        problem=f"changed or removed, but runtime {name!r} has pods",
         fix="drain the runtime, then remove it",
     )

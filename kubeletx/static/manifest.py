@@ -101,7 +101,7 @@ def _duplicates(pods: tuple[Pod, ...], origin: str) -> list[InvalidPod]:
     for pod in pods:
         if pod.ref in seen:
             obj = describe(origin, pod.metadata.name)
-            problem = f"{pod.ref!r} stands in this manifest twice"
+            problem = f"{pod.ref!r} is in this manifest twice"
             problems.append(
                 InvalidPod(obj=obj, field="metadata.name", problem=problem, fix="rename one of the pods")
             )

@@ -11,7 +11,7 @@ from kubeletx.api import Internal, KubeletxError, Unavailable
 
 _CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT})
 _FIXES: dict[int, tuple[str, str]] = {
-    sqlite3.SQLITE_FULL: ("disk full", "free space on its filesystem; writing goes on by itself"),
+    sqlite3.SQLITE_FULL: ("disk full", "free space on its filesystem; writing then resumes"),
     sqlite3.SQLITE_IOERR: ("input/output error", "check the disk and free space on its filesystem"),
     sqlite3.SQLITE_READONLY: ("not writable", "make the file and its directory writable"),
     sqlite3.SQLITE_PERM: ("no permission", "make the file and its directory writable"),

@@ -369,7 +369,7 @@ def test_levels_of_enforcement_that_are_not_carried_out_are_named(tmp_path: Path
     config = load_config(flags={"enforce-node-allocatable": ["pods,system-reserved"]})
     (unused,) = config.unused
     assert (unused.name, unused.value) == ("enforceNodeAllocatable", "system-reserved")
-    for text, problem in (("pods,all", "'all' is not known"), ("none,pods", "'none' stands alone")):
+    for text, problem in (("pods,all", "'all' is not known"), ("none,pods", "'none' excludes other values")):
         with pytest.raises(InvalidConfig, match=problem):
             load_config(flags={"enforce-node-allocatable": [text]})
 

@@ -148,8 +148,8 @@ async def test_an_operator_learns_what_has_no_effect(node: Node) -> None:
         await pass_time(node)
         said = [one.message for one in node.sink.recorded if one.reason == "RuntimeWithoutEffect"]
         assert said == [
-            "runtime one reported no error 6 times for stopping container c0, and nothing changed; it is asked "
-            "again at most every 10s; see the runtime's log, or restart the runtime"
+            "runtime one reported no error 6 times for stopping container c0, and nothing changed; the agent retries "
+            "at most every 10s; see the runtime's log, or restart the runtime"
         ]
 
 

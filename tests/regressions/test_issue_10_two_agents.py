@@ -293,7 +293,7 @@ async def test_a_kubelet_that_comes_later_is_named_and_does_not_stop_the_agent(t
     ]
     assert (
         "is the older" in twins.events.recorded[0].message
-        or "was there before" in twins.events.recorded[0].message
+        or "had the name first" in twins.events.recorded[0].message
     )
 
 

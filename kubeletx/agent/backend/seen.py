@@ -19,5 +19,5 @@ def require_seen(services: PodExecutor, worker: PodWorker) -> None:
         text = f"runtime {handle.name} does not answer: {handle.state.message}"
         raise Unavailable(text, reason=RUNTIME_NOT_READY)
     if worker.facts.snapshot is None:
-        text = f"runtime {handle.name} was not asked about pod {worker.desired.ref} yet; try again"
+        text = f"runtime {handle.name} has not reported pod {worker.desired.ref} yet; try again"
         raise Unavailable(text, reason=RUNTIME_NOT_READY)

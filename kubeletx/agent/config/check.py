@@ -186,7 +186,7 @@ def _cgroups(config: AgentConfig) -> Iterator[InvalidConfig]:
             yield _error(config, "cgroups.enforce_allocatable", f"{level!r} is not known", fix)
     if "none" in levels and len(levels) > 1:
         fix = "leave out the others"
-        yield _error(config, "cgroups.enforce_allocatable", "'none' stands alone", fix)
+        yield _error(config, "cgroups.enforce_allocatable", "'none' excludes other values", fix)
 
 
 def unenforced(config: AgentConfig) -> Iterator[UnusedSetting]:
@@ -281,9 +281,11 @@ def _auth(config: AgentConfig) -> Iterator[InvalidConfig]:
         return
     if config.auth.mode == "Webhook" and _is_flag(config, "server.port"):
         fix = "give a --kubeconfig, or set --authorization-mode=AlwaysAllow and a --client-ca-file"
-        yield _error(config, "server.port", "needs an API server that is asked who may do what", fix)
+        yield _error(config, "server.port", "needs an API server that authorizes requests", fix)
     if config.auth.webhook and _is_flag(config, "auth.webhook"):
-        yield _error(config, "auth.webhook", "needs an API server to ask", "give a --kubeconfig, or false")
+        yield _error(
+            config, "auth.webhook", "needs an API server that reviews tokens", "give a --kubeconfig, or false"
+        )
 
 
 def _is_flag(config: AgentConfig, path: str) -> bool:

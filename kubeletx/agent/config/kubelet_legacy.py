@@ -71,7 +71,7 @@ _NETWORK_FLAGS: Final = (
 
 _PODS: Final = (
     _refused("allow-privileged", _BOOL,
-             "an admission policy of the cluster decides who may be privileged; leave it out", True),
+             "an admission policy of the cluster decides which pods may be privileged; leave it out", True),
     *(_refused(flag, Items(), "an admission policy of the cluster decides about namespaces of the host; leave it out",
                ("*",))
       for flag in ("host-network-sources", "host-pid-sources", "host-ipc-sources")),

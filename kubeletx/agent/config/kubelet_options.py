@@ -21,7 +21,7 @@ _TIME: Final = Opaque()
 _BOTH: Final = (True, False)
 _PINS_NOTHING: Final = "kubeletx pins no CPUs, memory or devices to pods; leave it out"
 _NO_RULES: Final = "kubeletx makes no iptables rules; the network plugin and kube-proxy make theirs"
-_OWN_CGROUP: Final = "the agent manages the cgroups of pods alone; services stay where systemd has put them"
+_OWN_CGROUP: Final = "the agent manages only the cgroups of pods; systemd manages those of services"
 _UNBUFFERED: Final = "each line of the log is written at once, to standard error"
 _USAGE: Final = (
     "usage is read from the kernel and from the runtimes, not by cAdvisor; the option changes nothing"
@@ -45,14 +45,14 @@ _MANAGERS: Final = (
             "no CPUs are pinned, so nothing is reconciled", "0s", "10s"),
     _refused("memoryManagerPolicy", "memory-manager-policy", _TEXT, _PINS_NOTHING, "None"),
     _refused("reservedMemory", "reserved-memory", Opaque(),
-             "kubeletx keeps no memory of single NUMA nodes; reserve memory with systemReserved"),
+             "kubeletx cannot reserve memory of single NUMA nodes; reserve memory with systemReserved"),
     _refused("reservedSystemCPUs", "reserved-cpus", _TEXT,
-             "kubeletx keeps no CPUs free of pods; reserve their number with systemReserved, as cpu: \"2\""),
+             "kubeletx cannot reserve single CPUs; reserve their number with systemReserved, as cpu: \"2\""),
     _refused("topologyManagerPolicy", "topology-manager-policy", _TEXT, _PINS_NOTHING, "none"),
     _refused("topologyManagerPolicyOptions", "topology-manager-policy-options", Pairs(), _PINS_NOTHING),
     _refused("topologyManagerScope", "topology-manager-scope", _TEXT, _PINS_NOTHING, "container"),
     _refused("qosReserved", "qos-reserved", Pairs(),
-             "kubeletx keeps no memory of other QoS classes for guaranteed pods; leave it out"),
+             "kubeletx cannot reserve memory for a QoS class; leave it out"),
 )  # fmt: skip
 
 _CGROUPS: Final = (
@@ -74,7 +74,7 @@ _NETWORK: Final = (
     _option("hairpinMode", "hairpin-mode", _TEXT,
             "the CNI configuration decides about hairpin traffic, as with a kubelet", "promiscuous-bridge", "none"),
     _option("podCIDR", "pod-cidr", _TEXT,
-            "the runtime is not told the range; pods get their addresses from the CNI configuration"),
+            "the range is not passed to the runtime; pods get their addresses from the CNI configuration"),
     _option("makeIPTablesUtilChains", "make-iptables-util-chains", _BOOL, _NO_RULES, *_BOTH),
     _option("iptablesDropBit", "iptables-drop-bit", _ANY_INT, _NO_RULES, 15),
     _option("iptablesMasqueradeBit", "iptables-masquerade-bit", _ANY_INT, _NO_RULES, 14),
@@ -85,13 +85,13 @@ _NETWORK: Final = (
 
 _STORAGE: Final = (
     _option("enableControllerAttachDetach", "enable-controller-attach-detach", _BOOL,
-            "kubeletx supports no volumes that are attached, so nothing is attached by the node either", True),
+            "kubeletx supports no volumes that must be attached, so the node attaches none", True),
     _option("volumePluginDir", "volume-plugin-dir", _TEXT,
             "FlexVolume drivers are not supported; pods with such volumes do not start",
             "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/"),
     _option("", "experimental-mounter-path", _TEXT, "volumes are mounted by the system's own mount helpers"),
     _option("", "experimental-allocatable-ignore-eviction", _BOOL,
-            "hard eviction thresholds are taken from Allocatable all the same", False),
+            "hard eviction thresholds are still subtracted from Allocatable", False),
     _option("configMapAndSecretChangeDetectionStrategy", "", _TEXT,
             "config maps and secrets are always watched", "Watch"),
     _option("", "minimum-container-ttl-duration", _TIME,
@@ -99,7 +99,7 @@ _STORAGE: Final = (
     _option("", "maximum-dead-containers-per-container", _ANY_INT,
             "the last ended container of each name is kept, older ones are removed at once", 1),
     _option("", "maximum-dead-containers", _ANY_INT,
-            "the last ended container of each name is kept, however many there are", -1),
+            "the last ended container of each name is kept, without a limit on their number", -1),
     _option("containerLogMaxWorkers", "", _ANY_INT, "logs are rotated one after the other", 1),
 )  # fmt: skip
 
@@ -108,11 +108,11 @@ _PROCESS: Final = (
     _option("protectKernelDefaults", "protect-kernel-defaults", _BOOL,
             "kernel settings are neither checked nor changed", False),
     _option("kernelMemcgNotification", "kernel-memcg-notification", _BOOL,
-            "memory is looked at every ten seconds, and when the kernel reports pressure", False),
+            "memory is checked every ten seconds, and when the kernel reports pressure", False),
     _option("featureGates", "feature-gates", Switches(),
-            "kubeletx has no feature gates; docs/kubelet-parity.md says which features there are"),
+            "kubeletx has no feature gates; docs/kubelet-parity.md lists its features"),
     _option("", "lock-file", _TEXT, "the agent locks its root directory instead"),
-    _option("", "exit-on-lock-contention", _BOOL, "the agent keeps running whoever opens the lock file", False),
+    _option("", "exit-on-lock-contention", _BOOL, "the agent keeps running if another process opens the lock file", False),
     _option("enableContentionProfiling", "contention-profiling", _BOOL,
             "there are no profiles of locks; py-spy shows where the agent spends its time", False),
     _option("enableProfilingHandler", "", _BOOL, "there is no /debug/pprof", *_BOTH),

@@ -169,7 +169,7 @@ def _with_kubelet(ours: Ours, kubelet: Kubelet) -> list[Collision]:
             found.append(
                 Collision(
                     field="--container-runtime-endpoint",
-                    problem=f"{path} is also the runtime of {who}, which removes pods it does not know",
+                    problem=f"{path} is also the runtime of {who}, which removes pods that it did not start",
                     fix="use a runtime of your own, or accept the risk with --share-runtime",
                     shareable=True,
                 )

@@ -35,7 +35,7 @@ class ServiceManager:
 
     def stopping(self) -> None:
         """Report that the agent is about to end."""
-        self._send("STOPPING=1\nSTATUS=stopping; what runs goes on running")
+        self._send("STOPPING=1\nSTATUS=stopping; pods keep running")
 
     async def run(self) -> None:
         """Send watchdog notifications until cancelled; return immediately if systemd expects none."""

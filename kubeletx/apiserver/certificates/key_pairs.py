@@ -182,5 +182,5 @@ def _names(certificate: x509.Certificate) -> tuple[tuple[str, ...], tuple[str, .
 
 def _bad(origin: str, problem: str) -> InvalidConfig:
     return InvalidConfig(
-        obj=origin, field="", problem=problem, fix="remove it, so that a new one is asked for"
+        obj=origin, field="", problem=problem, fix="remove it; the agent then requests a new one"
     )

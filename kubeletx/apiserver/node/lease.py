@@ -245,8 +245,8 @@ class NodeLease:
             patch = {"spec": {"renewTime": None}}
             await tell_foreign_write(self._client, self._path, what, patch, next_wait=0.0)
             self._record(
-                f"another agent reports as node {self._name} too: {words}; this one was there before and goes on; stop the "
-                "other or give it another name"
+                f"another agent reports as node {self._name} too: {words}; this agent had the name first and "
+                "continues; stop the other agent or give it another name"
             )
         return True
 

@@ -55,12 +55,12 @@ class Query(NamedTuple):
 @click.argument("kind", shell_complete=complete_kinds("pods", "runtimes", "node", "images", "events"))
 @click.argument("names", nargs=-1, shell_complete=complete_kinds())
 @output_option(*FORMATS)
-@boolean("-w", "--watch", help="Go on and show what changes.")
-@boolean("--output-watch-events", help="With --watch: say whether it was added, modified or deleted.")
+@boolean("-w", "--watch", help="Keep running and show changes.")
+@boolean("--output-watch-events", help="With --watch: show whether an object was added, modified or deleted.")
 @namespace_option
 @boolean("-A", "--all-namespaces", help="All namespaces.")
 @click.option(
-    "-l", "--selector", default="", metavar="SELECTOR", help="Only what has these labels, such as a=b,!c."
+    "-l", "--selector", default="", metavar="SELECTOR", help="Only objects with these labels, such as a=b,!c."
 )
 @click.option("--for", "about", default="", metavar="KIND/NAME", help="Only events about this object.")
 @boolean("--no-headers", help="Leave out the headings.")

@@ -180,7 +180,7 @@ def signal_to_cri(name: str) -> pb.Signal.ValueType:
     try:
         return pb.Signal.Value(_SIGNAL_PREFIX + word)
     except ValueError:
-        raise Unsupported(f"stop signal {name!r} is no signal that CRI knows") from None
+        raise Unsupported(f"stop signal {name!r} is not a signal of the CRI") from None
 
 
 def signal_from_cri(signal: pb.Signal.ValueType) -> str:

@@ -22,7 +22,7 @@ from ..text.yaml import YamlError, parse_documents
 _REFUSED = {
     "auth-provider": "use client certificates, a token or exec",
     "username": "basic authentication is gone from Kubernetes; use a token",
-    "as": "a node speaks for itself; remove it",
+    "as": "a node cannot impersonate another user; remove it",
 }
 _EXTENSION = "client.authentication.k8s.io/exec"
 

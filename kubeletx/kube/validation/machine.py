@@ -62,7 +62,7 @@ def check_machine_annotations(pod: Pod, problems: Problems) -> None:
     if notes.get(VIRTLET_RUNTIME) == "virtlet.cloud" and not is_machine:
         problems.add(
             f"metadata.annotations[{VIRTLET_RUNTIME}]",
-            "asks for a machine of Virtlet, and the pod would become a container here",
+            "requests a virtual machine of Virtlet, but kubeletx would run the pod as a container",
             f"set annotation {names.WORKLOAD_TYPE} to vm, and write Virtlet's annotations as docs/virtual-machines.md says",
         )
     if says_machine(pod) and pod.spec.virtual_machine is None and len(pod.spec.containers) != 1:

@@ -44,7 +44,7 @@ from .end import STATUS_UNKNOWN
 from .waiting import default_waiting, failure_waiting, may_restart, runs_again, waiting_reason
 
 _ID_BEGINS = "sha256:"
-LOST_MESSAGE = "The container ran, and its runtime no longer knows it"
+LOST_MESSAGE = "The container ran, but its runtime no longer has it"
 
 
 def init_statuses(frame: Frame) -> tuple[ContainerStatus, ...]:

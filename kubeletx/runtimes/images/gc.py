@@ -138,8 +138,8 @@ class ImageCollector:
             if wanted > 0 and removed.freed_bytes < wanted:
                 self._warn(
                     FREE_DISK_SPACE_FAILED,
-                    f"image store of {_names(store)}: wanted to free {wanted} bytes, "
-                    f"found {removed.freed_bytes} bytes of unused images of ours",
+                    f"image store of {_names(store)}: {wanted} bytes should be freed, "
+                    f"but the unused images pulled by the agent have only {removed.freed_bytes} bytes",
                 )
             return removed
 
@@ -171,7 +171,7 @@ class ImageCollector:
         async with self._lock(store):
             survey = await self.survey(store)
             if image.id in survey.used:
-                raise Conflict(f"image {image.id} is in use by a container or wanted by a pod")
+                raise Conflict(f"image {image.id} is in use by a container or a pod")
             if image.pinned:
                 raise Conflict(f"image {image.id} is pinned in its store")
             await store.remove(image)

@@ -186,7 +186,7 @@ def _providers(path: Path, data: bytes) -> list[tuple[Any, bool]]:
         raise refused("apiVersion", f"{version!r} is not supported", f"use {', '.join(_CONFIG_VERSIONS)}")
     providers = document.pop("providers", None)
     if document:
-        raise refused(next(iter(document)), "is not a known field", "only providers may stand there")
+        raise refused(next(iter(document)), "is not a known field", "only providers is allowed")
     if not isinstance(providers, list) or not providers:
         raise refused("providers", "holds no provider", "list at least one")
     return [(raw, version == _CONFIG_VERSIONS[0]) for raw in providers]
@@ -322,4 +322,4 @@ def _key_problems(keys: Sequence[str]) -> Iterator[tuple[int, str]]:
         if not _ANNOTATION.fullmatch(key.lower()):
             yield at, f"{key!r} is not the name of an annotation"
         if key in keys[:at]:
-            yield at, f"{key!r} stands there twice"
+            yield at, f"{key!r} is listed twice"

@@ -117,7 +117,7 @@ def _check(query: LogQuery, files: Sequence[str]) -> None:
         (bool(query.file and query.services), "query: names a file and a service"),
         (len(files) > 1, "query: names more than one file"),
         (bool(query.file and query.has_options), "query: a file takes no options"),
-        (not query.file and not query.services, "query: is missing beside the options"),
+        (not query.file and not query.services, "query: is required with the options"),
         (len(query.services) > MOST_SERVICES, f"query: names more than {MOST_SERVICES} services"),
         (not all(_SERVICE.fullmatch(one) for one in query.services), "query: is not the name of a service"),
         (

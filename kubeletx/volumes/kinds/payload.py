@@ -124,7 +124,7 @@ def token_file(
         request.objects.tokens, TokenParameters(audience=source.audience or "", expiration_seconds=seconds)
     )
     if token is None:
-        raise Unread(f"{field}: the token was not asked for")
+        raise Unread(f"{field}: the token was not requested")
     user = only_user(request.pod)
     is_private = user is not None or request.fs_group is not None
     mode = PRIVATE_MODE if is_private else _mode(None, default_mode)

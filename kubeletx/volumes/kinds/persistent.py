@@ -44,7 +44,7 @@ def set_up(request: SetUp) -> PreparedVolume:
     if not volume.is_here:
         raise VolumeError(
             field=field,
-            problem=f"the node affinity of volume {volume.name} leaves this node out",
+            problem=f"the node affinity of volume {volume.name} excludes this node",
             fix="let the scheduler place the pod",
         )
     ready = _of_kind(request, volume, field)
@@ -64,7 +64,7 @@ def _of_kind(request: SetUp, volume: ClusterVolume, field: str) -> PreparedVolum
             return nfs.set_up(_with(request, nfs=export), volume.mount_options)
     raise VolumeError(
         field=field,
-        problem=f"volume {volume.name} is of a kind that this agent does not know ({volume.kind})",
+        problem=f"volume {volume.name} has a type that kubeletx does not support ({volume.kind})",
         fix="use local, hostPath or nfs",
     )
 

@@ -85,6 +85,6 @@ def _files(request: SetUp, source: VolumeProjection, mode: int | None, field: st
     kind = "clusterTrustBundle" if source.cluster_trust_bundle is not None else "podCertificate"
     raise VolumeError(
         field=f"{field}.{kind}",
-        problem="this agent does not know this kind of source",
+        problem="kubeletx does not support this type of source",
         fix="use serviceAccountToken, downwardAPI, configMap or secret",
     )

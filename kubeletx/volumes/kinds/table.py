@@ -66,7 +66,7 @@ def set_up_volume(request: SetUp, drivers: Mapping[str, SetUpVolume]) -> Prepare
     if set_up is None:
         raise VolumeError(
             field=f"{request.field}.{json_name(kind)}",
-            problem="no volume driver of this agent knows this kind of volume",
+            problem="kubeletx and its plugins have no volume driver for this type of volume",
             fix="use " + ", ".join(json_name(name) for name in (*KINDS, *drivers)),
         )
     try:

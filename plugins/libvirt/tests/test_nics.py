@@ -100,7 +100,7 @@ def test_an_address_of_the_networks_subnet_is_given_with_its_prefix() -> None:
     ("nic", "words"),
     [
         (Nic(name="eth1", network="blue", ip_address="10.0.0.1"), "is not in 192.168.7.0/24"),
-        (Nic(name="eth1", network="green", ip_address="10.0.0.1"), "says no subnet for green"),
+        (Nic(name="eth1", network="green", ip_address="10.0.0.1"), "has no subnet for green"),
         (Nic(name="eth0", ip_address="10.0.0.1"), "the pod network gave 10.88.0.5"),
         (Nic(name="eth0", ipv6=True), "gives no IPv6"),
         (Nic(name="eth1", network="red"), "use one of: blue, green, pods"),

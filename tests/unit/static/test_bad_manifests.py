@@ -28,7 +28,7 @@ EXPECTED = {
     "duplicate-container.yaml": "duplicate-container.yaml (pod web): spec.containers[1].name: 'main' is already the name of another container; choose another name",
     "duplicate-key.json": "duplicate-key.json: has the key 'kind' twice; correct the JSON",
     "duplicate-key.yaml": "duplicate-key.yaml: line 9: has the key 'image' twice; remove one of them",
-    "duplicate-pod.yaml": "duplicate-pod.yaml (pod web): metadata.name: 'default/web' stands in this manifest twice; rename one of the pods",
+    "duplicate-pod.yaml": "duplicate-pod.yaml (pod web): metadata.name: 'default/web' is in this manifest twice; rename one of the pods",
     "empty.yaml": "empty.yaml: holds no pod; write a v1 Pod",
     "env-is-a-bool.yaml": "env-is-a-bool.yaml (pod web): spec.containers[0].env[0].value: true is not a string; put the value in quotes",
     "flag-is-a-string.yaml": "flag-is-a-string.yaml (pod web): spec.hostNetwork: 'true' is not true or false; write true or false without quotes",

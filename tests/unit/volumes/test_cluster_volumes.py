@@ -75,7 +75,7 @@ async def test_a_new_token_takes_the_place_of_the_old_one(tmp_path: Path) -> Non
 @pytest.mark.parametrize("kind", ["clusterTrustBundle", "podCertificate"])
 async def test_sources_that_this_agent_does_not_know_are_refused_by_name(tmp_path: Path, kind: str) -> None:
     pod = make_pod({"volumes": [{"name": "p", "projected": {"sources": [{kind: {}}]}}]})
-    with pytest.raises(VolumeError, match=rf"this agent does not know .*sources\[0\]\.{kind}") as caught:
+    with pytest.raises(VolumeError, match=rf"kubeletx does not support .*sources\[0\]\.{kind}") as caught:
         await make_preparer(tmp_path).prepare(pod, FakeCluster())
     assert caught.value.reason == "FailedMount"
 
@@ -205,7 +205,7 @@ async def test_an_export_needs_no_cluster_and_goes_when_the_pod_goes(tmp_path: P
         (ClusterVolume(name="pv", kind="local", path="/nowhere/at/all"), "does not exist"),
         (ClusterVolume(name="pv", kind="local", path="/dev/null", is_block=True), "is no block device"),
         (ClusterVolume(name="pv", kind="local", path="/dev/null"), "is no directory"),
-        (ClusterVolume(name="pv", kind="csi, driver x", path=""), r"does not know \(csi, driver x\)"),
+        (ClusterVolume(name="pv", kind="csi, driver x", path=""), r"does not support \(csi, driver x\)"),
         (ClusterVolume(name="pv", kind="local", path="/", is_here=False), "node affinity"),
     ],
 )

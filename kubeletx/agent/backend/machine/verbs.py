@@ -325,7 +325,7 @@ class MachineBackend:
             return self._view(worker)
         text = f"cannot resize machine {worker.desired.ref}: {failure.message}"
         if failure.reason != INFEASIBLE:
-            raise Conflict(f"{text}; it is still wanted and tried again", reason=failure.reason)
+            raise Conflict(f"{text}; the agent retries", reason=failure.reason)
         await self._services.overrides.amend(
             worker,
             lambda overrides: replace(
@@ -392,13 +392,13 @@ class MachineBackend:
             failure = machine_unit(worker.facts, name).power_failure
             if failure is not None and failure != before:
                 raise Conflict(
-                    f"cannot {verb} machine {ref}: {failure.message}; it is tried again",
+                    f"cannot {verb} machine {ref}: {failure.message}; the agent retries",
                     reason=failure.reason,
                 )
             return False
 
         if not await self._access.wait(worker, is_there, seconds):
-            raise TimedOut(f"machine {ref} is not {wanted.value} after {seconds:g}s; it is still wanted")
+            raise TimedOut(f"machine {ref} is not {wanted.value} after {seconds:g}s; the agent keeps trying")
 
     async def _held(
         self,

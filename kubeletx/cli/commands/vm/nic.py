@@ -67,7 +67,7 @@ def attach(
     now = next((one for one in found if one.name == nic_name), None)
     if now is None or now.state != "attached":
         why = f": {now.message}" if now is not None and now.message else ""
-        click.echo(f"nic/{nic_name} is wanted and not attached yet{why}")
+        click.echo(f"nic/{nic_name} is requested, but not attached yet{why}")
     else:
         click.echo(f"nic/{nic_name} attached")
     return ExitCode.OK

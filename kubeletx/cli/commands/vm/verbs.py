@@ -67,7 +67,7 @@ def _power_command(verb: str, text: str) -> None:
         default="60s",
         metavar="DURATION",
         show_default=True,
-        help="Longest wait; it stays wanted.",
+        help="How long to wait; the request remains after that.",
     )
     @namespace_option
     @with_agent

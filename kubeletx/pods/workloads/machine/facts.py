@@ -11,7 +11,7 @@ from kubeletx.api import NicStatus, UnitId
 from ...model.facts import ActionFailure, Fact, PodFacts, WorkloadFacts
 
 NO_EPHEMERAL: Final = (
-    "spec.ephemeralContainers: a machine has no containers beside it: kubectl exec runs commands in its guest, "
+    "spec.ephemeralContainers: a machine has no ephemeral containers: kubectl exec runs commands in its guest, "
     "kubectl attach shows its console"
 )
 

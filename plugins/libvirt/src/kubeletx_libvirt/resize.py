@@ -166,8 +166,8 @@ def refusal(text: str, size: Size) -> str | None:
     if size.vcpus >= has:
         return None
     return (
-        f"the guest is emulated and has {has} processors, {size.vcpus} asked; processors are not taken from an emulated "
-        f"guest that runs: ask for {has}, or recreate the pod with less"
+        f"the guest is emulated and has {has} processors, {size.vcpus} are requested; a running emulated guest "
+        f"cannot lose processors: request {has}, or recreate the pod with less"
     )
 
 

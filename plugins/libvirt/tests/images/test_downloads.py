@@ -154,7 +154,7 @@ async def test_a_part_of_another_version_is_not_continued(
     server.break_after = [MIB, 0, 0, 0]
     images = make_images()
     await images.open()
-    with pytest.raises(Unavailable, match="next try goes on"):
+    with pytest.raises(Unavailable, match="next attempt resumes"):
         await pull(images, f"{server.url}/d.img")
     server.files["/d.img"] = newer
     server.break_after = []

@@ -57,7 +57,7 @@ def test_a_sound_file_tells_its_virtual_size() -> None:
         (qcow2(size=0), "0 bytes"),
         (qcow2(size=1 << 50), "impossible table"),
         (qcow2(bits=30), "clusters"),
-        (qcow2(extensions=struct.pack(">II", 1, 1 << 31)), "leaves the header"),
+        (qcow2(extensions=struct.pack(">II", 1, 1 << 31)), "exceeds the header"),
         (b"<html>", "not a qcow2"),
         (SOUND[:50], "truncated"),
         (SOUND[: 3 * CLUSTER], "truncated"),

@@ -256,7 +256,7 @@ async def _send(guest: Guest, info: tarfile.TarInfo, session: GuestSession) -> b
             data = await _more(file, path, session) if left else b""
     is_whole = not left
     if not is_whole:
-        await session.say(f"{path}: zeros stand for {left} bytes that could not be read")
+        await session.say(f"{path}: {left} bytes could not be read and are replaced by zeros")
     while left:
         zeros = bytes(min(left, _ZEROS))
         await session.send(Channel.STDOUT, zeros)

@@ -129,7 +129,7 @@ class Downloads:
         changed = bool(now.etag and old.etag and now.etag != old.etag)
         if match is None or int(match[1]) != offset or not offset or (changed and not wanted.fixed):
             await self._workers.finish(part.restart, PartState(url=wanted.url))
-            raise Broken(Unavailable(f"{wanted.shown}: the server sent another part than was asked for"))
+            raise Broken(Unavailable(f"{wanted.shown}: the server sent another part than requested"))
         await self._workers.finish(part.resume, offset)
         return int(match[2]) + 1 if match[3] == "*" else int(match[3])
 
@@ -194,7 +194,7 @@ def _say_how_far(broken: Broken, part: Part) -> Exception:
     of = f" of {total}" if total is not None else ""
     message = f"{broken.error.message}, after {part.size}{of} bytes"
     if part.state is not None and part.state.validators.if_range:
-        message += "; the next try goes on there"
+        message += "; the next attempt resumes there"
     return type(broken.error)(message)
 
 

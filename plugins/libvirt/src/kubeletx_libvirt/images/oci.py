@@ -161,7 +161,7 @@ class Registry:
         digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
         if _DIGEST.fullmatch(reference) and digest != reference:
             raise Refused(
-                f"has a manifest with another digest ({digest}) than was asked for", "ask the registry"
+                f"has a manifest with another digest ({digest}) than requested", "check the registry"
             )
         try:
             return digest, msgspec.json.decode(body, type=_Document)
@@ -181,12 +181,12 @@ class Registry:
                 name, password = _credentials(self._auth)
                 if not name:
                     raise PermissionDenied(
-                        f"{self._shown}: the registry asks for a user name; give the pod a pull secret for "
+                        f"{self._shown}: the registry requires a user name; give the pod a pull secret for "
                         f"{self._image.registry}"
                     )
                 self.headers = dict(basic_header(name, password))
                 return
-        raise PermissionDenied(f"{self._shown}: the registry asks for credentials of an unknown kind")
+        raise PermissionDenied(f"{self._shown}: the registry requires an unsupported type of credentials")
 
     async def _get_token(self, parameters: dict[str, str]) -> str:
         if self._auth is not None and self._auth.registry_token:

@@ -250,7 +250,7 @@ def _check_extensions(head: bytes, position: int, end: int) -> None:
             raise Refused("has an encryption header, and there is no key for it", "publish it unencrypted")
         position += 8 + -(-length // 8) * 8
         if position > end:
-            raise Refused("has a header extension that leaves the header", "the file is damaged")
+            raise Refused("has a header extension that exceeds the header", "the file is damaged")
     if position + 8 <= end:
         raise _truncated("its header is not complete")
 

@@ -181,7 +181,7 @@ def _in_subnet(field: str, target: NetworkTarget, address: str) -> str:
     if target.subnet is None:
         raise _refusal(
             field=f"{field}.ipAddress",
-            problem=f"{address} cannot be given: libvirt.networks says no subnet for {where}",
+            problem=f"{address} cannot be used: libvirt.networks has no subnet for {where}",
             fix="remove it, or add the subnet there",
         )
     subnet = ipaddress.ip_network(target.subnet, strict=False)

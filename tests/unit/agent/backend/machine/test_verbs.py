@@ -104,12 +104,12 @@ async def test_a_power_verb_that_fails_says_why_and_one_that_hangs_says_it_is_st
         await agent.apply(a_machine())
         runtime = agent.runtimes["kvm"]
         runtime.script("pause", error=Conflict("the guest is busy"))
-        with pytest.raises(Conflict, match="the guest is busy; it is tried again"):
+        with pytest.raises(Conflict, match="the guest is busy; the agent retries"):
             await agent.done(backend.machines.machine_power(VM, "pause", 60))
         runtime.scripts.clear()
         await agent.until(lambda: unit_of(agent).summary.state is UnitState.PAUSED)
         stuck = runtime.script("suspend", hang=True)
-        with pytest.raises(TimedOut, match="not suspended after 1s; it is still wanted"):
+        with pytest.raises(TimedOut, match="not suspended after 1s; the agent keeps trying"):
             await agent.done(backend.machines.machine_power(VM, "suspend", 1))
         stuck.release()
         await agent.until(lambda: unit_of(agent).summary.state is UnitState.SUSPENDED)
