@@ -136,12 +136,14 @@ def difference(module: str, mutant: Mutant) -> str:
 def run_unchanged(jobs: int) -> tuple[list[Result], list[str]]:
     """Run the suite `jobs` times at once on the unchanged plugin, as many as later mutants.
 
-    Returns the results, and the node ids of the tests, quick ones first.
+    Returns the results, and the node ids of the tests, quick ones first; none if the suite has failed.
     """
     with tempfile.TemporaryDirectory(prefix="kubeletx-mutants-") as directory:
         reports = [f"{directory}/{number}.xml" for number in range(jobs)]
         with ThreadPoolExecutor(jobs) as pool:
             results = list(pool.map(lambda report: run("", None, report=report), reports))
+        if any(one.outcome != "survived" for one in results):
+            return results, []
         cases = ElementTree.parse(reports[0]).iter("testcase")
         timed = sorted((float(case.get("time", "0")), case.get("name", "")) for case in cases)
     return results, [f"{TESTS}::{name}" for _, name in timed]
