@@ -1,7 +1,7 @@
 """``kubeletx``: without a subcommand it runs the agent; with a subcommand it is a client of the running agent.
 
 A subcommand connects to its agent by ``<root-dir>/kubeletx.sock``. Flags of the agent must precede the subcommand. Only
-``config view`` accepts them: it then shows the settings that an agent started with these flags would have.
+``config view`` and ``plugins`` accept them: they then show what an agent started with these flags would have.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def cli(
         from .run import run
 
         return run(ctx.obj)
-    if ctx.invoked_subcommand != "config":
+    if ctx.invoked_subcommand not in ("config", "plugin", "plugins"):
         ctx.obj.refuse_agent_flags()
     return ExitCode.OK
 

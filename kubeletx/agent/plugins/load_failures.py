@@ -7,6 +7,7 @@ import sys
 import traceback
 from importlib.metadata import EntryPoint
 
+from kubeletx.api import Unavailable
 from kubeletx.runtimes.plugins.failures import package_of, place_of
 
 _LONGEST = 20_000
@@ -17,10 +18,13 @@ def place_of_failure(point: EntryPoint, error: BaseException) -> str:
     """Return where the plugin failed to load, as words that follow the error.
 
     This is ``file:line`` of the plugin's code that raised the exception, else of the hook that the exception names, else
-    the file of the plugin's module. If nothing of the plugin was imported, it is the entry point.
+    the file of the plugin's module. If nothing of the plugin was imported, it is the entry point; empty for an
+    Unavailable, which the agent raises itself before the import.
     """
     if place := place_of(error, package_of(point.module)):
         return f"at {place}"
+    if isinstance(error, Unavailable):
+        return ""
     module = sys.modules.get(point.module)
     for name in _HOOK.findall(_text(error)):
         code = getattr(getattr(module, name, None), "__code__", None)

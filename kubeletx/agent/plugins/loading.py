@@ -167,7 +167,8 @@ def load_candidate(point: EntryPoint, markers: CallMarkers | None = None) -> Can
         except BaseException as error:  # noqa: BLE001 - code of a plugin may raise anything, SystemExit too
             missing = missing_name_problem(error, str(about.identity), about.made_for, __version__, _names_of)
             place, trace = place_of_failure(point, error), traceback_of(error)
-            reason = f"{missing or words_for_users(error)} ({place})"
+            words = missing or words_for_users(error)
+            reason = f"{words} ({place})" if place else words
     _forget_modules(point, before)
     return Candidate(about=msgspec.structs.replace(about, reason=reason, traceback=trace))
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 import msgspec
 
@@ -12,22 +15,49 @@ from ..connection.client import AgentClient, not_running
 from ..options.common import output_option, with_agent
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import command
+from ..options.settings import Invocation
 from ..output.printers import Column, ObjectTable, print_object
 from ..output.processes import process_text
+
+if TYPE_CHECKING:
+    from kubeletx.agent.config.tree import AgentConfig
 
 
 class _Items(msgspec.Struct, frozen=True):
     items: tuple[PluginView, ...]
 
 
-def _installed(agent: AgentClient) -> tuple[PluginView, ...]:
-    """Load the installed plugins here, except those whose import ended the agent's process."""
-    from kubeletx.agent.backend.about import plugin_views
-    from kubeletx.agent.plugins import load_plugins
-    from kubeletx.runtimes.plugins.call_markers import CallMarkers
+def _installed(root_dir: Path, config: AgentConfig | None) -> _Items:
+    """Load the installed plugins in a process of their own, as an agent with this configuration would.
 
-    markers = CallMarkers(agent.socket_path.parent, writes=False)
-    return tuple(plugin_views(load_plugins(markers=markers).loaded))
+    `config` None: no configuration is known. Plugins whose import ended the process of the agent on `root_dir` are not
+    imported.
+    """
+    from ..plugin_scan.request import ScanRequest
+    from ..plugin_scan.scan import scan_plugins
+
+    if config is None:
+        return _Items(items=scan_plugins(ScanRequest(root_dir=str(root_dir))))
+    request = ScanRequest(
+        root_dir=str(config.root_dir),
+        disabled=config.plugins.disabled,
+        isolation=dict(config.runtimes.plugin_isolation),
+        sections=dict(config.runtimes.plugins),
+        origin=config.origins.get("runtimes.plugins", ""),
+    )
+    return _Items(items=scan_plugins(request))
+
+
+def _found(agent: AgentClient, invocation: Invocation) -> _Items:
+    if invocation.has_agent_flags:
+        return _installed(agent.socket_path.parent, invocation.load())
+    try:
+        return agent.get("/v1/plugins", _Items)
+    except Unavailable as error:
+        if error.message != not_running(agent.socket_path).message:
+            raise
+        click.echo(f"No agent is running on {agent.socket_path}; it would find these plugins:", err=True)
+        return _installed(agent.socket_path.parent, None)
 
 
 @command(short_help="Show the plugins that were found.")
@@ -38,17 +68,13 @@ def plugins(agent: AgentClient, output: str | None) -> int:
 
     'kubeletx plugins' and 'kubeletx plugin list' are the same. KUBELETX: the versions of kubeletx that the plugin is made for.
 
-    While no agent runs, they are those that one would find. With -o wide also whether the plugin runs in processes of
-    its own, with memory, CPU time and restarts of each process: NAME is that of a runtime, others the process of
-    everything else that its distribution registers.
+    While no agent runs, they are those that one would find. With agent flags before 'plugins', such as --config and
+    --disable-plugin, no agent is asked: the plugins of an agent started with these flags are shown.
+
+    With -o wide also whether the plugin runs in processes of its own, with memory, CPU time and restarts of each
+    process: NAME is that of a runtime, others the process of everything else that its distribution registers.
     """
-    try:
-        found = agent.get("/v1/plugins", _Items)
-    except Unavailable as error:
-        if error.message != not_running(agent.socket_path).message:
-            raise
-        click.echo(f"No agent is running on {agent.socket_path}; it would find these plugins:", err=True)
-        found = _Items(items=_installed(agent))
+    found = _found(agent, click.get_current_context().obj)
     if output in ("json", "yaml"):
         print_object(found, output)
         return ExitCode.OK

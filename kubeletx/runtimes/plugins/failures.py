@@ -15,7 +15,7 @@ from types import TracebackType
 from kubeletx.api import KubeletxError
 
 _UNREACHABLE = frozenset({errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ENETUNREACH, errno.ENETDOWN})
-_AGENT = frozenset({"kubeletx", "pluggy", "importlib"})
+_AGENT = frozenset({"kubeletx", "pluggy", "importlib", "contextlib"})
 
 
 def is_no_answer(error: BaseException) -> bool:

@@ -15,5 +15,8 @@ VERBS = {
 
 
 @click.group(cls=LazyGroup, lazy=VERBS, short_help="Write, install, list and remove plugins.")
-def plugin() -> None:
+@click.pass_context
+def plugin(ctx: click.Context) -> None:
     """Write, install, list and remove plugins."""
+    if ctx.invoked_subcommand != "list" and ctx.obj is not None:
+        ctx.obj.refuse_agent_flags()

@@ -425,6 +425,27 @@ def test_without_an_agent_the_plugins_it_would_find_are_listed(kubeletx: Run) ->
     assert "containerd" in [line.split()[0] for line in result.stdout.splitlines()]
 
 
+def test_with_agent_flags_the_plugins_of_such_an_agent_are_listed(
+    agent: Any, kubeletx: Run, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+        "kubeletx: {disabledPlugins: [libvirt]}\n"
+    )
+    for flag, disabled, command in (
+        (f"--config={config}", "libvirt", ["plugins"]),
+        ("--disable-plugin=containerd", "containerd", ["plugin", "list"]),
+    ):
+        result = kubeletx(flag, *command)
+        assert result.exit_code == 0, result.output
+        shown = [line.split()[0] for line in result.stdout.splitlines() if " disabled " in line]
+        assert shown == [disabled]
+    refused = kubeletx(f"--config={config}", "plugin", "remove", "x")
+    assert refused.exit_code == 2
+    assert "--config is for starting the agent" in refused.output
+
+
 def test_the_configuration_of_the_agent_is_shown_with_its_origins(agent: Any, kubeletx: Run) -> None:
     agent.backend.config_values = (
         ConfigValue(key="maxPods", value=5, origin="flag --max-pods", flag="max-pods"),
