@@ -174,6 +174,7 @@ class EndContract(ContractBase):
         finally:
             await again.remove_sandbox(pod.id)
             await again.close()
+        await asyncio.sleep(QUIET_SECONDS)  # a process ends a moment after the signal
         ended = [pid for pid in others if not is_alive(pid)]
         assert not ended, f"processes {ended} have ended: they had the old process ids of the unit"
 
