@@ -1,6 +1,6 @@
 """`Fleet`: makes, runs, adds, cordons and removes the node's runtimes.
 
-Each runtime runs in a task of its own, which is restarted when it fails; other runtimes are not affected. Added
+Each runtime runs in a task of its own (`RuntimeTasks`). Added
 runtimes, removals and cordons are stored as files (`DropIns`). Pods are not handled here.
 """
 
@@ -16,7 +16,6 @@ import msgspec
 import structlog
 
 from kubeletx.api import Endpoint, InvalidConfig, RuntimeName, Unavailable
-from kubeletx.api.backoff import Backoff
 
 from .cgroup_driver import NodeCgroupDriver
 from .endpoints.drop_ins import DropIns
@@ -26,15 +25,13 @@ from .handles.handle import RuntimeHandle, RuntimeListener
 from .handles.limits import Limits
 from .host.host import HostParts, RuntimeHost
 from .maker import MadeRuntime, RuntimeMaker
+from .runtime_tasks import RuntimeTasks
 from .stall_notes import StallNotes
 
 if TYPE_CHECKING:  # loaded only when a runtime is isolated, to save memory
     from .isolation import IsolatedRuntime
 
 log = structlog.get_logger(__name__)
-
-_STEADY_SECONDS = 300.0
-"""A task that fails after running at least this long is restarted with the smallest delay again."""
 
 
 class FleetConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +78,6 @@ class Fleet:
         self._parts = parts
         self._listener = listener
         self._is_used = is_used
-        self._beside = beside
         self._notes = StallNotes(parts.root)
         self._maker = RuntimeMaker(
             kinds,
@@ -97,9 +93,8 @@ class Fleet:
         self._isolated: dict[RuntimeName, IsolatedRuntime] = {}
         self._broken: dict[RuntimeName, str] = {}
         """Runtimes that their plugins could not make, with the reasons."""
-        self._tasks: dict[RuntimeName, asyncio.Task[None]] = {}
+        self._tasks = RuntimeTasks(parts.clock, beside)
         self._leaving: set[RuntimeName] = set()
-        self._group: asyncio.TaskGroup | None = None
         self._reloading = asyncio.Lock()
         self.cgroup_driver = NodeCgroupDriver(plan.cgroup_driver, self._reported_cgroup_drivers)
 
@@ -133,14 +128,13 @@ class Fleet:
 
     def begin(self, group: asyncio.TaskGroup) -> None:
         """Start the task of every runtime in `group`; tasks of runtimes that are added later run there too."""
-        self._group = group
+        self._tasks.begin(group)
         for handle in self._handles.values():
-            self._launch(handle)
+            self._tasks.launch(handle)
 
     def end(self) -> None:
         """Clean up after the tasks of all runtimes have ended; the runtimes' idle threads end too."""
-        self._group = None
-        self._tasks.clear()
+        self._tasks.end()
         for host in self._hosts.values():
             host.close()
 
@@ -176,7 +170,7 @@ class Fleet:
             self._drop(handle)
             raise
         handle.endpoint = msgspec.structs.replace(endpoint, origin=origin)
-        self._launch(handle)
+        self._tasks.launch(handle)
         log.info("Added runtime", runtime=name, kind=endpoint.kind, url=endpoint.url)
         self._listener.runtime_changed(name)
         return handle
@@ -188,7 +182,7 @@ class Fleet:
         """
         self._dropins.remove(handle.endpoint)
         self._dropins.cordon(handle.name, False)
-        await self._stop(handle)
+        await self._tasks.stop(handle)
         await before_drop()
         self._drop(handle)
         log.info("Removed runtime", runtime=handle.name)
@@ -239,9 +233,9 @@ class Fleet:
             return
         made = self._maker.make_or_break(handle.endpoint)
         with self.leaving(handle):
-            await self._stop(handle)
+            await self._tasks.stop(handle)
         self._hosts[handle.name].close()
-        self._launch(self._put(made, handle.state.cordoned))
+        self._tasks.launch(self._put(made, handle.state.cordoned))
         if not made.why:
             log.info("Made runtime again", runtime=handle.name, kind=made.endpoint.kind)
         self._listener.runtime_changed(handle.name)
@@ -264,14 +258,14 @@ class Fleet:
                 wanted.pop(origin, None)
                 continue
             with self.leaving(handle):
-                await self._stop(handle)
+                await self._tasks.stop(handle)
                 self._drop(handle)
             self._listener.runtime_changed(handle.name)
         for endpoint in wanted.values():
             if endpoint.name in self._handles:
                 continue
             handle = self._put(self._maker.make_or_break(endpoint), endpoint.name in loaded.cordoned)
-            self._launch(handle)
+            self._tasks.launch(handle)
             log.info("Added runtime", runtime=endpoint.name, kind=endpoint.kind, origin=endpoint.origin)
             self._listener.runtime_changed(handle.name)
         for handle in self._handles.values():
@@ -320,36 +314,6 @@ class Fleet:
                 self._dropins.unmask(endpoint.name)
                 return planned.origin
         return str(self._dropins.add(endpoint))
-
-    def _launch(self, handle: RuntimeHandle) -> None:
-        if self._group is not None:
-            self._tasks[handle.name] = self._group.create_task(
-                self._supervise(handle), name=f"runtime-{handle.name}"
-            )
-
-    async def _supervise(self, handle: RuntimeHandle) -> None:
-        clock = self._parts.clock
-        backoff = Backoff(1.0, 60.0)
-        while True:
-            began = clock.monotonic()
-            try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(handle.run(), name=f"runtime-{handle.name}-handle")
-                    group.create_task(self._beside(handle), name=f"runtime-{handle.name}-beside")
-            except* Exception as errors:
-                if clock.monotonic() - began > _STEADY_SECONDS:
-                    backoff.reset()
-                delay = backoff.next()
-                log.exception(
-                    "Failed to run runtime; starting it again", runtime=handle.name, err=str(errors)
-                )
-                await clock.sleep(delay)
-
-    async def _stop(self, handle: RuntimeHandle) -> None:
-        task = self._tasks.pop(handle.name, None)
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
 
     def _drop(self, handle: RuntimeHandle) -> None:
         self._handles.pop(handle.name, None)

@@ -7,7 +7,6 @@ the endpoint's name, else the only kind with `default_claim`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -16,17 +15,15 @@ import msgspec
 
 from kubeletx.api import CONTAINER, VM, AlreadyExists, InvalidConfig, RegisterRuntime, RuntimeFactory
 
-from ..plugins.failures import failure_text, package_of
 from ..plugins.identity import PluginIdentity
 from ..plugins.register_arguments import RegisterArguments
 from ..plugins.required_methods import check_runtime
 from .failed_plugins import FailedPlugin, PluginMissing, describe_failed
-from .problems import raise_all
+from .settings_sections import decode_sections
 
 UNRESOLVED: Final = "unknown"
 """Kind of an endpoint whose plugin could not be loaded, if the endpoint does not name the kind."""
 
-_MISSING: Final = re.compile(r"missing required field `([^`]+)`(?: - at `\$([^`]*)`)?")
 _ARGUMENTS = ("workload_types", "schemes", "default_claim", "settings", "parameters")
 
 
@@ -229,24 +226,8 @@ class KindTable:
         `others`: further names that may have a section, with their settings types. A kind without a section gets the
         defaults of its settings type. Raises one InvalidConfig that names every invalid section.
         """
-        errors: list[InvalidConfig] = []
-        decoded: dict[str, Any] = {}
         declared = {kind.name: kind.settings for kind in self} | dict(others)
-        for name in sections:
-            if declared.get(name) is None and not self.may_come(name):
-                errors.append(_bad_section(origin, name, *_why_not(name, declared)))
-        for name, settings in declared.items():
-            if settings is None:
-                continue
-            try:
-                decoded[name] = _decode(settings, sections.get(name) or {})
-            except msgspec.ValidationError as error:
-                errors.append(_bad_section(origin, name, str(error), _remedy(name, str(error))))
-            except BaseException as error:  # noqa: BLE001 - the settings' __post_init__ is code of the plugin
-                words = failure_text(error, package_of(settings.__module__))
-                errors.append(_bad_section(origin, name, words, "correct the value, or repair the plugin"))
-        raise_all(errors)
-        return decoded
+        return decode_sections(sections, declared, may_come=self.may_come, origin=origin)
 
     def may_come(self, name: str) -> bool:
         """Return True if a plugin that is not loaded may register a runtime kind or another thing of this name.
@@ -279,13 +260,6 @@ class KindTable:
         return kind
 
 
-def _why_not(name: str, declared: Mapping[str, type[Any] | None]) -> tuple[str, str]:
-    if name in declared:
-        return f"{name!r} has no settings", "remove the section"
-    known = ", ".join(sorted(one for one, settings in declared.items() if settings is not None)) or "none"
-    return f"no plugin registers {name!r}", f"install it or remove the section; known: {known}"
-
-
 def _no_claim(
     field: str, workload_type: str, scheme: str, able: list[RuntimeKind], claims: list[RuntimeKind]
 ) -> InvalidConfig:
@@ -309,26 +283,3 @@ def _no_claim(
         problem=f"no installed plugin serves {what}",
         fix="install one that does, or correct the workload type or the URL; `kubeletx plugins` lists them",
     )
-
-
-def _decode(settings: type[Any], section: Any) -> Any:
-    known = {field.encode_name for field in msgspec.structs.fields(settings)}
-    if isinstance(section, Mapping):
-        for name in section:
-            if name not in known:
-                raise msgspec.ValidationError(
-                    f"unknown field {name!r}; known: {', '.join(sorted(known)) or 'none'}"
-                )
-    return msgspec.convert(section, settings)
-
-
-def _remedy(name: str, problem: str) -> str:
-    found = _MISSING.search(problem)
-    if found is None:
-        return "correct the value"
-    where = f"kubeletx.plugins.{name}{found[2] or ''}"
-    return f"write `{found[1]}: VALUE` in section {where} of the configuration file"
-
-
-def _bad_section(origin: str, name: str, problem: str, fix: str) -> InvalidConfig:
-    return InvalidConfig(obj=origin, field=f"kubeletx.plugins.{name}", problem=problem, fix=fix)

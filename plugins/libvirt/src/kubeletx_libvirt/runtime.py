@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TypeVar
 
 import libvirt
-import msgspec
 
 from kubeletx.api import (
     FEATURES,
@@ -23,16 +21,13 @@ from kubeletx.api import (
     Host,
     KubeletxError,
     LogMode,
-    NamespaceMode,
     NotFound,
-    ObjectRef,
     RuntimeCondition,
     RuntimeEvent,
     RuntimeHealth,
     RuntimeVersion,
     SandboxId,
     SandboxSpec,
-    SandboxState,
     SandboxStatus,
     SandboxSummary,
     Traits,
@@ -41,16 +36,15 @@ from kubeletx.api import (
     UnitStatus,
     UnitSummary,
 )
-from kubeletx_libvirt.accelerator import check_kvm
-from kubeletx_libvirt.access import emulator_gid, let_group_in
 from kubeletx_libvirt.addresses import Addresses
 from kubeletx_libvirt.client import Connection, DomainEvent
 from kubeletx_libvirt.config import Settings
 from kubeletx_libvirt.console import Consoles
 from kubeletx_libvirt.crashed_guests import CrashedGuests
 from kubeletx_libvirt.disks import Base, base_paths, pod_directory, remove_disks
-from kubeletx_libvirt.domain.metadata import domain_uuid, sandbox_of
+from kubeletx_libvirt.domain.metadata import domain_uuid
 from kubeletx_libvirt.domain_reader import DomainReader, Found, Stops, now_ns
+from kubeletx_libvirt.emulation import Emulation
 from kubeletx_libvirt.forwarding import Forwards
 from kubeletx_libvirt.guest import Boots, GuestAgent, GuestCommands
 from kubeletx_libvirt.guest_parts import Guests, Libvirtd
@@ -58,8 +52,9 @@ from kubeletx_libvirt.images.service import LibvirtImages
 from kubeletx_libvirt.network.pod_links import PodLinks
 from kubeletx_libvirt.nics import Nics
 from kubeletx_libvirt.power import Power
-from kubeletx_libvirt.records import Records, SandboxRecord
+from kubeletx_libvirt.records import Records
 from kubeletx_libvirt.resize import Resizes
+from kubeletx_libvirt.sandboxes import Sandboxes
 from kubeletx_libvirt.screenshot import Pictures
 from kubeletx_libvirt.snapshots import Snapshots
 from kubeletx_libvirt.stats import Stats
@@ -105,6 +100,20 @@ class LibvirtRuntime:
         self.domains = DomainReader(self.connection, self.records, host, endpoint.name)
         self.stops = Stops()
         self.links = PodLinks(host)
+        self.sandboxes = Sandboxes(host=host, records=self.records, links=self.links)
+        self.images = LibvirtImages(
+            host=host,
+            directory=host.state_directory / "images",
+            settings=settings,
+            in_use=self._base_paths,
+        )
+        self.emulation = Emulation(
+            host=host,
+            settings=settings,
+            connection=self.connection,
+            images=self.images,
+            runtime=endpoint.name,
+        )
         self.addresses = Addresses(settings, self.records, self.domains)
         self.guests = Guests(
             host=host,
@@ -112,13 +121,7 @@ class LibvirtRuntime:
             records=self.records,
             links=self.links,
             addresses=self.addresses,
-            libvirtd=Libvirtd(emulator_gid=self._emulator_gid, pid=self.connection.find_daemon),
-        )
-        self.images = LibvirtImages(
-            host=host,
-            directory=host.state_directory / "images",
-            settings=settings,
-            in_use=self._base_paths,
+            libvirtd=Libvirtd(emulator_gid=self.emulation.gid, pid=self.connection.find_daemon),
         )
         self.units = Units(
             host=host,
@@ -130,8 +133,8 @@ class LibvirtRuntime:
             runtime=endpoint.name,
             guests=self.guests,
             hold_base=self._hold_base,
-            accelerator=self._accelerator,
-            emulator_gid=self._emulator_gid,
+            accelerator=self.emulation.accelerator,
+            emulator_gid=self.emulation.gid,
         )
         self.crashed_guests = CrashedGuests(self.units)
         self.power = Power(
@@ -182,8 +185,6 @@ class LibvirtRuntime:
             Pictures(self.connection, self.domains),
             self._stats,
         )
-        self._kvm: asyncio.Task[str] | None = None
-        self._group: asyncio.Task[int | None] | None = None
         self._pump: asyncio.Task[None] | None = None
         self._listeners: set[asyncio.Queue[RuntimeEvent | None]] = set()
 
@@ -199,16 +200,14 @@ class LibvirtRuntime:
         if self._pump is None or self._pump.done():
             queue = self.connection.subscribe()
             self._pump = asyncio.create_task(self._listen(queue), name=f"libvirt-events-{self.endpoint.name}")
-        if self._kvm is None:
-            self._kvm = asyncio.create_task(self._choose_accelerator(), name="libvirt-kvm-check")
+        self.emulation.open()
         await self._adopt()
         await self.power.open()
         await self._look_at_boots()
 
     async def close(self) -> None:
         """Cancel background work and disconnect. The machines continue to run."""
-        pump, kvm, group = self._pump, self._kvm, self._group
-        self._pump = self._kvm = self._group = None
+        pump, self._pump = self._pump, None
         await self.crashed_guests.close()
         await self._boots.close()
         await self.power.close()
@@ -217,11 +216,11 @@ class LibvirtRuntime:
         await self.images.close()
         self.links.close()
         await self.connection.close()
-        for task in (pump, kvm, group):
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, KubeletxError):
-                    await task
+        await self.emulation.close()
+        if pump is not None:
+            pump.cancel()
+            with contextlib.suppress(asyncio.CancelledError, KubeletxError):
+                await pump
 
     def traits(self) -> Traits:
         """Return the traits: emulators write consoles to raw log files, and features outside `CAN` are refused."""
@@ -273,24 +272,12 @@ class LibvirtRuntime:
 
         Does nothing for a sandbox that is ready already. An interrupted earlier call is completed.
         """
-        sandbox_id = SandboxId(f"{hashlib.sha256(spec.uid.encode()).hexdigest()[:24]}-{spec.attempt}")
-        record = self.records.sandboxes.get(sandbox_id)
-        if record is not None and record.is_ready:
-            return sandbox_id
-        record = record or SandboxRecord(spec=spec, created_at_ns=now_ns(self.host))
-        await self.records.save_sandbox(sandbox_id, record)
-        ips: tuple[str, ...] = ()
-        if self.host.pod_network is not None:
-            ips = (await self.links.attach(spec)).ips
-            await self.links.serve(spec.uid)
-        record = msgspec.structs.replace(record, is_ready=True, ips=ips)
-        await self.records.save_sandbox(sandbox_id, record)
-        return sandbox_id
+        return await self.sandboxes.create(spec)
 
     async def stop_sandbox(self, sandbox_id: SandboxId) -> None:
         """Power off the sandbox's machine, then release the pod's addresses and ports."""
         await self._power_off(sandbox_id)
-        await self._release(sandbox_id)
+        await self.sandboxes.release(sandbox_id)
 
     async def remove_sandbox(self, sandbox_id: SandboxId) -> None:
         """Remove the sandbox's machine, network and record; with the pod's last sandbox also the pod's disks."""
@@ -304,9 +291,8 @@ class LibvirtRuntime:
             await self.units.remove(unit_id)
         for unit_id in self._recorded_units_of(sandbox_id):  # another client removed their domains
             await self.units.remove(unit_id)
-        await self._release(sandbox_id)
-        others = [s for i, s in self.records.sandboxes.items() if i != sandbox_id and s.spec.uid == uid]
-        if uid is not None and not others:
+        await self.sandboxes.release(sandbox_id)
+        if uid is not None and not self.sandboxes.has_others(uid, sandbox_id):
             await self.host.blocking(remove_disks, pod_directory(self.host.state_directory, uid))
         await self.records.forget_sandbox(sandbox_id)
 
@@ -316,22 +302,12 @@ class LibvirtRuntime:
         Raises Unavailable without a connection to libvirt, as the other lists do.
         """
         self.connection.get_handle()
-        return [
-            _summary(sandbox_id, record, is_linked=self._is_linked(record))
-            for sandbox_id, record in self.records.sandboxes.items()
-            if match.items() <= record.spec.labels.items()
-        ]
+        return self.sandboxes.list(match)
 
     async def sandbox_status(self, sandbox_id: SandboxId) -> SandboxStatus:
         """Return the status of a sandbox, with a complete check of its network. Raises NotFound."""
         self.connection.get_handle()
-        record = self.records.sandboxes.get(sandbox_id)
-        if record is None:
-            raise NotFound(f"sandbox {sandbox_id} does not exist")
-        on_node = record.spec.namespaces.network is NamespaceMode.NODE
-        is_linked = self._is_linked(record) and (not record.ips or await self.links.check(record.spec.uid))
-        summary = _summary(sandbox_id, record, is_linked=is_linked)
-        return SandboxStatus(summary=summary, ips=record.ips, host_network=on_node)
+        return await self.sandboxes.status(sandbox_id)
 
     # --- units ---
 
@@ -446,46 +422,15 @@ class LibvirtRuntime:
             await self.power.forget_reboot(unit_id)
             await self.units.stop(unit_id, 0)
 
-    async def _release(self, sandbox_id: SandboxId) -> None:
-        """Release the pod's network unless another sandbox of the same pod still needs it."""
-        record = self.records.sandboxes.get(sandbox_id)
-        if record is None or record.is_stopped:
-            return
-        if not any(
-            other.spec.uid == record.spec.uid and not other.is_stopped
-            for other_id, other in self.records.sandboxes.items()
-            if other_id != sandbox_id
-        ):
-            await self.links.release(record.spec.uid)
-        stopped = msgspec.structs.replace(record, is_stopped=True)
-        await self.records.save_sandbox(sandbox_id, stopped, must_last=False)
-
-    def _is_linked(self, record: SandboxRecord) -> bool:
-        """Return False if the sandbox should have a network link but the link is gone."""
-        return not record.ips or record.is_stopped or self.links.is_there(record.spec.uid)
-
     async def _adopt(self) -> None:
         """Rebuild lost records from the domains, and remove the files of domains and pods that no longer exist."""
         all_found = await self.domains.all()
         self.crashed_guests.see(all_found)
         for unit_id, found in all_found.items():
             await self.domains.confirm(unit_id, found)
-            identity = found.identity
-            if identity.sandbox_id not in self.records.sandboxes:
-                link = await self.links.find(identity.uid)
-                record = SandboxRecord(
-                    spec=sandbox_of(identity),
-                    created_at_ns=identity.created_at_ns,
-                    is_ready=True,
-                    ips=link.ips if link is not None else (),
-                )
-                await self.records.save_sandbox(identity.sandbox_id, record)
+        await self.sandboxes.adopt(found.identity for found in all_found.values())
         await self._sweep_units(all_found)
-        await self._sweep_links()
-        for record in self.records.sandboxes.values():
-            if record.is_ready and not record.is_stopped:
-                with contextlib.suppress(KubeletxError):  # the guest keeps the address that it has
-                    await self.links.serve(record.spec.uid)
+        await self.sandboxes.repair_links()
 
     async def _sweep_units(self, found: Mapping[UnitId, Found]) -> None:
         """Remove the files of machines that have no domain.
@@ -497,45 +442,6 @@ class LibvirtRuntime:
             if unit_id not in found:
                 with contextlib.suppress(KubeletxError):  # the next `open` tries again
                     await self.units.sweep(unit_id)
-
-    async def _sweep_links(self) -> None:
-        """Release the links of pods without a running sandbox, after a crash between two steps."""
-        known = {record.spec.uid for record in self.records.sandboxes.values() if not record.is_stopped}
-        for uid in await self.links.list_uids():
-            if uid not in known:
-                with contextlib.suppress(KubeletxError):  # the next `open` tries again
-                    await self.links.release(uid)
-
-    async def _emulator_gid(self) -> int | None:
-        """Return the group that emulators need to reach their disks; None if they need none.
-
-        The first call gives the group access and caches the answer: libvirt examines all emulators on the
-        node before its first answer, which may take a minute.
-        """
-        if self._group is None or (
-            self._group.done() and (self._group.cancelled() or self._group.exception())
-        ):
-            self._group = asyncio.create_task(self._let_emulators_in(), name="libvirt-emulators")
-        return await asyncio.shield(self._group)
-
-    async def _let_emulators_in(self) -> int | None:
-        gid = None
-        if not self.connection.is_embedded:
-            gid = emulator_gid(await self.connection.use(_capabilities))
-        await self.images.share(gid)
-        if gid is not None:
-            try:
-                closed = await self.host.blocking(let_group_in, self.host.state_directory, gid)
-            except OSError as error:  # an agent without root; emulators may have access anyway
-                closed = f"{error.filename}: {error.strerror}"
-            if closed is not None:
-                self.host.events.record(
-                    ObjectRef(kind="Runtime", name=self.endpoint.name),
-                    type="Warning",
-                    reason="EmulatorsShutOut",
-                    message=f"Machines cannot reach their disks: {closed}",
-                )
-        return gid
 
     async def _units_of(self, sandbox_id: SandboxId) -> list[UnitId]:
         found = await self.domains.all()
@@ -559,48 +465,6 @@ class LibvirtRuntime:
     async def _base_paths(self) -> set[str]:
         return await self.host.blocking(base_paths, self.host.state_directory)
 
-    async def _accelerator(self) -> str:
-        if self._kvm is None:
-            self._kvm = asyncio.create_task(self._choose_accelerator(), name="libvirt-kvm-check")
-        return await asyncio.shield(self._kvm)
-
-    async def _choose_accelerator(self) -> str:
-        if self.connection.url.startswith("test:"):
-            return "test"
-        if self.settings.accelerator != "auto":
-            return self.settings.accelerator
-        verdict = await check_kvm(self.host, self.host.state_directory)
-        if verdict.works:
-            return "kvm"
-        self.host.events.record(
-            ObjectRef(kind="Runtime", name=self.endpoint.name),
-            type="Warning",
-            reason="EmulatedAccelerator",
-            message=f"Machines are emulated, which is slow: {verdict.why}",
-        )
-        return "qemu"
-
-
-def _summary(sandbox_id: SandboxId, record: SandboxRecord, *, is_linked: bool) -> SandboxSummary:
-    """Return the sandbox as a list entry.
-
-    A sandbox whose network is lost is not ready, so that the host makes a new one.
-    """
-    spec = record.spec
-    is_ready = record.is_ready and not record.is_stopped and is_linked
-    return SandboxSummary(
-        id=sandbox_id,
-        uid=spec.uid,
-        name=spec.name,
-        namespace=spec.namespace,
-        attempt=spec.attempt,
-        state=SandboxState.READY if is_ready else SandboxState.NOT_READY,
-        created_at_ns=record.created_at_ns,
-        handler=spec.handler,
-        labels=spec.labels,
-        annotations=spec.annotations,
-    )
-
 
 def _versions(handle: libvirt.virConnect) -> tuple[int, int]:
     return handle.getLibVersion(), handle.getVersion()
@@ -608,11 +472,6 @@ def _versions(handle: libvirt.virConnect) -> tuple[int, int]:
 
 def _ping(handle: libvirt.virConnect) -> None:
     handle.numOfDomains()
-
-
-def _capabilities(handle: libvirt.virConnect) -> str:
-    text: str = handle.getCapabilities()
-    return text
 
 
 def _dotted(number: int) -> str:

@@ -1,0 +1,101 @@
+"""`Emulation`: what emulators on this node may use, found out once and then cached: KVM, and access to their disks.
+
+Both need a minute at worst, so they run in tasks, and the callers wait only where a machine needs the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import libvirt
+
+from kubeletx.api import Host, KubeletxError, ObjectRef
+from kubeletx_libvirt.accelerator import check_kvm
+from kubeletx_libvirt.access import emulator_gid, let_group_in
+from kubeletx_libvirt.client import Connection
+from kubeletx_libvirt.config import Settings
+from kubeletx_libvirt.images.service import LibvirtImages
+
+
+class Emulation:
+    """Accelerator and group of the emulators of one libvirt. `runtime`: the runtime's name, for events."""
+
+    def __init__(
+        self, *, host: Host, settings: Settings, connection: Connection, images: LibvirtImages, runtime: str
+    ) -> None:
+        self._host = host
+        self._settings = settings
+        self._connection = connection
+        self._images = images
+        self._ref = ObjectRef(kind="Runtime", name=runtime)
+        self._kvm: asyncio.Task[str] | None = None
+        self._group: asyncio.Task[int | None] | None = None
+
+    def open(self) -> None:
+        """Start the check of KVM, unless it was started before."""
+        self._check_kvm()
+
+    async def close(self) -> None:
+        """Cancel the tasks; later calls begin again."""
+        tasks = (self._kvm, self._group)
+        self._kvm = self._group = None
+        for task in tasks:
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, KubeletxError):
+                    await task
+
+    async def accelerator(self) -> str:
+        """Return the accelerator of new machines: kvm, qemu, or test for libvirt's test driver."""
+        return await asyncio.shield(self._check_kvm())
+
+    async def gid(self) -> int | None:
+        """Return the group that emulators need to reach their disks; None if they need none.
+
+        The first call gives the group access and caches the answer: libvirt examines all emulators on the
+        node before its first answer, which may take a minute.
+        """
+        if self._group is None or (
+            self._group.done() and (self._group.cancelled() or self._group.exception())
+        ):
+            self._group = asyncio.create_task(self._let_emulators_in(), name="libvirt-emulators")
+        return await asyncio.shield(self._group)
+
+    def _check_kvm(self) -> asyncio.Task[str]:
+        if self._kvm is None:
+            self._kvm = asyncio.create_task(self._choose_accelerator(), name="libvirt-kvm-check")
+        return self._kvm
+
+    async def _choose_accelerator(self) -> str:
+        if self._connection.url.startswith("test:"):
+            return "test"
+        if self._settings.accelerator != "auto":
+            return self._settings.accelerator
+        verdict = await check_kvm(self._host, self._host.state_directory)
+        if verdict.works:
+            return "kvm"
+        self._warn("EmulatedAccelerator", f"Machines are emulated, which is slow: {verdict.why}")
+        return "qemu"
+
+    async def _let_emulators_in(self) -> int | None:
+        gid = None
+        if not self._connection.is_embedded:
+            gid = emulator_gid(await self._connection.use(_capabilities))
+        await self._images.share(gid)
+        if gid is not None:
+            try:
+                closed = await self._host.blocking(let_group_in, self._host.state_directory, gid)
+            except OSError as error:  # an agent without root; emulators may have access anyway
+                closed = f"{error.filename}: {error.strerror}"
+            if closed is not None:
+                self._warn("EmulatorsShutOut", f"Machines cannot reach their disks: {closed}")
+        return gid
+
+    def _warn(self, reason: str, message: str) -> None:
+        self._host.events.record(self._ref, type="Warning", reason=reason, message=message)
+
+
+def _capabilities(handle: libvirt.virConnect) -> str:
+    text: str = handle.getCapabilities()
+    return text
