@@ -41,6 +41,9 @@ log = structlog.get_logger(__name__)
 
 Emit = Callable[[Any], Awaitable[None]]
 
+_CREDIT_EVERY = WINDOW // 4
+"""Number of items that a reader of a stream takes before it grants credit for as many; a frame for each costs both ends."""
+
 
 class CallHandler(Protocol):
     """Handles the calls and one-way messages that arrive from the other process."""
@@ -150,7 +153,7 @@ class Peer:
         `item`: type of the items. Raises the error with which the stream ends.
         """
         call_id, queue = await self._begin(target, method, args)
-        ended = False
+        ended, read = False, 0
         try:
             while True:
                 frame = await queue.get()
@@ -159,7 +162,10 @@ class Peer:
                     _answer(frame)
                     return
                 yield self._codec.decode(frame.value, item)
-                self._send(Credit(call_id, 1))
+                read += 1
+                if read == _CREDIT_EVERY:
+                    self._send(Credit(call_id, read))
+                    read = 0
         finally:
             self._end(call_id, ended)
 
