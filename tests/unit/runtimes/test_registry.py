@@ -277,7 +277,7 @@ async def test_drop_in_files_add_and_remove_runtimes_without_a_restart(two: Worl
         await registry.bind(binding("a", "z"))
         (directory / "30-z.yaml").unlink()
         (error,) = await registry.reload_dropins()
-        assert "pods are on runtime 'z'" in str(error)
+        assert "runtime 'z' has pods" in str(error)
         assert registry.get("z").state.ready
 
 
