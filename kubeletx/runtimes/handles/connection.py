@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from kubeletx.api import (
+    CAPABILITIES,
     Clock,
     Endpoint,
     EventSink,
@@ -31,6 +32,7 @@ from kubeletx.api.backoff import Backoff
 
 from ..host.waiting import sleep_or
 from ..plugins.failures import package_of
+from ..plugins.required_methods import capability_problem
 from .calls import CallClass, CallGate
 from .guarded import GuardedCalls
 from .health import FAILED_PROBES, Health, RuntimeState, Silence, cordon, step
@@ -119,7 +121,7 @@ class Connection:
     def capability(self, protocol: type[T]) -> T | None:
         """Return the plugin's object that implements the capability `protocol`.
 
-        The plugin's `capability` is called once after each opening. None before the first opening, or if the plugin
+        The plugin's `capability` is called once for each protocol after each opening. None before the first opening, or if the plugin
         does not have the capability, or if its object lacks one of the methods.
         """
         if self.opened == 0:
@@ -177,12 +179,8 @@ class Connection:
     def _query_capability(self, protocol: type) -> object | None:
         try:
             found: object | None = self._run("capability", lambda: self._runtime.capability(protocol))
-            wanted = (name for name in vars(protocol) if not name.startswith("_"))
-            lacking = [
-                name for name in wanted if found is not None and not callable(getattr(found, name, None))
-            ]
-            if lacking:
-                raise Internal(f"{self.guarded.label}: {type(found).__name__} lacks {', '.join(lacking)}")
+            if problem := capability_problem(found, protocol):
+                raise Internal(f"{self.guarded.label}: {problem}")
         except KubeletxError as error:  # a fault of the plugin costs one capability
             log.error(
                 "Failed to query a capability",
@@ -215,6 +213,8 @@ class Connection:
         self.opened += 1
         self.gate.abandoned.opened()
         self._capabilities.clear()
+        for protocol in CAPABILITIES:
+            self.capability(protocol)  # logs a faulty one now, and not at the first command that needs it
         return True
 
     async def _probe(self) -> bool:

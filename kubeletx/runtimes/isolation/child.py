@@ -33,6 +33,8 @@ from kubeletx.api import (
 )
 
 from ..host.clock import SystemClock
+from ..plugins.failures import failure_text, package_of
+from ..plugins.required_methods import capability_problem
 from .codec import CODECS, Encoded
 from .control import CONTROL, EVENTS, LOG, NETWORK, RUNTIME, Control, EventNote, Init, LogNote, Opened
 from .handshake import framed, read_hello, reply_to
@@ -42,6 +44,8 @@ from .wire import find_object
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+log = structlog.get_logger(__name__)
 
 _PR_SET_PDEATHSIG = 1
 
@@ -104,7 +108,7 @@ class ChildControl:
         await runtime.open()
         names = []
         for protocol in CAPABILITIES:
-            found: Any = runtime.capability(protocol)
+            found = _capability(runtime, protocol)
             if found is not None:
                 names.append(protocol.__name__)
                 self._served.put(protocol.__name__, found, protocol)
@@ -121,6 +125,19 @@ class ChildControl:
         if self._runtime is None:
             raise Internal("the runtime was not made yet")
         return self._runtime
+
+
+def _capability(runtime: Runtime, protocol: type) -> Any:
+    """Return the runtime's object for a capability; None, with a log line, if the plugin's object is unusable."""
+    try:
+        found: Any = runtime.capability(protocol)
+        problem = capability_problem(found, protocol)
+    except BaseException as error:  # noqa: BLE001 - a fault of the plugin costs one capability
+        found, problem = None, failure_text(error, package_of(type(runtime).__module__))
+    if not problem:
+        return found
+    log.error("Failed to query a capability", capability=protocol.__name__, err=problem)
+    return None
 
 
 class ChildServer:

@@ -29,6 +29,17 @@ def check_runtime(thing: object, plugin: PluginIdentity, kind: str) -> None:
         check_methods(thing, protocol, plugin, f"runtime kind {kind!r}")
 
 
+def capability_problem(found: object, protocol: type) -> str:
+    """Return why the agent does not use an object that `Runtime.capability` returned for `protocol`; empty if it does."""
+    if found is None or not (missing := missing_methods(found, protocol)):
+        return ""
+    cls = type(found).__name__
+    return (
+        f"capability({protocol.__name__}) returned an object of class {cls}, which lacks {_and(missing)}; add "
+        f"{'it' if len(missing) == 1 else 'them'}, or return None"
+    )
+
+
 def check_methods(thing: object, protocol: type, plugin: PluginIdentity, field: str) -> None:
     """Raise InvalidConfig, naming each method of `protocol` that a class or object lacks.
 

@@ -6,13 +6,25 @@ import json
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
-from kubeletx.api import Endpoint, Host, InvalidConfig, RuntimeName, Unavailable
+from kubeletx.api import (
+    Endpoint,
+    Host,
+    InvalidConfig,
+    RuntimeName,
+    SupportsEvents,
+    SupportsExec,
+    SupportsPortForward,
+    SupportsStats,
+    Unavailable,
+)
 from kubeletx.runtimes.endpoints.failed_plugins import FailedPlugin
 from kubeletx.runtimes.endpoints.grammar import parse_endpoints
 from kubeletx.runtimes.endpoints.kinds import KindTable, RuntimeKind
 from kubeletx.runtimes.plugins.identity import PluginIdentity
 from kubeletx.testing import FakeRuntime
+from kubeletx.testing.bad_plugins import lacks_methods
 
 from .conftest import World
 
@@ -142,6 +154,32 @@ async def test_an_object_that_is_no_runtime_is_named_with_the_methods_that_it_la
     world.endpoints = (half, world.endpoint("one"))
     async with started(world) as registry:
         await world.until(lambda: "class Half lacks close, traits," in registry.get("h").state.message)
+
+
+async def test_a_capability_whose_object_lacks_methods_is_named_when_the_runtime_is_opened(
+    world: World,
+) -> None:
+    world.kinds = KindTable(
+        [
+            world._kind("fake", "container"),
+            RuntimeKind(
+                name="half", factory=lacks_methods.make, workload_types=("container",), schemes=("half",)
+            ),
+        ]
+    )
+    half = Endpoint(name=RuntimeName("h"), workload_type="container", url="half://h", kind="half")
+    world.endpoints = (half, world.endpoint("one"))
+    with capture_logs() as lines:
+        async with started(world) as registry:
+            await world.until(lambda: registry.get("h").state.ready)
+            assert registry.get("h").capability(SupportsEvents) is not None
+            for protocol in (SupportsStats, SupportsExec, SupportsPortForward):
+                assert registry.get("h").capability(protocol) is None
+    found = {one["capability"]: one for one in lines if one["event"] == "Failed to query a capability"}
+    assert sorted(found) == ["SupportsExec", "SupportsPortForward", "SupportsStats"]
+    assert found["SupportsExec"]["runtime"] == "h"
+    assert "class HalfExec, which lacks exec; add it, or return None" in found["SupportsExec"]["err"]
+    assert "KeyError: 'SupportsPortForward' at " in found["SupportsPortForward"]["err"]
 
 
 async def test_a_constructor_that_ended_the_process_is_not_called_again(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
-from kubeletx.api import Unavailable
+from kubeletx.api import SupportsEvents, SupportsExec, SupportsPortForward, SupportsStats, Unavailable
 from kubeletx.runtimes.isolation import IsolatedRuntime
 from kubeletx.testing import FakeHost, endpoint
-from kubeletx.testing.bad_plugins import ends_at_start, ends_process, writes_garbage
+from kubeletx.testing.bad_plugins import ends_at_start, ends_process, lacks_methods, writes_garbage
 
 
 async def test_a_plugin_that_ends_at_once_is_not_started_again_at_once(tmp_path: Path) -> None:
@@ -51,4 +52,21 @@ async def test_a_plugin_that_breaks_its_connection_gets_a_new_process(
     usage = runtime.usage()
     assert usage is not None
     assert usage.restarts == 1
+    await runtime.close()
+
+
+async def test_a_capability_whose_object_lacks_methods_is_left_out_and_logged(tmp_path: Path) -> None:
+    runtime = IsolatedRuntime(lacks_methods.make, endpoint("bad://"), None, FakeHost(tmp_path))
+    with capture_logs() as lines:
+        await runtime.open()
+    assert runtime.capability(SupportsEvents) is not None
+    for protocol in (SupportsStats, SupportsExec, SupportsPortForward):
+        assert runtime.capability(protocol) is None
+    found = {one["capability"]: one["err"] for one in lines if one["event"] == "Failed to query a capability"}
+    assert found["SupportsExec"] == (
+        "capability(SupportsExec) returned an object of class HalfExec, which lacks exec; add it, or "
+        "return None"
+    )
+    assert found["SupportsPortForward"].startswith("KeyError: 'SupportsPortForward' (at ")
+    assert sorted(found) == ["SupportsExec", "SupportsPortForward", "SupportsStats"]
     await runtime.close()
