@@ -18,8 +18,8 @@ it stores process ids.
 A test is skipped only because of what the runtime declares: its traits, or a capability that it does not
 have. If the runtime cannot be opened, one test fails and the others of the class are skipped as not run.
 
-Each call of the runtime has a time limit (`ContractBase.time_factor`), and a call that blocks the event loop is
-interrupted. A failure shows the words of the contract, what was found, the last calls of the runtime, and the lines
+In every suite each call of the plugin has a time limit (`time_factor`), and a call that blocks the event loop is
+interrupted. A failure shows the words of the contract, what was found, the last calls of the plugin, and the lines
 of the plugin in which an error was raised.
 
 `HealthCheckContract`, `PodSourceContract`, `AdmissionCheckContract` and `PanelContract` are the suites for the other
@@ -31,6 +31,7 @@ import pytest
 
 _PARTS = (
     "base",
+    "shared",
     "basics",
     "sandboxes",
     "units",

@@ -12,20 +12,17 @@ import pytest
 
 from kubeletx.api import AdmissionCheck, Allow, Refuse
 
-from .held import never_blocks
+from .calls import plugin_of
+from .failures import about
+from .shared import Maker, NewObject, SuiteBase, answer_of, cancel_one_call
 
-TIMEOUT_SECONDS = 5.0
-"""The agent's default for ``kubeletx.pluginAdmissionCheckTimeout``."""
 
-
-class AdmissionCheckContract:
+class AdmissionCheckContract(SuiteBase):
     """Tests that every implementation of `kubeletx.api.AdmissionCheck` must pass.
 
     Subclass it and define the fixtures `make_check` and `refused_pod`. Define `allowed_pod`, too, if the check
     does not allow the default.
     """
-
-    pytestmark = pytest.mark.asyncio
 
     @pytest.fixture
     def make_check(self) -> Callable[[], AdmissionCheck]:
@@ -46,60 +43,62 @@ class AdmissionCheckContract:
             "override the fixture refused_pod in your subclass of AdmissionCheckContract"
         )
 
+    @pytest.fixture
+    def new_check(self, make_check: Callable[[], AdmissionCheck], maker: Maker) -> NewObject[AdmissionCheck]:
+        """The function of `make_check`; calls of its checks have time limits."""
+        return maker.of(make_check, AdmissionCheck)
+
     async def test_it_allows(
-        self, make_check: Callable[[], AdmissionCheck], allowed_pod: Mapping[str, Any]
+        self, new_check: NewObject[AdmissionCheck], allowed_pod: Mapping[str, Any]
     ) -> None:
-        assert isinstance(await review(make_check(), allowed_pod), Allow)
+        await allows(new_check(), allowed_pod)
 
     async def test_a_refusal_has_a_reason_of_one_word_and_one_line_for_people(
-        self, make_check: Callable[[], AdmissionCheck], refused_pod: Mapping[str, Any]
+        self, new_check: NewObject[AdmissionCheck], refused_pod: Mapping[str, Any]
     ) -> None:
-        answer = await review(make_check(), refused_pod)
-        assert isinstance(answer, Refuse)
-        assert re.fullmatch(r"[A-Za-z][A-Za-z0-9]{0,62}", answer.reason)
-        assert answer.message.strip()
-        assert "\n" not in answer.message
+        answer = await review(new_check(), refused_pod)
+        assert isinstance(answer, Refuse), "the check allowed refused_pod"
+        assert re.fullmatch(r"[A-Za-z][A-Za-z0-9]{0,62}", answer.reason), f"reason is {answer.reason!r}"
+        assert answer.message.strip(), "message is empty"
+        assert "\n" not in answer.message, f"message has more than one line: {answer.message!r}"
 
     async def test_it_leaves_the_pod_as_it_is(
         self,
-        make_check: Callable[[], AdmissionCheck],
+        new_check: NewObject[AdmissionCheck],
         allowed_pod: Mapping[str, Any],
         refused_pod: Mapping[str, Any],
     ) -> None:
-        check = make_check()
+        check = new_check()
         for pod in (allowed_pod, refused_pod):
             before = copy.deepcopy(pod)
             await review(check, pod)
-            assert pod == before
+            assert pod == before, "review changed the pod"
 
     async def test_pods_that_come_at_once_get_their_own_answers(
         self,
-        make_check: Callable[[], AdmissionCheck],
+        new_check: NewObject[AdmissionCheck],
         allowed_pod: Mapping[str, Any],
         refused_pod: Mapping[str, Any],
     ) -> None:
-        check = make_check()
+        check = new_check()
         answers = await asyncio.gather(
             *(review(check, pod) for pod in (allowed_pod, refused_pod, allowed_pod, refused_pod))
         )
         assert [type(one) for one in answers] == [Allow, Refuse, Allow, Refuse]
 
     async def test_the_same_pod_gets_the_same_answer(
-        self, make_check: Callable[[], AdmissionCheck], refused_pod: Mapping[str, Any]
+        self, new_check: NewObject[AdmissionCheck], refused_pod: Mapping[str, Any]
     ) -> None:
-        check = make_check()
+        check = new_check()
         assert await review(check, refused_pod) == await review(check, refused_pod)
 
+    @about("review")
     async def test_it_can_be_cancelled_and_decides_afterwards(
-        self, make_check: Callable[[], AdmissionCheck], allowed_pod: Mapping[str, Any]
+        self, new_check: NewObject[AdmissionCheck], allowed_pod: Mapping[str, Any]
     ) -> None:
-        check = make_check()
-        task = asyncio.create_task(_review(check, allowed_pod), name="review")
-        await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait([task], timeout=TIMEOUT_SECONDS)
-        assert task.done(), "it goes on after its cancellation"
-        assert isinstance(await review(check, allowed_pod), Allow)
+        check = new_check()
+        await cancel_one_call(new_check.calls, "review", plugin_of(check).review, allowed_pod)
+        await allows(check, allowed_pod)
 
 
 def a_pod(*images: str, namespace: str = "default", name: str = "web") -> dict[str, Any]:
@@ -116,15 +115,12 @@ def a_pod(*images: str, namespace: str = "default", name: str = "web") -> dict[s
 
 
 async def review(check: AdmissionCheck, pod: Mapping[str, Any]) -> Allow | Refuse:
-    """Return the check's answer about `pod`.
-
-    Fails the test if the answer takes longer than `TIMEOUT_SECONDS`, or if the check blocks the event loop.
-    """
-    async with asyncio.timeout(TIMEOUT_SECONDS):
-        answer = await never_blocks(check.review(pod), "review")
-    assert isinstance(answer, Allow | Refuse)
+    """Return the check's answer about `pod`."""
+    answer: Allow | Refuse = answer_of("review", await check.review(pod), Allow, Refuse)
     return answer
 
 
-async def _review(check: AdmissionCheck, pod: Mapping[str, Any]) -> Allow | Refuse:
-    return await check.review(pod)
+async def allows(check: AdmissionCheck, pod: Mapping[str, Any]) -> None:
+    """Fail the test unless the check allows `pod`."""
+    answer = await review(check, pod)
+    assert isinstance(answer, Allow), f"the check refused allowed_pod: {answer}"

@@ -8,7 +8,7 @@ import itertools
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 import msgspec
 import pytest
@@ -34,8 +34,8 @@ from kubeletx.pods.logs.paths import log_path as agent_log_path
 from ..specs import sandbox_spec as make_sandbox_spec
 from ..specs import unit_spec as make_unit_spec
 from .calls import CheckedRuntime, PluginCalls, PluginFault
-from .failures import explain, explained, readable
-from .watch import LoopWatch, end_process
+from .failures import explained
+from .shared import Maker, NewObject, SuiteBase
 
 T = TypeVar("T")
 
@@ -49,7 +49,6 @@ CHATTER = "trap 'exit 0' TERM; while :; do echo tick; sleep 0.1; done"
 FORK = (
     "(trap '' TERM; while :; do echo tick; sleep 0.1; done) & trap 'exit 0' TERM; while :; do sleep 0.2; done"
 )
-NOT_OPENED = pytest.StashKey[set[str]]()
 
 _numbers = itertools.count(1)
 
@@ -113,20 +112,8 @@ class Pod:
         await eventually(look, lambda: f"{text!r} in the output of the unit; it has {bytes(read[-300:])!r}")
 
 
-class ContractBase:
+class ContractBase(SuiteBase):
     """Base class of the runtime contract's test classes, with the fixtures that plugin authors define or override."""
-
-    pytestmark = pytest.mark.asyncio
-    time_factor = 1.0
-    """Multiplies the time limits of all calls of the plugin. Override it for a slow backend."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Make the failures of the suite's own tests readable; tests that authors add are left as they are."""
-        super().__init_subclass__(**kwargs)
-        if cls.__module__.rpartition(".")[0] == __package__:
-            for name, test in list(vars(cls).items()):
-                if name.startswith("test_"):
-                    setattr(cls, name, readable(test))
 
     @pytest.fixture
     def make_runtime(self) -> Callable[[], Runtime]:
@@ -137,32 +124,13 @@ class ContractBase:
         # A fixture cannot be abstract: pytest would leave a class with one uncollected and say nothing.
         raise NotImplementedError("override the fixture make_runtime in your subclass of RuntimeContract")
 
-    @pytest_asyncio.fixture
-    async def calls(self, request: pytest.FixtureRequest) -> AsyncIterator[PluginCalls]:
-        """The calls of the plugin in this test, which have time limits. Fails if the plugin blocks the event loop."""
-        capture = request.config.pluginmanager.getplugin("capturemanager")
-
-        def end_run(text: str) -> None:
-            if capture is not None:
-                capture.suspend_global_capture(in_=True)
-            end_process(f"{request.node.nodeid}: {text}")
-
-        watch = LoopWatch(end_run)
-        async with watch.running():
-            yield PluginCalls(watch, self.time_factor)
-
     @pytest.fixture
-    def new_runtime(
-        self, request: pytest.FixtureRequest, make_runtime: Callable[[], Runtime], calls: PluginCalls
-    ) -> NewRuntime:
+    def new_runtime(self, make_runtime: Callable[[], Runtime], maker: Maker) -> NewRuntime:
         """The function of `make_runtime`, with time limits for all calls of the runtimes that it returns.
 
         Skips the test if an earlier test of the class could not open the runtime.
         """
-        suite = request.node.nodeid.rpartition("::")[0]
-        if suite in request.config.stash.setdefault(NOT_OPENED, set()):
-            pytest.skip("not run: the runtime could not be opened, see the first failure")
-        return NewRuntime(make_runtime, calls, lambda: request.config.stash[NOT_OPENED].add(suite))
+        return NewRuntime(make_runtime, Runtime, maker, CheckedRuntime)
 
     @pytest_asyncio.fixture
     async def runtime(self, new_runtime: NewRuntime) -> AsyncIterator[Runtime]:
@@ -240,23 +208,8 @@ class ContractBase:
             await sweep(runtime, pod.id)
 
 
-class NewRuntime:
-    """Makes runtimes under test with the author's function `make_runtime`. `calls`: records and limits their calls."""
-
-    def __init__(self, make: Callable[[], Runtime], calls: PluginCalls, give_up: Callable[[], None]) -> None:
-        """`give_up`: called if a runtime cannot be made or opened; the other tests are then not run."""
-        self.calls = calls
-        self._make = make
-        self._give_up = give_up
-
-    def __call__(self) -> Runtime:
-        """Return a new runtime, not opened yet."""
-        try:
-            return cast(Runtime, CheckedRuntime(self._make(), self.calls))
-        except Exception as error:  # noqa: BLE001 (any error of the plugin is the subject here)
-            self._give_up()
-            text = explain("a runtime can be made without its backend", error, self.calls)
-        pytest.fail(text, pytrace=False)
+class NewRuntime(NewObject[Runtime]):
+    """Makes runtimes under test with the author's function `make_runtime`."""
 
     async def opened(self) -> Runtime:
         """Return a new runtime that is open."""
@@ -265,7 +218,7 @@ class NewRuntime:
             with explained("the runtime opens", self.calls, "open"):
                 await runtime.open()
         except BaseException:
-            self._give_up()
+            self.give_up()
             raise
         return runtime
 

@@ -1,4 +1,4 @@
-"""`CheckedRuntime`: the runtime under test, as the tests of the contract call it.
+"""`CheckedObject`: the plugin's object under test, as the tests of a contract call it; `CheckedRuntime`: a runtime.
 
 Each call of the plugin has a time limit and is recorded, so that a failure can say what the plugin did. Errors that the
 plugin raises are passed on unchanged, since many tests expect one.
@@ -10,11 +10,20 @@ import asyncio
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from kubeletx.api import CAPABILITIES, Runtime
+from kubeletx.api import (
+    CAPABILITIES,
+    AdmissionCheck,
+    HealthCheck,
+    Panel,
+    PodSource,
+    Records,
+    Runtime,
+)
 
 from .watch import LoopWatch
 
@@ -23,8 +32,8 @@ __tracebackhide__ = True
 T = TypeVar("T")
 
 LIMIT_SECONDS = 30.0
-LONG_LIMITS = {"pull_image": 600.0, "checkpoint": 120.0}
-"""Limits of the methods that may take longer than `LIMIT_SECONDS`."""
+LIMITS = {"pull_image": 600.0, "checkpoint": 120.0, "check": 10.0, "review": 5.0, "show": 10.0}
+"""Limits of the methods that have another one; for `check`, `review` and `show` the agent's defaults."""
 WAITING = {"stop_unit": 1, "power_off": 1, "exec_sync": 2, "reboot": 1}
 """Methods that wait for a time that the caller gives, and the position of that argument."""
 CANCEL_SECONDS = 5.0
@@ -53,9 +62,11 @@ def methods_of(protocol: type) -> list[str]:
 
 
 METHODS: Mapping[str, type] = {
-    name: protocol for protocol in (*CAPABILITIES, Runtime) for name in methods_of(protocol)
+    name: protocol
+    for protocol in (HealthCheck, PodSource, AdmissionCheck, Panel, Records, *CAPABILITIES, Runtime)
+    for name in methods_of(protocol)
 }
-"""Names of the contract's methods, and the protocol of each."""
+"""Names of the contracts' methods, and the protocol of each."""
 
 
 class PluginCalls:
@@ -66,10 +77,11 @@ class PluginCalls:
         self.records: list[CallRecord] = []
         self.watch = watch
         self._factor = factor
+        self._abandoned: list[asyncio.Task[Any]] = []
 
     def limit_of(self, method: str, args: Sequence[Any]) -> float:
         """Return the time limit of a call in seconds."""
-        limit = LONG_LIMITS.get(method, LIMIT_SECONDS) * self._factor
+        limit = LIMITS.get(method, LIMIT_SECONDS) * self._factor
         position = WAITING.get(method)
         if position is not None and len(args) > position and isinstance(args[position], int | float):
             limit += args[position]
@@ -78,7 +90,7 @@ class PluginCalls:
     def call(self, method: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> Any:
         """Call the method. Returns an awaitable if the contract says that the method is asynchronous."""
         if inspect.iscoroutinefunction(getattr(METHODS[method], method)):
-            return self._await(method, function, args, kwargs)
+            return self.limited(method, function, args, kwargs)
         begin = time.monotonic()
         try:
             found = function(*args, **kwargs)
@@ -91,9 +103,14 @@ class PluginCalls:
             raise PluginFault(f"{method} returned a coroutine; the contract has no `await` here: write `def`")
         return found
 
-    async def _await(
-        self, method: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
+    async def limited(
+        self,
+        method: str,
+        function: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Any = MappingProxyType({}),
     ) -> Any:
+        """Await `function`, an asynchronous one, at most for the time limit of `method`, under which it is recorded."""
         begin, limit = time.monotonic(), self.limit_of(method, args)
         task = asyncio.create_task(self._run(method, function, args, kwargs), name=f"contract-{method}")
         try:
@@ -110,6 +127,20 @@ class PluginCalls:
         self._record(method, args, f"raised {of(error)}" if error else f"-> {short(task.result())}", begin)
         return task.result()
 
+    def start(self, method: str, function: Callable[..., Any], *args: Any) -> asyncio.Task[Any]:
+        """Call an asynchronous method in a task, without a time limit. End the task with `cancel`."""
+        self.records.append(CallRecord(method, listed(args), "started", 0.0))
+        return asyncio.create_task(self._run(method, function, args, {}), name=f"contract-{method}")
+
+    async def cancel(self, method: str, task: asyncio.Task[Any]) -> None:
+        """Cancel the task of a method and wait for its end. Raises PluginFault if it continues."""
+        begin = time.monotonic()
+        if not await self._end(task):
+            self._record(method, (), "went on after it was cancelled", begin)
+            raise PluginFault(
+                f"{method} went on for {CANCEL_SECONDS:g} s after it was cancelled; do not catch CancelledError"
+            )
+
     async def _run(self, method: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> Any:
         try:
             answer = function(*args, **kwargs)
@@ -117,6 +148,8 @@ class PluginCalls:
                 raise PluginFault(f"{method} returned {short(answer)} without `await`: write `async def`")
             return await answer
         except (SystemExit, GeneratorExit) as error:
+            if self._abandoned:
+                raise  # Python closes the coroutine of an abandoned task
             raise PluginFault(f"{method} raised {of(error)}, which would end the agent") from error
 
     async def _end(self, task: asyncio.Task[Any]) -> bool:
@@ -126,6 +159,8 @@ class PluginCalls:
         if done:
             return True
         asyncio._unregister_task(task)
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # the failure says it already
+        self._abandoned.append(task)
         return False
 
     def _record(self, method: str, args: Sequence[Any], outcome: str, begin: float) -> None:
@@ -134,11 +169,11 @@ class PluginCalls:
         self.records.append(CallRecord(method, listed(args), outcome, time.monotonic() - begin))
 
 
-class CheckedRuntime:
-    """Passes all attributes of a runtime, or of one of its capabilities, through; calls are made by `PluginCalls`."""
+class CheckedObject:
+    """Passes all attributes of an object of the plugin through; calls of the contract are made by `PluginCalls`."""
 
     def __init__(self, plugin: Any, calls: PluginCalls) -> None:
-        """`plugin`: the runtime, or the object of a capability."""
+        """`plugin`: such as a runtime, the object of a capability, or a panel."""
         self.plugin = plugin
         self.calls = calls
 
@@ -152,6 +187,10 @@ class CheckedRuntime:
 
         return call
 
+
+class CheckedRuntime(CheckedObject):
+    """A checked runtime, or the object of one of its capabilities."""
+
     def capability(self, protocol: type[T]) -> Any:
         """Return the checked object of the capability; None if the runtime does not declare it."""
         found = self.calls.call("capability", self.plugin.capability, [protocol], {})
@@ -159,8 +198,8 @@ class CheckedRuntime:
 
 
 def plugin_of(checked: object) -> Any:
-    """Return the object of the plugin behind a checked runtime or capability; other objects are returned unchanged."""
-    return checked.plugin if isinstance(checked, CheckedRuntime) else checked
+    """Return the object of the plugin behind a checked object; other objects are returned unchanged."""
+    return checked.plugin if isinstance(checked, CheckedObject) else checked
 
 
 def of(error: BaseException | None) -> str:

@@ -100,7 +100,9 @@ def explained(sentence: str, calls: PluginCalls | None, method: str = "") -> Ite
             raise BlockedLoop(calls.watch.report)
     except (pytest.skip.Exception, CancelledError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # noqa: BLE001 (also pytest's own failures and BlockedLoop)
+    except BaseException as error:
+        if isinstance(error, pytest.fail.Exception) and not error.pytrace:
+            raise  # explained before
         text = explain(sentence, error, calls, method)
         if calls:
             calls.watch.report = ""  # it is reported once, not again when the fixtures end

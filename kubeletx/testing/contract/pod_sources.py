@@ -5,24 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from typing import Any, NamedTuple
 
 import pytest
 
 from kubeletx.api import PodSource
 
 from ..pod_sink import FakePodSink
-from .held import LONGEST_SECONDS, stepwise
+from .calls import PluginCalls, PluginFault, plugin_of
+from .failures import about
+from .shared import Maker, NewObject, SuiteBase
 
 PATIENCE_SECONDS = 20.0
 
 
-class PodSourceContract:
+class PodSourceContract(SuiteBase):
     """Tests that every implementation of `kubeletx.api.PodSource` must pass.
 
     Subclass it and define the fixtures `make_source`, `add` and `remove`.
     """
-
-    pytestmark = pytest.mark.asyncio
 
     @pytest.fixture
     def make_source(self) -> Callable[[], PodSource]:
@@ -47,85 +48,112 @@ class PodSourceContract:
         """Function that removes the pod of the given name from the source's backend. You must override this."""
         raise NotImplementedError("override the fixture remove in your subclass of PodSourceContract")
 
+    @pytest.fixture
+    def new_source(self, make_source: Callable[[], PodSource], maker: Maker) -> NewObject[PodSource]:
+        """The function of `make_source`; the runs of its sources are watched."""
+        return maker.of(make_source, PodSource)
+
+    @about("run")
     async def test_everything_is_set_before_it_reports_synced(
-        self, make_source: Callable[[], PodSource], add: Callable[[str], None]
+        self, new_source: NewObject[PodSource], add: Callable[[str], None]
     ) -> None:
         add("one")
         add("two")
-        async with running(make_source()) as sink:
-            await until(lambda: sink.is_synced)
-            assert set(sink.pods) == {"default/one", "default/two"}
-            assert sink.refused == []
+        async with running(new_source.calls, new_source()) as run:
+            await run.synced()
+            assert set(run.sink.pods) == {"default/one", "default/two"}
+            assert run.sink.refused == []
 
-    async def test_a_source_without_pods_reports_synced(self, make_source: Callable[[], PodSource]) -> None:
-        async with running(make_source()) as sink:
-            await until(lambda: sink.is_synced)
-            assert sink.pods == {}
+    @about("run")
+    async def test_a_source_without_pods_reports_synced(self, new_source: NewObject[PodSource]) -> None:
+        async with running(new_source.calls, new_source()) as run:
+            await run.synced()
+            assert run.sink.pods == {}
 
+    @about("run")
     async def test_a_pod_that_comes_later_is_set_and_one_that_goes_is_removed(
         self,
-        make_source: Callable[[], PodSource],
+        new_source: NewObject[PodSource],
         add: Callable[[str], None],
         remove: Callable[[str], None],
     ) -> None:
         add("one")
-        async with running(make_source()) as sink:
-            await until(lambda: sink.is_synced)
+        async with running(new_source.calls, new_source()) as run:
+            await run.synced()
             add("two")
-            await until(lambda: "default/two" in sink.pods)
+            await run.until(lambda: "default/two" in run.sink.pods, "default/two was set after it was added")
             remove("one")
-            await until(lambda: "default/one" not in sink.pods)
+            await run.until(lambda: "default/one" not in run.sink.pods, "default/one was removed")
 
+    @about("run")
     async def test_a_refused_pod_does_not_stop_the_others(
-        self, make_source: Callable[[], PodSource], add: Callable[[str], None]
+        self, new_source: NewObject[PodSource], add: Callable[[str], None]
     ) -> None:
         sink = FakePodSink()
         sink.refuses.add("bad")
         add("bad")
         add("good")
-        async with running(make_source(), sink):
-            await until(lambda: sink.is_synced)
-            assert set(sink.pods) == {"default/good"}
+        async with running(new_source.calls, new_source(), sink) as run:
+            await run.synced()
+            assert set(run.sink.pods) == {"default/good"}
 
+    @about("run")
     async def test_it_runs_again_after_it_was_cancelled_and_sets_everything_again(
-        self, make_source: Callable[[], PodSource], add: Callable[[str], None]
+        self, new_source: NewObject[PodSource], add: Callable[[str], None]
     ) -> None:
         add("one")
-        source = make_source()
-        for one in (source, source, make_source()):
-            async with running(one) as sink:
-                await until(lambda: sink.is_synced)
-                assert set(sink.pods) == {"default/one"}
+        source = new_source()
+        for one in (source, source, new_source()):
+            async with running(new_source.calls, one) as run:
+                await run.synced()
+                assert set(run.sink.pods) == {"default/one"}
+
+
+class SourceRun(NamedTuple):
+    """One run of a source. `sink`: gets its pods. `task`: the call of `run`."""
+
+    sink: FakePodSink
+    task: asyncio.Task[Any]
+
+    async def synced(self) -> None:
+        """Wait until the source has called `synced`."""
+        await self.until(lambda: self.sink.is_synced, "synced was called")
+
+    async def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait until the condition is true. Raises PluginFault after `PATIENCE_SECONDS`, or if `run` has ended.
+
+        `what`: the condition in words.
+        """
+        deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        while not condition():
+            self.check()
+            if asyncio.get_running_loop().time() > deadline:
+                refused = f"; refused were: {self.sink.refused}" if self.sink.refused else ""
+                raise PluginFault(
+                    f"waited {PATIENCE_SECONDS:g} s until {what}; set are {sorted(self.sink.pods)}{refused}"
+                )
+            await asyncio.sleep(0.01)
+
+    def check(self) -> None:
+        """Raise the error of `run`, or PluginFault if it has returned."""
+        if self.task.cancelled():
+            raise PluginFault("run raised CancelledError although it was not cancelled")
+        if self.task.done():
+            raise self.task.exception() or PluginFault("run returned; it runs until it is cancelled")
 
 
 @contextlib.asynccontextmanager
-async def running(source: PodSource, sink: FakePodSink | None = None) -> AsyncIterator[FakePodSink]:
-    """Context manager that runs the source during the block; yields the sink that gets its pods.
+async def running(
+    calls: PluginCalls, source: PodSource, sink: FakePodSink | None = None
+) -> AsyncIterator[SourceRun]:
+    """Context manager that runs the source during the block. `sink` None: a new one.
 
-    `sink` None: a new one. Fails the test if the source ends by itself, ignores its cancellation or blocks the
-    event loop.
+    Raises PluginFault if the source ends by itself or ignores its cancellation.
     """
     sink = sink or FakePodSink()
-    steps: list[float] = []
-    task = asyncio.create_task(_run(source, sink, steps), name="pod source")
+    run = SourceRun(sink, calls.start("run", plugin_of(source).run, sink))
     try:
-        yield sink
-        assert not task.done(), f"the run ended by itself: {task!r}"
+        yield run
+        run.check()
     finally:
-        task.cancel()
-        await asyncio.wait([task], timeout=PATIENCE_SECONDS)
-    assert task.cancelled(), "run does not end when it is cancelled"
-    assert max(steps) <= LONGEST_SECONDS, f"run held the event loop for {max(steps):.2f} s"
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait until the condition is true; fails the test after `PATIENCE_SECONDS`."""
-    deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
-    while not condition():
-        if asyncio.get_running_loop().time() > deadline:
-            pytest.fail(f"waited {PATIENCE_SECONDS:g} s for the source")
-        await asyncio.sleep(0.01)
-
-
-async def _run(source: PodSource, sink: FakePodSink, steps: list[float]) -> None:
-    await stepwise(source.run(sink), steps)
+        await calls.cancel("run", run.task)

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import pytest_asyncio
 
 from kubeletx.api import (
     AlreadyExists,
@@ -25,6 +26,9 @@ from kubeletx.api import (
     Records,
     RecordsSynced,
 )
+
+from .calls import CheckedObject, PluginCalls, PluginFault, short
+from .shared import Maker, NewObject, SuiteBase
 
 PATIENCE_SECONDS = 60.0
 VALUE: dict[str, Any] = {
@@ -46,13 +50,12 @@ class Attachment(msgspec.Struct, frozen=True):
     count: int = 0
 
 
-class RecordsContract:
+class RecordsContract(SuiteBase):
     """Tests that every implementation of `kubeletx.api.Records` must pass.
 
     Subclass it and define the fixture `open_records`.
     """
 
-    pytestmark = pytest.mark.asyncio
     races = 1000
     """Number of races between two writers: in half of them both create a record, in half both replace one."""
     at_once = 16
@@ -67,9 +70,14 @@ class RecordsContract:
         raise NotImplementedError("override the fixture open_records in your subclass of RecordsContract")
 
     @pytest.fixture
-    def records(self, open_records: Callable[[], Records]) -> Records:
+    def new_records(self, open_records: Callable[[], Records], maker: Maker) -> NewObject[Records]:
+        """The function of `open_records`; calls of its objects have time limits."""
+        return maker.of(open_records, Records, CheckedRecords)
+
+    @pytest_asyncio.fixture
+    async def records(self, new_records: NewObject[Records]) -> Records:
         """One `Records` object under test."""
-        return open_records()
+        return new_records()
 
     # --- one writer ---
 
@@ -202,15 +210,15 @@ class RecordsContract:
 
     # --- several writers ---
 
-    async def test_writers_see_each_other(self, open_records: Callable[[], Records]) -> None:
-        one, other = open_records(), open_records()
+    async def test_writers_see_each_other(self, new_records: NewObject[Records]) -> None:
+        one, other = new_records(), new_records()
         made = await one.create("one", {"a": 1})
         assert await other.get("one") == made
         changed = await other.replace("one", {"a": 2}, expected_version=made.version)
         assert await one.get("one") == changed
 
-    async def test_of_two_that_create_one_wins(self, open_records: Callable[[], Records]) -> None:
-        writers = open_records(), open_records()
+    async def test_of_two_that_create_one_wins(self, new_records: NewObject[Records]) -> None:
+        writers = new_records(), new_records()
 
         async def race(number: int) -> None:
             name = f"r{number}"
@@ -222,8 +230,8 @@ class RecordsContract:
 
         await self._many(self.races // 2, race)
 
-    async def test_of_two_that_replace_one_wins(self, open_records: Callable[[], Records]) -> None:
-        writers = open_records(), open_records()
+    async def test_of_two_that_replace_one_wins(self, new_records: NewObject[Records]) -> None:
+        writers = new_records(), new_records()
 
         async def race(number: int) -> None:
             name = f"r{number}"
@@ -237,10 +245,8 @@ class RecordsContract:
 
         await self._many(self.races // 2, race)
 
-    async def test_of_a_replacement_and_a_deletion_one_wins(
-        self, open_records: Callable[[], Records]
-    ) -> None:
-        one, other = open_records(), open_records()
+    async def test_of_a_replacement_and_a_deletion_one_wins(self, new_records: NewObject[Records]) -> None:
+        one, other = new_records(), new_records()
 
         async def race(number: int) -> None:
             name = f"r{number}"
@@ -257,9 +263,9 @@ class RecordsContract:
 
         await self._many(100, race)
 
-    async def test_counting_together_loses_no_step(self, open_records: Callable[[], Records]) -> None:
+    async def test_counting_together_loses_no_step(self, new_records: NewObject[Records]) -> None:
         """Read, compute and write, and repeat that after a Conflict: this is the intended use of records."""
-        await open_records().create("sum", {"n": 0})
+        await new_records().create("sum", {"n": 0})
 
         async def count(records: Records) -> None:
             for _ in range(20):
@@ -273,8 +279,8 @@ class RecordsContract:
                         continue
 
         async with asyncio.timeout(PATIENCE_SECONDS):
-            await asyncio.gather(*(count(open_records()) for _ in range(4)))
-        assert (await open_records().get("sum")).value == {"n": 80}
+            await asyncio.gather(*(count(new_records()) for _ in range(4)))
+        assert (await new_records().get("sum")).value == {"n": 80}
 
     async def _many(self, count: int, race: Callable[[int], Awaitable[None]]) -> None:
         numbers = itertools.count()
@@ -294,8 +300,8 @@ class RecordsContract:
         assert sorted(one.record.name for one in events if isinstance(one, RecordPut)) == ["one", "two"]
         assert all(one.record in made for one in events if isinstance(one, RecordPut))
 
-    async def test_a_watch_tells_changes_of_every_writer(self, open_records: Callable[[], Records]) -> None:
-        records, other = open_records(), open_records()
+    async def test_a_watch_tells_changes_of_every_writer(self, new_records: NewObject[Records]) -> None:
+        records, other = new_records(), new_records()
         async with aclosing(records.watch()) as watch:
             assert await _until(watch, RecordsSynced) == [RecordsSynced()]
             made = await other.create("one", {"a": 1})
@@ -305,9 +311,9 @@ class RecordsContract:
             await other.delete("one", expected_version=changed.version)
             assert await _next(watch) == RecordGone("one")
 
-    async def test_a_watch_ends_with_the_present_state(self, open_records: Callable[[], Records]) -> None:
+    async def test_a_watch_ends_with_the_present_state(self, new_records: NewObject[Records]) -> None:
         """A watch may leave out intermediate states, but not the last state of each name."""
-        records, other = open_records(), open_records()
+        records, other = new_records(), new_records()
         known: dict[str, Record] = {}
         async with aclosing(records.watch()) as watch:
             await _until(watch, RecordsSynced)
@@ -355,9 +361,38 @@ class RecordsContract:
             assert await _next(one) == await _next(other) == RecordPut(made)
 
 
+class CheckedRecords(CheckedObject):
+    """A checked `Records` object; each step of its watches has the time limit of a call."""
+
+    def watch(self) -> CheckedWatch:
+        """Start a watch."""
+        return CheckedWatch(self.calls.call("watch", self.plugin.watch, (), {}), self.calls)
+
+
+class CheckedWatch:
+    """A watch whose steps have time limits."""
+
+    def __init__(self, watch: Any, calls: PluginCalls) -> None:
+        """`watch`: the asynchronous generator of the implementation."""
+        if not (hasattr(watch, "__anext__") and hasattr(watch, "aclose")):
+            raise PluginFault(
+                f"watch returned {short(watch)}; write it as an asynchronous generator, with `yield`"
+            )
+        self._watch = watch
+        self._calls = calls
+
+    async def __anext__(self) -> RecordEvent:
+        """Return the next event."""
+        event: RecordEvent = await self._calls.limited("watch", self._watch.__anext__)
+        return event
+
+    async def aclose(self) -> None:
+        """End the watch."""
+        await self._calls.limited("watch", self._watch.aclose)
+
+
 async def _next(watch: AsyncGenerator[RecordEvent, None]) -> RecordEvent:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        return await anext(watch)
+    return await anext(watch)
 
 
 async def _until(watch: AsyncGenerator[RecordEvent, None], kind: type[RecordEvent]) -> list[RecordEvent]:

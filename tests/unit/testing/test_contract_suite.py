@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from .suite_model import run_file
 
 FAULTS = {
     "BlockingStatus": (
@@ -53,25 +53,7 @@ class TestBad(RuntimeContract):
 
 def run_suite(directory: Path, name: str, chosen: str = "") -> subprocess.CompletedProcess[str]:
     """Run the suite on a bad plugin in a process of its own. `chosen`: expression that chooses tests."""
-    file = directory / "test_bad.py"
-    file.write_text(SUITE.format(name=name))
-    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(directory)]
-    command += [
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "-o",
-        "asyncio_mode=auto",
-        "-k",
-        chosen,
-        str(file),
-    ]
-    # With CI set, pytest writes each message once more, whole, in its summary.
-    environment = {name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER")}
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=100, check=False, cwd=Path.cwd(), env=environment
-    )
+    return run_file(directory, SUITE.format(name=name), chosen)
 
 
 @pytest.mark.parametrize("name", FAULTS)

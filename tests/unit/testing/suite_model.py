@@ -1,0 +1,31 @@
+"""Runs a file of tests in a pytest process of its own, as an author's pytest would."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def run_file(directory: Path, text: str, chosen: str = "") -> subprocess.CompletedProcess[str]:
+    """Write `text` to a test file in `directory` and run it. `chosen`: expression that chooses tests; empty: all."""
+    file = directory / "test_bad.py"
+    file.write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(directory)]
+    command += [
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-o",
+        "asyncio_mode=auto",
+        "-k",
+        chosen,
+        str(file),
+    ]
+    # With CI set, pytest writes each message once more, whole, in its summary.
+    environment = {name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER")}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=100, check=False, cwd=Path.cwd(), env=environment
+    )

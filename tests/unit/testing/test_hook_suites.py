@@ -1,0 +1,96 @@
+"""The contract suites of health checks, admission checks, panels, pod sources and records fail on bad plugins."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from .suite_model import run_file
+
+SUITES = {
+    "HealthCheck": ("HealthCheckContract", ("make_check", "make_failing"), "check"),
+    "AdmissionCheck": ("AdmissionCheckContract", ("make_check",), "review"),
+    "Panel": ("PanelContract", ("make_panel",), "show"),
+    "PodSource": ("PodSourceContract", ("make_source",), "run"),
+    "Records": ("RecordsContract", ("open_records",), "get"),
+}
+"""Protocol: its suite, the fixtures that make objects, and the method with the fault."""
+
+NONSENSE = {
+    "HealthCheck": "check returned 'yes'; it must return CheckResult",
+    "AdmissionCheck": "review returned True; it must return Allow or Refuse",
+    "Panel": "show returned 'load 1.0'; it must return Table or Text or Png",
+    "PodSource": "run returned; it runs until it is cancelled",
+    "Records": "None",
+}
+
+FIXTURE = """
+    @pytest.fixture
+    def {fixture}(self):
+        return {name}
+"""
+
+HEAD = """
+import pytest
+from kubeletx.testing.bad_plugins.hook_faults import {name}
+from kubeletx.testing.contract import {suite}, calls, pod_sources
+
+calls.CANCEL_SECONDS = pod_sources.PATIENCE_SECONDS = 0.5
+
+class TestBad({suite}):
+    time_factor = 0.01
+    races = 4
+
+    @pytest.fixture
+    def refused_pod(self):
+        return {{"metadata": {{"name": "refused"}}, "spec": {{}}}}
+
+    @pytest.fixture
+    def add(self):
+        return lambda name: None
+
+    @pytest.fixture
+    def remove(self):
+        return lambda name: None
+"""
+
+
+def suite_of(protocol: str, name: str) -> str:
+    """Return the test file of a bad plugin of `protocol`. `name`: its class."""
+    suite, fixtures, _ = SUITES[protocol]
+    made = (FIXTURE.format(fixture=fixture, name=name) for fixture in fixtures)
+    return HEAD.format(name=name, suite=suite) + "".join(made)
+
+
+@pytest.mark.parametrize("protocol", SUITES)
+@pytest.mark.parametrize("fault", ["Hanging", "Raising", "Nonsense"])
+def test_a_bad_plugin_fails_with_the_contract_and_without_a_traceback(
+    protocol: str, fault: str, tmp_path: Path
+) -> None:
+    method = SUITES[protocol][2]
+    chosen = "a_name_is_taken_once or what_does_not_exist" if protocol == "Records" else ""
+    done = run_file(tmp_path, suite_of(protocol, f"{fault}{protocol}"), chosen)
+    assert done.returncode == 1, done.stdout
+    assert f"contract of {protocol}.{method}" in done.stdout, done.stdout
+    message = {
+        "Hanging": f"{method}.* (did not return within|went on for)",
+        "Raising": "RuntimeError: the backend speaks another protocol",
+        "Nonsense": re.escape(NONSENSE[protocol]),
+    }[fault]
+    assert re.search(message, done.stdout), done.stdout
+    assert "Traceback" not in done.stdout
+    assert len(done.stdout.split("\n")) < 150, done.stdout
+
+
+def test_a_panel_that_blocks_the_event_loop_is_interrupted_and_its_line_is_named(tmp_path: Path) -> None:
+    done = run_file(tmp_path, suite_of("Panel", "BlockingPanel"), "declared_types")
+    assert re.search("blocked the event loop for 2 s at .*time.sleep", done.stdout), done.stdout
+
+
+def test_after_an_object_that_cannot_be_made_the_other_tests_are_not_run(tmp_path: Path) -> None:
+    done = run_file(tmp_path, suite_of("Panel", "UnmakeablePanel"))
+    assert done.stdout.count("found:") == 1, done.stdout
+    assert "1 failed, 4 skipped" in done.stdout
+    assert "a Panel can be made; its factory does no I/O" in done.stdout
