@@ -1,0 +1,163 @@
+"""`Freezer`: freezes and thaws all processes of one container by the freezer of its cgroup.
+
+                    cgroup v1, freezer.state        cgroup v2, cgroup.freeze and cgroup.events
+    freeze          write FROZEN                    write 1
+    is it frozen    FREEZING, then FROZEN           frozen 0, then frozen 1
+    thaw            write THAWED                    write 0
+
+Freezing takes until each thread has reached a point where it can rest, usually less than a millisecond. A thread in
+uninterruptible sleep (state D, such as one that waits for a disk) does not get there until it wakes up. If a container
+is not frozen at the deadline, it is thawed again.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from kubeletx.api import Clock, Conflict, Internal, KubeletxError, NotFound, PermissionDenied
+
+FREEZE_SECONDS = 5.0
+"""Deadline of freezing one container."""
+THAW_SECONDS = 2.0
+_FIRST_LOOK_SECONDS = 0.0002
+_LONGEST_LOOK_SECONDS = 0.02
+_NAMED_THREADS = 3
+_GONE = (FileNotFoundError, ProcessLookupError)
+"""Errors of a cgroup that was removed: on open, and on a file that is open (ENODEV is handled apart)."""
+
+
+class FreezerState(enum.Enum):
+    """State of a cgroup's freezer."""
+
+    THAWED = "thawed"
+    FREEZING = "freezing"
+    FROZEN = "frozen"
+    GONE = "gone"
+    """The cgroup was removed."""
+
+
+class Freezer:
+    """Freezer of one cgroup."""
+
+    def __init__(self, directory: Path, version: int) -> None:
+        """`directory`: of the cgroup. `version`: of its hierarchy, 1 or 2."""
+        self.directory = directory
+        self._version = version
+        self._file = directory / ("freezer.state" if version == 1 else "cgroup.freeze")
+
+    def state(self) -> FreezerState:
+        """Read the freezer's state. A container is FROZEN, too, if a cgroup above it is frozen."""
+        try:
+            if self._version == 1:
+                return FreezerState(self._file.read_text().strip().lower())
+            events = (self.directory / "cgroup.events").read_text()
+            if "frozen 1" in events:
+                return FreezerState.FROZEN
+            return FreezerState.FREEZING if self._file.read_text().strip() == "1" else FreezerState.THAWED
+        except OSError as error:
+            if _is_gone(error):
+                return FreezerState.GONE
+            raise _translated(error, self._file) from error
+
+    async def freeze(self, clock: Clock, seconds: float = FREEZE_SECONDS) -> None:
+        """Freeze all processes, and wait until they are frozen; succeeds if they are already.
+
+        Raises Conflict if they are not frozen after `seconds`, with the threads that are the cause, and NotFound if the
+        cgroup is gone. After an error or a cancellation the processes run again.
+        """
+        try:
+            self._write(frozen=True)
+            await self._wait(clock, seconds, FreezerState.FROZEN)
+        except BaseException as error:
+            threads = self._threads_that_sleep() if isinstance(error, _NotReached) else ""
+            self._undo()
+            if isinstance(error, _NotReached):
+                raise Conflict(f"not frozen after {seconds:g} s, runs again: {threads}") from None
+            raise
+
+    async def thaw(self, clock: Clock, seconds: float = THAW_SECONDS) -> None:
+        """Let all processes continue; succeeds if they are not frozen.
+
+        Raises Conflict if they are still frozen after `seconds`, because a cgroup above is frozen, and NotFound if the
+        cgroup is gone.
+        """
+        self._write(frozen=False)
+        try:
+            await self._wait(clock, seconds, FreezerState.THAWED)
+        except _NotReached:
+            above = self.directory.parent
+            raise Conflict(
+                f"still frozen: a cgroup above it is frozen, {above} or one above that; thaw it"
+            ) from None
+
+    async def _wait(self, clock: Clock, seconds: float, wanted: FreezerState) -> None:
+        deadline, pause = clock.monotonic() + seconds, _FIRST_LOOK_SECONDS
+        while (state := self.state()) is not wanted:
+            if state is FreezerState.GONE:
+                raise NotFound(f"cgroup {self.directory} is gone")
+            if clock.monotonic() >= deadline:
+                raise _NotReached
+            await clock.sleep(pause)
+            pause = min(2 * pause, _LONGEST_LOOK_SECONDS)
+
+    def _write(self, *, frozen: bool) -> None:
+        words = ("THAWED", "FROZEN") if self._version == 1 else ("0", "1")
+        try:
+            # O_CREAT is left out: in a directory that is no cgroup, a file would be made.
+            with os.fdopen(os.open(self._file, os.O_WRONLY), "w") as file:
+                file.write(words[frozen])
+        except OSError as error:
+            if _is_gone(error):
+                raise NotFound(f"cgroup {self.directory} is gone") from error
+            raise _translated(error, self._file) from error
+
+    def _undo(self) -> None:
+        try:
+            self._write(frozen=False)
+        except NotFound:
+            pass  # the container has ended
+
+    def _threads_that_sleep(self) -> str:
+        """Describe the threads in state D, such as ``thread 123 (cat) is in uninterruptible sleep (state D)``."""
+        found = list(self._sleepers())
+        if not found:
+            return "no thread is in uninterruptible sleep; the machine may be busy"
+        more = f" and {len(found) - _NAMED_THREADS} more" if len(found) > _NAMED_THREADS else ""
+        verb = "is" if len(found) == 1 else "are"
+        word = "thread" if len(found) == 1 else "threads"
+        return f"{word} {', '.join(found[:_NAMED_THREADS])}{more} {verb} in uninterruptible sleep (state D)"
+
+    def _sleepers(self) -> Iterator[str]:
+        list_name = "tasks" if self._version == 1 else "cgroup.threads"
+        for directory, _, _ in os.walk(self.directory):
+            try:
+                numbers = Path(directory, list_name).read_text().split()
+            except OSError:
+                continue  # removed meanwhile
+            for number in numbers:
+                try:
+                    text = Path(f"/proc/{number}/stat").read_text()
+                except _GONE:
+                    continue
+                name, _, rest = text.partition("(")[2].rpartition(")")
+                if rest.split()[0] == "D":
+                    yield f"{number} ({name})"
+
+
+class _NotReached(Exception):
+    """The cgroup has not reached the state at the deadline."""
+
+
+def _is_gone(error: OSError) -> bool:
+    import errno
+
+    return error.errno in (errno.ENOENT, errno.ESRCH, errno.ENODEV)
+
+
+def _translated(error: OSError, file: Path) -> KubeletxError:
+    if isinstance(error, PermissionError):
+        return PermissionDenied(f"cannot access {file}: {error.strerror}; the agent must be root")
+    return Internal(f"cannot access {file}: {error.strerror}")

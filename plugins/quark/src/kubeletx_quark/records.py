@@ -1,0 +1,46 @@
+"""`Records`: the ids of hibernated containers, as empty files in the runtime's state directory.
+
+The kernel shows that a container is frozen, but not that its memory was reclaimed. A lost file costs little: the
+container then counts as frozen. A file is not flushed to the disk, since no container outlives the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from kubeletx.api import UnitId
+
+
+class Records:
+    """Set of the ids of hibernated containers, which survives restarts of the agent."""
+
+    def __init__(self, directory: Path) -> None:
+        """`directory`: made when the first id is added."""
+        self._directory = directory
+        self._ids: set[UnitId] = set()
+
+    def load(self) -> None:
+        """Read the ids that earlier agent processes have stored."""
+        self._ids = {UnitId(path.name) for path in self._files()}
+
+    def __contains__(self, unit_id: UnitId) -> bool:
+        return unit_id in self._ids
+
+    def __iter__(self) -> Iterator[UnitId]:
+        return iter(tuple(self._ids))
+
+    def add(self, unit_id: UnitId) -> None:
+        """Add an id and store it."""
+        self._directory.mkdir(exist_ok=True)
+        (self._directory / unit_id).touch()
+        self._ids.add(unit_id)
+
+    def remove(self, unit_id: UnitId) -> None:
+        """Remove an id and its file; does nothing if it is not in the set."""
+        if unit_id in self._ids:
+            (self._directory / unit_id).unlink(missing_ok=True)
+            self._ids.discard(unit_id)
+
+    def _files(self) -> Iterator[Path]:
+        return self._directory.iterdir() if self._directory.is_dir() else iter(())
