@@ -24,6 +24,7 @@ from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node
 
 from .machine.verbs import MachineVerbs
+from .standby.verbs import StandbyVerbs
 from .views import (
     ActionView,
     ApplyResult,
@@ -269,6 +270,7 @@ class AdminBackend(msgspec.Struct, frozen=True, kw_only=True):
     about: AboutVerbs
     pods: PodVerbs
     machines: MachineVerbs
+    standby: StandbyVerbs
     node: NodeVerbs
     runtimes: RuntimeVerbs
     images: ImageVerbs

@@ -133,6 +133,15 @@ def flag(request: web.Request, name: str) -> bool:
     return request.query.get(name, "").lower() in ("1", "true")
 
 
+def query_seconds(request: web.Request, name: str, default: float) -> float:
+    """Return a query parameter in seconds, at least 0. Raises InvalidConfig if it is not a number."""
+    text = request.query.get(name, "")
+    try:
+        return max(0.0, float(text)) if text else default
+    except ValueError:
+        raise InvalidConfig(field=name, problem=f"{text!r} is not a number") from None
+
+
 async def stream_lines(
     request: web.Request, items: AsyncIterator[Any], kind: Callable[[Any], str] | str | None
 ) -> web.StreamResponse:

@@ -47,6 +47,7 @@ from kubeletx.server.views import (
 )
 
 from .fake_machines import FakeMachines
+from .fake_standby import FakeStandby
 
 STARTED_AT = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -77,14 +78,21 @@ class FakeAdminBackend:
         self.delete_takes_effect = True
         self.histories: dict[str, tuple[ActionView, ...]] = {}
         self.machines = FakeMachines(self.calls)
+        self.standby = FakeStandby(self.calls)
         self._watchers: set[asyncio.Queue[PodChange]] = set()
         self._event_watchers: set[asyncio.Queue[Event]] = set()
 
     @property
     def parts(self) -> AdminBackend:
-        """An `AdminBackend` that consists of this fake and its `machines`."""
+        """An `AdminBackend` that consists of this fake, its `machines` and its `standby`."""
         return AdminBackend(
-            about=self, pods=self, machines=self.machines, node=self, runtimes=self, images=self
+            about=self,
+            pods=self,
+            machines=self.machines,
+            standby=self.standby,
+            node=self,
+            runtimes=self,
+            images=self,
         )
 
     # --- what tests do ---

@@ -17,6 +17,7 @@ from ..backend.logs import PodLogs
 from ..backend.machine.verbs import MachineBackend
 from ..backend.pods import PodBackend
 from ..backend.runtimes import RuntimeBackend
+from ..backend.standby import StandbyBackend
 from .cluster import ClusterAssembly
 from .images import ImagesAssembly
 from .link import LinkAssembly
@@ -82,6 +83,7 @@ def make_admin(
         ),
         pods=pods,
         machines=MachineBackend(services, pods.find_worker),
+        standby=StandbyBackend(services, pods.find_worker),
         node=needs.views.node,
         runtimes=RuntimeBackend(
             registry, manager, ctx.plugins.kinds, needs.images.stores, needs.runtimes.plugins

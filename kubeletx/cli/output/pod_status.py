@@ -21,6 +21,9 @@ RUNTIME_UNREACHABLE = "RuntimeUnreachable"
 
 _POWERS = {"paused": "Paused", "suspended": "Suspended", "shutdown": "Shutdown", "crashed": "Crashed"}
 
+_RESTS = {"UnitsPaused": "Standby", "UnitsSuspended": "Hibernated"}
+"""STATUS of a pod of containers, by the reason of its condition `names.UNITS_RUNNING`."""
+
 
 class PodSummary(NamedTuple):
     """Texts of a pod in the columns READY, STATUS and RESTARTS, such as ``1/2``, ``Running`` and ``3 (5m ago)``."""
@@ -51,7 +54,17 @@ def summarise(pod: Pod, now: datetime) -> PodSummary:
     reason, count, sidecar_count = _init(pod, sidecars)
     if not reason or _condition(pod, "Initialized"):
         reason, count = _regular(pod, reason or _first(pod), sidecar_count)
+    if reason == "Running":
+        reason = _standby(pod) or reason
     return PodSummary(f"{count.ready}/{total}", _ending(pod, reason), _restarts(count, now))
+
+
+def _standby(pod: Pod) -> str:
+    """Return Standby or Hibernated for a pod with frozen containers, which Kubernetes shows as running; else empty."""
+    for one in pod.status.conditions:
+        if one.type == names.UNITS_RUNNING and one.status == "False":
+            return _RESTS.get(one.reason or "", "")
+    return ""
 
 
 def _first(pod: Pod) -> str:

@@ -6,10 +6,8 @@ from collections.abc import Iterable
 
 from aiohttp import web
 
-from kubeletx.api import InvalidConfig
-
 from ..backend import RuntimeVerbs
-from ..http import flag, json_response, read_json, stream_lines
+from ..http import flag, json_response, query_seconds, read_json, stream_lines
 from ..views import RuntimeAddition
 from .tasks import Tasks
 
@@ -38,7 +36,7 @@ def routes(backend: RuntimeVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
             request.match_info["name"],
             drain=flag(request, "drain"),
             force=flag(request, "force"),
-            timeout_seconds=_seconds(request.query.get("timeoutSeconds", "300")),
+            timeout_seconds=query_seconds(request, "timeoutSeconds", 300.0),
         )
         return await stream_lines(request, steps, "PROGRESS")
 
@@ -60,10 +58,3 @@ def routes(backend: RuntimeVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
         web.post("/v1/runtimes/{name}/cordon", cordon),
         web.post("/v1/runtimes/{name}/uncordon", uncordon),
     )
-
-
-def _seconds(text: str) -> float:
-    try:
-        return max(0.0, float(text))
-    except ValueError:
-        raise InvalidConfig(field="timeoutSeconds", problem=f"{text!r} is not a number") from None

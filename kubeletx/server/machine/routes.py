@@ -9,11 +9,9 @@ from collections.abc import Iterable
 
 from aiohttp import web
 
-from kubeletx.api import InvalidConfig
-
 from ..admin.routes_pods import target_of
 from ..admin.tasks import Tasks
-from ..http import json_response, read_json
+from ..http import json_response, query_seconds, read_json
 from .verbs import MachineVerbs
 from .views import MachineReboot, MachineSize, NicRequest, SnapshotRequest
 
@@ -31,7 +29,7 @@ def routes(backend: MachineVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
 
     async def power(request: web.Request) -> web.StreamResponse:
         target, verb = target_of(request), request.match_info["verb"]
-        seconds = _seconds(request.query.get("timeoutSeconds", "60"))
+        seconds = query_seconds(request, "timeoutSeconds", 60.0)
         change = backend.machine_power(target, verb, seconds)
         return json_response(await tasks.complete(change, f"vm {verb} {target.ref}"))
 
@@ -102,10 +100,3 @@ def routes(backend: MachineVerbs, tasks: Tasks) -> Iterable[web.RouteDef]:
         web.get(f"{_BASE}/screenshot", screenshot),
         web.get(f"{_BASE}/definition", definition),
     )
-
-
-def _seconds(text: str) -> float:
-    try:
-        return max(0.0, float(text))
-    except ValueError:
-        raise InvalidConfig(field="timeoutSeconds", problem=f"{text!r} is not a number") from None

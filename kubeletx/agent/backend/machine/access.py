@@ -6,7 +6,6 @@ optional capability, such as snapshots.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -19,11 +18,9 @@ from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.server.views import PodTarget
 
 from ..seen import require_seen
+from ..waiting import wait_for_worker
 
 T = TypeVar("T")
-
-LOOK_SECONDS = 0.1
-"""Interval at which `MachineAccess.wait` checks its condition, in addition to a check after each new pod status."""
 
 
 class MachineAccess:
@@ -114,25 +111,7 @@ class MachineAccess:
 
         Raises Conflict when the pod is deleted or has ended.
         """
-        clock = self.services.clock
-        news = asyncio.Event()
-        stop = self.services.board.subscribe(lambda *_: news.set())
-        ends = clock.monotonic() + seconds
-        try:
-            while not is_done():
-                if worker.is_done or worker.desired.is_ending:
-                    raise Conflict(f"machine {worker.desired.ref} is ending")
-                if clock.monotonic() >= ends:
-                    return False
-                news.clear()
-                cancel = clock.call_at(min(ends, clock.monotonic() + LOOK_SECONDS), news.set)
-                try:
-                    await news.wait()
-                finally:
-                    cancel()
-        finally:
-            stop()
-        return True
+        return await wait_for_worker(self.services, worker, is_done, seconds, what="machine")
 
     def tell(self, worker: PodWorker, reason: str, message: str, *, type: str = "Normal") -> None:
         """Record a Kubernetes event on the worker's pod. `type`: Normal or Warning."""

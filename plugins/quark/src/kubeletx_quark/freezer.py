@@ -24,6 +24,8 @@ FREEZE_SECONDS = 5.0
 THAW_SECONDS = 2.0
 _FIRST_LOOK_SECONDS = 0.0002
 _LONGEST_LOOK_SECONDS = 0.02
+_SETTLE_SECONDS = 0.02
+"""Time for thawed threads to leave state D, before the cause of a failed freeze is read."""
 _NAMED_THREADS = 3
 _GONE = (FileNotFoundError, ProcessLookupError)
 """Errors of a cgroup that was removed: on open, and on a file that is open (ENODEV is handled apart)."""
@@ -71,11 +73,15 @@ class Freezer:
         try:
             self._write(frozen=True)
             await self._wait(clock, seconds, FreezerState.FROZEN)
-        except BaseException as error:
-            threads = self._threads_that_sleep() if isinstance(error, _NotReached) else ""
+        except _NotReached:
+            before = set(self._threads_in_d())
             self._undo()
-            if isinstance(error, _NotReached):
-                raise Conflict(f"not frozen after {seconds:g} s, runs again: {threads}") from None
+            await clock.sleep(_SETTLE_SECONDS)
+            # Frozen threads are shown in state D, too; those that are the cause stay in it.
+            cause = _named([one for one in self._threads_in_d() if one in before])
+            raise Conflict(f"not frozen after {seconds:g} s, runs again: {cause}") from None
+        except BaseException:
+            self._undo()
             raise
 
     async def thaw(self, clock: Clock, seconds: float = THAW_SECONDS) -> None:
@@ -120,17 +126,7 @@ class Freezer:
         except NotFound:
             pass  # the container has ended
 
-    def _threads_that_sleep(self) -> str:
-        """Describe the threads in state D, such as ``thread 123 (cat) is in uninterruptible sleep (state D)``."""
-        found = list(self._sleepers())
-        if not found:
-            return "no thread is in uninterruptible sleep; the machine may be busy"
-        more = f" and {len(found) - _NAMED_THREADS} more" if len(found) > _NAMED_THREADS else ""
-        verb = "is" if len(found) == 1 else "are"
-        word = "thread" if len(found) == 1 else "threads"
-        return f"{word} {', '.join(found[:_NAMED_THREADS])}{more} {verb} in uninterruptible sleep (state D)"
-
-    def _sleepers(self) -> Iterator[str]:
+    def _threads_in_d(self) -> Iterator[str]:
         list_name = "tasks" if self._version == 1 else "cgroup.threads"
         for directory, _, _ in os.walk(self.directory):
             try:
@@ -145,6 +141,15 @@ class Freezer:
                 name, _, rest = text.partition("(")[2].rpartition(")")
                 if rest.split()[0] == "D":
                     yield f"{number} ({name})"
+
+
+def _named(threads: list[str]) -> str:
+    """Describe threads in state D, such as ``thread 123 (cat) is in uninterruptible sleep (state D)``."""
+    if not threads:
+        return "no thread is in uninterruptible sleep; the machine may be busy"
+    more = f" and {len(threads) - _NAMED_THREADS} more" if len(threads) > _NAMED_THREADS else ""
+    words = ("thread", "is") if len(threads) == 1 else ("threads", "are")
+    return f"{words[0]} {', '.join(threads[:_NAMED_THREADS])}{more} {words[1]} in uninterruptible sleep (state D)"
 
 
 class _NotReached(Exception):

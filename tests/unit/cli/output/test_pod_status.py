@@ -165,6 +165,14 @@ def test_restarts_say_when_the_last_one_was() -> None:
     assert summarise(made, NOW).restarts == "7 (3m5s ago)"
 
 
+@pytest.mark.parametrize(("reason", "shown"), [("UnitsPaused", "Standby"), ("UnitsSuspended", "Hibernated")])
+def test_a_pod_that_stands_by_says_so(reason: str, shown: str) -> None:
+    made = pod(status("a", RUNNING))
+    resting = PodCondition(type="kubeletx.io/UnitsRunning", status="False", reason=reason)
+    made = replace(made, status=replace(made.status, conditions=(*made.status.conditions, resting)))
+    assert summarise(made, NOW)[:2] == ("0/1", shown)
+
+
 def test_a_machine_counts_as_one_container() -> None:
     made = Pod(
         spec=PodSpec(virtual_machine=VirtualMachine(name="vm")),

@@ -1,0 +1,68 @@
+"""``kubeletx pod``: freezes, hibernates and wakes pods of containers."""
+
+from __future__ import annotations
+
+import click
+
+from kubeletx.kube.text.duration import parse_duration
+from kubeletx.server.standby.verbs import StandbyView
+
+from ..connection.client import AgentClient, pod_path
+from ..options.common import namespace_option, split_pod, with_agent
+from ..options.completing import complete_pods
+from ..options.exit_codes import ExitCode
+from ..options.go_flags import Group, boolean
+
+_LONGEST_SECONDS = 60.0
+_TIMEOUT = click.option(
+    "--timeout",
+    default="60s",
+    metavar="DURATION",
+    show_default=True,
+    help="Longest wait; the request stays in force.",
+)
+
+
+@click.group(cls=Group, short_help="Freeze, hibernate and wake pods of containers.")
+def pod() -> None:
+    """Verbs of pods on a runtime that can freeze containers. NAME is the pod's name.
+
+    A request stays in force, also after a restart of the agent, until the opposite one.
+    """
+
+
+@pod.command()
+@click.argument("name", shell_complete=complete_pods)
+@boolean("--hibernate", help="Move its memory out of RAM, too; a wake then takes longer.")
+@_TIMEOUT
+@namespace_option
+@with_agent
+def standby(agent: AgentClient, name: str, hibernate: bool, timeout: str, namespace: str) -> int:
+    """Freeze all containers of a pod once they are ready; they keep their memory and use no CPU time."""
+    return _change(agent, "hibernate" if hibernate else "standby", name, namespace, timeout)
+
+
+@pod.command()
+@click.argument("name", shell_complete=complete_pods)
+@_TIMEOUT
+@namespace_option
+@with_agent
+def activate(agent: AgentClient, name: str, timeout: str, namespace: str) -> int:
+    """Wake a pod that is frozen or hibernated."""
+    return _change(agent, "activate", name, namespace, timeout)
+
+
+def _change(agent: AgentClient, verb: str, name: str, namespace: str, timeout: str) -> int:
+    try:
+        seconds = parse_duration(timeout)
+    except ValueError as err:
+        raise click.UsageError(f"--timeout: {timeout!r} {err}") from err
+    found = agent.call(
+        "POST",
+        pod_path(namespace, split_pod(name), f"standby/{verb}"),
+        StandbyView,
+        {"timeoutSeconds": f"{seconds:g}"},
+        timeout=seconds + _LONGEST_SECONDS,
+    )
+    click.echo(f"pod/{found.name} {found.power}")
+    return ExitCode.OK

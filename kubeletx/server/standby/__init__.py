@@ -1,0 +1,1 @@
+"""Standby of pods of containers on the admin socket: verbs and routes."""

@@ -1,0 +1,93 @@
+"""``kubeletx pod standby`` and ``activate``, on a whole agent with fake runtimes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kubeletx.api import Conflict, NotFound, SupportsStandby, TimedOut, UnitState, Unsupported
+from kubeletx.kube.types.core import Container, ExecAction, Probe, VirtualMachine
+from kubeletx.server.views import PodTarget
+from tests.unit.agent.agent_model import AgentModel, a_pod
+
+WEB = PodTarget(namespace="default", name="web")
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> AgentModel:
+    return AgentModel(tmp_path, names=("one", "kvm"))
+
+
+def states(agent: AgentModel) -> set[UnitState]:
+    return {unit.state for unit in agent.runtimes["one"].backend.find_units({}) if unit.state.is_alive}
+
+
+@pytest.mark.parametrize(
+    ("verb", "power", "state"),
+    [("standby", "standby", UnitState.PAUSED), ("hibernate", "hibernated", UnitState.SUSPENDED)],
+)
+async def test_a_pod_rests_and_is_activated(
+    agent: AgentModel, verb: str, power: str, state: UnitState
+) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod("web"))
+        view = await agent.done(backend.standby.set_standby(WEB, verb, 60))
+        assert states(agent) == {state}
+        assert (view.power, set(view.containers.values())) == (power, {state.value})
+        view = await agent.done(backend.standby.set_standby(WEB, "activate", 60))
+        assert states(agent) == {UnitState.RUNNING}
+        assert (view.power, set(view.containers.values())) == ("running", {"running"})
+
+
+async def test_a_request_outlives_the_agent(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod("web"))
+        await agent.done(backend.standby.set_standby(WEB, "standby", 60))
+    async with agent.running() as backend:
+        await agent.clock.run_for(20)
+        assert states(agent) == {UnitState.PAUSED}
+        await agent.done(backend.standby.set_standby(WEB, "activate", 60))
+        assert states(agent) == {UnitState.RUNNING}
+    assert agent.runtimes["one"].counts["create_unit"] == 0
+
+
+async def test_a_freeze_that_fails_says_why(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod("web"))
+        agent.runtimes["one"].script("freeze", error=Conflict("thread 7 (dd) is in uninterruptible sleep"))
+        with pytest.raises(Conflict, match=r"cannot standby pod default/web: thread 7 \(dd\)"):
+            await agent.done(backend.standby.set_standby(WEB, "standby", 60))
+        assert states(agent) == {UnitState.RUNNING}
+
+
+async def test_a_pod_that_is_not_ready_stays_awake_and_the_request_in_force(agent: AgentModel) -> None:
+    probe = Probe(exec=ExecAction(command=("true",)))
+    async with agent.running() as backend:
+        agent.runtimes["one"].script("exec_sync", error=Conflict("no"))
+        await agent.apply(
+            a_pod("web", containers=(Container(name="c", image="busybox", readiness_probe=probe),))
+        )
+        with pytest.raises(TimedOut, match="not standby after 5s: c is running; it is still wanted"):
+            await agent.done(backend.standby.set_standby(WEB, "standby", 5))
+        agent.runtimes["one"].scripts.clear()
+        await agent.until(lambda: states(agent) == {UnitState.PAUSED})
+
+
+async def test_what_cannot_stand_by_is_refused(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod("vm", containers=(), virtual_machine=VirtualMachine(name="v", image="i")))
+        with pytest.raises(Unsupported, match="use 'kubeletx vm pause'"):
+            await backend.standby.set_standby(PodTarget(namespace="default", name="vm"), "standby", 60)
+        with pytest.raises(NotFound, match="verbs: standby, hibernate, activate"):
+            await backend.standby.set_standby(WEB, "freeze", 60)
+        with pytest.raises(NotFound):
+            await backend.standby.set_standby(WEB, "standby", 60)
+
+
+async def test_a_runtime_without_standby_is_named(agent: AgentModel) -> None:
+    agent.without = (SupportsStandby,)
+    async with agent.running() as backend:
+        await agent.apply(a_pod("web"))
+        with pytest.raises(Unsupported, match="runtime one of pod default/web cannot freeze containers"):
+            await backend.standby.set_standby(WEB, "standby", 60)
