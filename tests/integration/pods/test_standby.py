@@ -1,0 +1,173 @@
+"""Pods that stand by: frozen and woken by command, through a whole agent with plugins/quark, containerd and runc."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kubeletx.kube.types.core import Pod
+from kubeletx_testing.lab import Lab, PrivateAgent, PrivateContainerd, is_ready, pod_manifest, put_manifest
+from kubeletx_testing.lab.cgroups import list_container_cgroups, list_container_processes
+
+STUBBORN = ("sh", "-c", "trap '' TERM; while :; do echo tick; sleep 0.05; done")
+
+
+@pytest.fixture
+def agent(make_agent: Callable[..., PrivateAgent], containerd_a: PrivateContainerd) -> PrivateAgent:
+    """An agent with runtimes ``quark``, a handler of containerd-a, and ``plain``, another handler of it."""
+    one = make_agent(
+        endpoints=f"container:plain:{containerd_a.endpoint}?handler=runc-two&plugin=containerd;"
+        f"container:quark:{containerd_a.endpoint}?handler=runc"
+    )
+    one.start()
+    return one
+
+
+def container_id(pod: Pod) -> str:
+    return (pod.status.container_statuses[0].container_id or "").rpartition("/")[2]
+
+
+def ticks(agent: PrivateAgent, name: str) -> int:
+    return agent.cli("logs", f"{name}-lab").stdout.count("tick")
+
+
+def state(agent: PrivateAgent, name: str) -> str:
+    """The kernel's word about the pod's container: FROZEN or THAWED."""
+    pod = agent.pod(name)
+    assert pod is not None
+    directories = list_container_cgroups({container_id(pod)})
+    files = [one / "freezer.state" for one in directories if (one / "freezer.state").exists()]
+    if files:
+        return files[0].read_text().strip()
+    (events,) = [one / "cgroup.events" for one in directories]
+    return "FROZEN" if "frozen 1" in events.read_text() else "THAWED"
+
+
+def shown(agent: PrivateAgent, name: str) -> str:
+    """The column STATUS of ``kubeletx get pods``."""
+    lines = agent.cli("get", "pods").stdout.splitlines()
+    return next(line.split()[2] for line in lines if line.startswith(f"{name}-lab"))
+
+
+def command(agent: PrivateAgent, *arguments: str) -> str:
+    answer = agent.cli("pod", *arguments)
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout
+
+
+def started(agent: PrivateAgent, manifests: Path, name: str, runtime: str = "quark") -> Pod:
+    put_manifest(manifests, pod_manifest(name, runtime=runtime, command=STUBBORN))
+    return agent.wait_for(name)
+
+
+def wait_ticks(agent: PrivateAgent, name: str, above: int) -> None:
+    deadline = time.monotonic() + 30
+    while ticks(agent, name) <= above:
+        assert time.monotonic() < deadline, f"{name} does not tick"
+
+
+def gone(pod: Pod) -> bool:
+    ids = {container_id(pod)}
+    return not list_container_processes(ids) and not list_container_cgroups(ids)
+
+
+@pytest.mark.parametrize(("flags", "word"), [((), "standby"), (("--hibernate",), "hibernated")])
+def test_a_pod_is_frozen_shown_so_and_woken(
+    agent: PrivateAgent, manifests: Path, flags: tuple[str, ...], word: str
+) -> None:
+    before = started(agent, manifests, "web")
+    wait_ticks(agent, "web", 0)
+    assert command(agent, "standby", "web-lab", *flags) == f"pod/web-lab {word}\n"
+    assert state(agent, "web") == "FROZEN"
+    assert shown(agent, "web") == word.capitalize()
+    resting = agent.wait_for("web", lambda pod: not is_ready(pod))
+    assert resting.status.phase == "Running"
+    count = ticks(agent, "web")
+    assert ticks(agent, "web") == count
+    assert command(agent, "activate", "web-lab") == "pod/web-lab running\n"
+    assert state(agent, "web") == "THAWED"
+    wait_ticks(agent, "web", count)
+    after = agent.wait_for("web")
+    assert shown(agent, "web") == "Running"
+    assert container_id(after) == container_id(before)
+    assert after.status.container_statuses[0].restart_count == 0
+
+
+@pytest.mark.parametrize(("flags", "word"), [((), "Standby"), (("--hibernate",), "Hibernated")])
+def test_a_restarted_agent_finds_a_frozen_pod_frozen(
+    agent: PrivateAgent, manifests: Path, flags: tuple[str, ...], word: str
+) -> None:
+    before = started(agent, manifests, "web")
+    command(agent, "standby", "web-lab", *flags)
+    agent.kill()
+    agent.start()
+    agent.wait_for("web", lambda pod: shown(agent, "web") == word)
+    assert state(agent, "web") == "FROZEN"
+    command(agent, "activate", "web-lab")
+    after = agent.wait_for("web")
+    assert container_id(after) == container_id(before)
+    assert after.status.container_statuses[0].restart_count == 0
+
+
+def test_a_restart_of_containerd_changes_nothing(
+    agent: PrivateAgent, manifests: Path, containerd_a: PrivateContainerd
+) -> None:
+    before = started(agent, manifests, "web")
+    command(agent, "standby", "web-lab")
+    containerd_a.restart()
+    command(agent, "activate", "web-lab", "--timeout", "60s")
+    command(agent, "standby", "web-lab")
+    assert state(agent, "web") == "FROZEN"
+    assert container_id(agent.pod("web") or before) == container_id(before)
+
+
+def test_a_frozen_pod_whose_manifest_is_removed_leaves_nothing(agent: PrivateAgent, manifests: Path) -> None:
+    pod = started(agent, manifests, "web")
+    command(agent, "standby", "web-lab")
+    (manifests / "web.json").unlink()
+    agent.wait_gone("web")
+    assert gone(pod)
+
+
+@pytest.mark.parametrize("flags", [(), ("--force", "--grace-period=0")])
+@pytest.mark.parametrize("standby", [(), ("--hibernate",)])
+def test_a_frozen_pod_is_deleted_and_leaves_nothing(
+    agent: PrivateAgent, tmp_path: Path, flags: tuple[str, ...], standby: tuple[str, ...]
+) -> None:
+    file = tmp_path / "pod.json"
+    file.write_text(json.dumps(pod_manifest("web", runtime="quark", command=STUBBORN)))
+    assert agent.cli("apply", "-f", str(file)).returncode == 0
+    pod = agent.wait_for("web")
+    command(agent, "standby", "web", *standby)
+    assert state(agent, "web") == "FROZEN"
+    answer = agent.cli("delete", "pod", "web", *flags)
+    assert answer.returncode == 0, answer.stderr
+    agent.wait_gone("web")
+    assert gone(pod)
+    assert not list((agent.root_dir / "runtimes" / "quark").rglob("hibernated/*"))
+
+
+def test_a_pod_frozen_by_another_program_is_removed_too(agent: PrivateAgent, manifests: Path) -> None:
+    pod = started(agent, manifests, "web")
+    (directory,) = [
+        one for one in list_container_cgroups({container_id(pod)}) if (one / "freezer.state").exists()
+    ] or [one for one in list_container_cgroups({container_id(pod)}) if (one / "cgroup.freeze").exists()]
+    if (directory / "freezer.state").exists():
+        (directory / "freezer.state").write_text("FROZEN")
+    else:
+        (directory / "cgroup.freeze").write_text("1")
+    (manifests / "web.json").unlink()
+    agent.wait_gone("web")
+    assert gone(pod)
+
+
+def test_a_runtime_that_cannot_freeze_says_so(agent: PrivateAgent, manifests: Path, lab: Lab) -> None:
+    started(agent, manifests, "web", runtime="plain")
+    answer = agent.cli("pod", "standby", "web-lab")
+    assert answer.returncode == 1
+    assert "runtime plain of pod default/web-lab cannot freeze containers" in answer.stderr
+    assert state(agent, "web") == "THAWED"
