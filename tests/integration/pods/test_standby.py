@@ -171,3 +171,17 @@ def test_a_runtime_that_cannot_freeze_says_so(agent: PrivateAgent, manifests: Pa
     assert answer.returncode == 1
     assert "runtime plain of pod default/web-lab cannot freeze containers" in answer.stderr
     assert state(agent, "web") == "THAWED"
+
+
+def test_annotations_of_the_pod_reach_the_oci_runtime_if_the_handler_lists_them(
+    agent: PrivateAgent, manifests: Path, containerd_a: PrivateContainerd
+) -> None:
+    """A runtime such as Quark reads its settings there, for example a threshold of memory."""
+    annotations = {"example.com/oci-memory-threshold": "64Mi", "example.com/other": "kept"}
+    put_manifest(manifests, pod_manifest("web", runtime="quark", metadata={"annotations": annotations}))
+    pod = agent.wait_for("web")
+    with containerd_a.cri() as calls:
+        answer = calls.call("ContainerStatus", container_id=container_id(pod), verbose=True)
+    oci = json.loads(answer.info["info"])["runtimeSpec"]["annotations"]
+    assert oci["example.com/oci-memory-threshold"] == "64Mi"
+    assert "example.com/other" not in oci

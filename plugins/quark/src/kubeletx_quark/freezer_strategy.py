@@ -6,7 +6,7 @@ containers as RUNNING, since containerd reads the freezer only after its own cal
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from kubeletx.api import Conflict, Host, UnitId
 from kubeletx.cri import ContainerdTasks, TaskState
@@ -26,7 +26,7 @@ class FreezerStrategy:
         self._host = host
         self._freezers: dict[UnitId, Freezer] = {}
 
-    async def find_frozen(self) -> Iterable[UnitId]:
+    async def find_frozen(self, running: Callable[[], Awaitable[Iterable[UnitId]]]) -> Iterable[UnitId]:
         """Search the whole freezer hierarchy for frozen containers."""
         self._freezers = await self._host.blocking(_frozen, find_hierarchy("freezer"))
         return tuple(self._freezers)
@@ -48,7 +48,7 @@ class FreezerStrategy:
         except Conflict as error:
             raise Conflict(f"container {unit_id}: {error}") from error
 
-    def is_frozen(self, unit_id: UnitId) -> bool:
+    async def is_frozen(self, unit_id: UnitId) -> bool:
         """Read the freezer file of a known container; False for any other container."""
         freezer = self._freezers.get(unit_id)
         return freezer is not None and freezer.state() in _RESTING

@@ -9,6 +9,8 @@ from typing import Any
 
 from kubeletx.api import CONTAINER, Endpoint, Host, RegisterRuntime, Runtime, hookimpl
 
+from .config import PARAMETERS
+
 KIND = "quark"
 
 
@@ -23,7 +25,7 @@ def kubeletx_register_runtimes(register: RegisterRuntime) -> None:
         make_runtime,
         workload_types=(CONTAINER,),
         schemes=("unix",),
-        parameters=("handler", "strategy"),
+        parameters=PARAMETERS,
     )
 
 

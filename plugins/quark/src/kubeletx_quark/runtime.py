@@ -7,7 +7,7 @@ cgroup v1, a frozen process does not act on any signal, not even SIGKILL.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
@@ -18,14 +18,19 @@ from kubeletx.api import (
     SandboxId,
     SupportsStandby,
     UnitId,
+    UnitState,
     UnitStatus,
     UnitSummary,
 )
 from kubeletx.cri import ContainerdRuntime, ContainerdTasks, server_uuid
 
-from .config import read_config
+from .config import QuarkConfig, StopName, StrategyName, read_config
 from .freezer_strategy import FreezerStrategy
+from .kill_stop import KillStop
+from .pause_strategy import PauseStrategy
+from .signal_strategy import SignalStrategy
 from .standby import Standby
+from .strategy import Strategy
 
 T = TypeVar("T")
 
@@ -38,7 +43,8 @@ class QuarkRuntime(ContainerdRuntime):
         super().__init__(endpoint, settings, host)
         self.config = read_config(endpoint.name, self.client.target.parameters)
         tasks = ContainerdTasks(self.client)
-        self._standby = Standby(FreezerStrategy(tasks, host), tasks, host)
+        self._standby = Standby(_strategy(self.config, tasks, host), tasks, host)
+        self._stop = KillStop(tasks, host.clock) if self.config.stop is StopName.KILL else None
         self._can_stand_by = False
 
     async def open(self) -> None:
@@ -49,7 +55,7 @@ class QuarkRuntime(ContainerdRuntime):
         await super().open()
         self._can_stand_by = bool(await server_uuid(self.client))
         if self._can_stand_by:
-            await self._standby.open()
+            await self._standby.open(self._running)
 
     def capability(self, protocol: type[T]) -> T | None:
         """Return the object that implements the capability; None if the server did not have it at the last `open`.
@@ -61,10 +67,13 @@ class QuarkRuntime(ContainerdRuntime):
         return super().capability(protocol)
 
     async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
-        """Thaw the container, and call StopContainer."""
+        """Thaw the container, and stop it by CRI or by the task service, as the endpoint's URL says."""
         if self._can_stand_by:
             await self._standby.wake(unit_id)
-        await super().stop_unit(unit_id, grace_seconds)
+        if self._stop is not None:
+            await self._stop.stop(unit_id, grace_seconds, super().unit_status)
+        else:
+            await super().stop_unit(unit_id, grace_seconds)
 
     async def remove_unit(self, unit_id: UnitId) -> None:
         """Thaw the container if it rests, and call RemoveContainer."""
@@ -84,16 +93,19 @@ class QuarkRuntime(ContainerdRuntime):
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
         """Call ListContainers, and return the containers with their real states."""
-        return [self._corrected(one) for one in await super().list_units(match)]
+        return [await self._corrected(one) for one in await super().list_units(match)]
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:
         """Call ContainerStatus, and return the status with the container's real state."""
         status = await super().unit_status(unit_id)
-        summary = self._corrected(status.summary)
+        summary = await self._corrected(status.summary)
         return status if summary is status.summary else replace(status, summary=summary)
 
-    def _corrected(self, summary: UnitSummary) -> UnitSummary:
-        state = self._standby.state_of(summary)
+    async def _running(self) -> Iterable[UnitId]:
+        return [one.id for one in await super().list_units({}) if one.state is UnitState.RUNNING]
+
+    async def _corrected(self, summary: UnitSummary) -> UnitSummary:
+        state = await self._standby.state_of(summary)
         return summary if state is summary.state else replace(summary, state=state)
 
     async def _wake_units(self, sandbox_id: SandboxId) -> None:
@@ -102,3 +114,13 @@ class QuarkRuntime(ContainerdRuntime):
             return
         units = {one.id for one in await super().list_units({}) if one.sandbox_id == sandbox_id}
         await self._standby.wake_all(units.__contains__)
+
+
+def _strategy(config: QuarkConfig, tasks: ContainerdTasks, host: Host) -> Strategy:
+    match config.strategy:
+        case StrategyName.FREEZER:
+            return FreezerStrategy(tasks, host)
+        case StrategyName.PAUSE:
+            return PauseStrategy(tasks)
+        case StrategyName.SIGNAL:
+            return SignalStrategy(tasks, host, config.freeze_signal, config.thaw_signal)

@@ -7,12 +7,12 @@ was opened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
 from kubeletx.api import Host, KubeletxError, NotFound, UnitId, UnitState, UnitSummary
-from kubeletx.cri import ContainerdTasks
+from kubeletx.cri import ContainerdTasks, TaskState
 
 from .cgroups import container_cgroup, find_hierarchy
 from .reclaim import Reclaimed, reclaim
@@ -21,6 +21,7 @@ from .strategy import Strategy
 
 log = structlog.get_logger(__name__)
 
+_NOT_RUNNING = (TaskState.CREATED, TaskState.STOPPED)
 _ENDED = (UnitState.EXITED, UnitState.UNKNOWN)
 
 
@@ -40,17 +41,20 @@ class Standby:
         """True if this object froze containers, or found some, that rest as far as it is known."""
         return bool(self._resting)
 
-    async def open(self) -> None:
-        """Find the containers that rest, also those that earlier agent processes froze."""
+    async def open(self, running: Callable[[], Awaitable[Iterable[UnitId]]]) -> None:
+        """Find the containers that rest, also those that earlier agent processes froze.
+
+        `running`: returns the containers that CRI shows as running.
+        """
         self._records.load()
-        self._resting = set(await self._strategy.find_frozen())
+        self._resting = set(await self._strategy.find_frozen(running))
         for unit_id in self._records:
             if unit_id not in self._resting:
                 self._records.remove(unit_id)
 
     async def freeze(self, unit_id: UnitId) -> None:
         """Freeze the container; succeeds if it is frozen or hibernated. After an error, it runs."""
-        if self._rests(unit_id):
+        if await self._rests(unit_id):
             return
         await self._strategy.freeze(unit_id)
         self._resting.add(unit_id)
@@ -65,9 +69,9 @@ class Standby:
 
         If its memory cannot be reclaimed, the container is in the same state as before.
         """
-        if unit_id in self._records and self._rests(unit_id):
+        if unit_id in self._records and await self._rests(unit_id):
             return
-        was_frozen = self._rests(unit_id)
+        was_frozen = await self._rests(unit_id)
         await self.freeze(unit_id)
         try:
             given = await self._reclaim(unit_id)
@@ -84,12 +88,12 @@ class Standby:
             left_bytes=given.after_bytes,
         )
 
-    def state_of(self, summary: UnitSummary) -> UnitState:
+    async def state_of(self, summary: UnitSummary) -> UnitState:
         """Return the state of a container, PAUSED or SUSPENDED if it rests. `summary`: from CRI."""
         unit_id = summary.id
         if unit_id not in self._resting:
             return summary.state
-        if summary.state in _ENDED or not self._rests(unit_id):
+        if summary.state in _ENDED or not await self._rests(unit_id):
             self._drop(unit_id)
             return summary.state
         return UnitState.SUSPENDED if unit_id in self._records else UnitState.PAUSED
@@ -97,7 +101,10 @@ class Standby:
     async def wake(self, unit_id: UnitId) -> None:
         """Thaw a container before it is stopped, whoever froze it. Failures are logged, not raised."""
         try:
-            await self.thaw(unit_id)
+            if (await self._tasks.get(unit_id)).state in _NOT_RUNNING:
+                self._drop(unit_id)
+            else:
+                await self.thaw(unit_id)
         except NotFound:
             self._drop(unit_id)
         except KubeletxError as error:
@@ -113,8 +120,8 @@ class Standby:
         for unit_id in unit_ids:
             self._drop(unit_id)
 
-    def _rests(self, unit_id: UnitId) -> bool:
-        return unit_id in self._resting and self._strategy.is_frozen(unit_id)
+    async def _rests(self, unit_id: UnitId) -> bool:
+        return unit_id in self._resting and await self._strategy.is_frozen(unit_id)
 
     def _drop(self, unit_id: UnitId) -> None:
         self._resting.discard(unit_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 from kubeletx.api import UnitId
@@ -14,8 +14,11 @@ class Strategy(Protocol):
     All methods raise NotFound if the container has no task, and Conflict if it is not running.
     """
 
-    async def find_frozen(self) -> Iterable[UnitId]:
-        """Find the containers that are frozen, also those of earlier agent processes; may yield foreign ones."""
+    async def find_frozen(self, running: Callable[[], Awaitable[Iterable[UnitId]]]) -> Iterable[UnitId]:
+        """Find the containers that are frozen, also those of earlier agent processes; may return foreign ones.
+
+        `running`: returns the containers that CRI shows as running.
+        """
         ...
 
     async def freeze(self, unit_id: UnitId) -> None:
@@ -23,11 +26,11 @@ class Strategy(Protocol):
         ...
 
     async def thaw(self, unit_id: UnitId) -> None:
-        """Let the container continue; succeeds if it runs."""
+        """Let the container continue; succeeds, without any effect, if it runs."""
         ...
 
-    def is_frozen(self, unit_id: UnitId) -> bool:
-        """Return True if a container that this object froze or found frozen is still frozen. Makes no remote call."""
+    async def is_frozen(self, unit_id: UnitId) -> bool:
+        """Return True if a container that this object froze or found frozen is still frozen; False for any other."""
         ...
 
     def forget(self, unit_id: UnitId) -> None:

@@ -69,6 +69,7 @@ disabled_plugins = [
 _HANDLER = """\
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{name}]
       runtime_type = "io.containerd.runc.v2"
+      pod_annotations = ["example.com/oci-*"]
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{name}.options]
         BinaryName = "{runc}"
         Root = "{runc_root}"

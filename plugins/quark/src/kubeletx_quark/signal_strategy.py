@@ -1,0 +1,108 @@
+"""`SignalStrategy`: freezes and wakes containers by signals to their first process, as Quark understands them.
+
+Quark's shim takes SIGSTOP (19) as hibernate and SIGCONT (18) as wake. A signal has no answer. So the CPU time of the
+container's cgroup is read afterwards: if it still grows, the signal was not honoured; the wake signal is sent, and the
+call fails. A program that ignores the signal and sleeps is not recognised; it costs no CPU time either.
+
+With runc, SIGSTOP stops the first process only, not its children. The kernel does not show that such a container rests:
+the ids are stored in a directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+
+from kubeletx.api import Conflict, Host, UnitId
+from kubeletx.cri import ContainerdTasks, TaskState
+
+from .cgroups import container_cgroup, find_hierarchy
+from .records import Records
+
+WINDOW_SECONDS = 0.1
+"""Time between two readings of the CPU time."""
+WINDOWS = 10
+"""Number of readings after which a container that still uses CPU time counts as not frozen."""
+QUIET_SHARE = 0.01
+"""Share of one CPU below which a container counts as frozen; Quark itself may need some."""
+
+
+class SignalStrategy:
+    """Strategy ``signal``. Implements `Strategy`."""
+
+    def __init__(self, tasks: ContainerdTasks, host: Host, freeze_signal: int, thaw_signal: int) -> None:
+        """`tasks`: of the containerd that runs the containers. `freeze_signal`, `thaw_signal`: numbers."""
+        self._tasks = tasks
+        self._host = host
+        self._freeze_signal, self._thaw_signal = freeze_signal, thaw_signal
+        self._frozen = Records(host.state_directory / "frozen")
+
+    async def find_frozen(self, running: Callable[[], Awaitable[Iterable[UnitId]]]) -> Iterable[UnitId]:
+        """Read the ids that were stored, and drop those of containers that do not run."""
+        self._frozen.load()
+        alive = set(await running())
+        for unit_id in self._frozen:
+            if unit_id not in alive:
+                self._frozen.remove(unit_id)
+        return tuple(self._frozen)
+
+    async def freeze(self, unit_id: UnitId) -> None:
+        """Send the freeze signal, and wait until the container uses no CPU time."""
+        task = await self._tasks.get(unit_id)
+        if task.state is not TaskState.RUNNING:
+            raise Conflict(f"container {unit_id} is {task.state.value}, not running")
+        hierarchy = find_hierarchy("cpuacct")
+        directory = container_cgroup(hierarchy, task.pid, unit_id)
+        self._frozen.add(
+            unit_id
+        )  # before the signal: an agent that is killed now sends the wake signal later
+        try:
+            await self._tasks.kill(unit_id, self._freeze_signal)
+            await self._wait_quiet(unit_id, directory, hierarchy.version)
+        except BaseException:
+            await self._tasks.kill(unit_id, self._thaw_signal)
+            self._frozen.remove(unit_id)
+            raise
+
+    async def thaw(self, unit_id: UnitId) -> None:
+        """Send the wake signal to a container that was frozen by signal; others may end by such a signal."""
+        if unit_id in self._frozen:
+            await self._tasks.kill(unit_id, self._thaw_signal)
+            self._frozen.remove(unit_id)
+
+    async def is_frozen(self, unit_id: UnitId) -> bool:
+        """Return True if the last signal that was sent to the container is the freeze signal."""
+        return unit_id in self._frozen
+
+    def forget(self, unit_id: UnitId) -> None:
+        """Drop a container that is gone."""
+        self._frozen.remove(unit_id)
+
+    async def _wait_quiet(self, unit_id: UnitId, directory: Path, version: int) -> None:
+        clock = self._host.clock
+        for _ in range(WINDOWS):
+            began, before = clock.monotonic(), _cpu_seconds(directory, version)
+            await clock.sleep(WINDOW_SECONDS)
+            used, passed = _cpu_seconds(directory, version) - before, clock.monotonic() - began
+            if (await self._tasks.get(unit_id)).state is TaskState.STOPPED:
+                raise Conflict(
+                    f"container {unit_id} has ended; signal {self._freeze_signal} is the likely cause"
+                )
+            if used < QUIET_SHARE * passed:
+                return
+        raise Conflict(
+            f"container {unit_id} does not honour signal {self._freeze_signal}: its processes still use CPU time; use "
+            "strategy freezer or pause, or a runtime handler that honours it"
+        )
+
+
+def _cpu_seconds(directory: Path, version: int) -> float:
+    """Return the CPU time that the cgroup has used; 0 if it is gone."""
+    try:
+        if version == 1:
+            return int((directory / "cpuacct.usage").read_text()) / 1e9
+        text = (directory / "cpu.stat").read_text()
+    except OSError:
+        return 0.0
+    fields = dict(line.split() for line in text.splitlines())
+    return int(fields["usage_usec"]) / 1e6
