@@ -21,11 +21,12 @@ from kubeletx.api import (
     SupportsScreenshot,
     SupportsSnapshots,
     SupportsStandby,
+    UnitId,
     UnitSpec,
     UnitState,
 )
 
-from .base import ContractBase, Pod, eventually, supported
+from .base import ContractBase, NewRuntime, Pod, eventually, supported
 
 
 class PowerContract(ContractBase):
@@ -55,6 +56,33 @@ class PowerContract(ContractBase):
         assert (await runtime.unit_status(unit_id)).summary.state is UnitState.SUSPENDED
         await standby.thaw(unit_id)
         await pod.wait_state(unit_id, UnitState.RUNNING)
+
+    async def test_lists_and_a_new_runtime_object_show_a_frozen_unit_as_paused(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec, new_runtime: NewRuntime
+    ) -> None:
+        standby = supported(runtime, SupportsStandby)
+        unit_id = await pod.start(unit_spec)
+        await pod.wait_state(unit_id, UnitState.RUNNING)
+        await standby.freeze(unit_id)
+        assert await listed_state(runtime, unit_id) is UnitState.PAUSED
+        later = await new_runtime.opened()
+        assert await listed_state(later, unit_id) is UnitState.PAUSED
+        assert (await later.unit_status(unit_id)).summary.state is UnitState.PAUSED
+        await supported(later, SupportsStandby).thaw(unit_id)
+        assert await listed_state(later, unit_id) is UnitState.RUNNING
+        await later.close()
+
+    async def test_a_sandbox_with_a_frozen_unit_can_be_stopped_and_removed(
+        self, runtime: Runtime, pod: Pod, stubborn_spec: UnitSpec
+    ) -> None:
+        standby = supported(runtime, SupportsStandby)
+        unit_id = await pod.start(stubborn_spec)
+        await pod.wait_state(unit_id, UnitState.RUNNING)
+        await standby.freeze(unit_id)
+        await runtime.stop_sandbox(pod.id)
+        await runtime.remove_sandbox(pod.id)
+        with pytest.raises(NotFound):
+            await runtime.unit_status(unit_id)
 
     async def test_frozen_and_hibernated_units_can_be_stopped(
         self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
@@ -170,6 +198,12 @@ class PowerContract(ContractBase):
 def as_machine(spec: UnitSpec) -> UnitSpec:
     """Return `spec` with its process replaced by a machine; unchanged if the unit is not a process."""
     return msgspec.structs.replace(spec, detail=Machine()) if isinstance(spec.detail, Process) else spec
+
+
+async def listed_state(runtime: Runtime, unit_id: UnitId) -> UnitState:
+    """Return the state that `list_units` shows for the unit."""
+    (found,) = [one for one in await runtime.list_units({}) if one.id == unit_id]
+    return found.state
 
 
 def unit_spec_attempt(spec: UnitSpec, attempt: int) -> UnitSpec:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 from kubeletx_quark.cgroups import Hierarchy, container_cgroup, container_cgroups, find_hierarchy
+from kubeletx_quark.freezer import Freezer
 
 from kubeletx.api import Conflict, NotFound, Unsupported
+from kubeletx.testing import FakeClock
 
 ID = "0123456789abcdef" * 4
 V1 = "31 30 0:34 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n"
@@ -56,6 +58,12 @@ def test_the_cgroup_with_the_containers_id_is_its_own(
     mounted = Hierarchy(version, "freezer" if version == 1 else "", tmp_path / "mount", "/")
     assert container_cgroup(mounted, 7, ID, proc) == tmp_path / "mount" / own
     assert (ID, tmp_path / "mount" / own) in list(container_cgroups(mounted))
+
+
+async def test_a_kernel_without_the_freezer_of_version_2_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Unsupported, match=r"cgroup\.freeze does not exist; it needs Linux 5\.2"):
+        await Freezer(tmp_path, 2).freeze(FakeClock())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_foreign_a_hidden_and_a_missing_cgroup_are_refused(tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubeletx_quark.cgroups import find_hierarchy
 from kubeletx_quark.config import QuarkConfig, StopName, StrategyName
 from kubeletx_quark.plugin import kubeletx_register_runtimes, make_runtime
 from kubeletx_quark.runtime import QuarkRuntime
 
-from kubeletx.api import ENTRY_POINT_GROUP, InvalidConfig, SupportsStandby
+from kubeletx.api import ENTRY_POINT_GROUP, InvalidConfig, SupportsStandby, UnitId, Unsupported
 from kubeletx.testing import FakeHost, endpoint
 from kubeletx.testing.cri_server import FakeCriServer
 
@@ -74,6 +75,22 @@ def test_settings_have_defaults_and_are_read_from_the_url(tmp_path: Path) -> Non
 def test_wrong_settings_are_refused(tmp_path: Path, parameters: str, message: str) -> None:
     with pytest.raises(InvalidConfig, match=f"runtime under-test: {message}"):
         config(tmp_path, parameters)
+
+
+async def test_without_a_freezer_pods_run_and_a_freeze_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mountinfo = tmp_path / "mountinfo"
+    mountinfo.write_text("23 1 0:2 / / rw - ext4 /dev/sda rw\n")
+    monkeypatch.setattr(find_hierarchy, "__defaults__", (mountinfo,))
+    async with FakeCriServer(tmp_path, uuid="1234") as server:
+        runtime = make_runtime(endpoint(server.url), None, FakeHost(tmp_path))
+        await runtime.open()
+        standby = runtime.capability(SupportsStandby)
+        assert standby is not None
+        with pytest.raises(Unsupported, match="no cgroup hierarchy with controller freezer is mounted"):
+            await standby.freeze(UnitId("c1"))
+        await runtime.close()
 
 
 async def test_standby_needs_containerd(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def find_hierarchy(controller: str, mountinfo: Path = MOUNTINFO) -> Hierarchy:
     Raises Unsupported if neither is mounted.
     """
     unified = None
-    for line in mountinfo.read_text().splitlines():
+    for line in mountinfo.read_text().strip().split("\n"):
         before, _, after = line.partition(" - ")
         fields, (kind, _, options) = before.split(), after.split(" ", 2)
         mount, root = Path(_plain(fields[4])), _plain(fields[3])
@@ -100,7 +100,7 @@ def _id_of(name: str) -> str:
 
 
 def _path_in(hierarchy: Hierarchy, text: str) -> str:
-    for line in text.splitlines():
+    for line in text.strip().split("\n"):
         number, controllers, path = line.split(":", 2)
         if hierarchy.version == 2 and number == "0":
             return path

@@ -13,11 +13,12 @@ is not frozen at the deadline, it is thawed again.
 from __future__ import annotations
 
 import enum
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from kubeletx.api import Clock, Conflict, Internal, KubeletxError, NotFound, PermissionDenied
+from kubeletx.api import Clock, Conflict, Internal, KubeletxError, NotFound, PermissionDenied, Unsupported
 
 FREEZE_SECONDS = 5.0
 """Deadline of freezing one container."""
@@ -116,6 +117,8 @@ class Freezer:
             with os.fdopen(os.open(self._file, os.O_WRONLY), "w") as file:
                 file.write(words[frozen])
         except OSError as error:
+            if self.directory.is_dir() and isinstance(error, FileNotFoundError):
+                raise Unsupported(f"{self._file} does not exist; it needs Linux 5.2") from error
             if _is_gone(error):
                 raise NotFound(f"cgroup {self.directory} is gone") from error
             raise _translated(error, self._file) from error
@@ -123,8 +126,8 @@ class Freezer:
     def _undo(self) -> None:
         try:
             self._write(frozen=False)
-        except NotFound:
-            pass  # the container has ended
+        except (NotFound, Unsupported):
+            pass  # the container has ended, or was never frozen
 
     def _threads_in_d(self) -> Iterator[str]:
         list_name = "tasks" if self._version == 1 else "cgroup.threads"
@@ -157,8 +160,6 @@ class _NotReached(Exception):
 
 
 def _is_gone(error: OSError) -> bool:
-    import errno
-
     return error.errno in (errno.ENOENT, errno.ESRCH, errno.ENODEV)
 
 

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 
-from kubeletx.api import Conflict, Host, UnitId
+import structlog
+
+from kubeletx.api import Conflict, Host, UnitId, Unsupported
 from kubeletx.cri import ContainerdTasks, TaskState
 
 from .cgroups import Hierarchy, container_cgroup, container_cgroups, find_hierarchy
 from .freezer import Freezer, FreezerState
+
+log = structlog.get_logger(__name__)
 
 _RESTING = (FreezerState.FREEZING, FreezerState.FROZEN)
 
@@ -24,15 +28,25 @@ class FreezerStrategy:
         """`tasks`: of the containerd that runs the containers; used to find their processes."""
         self._tasks = tasks
         self._host = host
+        self._hierarchy: Hierarchy | None = None
         self._freezers: dict[UnitId, Freezer] = {}
 
     async def find_frozen(self, running: Callable[[], Awaitable[Iterable[UnitId]]]) -> Iterable[UnitId]:
-        """Search the whole freezer hierarchy for frozen containers."""
-        self._freezers = await self._host.blocking(_frozen, find_hierarchy("freezer"))
+        """Search the whole freezer hierarchy for frozen containers; none if no freezer is mounted."""
+        try:
+            self._hierarchy = find_hierarchy("freezer")
+        except Unsupported as error:
+            log.warning("Found no freezer", err=str(error))
+            self._hierarchy, self._freezers = None, {}
+        else:
+            self._freezers = await self._host.blocking(_frozen, self._hierarchy)
         return tuple(self._freezers)
 
     async def freeze(self, unit_id: UnitId) -> None:
-        """Write to the freezer of the container's cgroup, and wait until all its threads are frozen."""
+        """Write to the freezer of the container's cgroup, and wait until all its threads are frozen.
+
+        Raises Unsupported if no freezer is mounted on the node.
+        """
         freezer = await self._find(unit_id)
         try:
             await freezer.freeze(self._host.clock)
@@ -58,7 +72,7 @@ class FreezerStrategy:
         self._freezers.pop(unit_id, None)
 
     async def _find(self, unit_id: UnitId) -> Freezer:
-        hierarchy = find_hierarchy("freezer")
+        hierarchy = self._hierarchy or find_hierarchy("freezer")
         task = await self._tasks.get(unit_id)
         if task.state in (TaskState.STOPPED, TaskState.CREATED):
             raise Conflict(f"container {unit_id} is {task.state.value}, not running")

@@ -80,7 +80,7 @@ def _swap(directory: Path, version: int) -> int:
     if version == 2:
         file = directory / "memory.swap.current"
         return _number(file) if file.exists() else 0
-    for line in (directory / "memory.stat").read_text().splitlines():
+    for line in (directory / "memory.stat").read_text().strip().split("\n"):
         name, _, value = line.partition(" ")
         if name in ("swap", "total_swap"):
             return int(value)

@@ -104,5 +104,5 @@ def _cpu_seconds(directory: Path, version: int) -> float:
         text = (directory / "cpu.stat").read_text()
     except OSError:
         return 0.0
-    fields = dict(line.split() for line in text.splitlines())
+    fields = dict(line.split() for line in text.strip().split("\n"))
     return int(fields["usage_usec"]) / 1e6

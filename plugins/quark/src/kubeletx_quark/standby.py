@@ -22,7 +22,6 @@ from .strategy import Strategy
 log = structlog.get_logger(__name__)
 
 _NOT_RUNNING = (TaskState.CREATED, TaskState.STOPPED)
-_ENDED = (UnitState.EXITED, UnitState.UNKNOWN)
 
 
 class Standby:
@@ -93,13 +92,13 @@ class Standby:
         unit_id = summary.id
         if unit_id not in self._resting:
             return summary.state
-        if summary.state in _ENDED or not await self._rests(unit_id):
+        if summary.state is UnitState.EXITED or not await self._rests(unit_id):
             self._drop(unit_id)
             return summary.state
         return UnitState.SUSPENDED if unit_id in self._records else UnitState.PAUSED
 
     async def wake(self, unit_id: UnitId) -> None:
-        """Thaw a container before it is stopped, whoever froze it. Failures are logged, not raised."""
+        """Thaw a container before it is stopped, also one that another program froze. Failures are logged, not raised."""
         try:
             if (await self._tasks.get(unit_id)).state in _NOT_RUNNING:
                 self._drop(unit_id)
