@@ -10,40 +10,40 @@ from . import states
 _HEAD: Final = """\
 # States
 
-Generated from the code: its pure functions are called with every state and cause. Do not edit this page:
-`.venv/bin/python -m script.drawings` writes it, and a test compares.
+Generated from the code, by calling its pure functions with every state and cause. Do not edit this page: run
+`.venv/bin/python -m script.drawings`. A test compares the page with the code.
 """
 
 _SECTIONS: Final[tuple[tuple[str, str, Callable[[], str]], ...]] = (
     (
         "Phase of a pod",
         "A pod with one init container and one container, by restart policy (`pods/model/phase.py`). An arrow without a\n"
-        "policy holds for each. A container that will run again leaves the pod Running. Deleted pods and sidecars are not\n"
-        "drawn.",
+        "policy applies to all policies. While a container waits for its restart, the pod stays Running. Deleted pods and\n"
+        "sidecars are not shown.",
         states.phases,
     ),
     (
         "Goal of a plan",
-        "Derived from the facts at each plan and never stored (`goal_of` in `pods/plan/pod.py`). RUN starts units, END stops\n"
-        "them and keeps what status and logs need, DELETE removes everything and the binding last.",
+        "The goal is derived from the facts for each plan and never stored (`goal_of` in `pods/plan/pod.py`). RUN starts units.\n"
+        "END stops them and keeps what status and logs need. DELETE removes everything, the binding last.",
         states.goals,
     ),
     (
         "States of a unit",
-        "A runtime reports these (`UnitState` in `api/observed.py`). The Kubernetes API has no word for units that are\n"
-        "paused or suspended: it shows them as running, and condition `kubeletx.io/UnitsRunning` names the true state.",
+        "A runtime reports these states (`UnitState` in `api/observed.py`). The Kubernetes API has no state for paused or\n"
+        "suspended units: it shows them as running, and condition `kubeletx.io/UnitsRunning` names the true state.",
         states.units,
     ),
     (
         "Actions",
-        "What a plan may start (`pods/model/actions.py`), the file below `kubeletx/pods` with its step, and the result that\n"
-        "the worker applies if the step has a bug (`pods/steps/dispatch.py`). At most one action runs for each thing\n"
-        "changed and unit. A look after a call that timed out shows whether it happened.",
+        "The actions that a plan may start (`pods/model/actions.py`), each with the file below `kubeletx/pods` that contains its\n"
+        "step, and the result that the worker applies if the step has a bug (`pods/steps/dispatch.py`). For each unit, at most\n"
+        "one action per value of column *changes* runs at a time. After a call that timed out, a look shows its effect.",
         states.actions,
     ),
     (
         "Health of a runtime",
-        f"After each probe (`step` in `runtimes/handles/health.py`), with a grace period of {states.GRACE_SECONDS:g} s. NotReady is a runtime\n"
+        f"The state after each probe of the runtime (`step` in `runtimes/handles/health.py`), with a grace period of {states.GRACE_SECONDS:g} s. NotReady is a runtime\n"
         "that answers and reports itself or its network not ready. One failed probe within the grace period changes\n"
         "nothing.",
         states.health,

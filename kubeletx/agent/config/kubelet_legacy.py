@@ -72,7 +72,7 @@ _NETWORK_FLAGS: Final = (
 _PODS: Final = (
     _refused("allow-privileged", _BOOL,
              "an admission policy of the cluster decides which pods may be privileged; leave it out", True),
-    *(_refused(flag, Items(), "an admission policy of the cluster decides about namespaces of the host; leave it out",
+    *(_refused(flag, Items(), "an admission policy of the cluster controls the use of host namespaces; leave it out",
                ("*",))
       for flag in ("host-network-sources", "host-pid-sources", "host-ipc-sources")),
     _refused("seccomp-profile-root", _TEXT,
@@ -89,12 +89,12 @@ _PROCESS: Final = (
     _refused("dynamic-config-dir", _TEXT, "configuration comes from a file; write --config"),
     _refused("experimental-bootstrap-kubeconfig", _TEXT, "write --bootstrap-kubeconfig"),
     _refused("config-file", _TEXT, "write --config"),
-    _legacy("bootstrap-checkpoint-path", _TEXT, "running pods are found again from the agent's own records"),
-    _legacy("containerized", _BOOL, "the agent runs in the mount namespace that it was started in", False),
+    _legacy("bootstrap-checkpoint-path", _TEXT, "the agent finds running pods by its own records"),
+    _legacy("containerized", _BOOL, "the agent runs in the mount namespace in which it was started", False),
     _legacy("really-crash-for-testing", _BOOL, "an error of a part restarts this part and not the agent", False),
-    _legacy("chaos-chance", Opaque(), "the agent's own requests are not disturbed", "0", "0.0"),
+    _legacy("chaos-chance", Opaque(), "the agent's requests are not disturbed", "0", "0.0"),
     _legacy("experimental-kernel-memcg-notification", _BOOL,
-            "memory is looked at every ten seconds, and when the kernel reports pressure", False),
+            "memory is checked every ten seconds, and when the kernel reports pressure", False),
     _legacy("enable-cadvisor-json-endpoints", _BOOL, "/spec is not served, and /stats/summary always is", False),
 )  # fmt: skip
 

@@ -13,8 +13,8 @@ from ..options.manifests import manifest_options, send
 @output_option("json", "yaml", "name")
 @with_agent
 def apply(agent: AgentClient, files: tuple[str, ...], output: str | None, validate: str, dry_run: str) -> int:
-    """Create the pods of a file, or change what may be changed in them.
+    """Create the pods of a file, or change existing ones.
 
-    What may not be changed needs 'kubeletx replace --force'.
+    Fields that cannot be changed need 'kubeletx replace --force'.
     """
     return send(agent, files, output, validate=validate, dry_run=dry_run)

@@ -23,12 +23,12 @@ from ..options.go_flags import boolean, command
     shell_complete=complete_containers,
     help="Container; the first one by default.",
 )
-@boolean("-i", "--stdin", help="Pass standard input on.")
+@boolean("-i", "--stdin", help="Pass standard input to the container.")
 @boolean("-t", "--tty", help="Standard input is a terminal.")
 @namespace_option
 @with_agent
 def attach(agent: AgentClient, pod: str, container: str, stdin: bool, tty: bool, namespace: str) -> int:
-    """Join the streams of the main process of a container of POD."""
+    """Connect to the streams of the main process of a container of POD."""
     found = agent.get(pod_path(namespace, split_pod(pod)), Pod)
     chosen = choose_container(found, container)
     if stdin and tty:

@@ -33,7 +33,7 @@ def config() -> None:
     "--root-dir",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Directory of the agent that is meant.",
+    help="Root directory of the agent.",
 )
 @boolean("--changed", help="Leave out what has its default.")
 @output_option("json", "yaml")

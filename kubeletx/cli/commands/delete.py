@@ -31,13 +31,17 @@ from ..output.kinds import kinds_and_names
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="Delete pods with these labels.")
 @boolean("--all", "every", help="Delete all pods of the namespace.")
 @click.option(
-    "--grace-period", type=click.IntRange(min=-1), default=-1, metavar="SECONDS", help="-1: the pod's own."
+    "--grace-period",
+    type=click.IntRange(min=-1),
+    default=-1,
+    metavar="SECONDS",
+    help="Grace period; -1: that of the pod.",
 )
 @boolean("--now", "at_once", help="The same as --grace-period=1.")
 @boolean("--force", help="With --grace-period=0: do not wait for a runtime that does not answer.")
 @boolean("--wait/--no-wait", default=True, help="Wait until the pods are gone (default).")
-@click.option("--timeout", default="0s", metavar="DURATION", help="Longest wait; 0s: no limit.")
-@boolean("--ignore-not-found", help="A pod that is not there counts as deleted.")
+@click.option("--timeout", default="0s", metavar="DURATION", help="How long to wait; 0s: no limit.")
+@boolean("--ignore-not-found", help="Treat a missing pod as deleted.")
 @namespace_option
 @boolean("-A", "--all-namespaces", help="With --all or --selector: in all namespaces.")
 @click.option("-o", "--output", type=click.Choice(["name"]), metavar="name", help="Print pod/NAME only.")

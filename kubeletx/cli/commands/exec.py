@@ -24,7 +24,7 @@ from ..options.go_flags import boolean, command
     shell_complete=complete_containers,
     help="Container; the first one by default.",
 )
-@boolean("-i", "--stdin", help="Pass standard input on.")
+@boolean("-i", "--stdin", help="Pass standard input to the container.")
 @boolean("-t", "--tty", help="Give the command a terminal.")
 @namespace_option
 @with_agent
@@ -37,9 +37,9 @@ def exec_(
     tty: bool,
     namespace: str,
 ) -> int:
-    """Run COMMAND in a container of POD. Write -- before a command that has flags of its own.
+    """Run COMMAND in a container of POD. Write -- before a command with flags.
 
-    The exit code is the command's.
+    The exit code is that of COMMAND.
     """
     found = agent.get(pod_path(namespace, split_pod(pod)), Pod)
     return run_in(agent, "exec", found, choose_container(found, container), command, stdin=stdin, tty=tty)

@@ -63,7 +63,7 @@ class Query(NamedTuple):
     "-l", "--selector", default="", metavar="SELECTOR", help="Only objects with these labels, such as a=b,!c."
 )
 @click.option("--for", "about", default="", metavar="KIND/NAME", help="Only events about this object.")
-@boolean("--no-headers", help="Leave out the headings.")
+@boolean("--no-headers", help="Print no headings.")
 @boolean("--show-labels", help="Show labels as the last column.")
 @with_agent
 def get(
@@ -82,7 +82,7 @@ def get(
 ) -> int:
     """Show pods, runtimes, the node, images or events.
 
-    KIND is one of these words, several joined by commas, or KIND/NAME; NAMES narrow it down.
+    KIND is one of these words, several joined by commas, or KIND/NAME. With NAMES, show only these objects.
     """
     wanted = kinds_and_names((kind, *names))
     queries = [

@@ -31,18 +31,26 @@ from ..output.log_lines import merge, with_prefix
     shell_complete=complete_containers,
     help="Container; the first one by default.",
 )
-@boolean("--all-containers", help="Of all containers, one after the other; with -f as lines come.")
+@boolean(
+    "--all-containers", help="Logs of all containers, one after the other; with -f lines as they arrive."
+)
 @boolean("--prefix", help="Begin each line with [pod/NAME/CONTAINER].")
-@boolean("-f", "--follow", help="Go on as the log grows.")
-@boolean("-p", "--previous", help="The container's life before the present one.")
+@boolean("-f", "--follow", help="Keep printing new lines.")
+@boolean("-p", "--previous", help="Log of the previous run of the container.")
 @click.option("--tail", type=int, default=-1, metavar="N", help="Only the last lines; -1: all.")
-@click.option("--since", default="", metavar="DURATION", help="Only what is newer than 5s, 2m or 3h.")
 @click.option(
-    "--since-time", default=None, metavar="TIME", help="Only what is newer than 2006-01-02T15:04:05Z."
+    "--since", default="", metavar="DURATION", help="Only lines newer than a duration such as 5s, 2m or 3h."
+)
+@click.option(
+    "--since-time", default=None, metavar="TIME", help="Only lines after a time such as 2006-01-02T15:04:05Z."
 )
 @boolean("--timestamps", help="Begin each line with its time.")
 @click.option(
-    "--limit-bytes", type=click.IntRange(min=1), default=None, metavar="N", help="Stop after so many bytes."
+    "--limit-bytes",
+    type=click.IntRange(min=1),
+    default=None,
+    metavar="N",
+    help="Print at most this number of bytes.",
 )
 @namespace_option
 @with_agent

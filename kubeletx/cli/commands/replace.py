@@ -12,7 +12,7 @@ from ..options.manifests import manifest_options, send
 
 @command(short_help="Replace pods from a file.")
 @manifest_options
-@boolean("--force", help="Delete the pod and create it again, so that everything may change.")
+@boolean("--force", help="Delete the pod and create it again, which allows all changes.")
 @output_option("json", "yaml", "name")
 @with_agent
 def replace(
@@ -23,7 +23,7 @@ def replace(
     validate: str,
     dry_run: str,
 ) -> int:
-    """Replace pods that exist by those of a file."""
+    """Replace existing pods by those of a file."""
     if force and dry_run:
         raise click.UsageError("--dry-run can not be used when --force is set")
     return send(agent, files, output, validate=validate, dry_run=dry_run, replace=True, force=force)

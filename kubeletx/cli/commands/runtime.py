@@ -21,7 +21,7 @@ from ..output.printers import FORMATS
 
 @click.group(cls=Group, short_help="Add, remove, cordon and describe runtimes.")
 def runtime() -> None:
-    """Add, remove, cordon and describe runtimes. What is changed here survives a restart."""
+    """Add, remove, cordon and describe runtimes. Changes survive a restart."""
 
 
 def _path(name: str, verb: str = "") -> str:
@@ -30,10 +30,12 @@ def _path(name: str, verb: str = "") -> str:
 
 @runtime.command()
 @click.argument("endpoint", metavar="TYPE:NAME:URL")
-@click.option("--image-service-endpoint", default=None, metavar="URL", help="Where its images are, if apart.")
+@click.option(
+    "--image-service-endpoint", default=None, metavar="URL", help="Image service, if it is on another socket."
+)
 @with_agent
 def add(agent: AgentClient, endpoint: str, image_service_endpoint: str | None) -> int:
-    """Register a runtime. It need not answer yet."""
+    """Add a runtime. It need not be reachable yet."""
     wanted = RuntimeAddition(endpoint=endpoint, image_endpoint=image_service_endpoint)
     made = agent.call("POST", "/v1/runtimes", RuntimeView, body=msgspec.json.encode(wanted))
     click.echo(f"runtime/{made.name} added ({made.status})")
@@ -42,14 +44,14 @@ def add(agent: AgentClient, endpoint: str, image_service_endpoint: str | None) -
 
 @runtime.command()
 @click.argument("name", shell_complete=complete_runtimes)
-@boolean("--drain", help="Delete its pods with their grace first.")
+@boolean("--drain", help="First delete its pods, with their grace period.")
 @boolean("--force", help="Do not wait for a runtime that does not answer.")
 @click.option(
-    "--timeout", default="5m", metavar="DURATION", show_default=True, help="Longest wait of --drain."
+    "--timeout", default="5m", metavar="DURATION", show_default=True, help="How long --drain waits."
 )
 @with_agent
 def remove(agent: AgentClient, name: str, drain: bool, force: bool, timeout: str) -> int:
-    """Unregister a runtime. Refused while pods live on it, unless drained or forced."""
+    """Remove a runtime. Refused while it has pods, unless --drain or --force is given."""
     try:
         seconds = parse_duration(timeout)
     except ValueError as err:
@@ -67,7 +69,7 @@ def remove(agent: AgentClient, name: str, drain: bool, force: bool, timeout: str
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_runtimes)
 @with_agent
 def cordon(agent: AgentClient, names: tuple[str, ...]) -> int:
-    """Keep new pods off runtimes; pods that are there stay."""
+    """Let runtimes accept no new pods; existing pods stay."""
     for name in names:
         agent.call("POST", _path(name, "cordon"), RuntimeView)
         click.echo(f"runtime/{name} cordoned")
@@ -78,7 +80,7 @@ def cordon(agent: AgentClient, names: tuple[str, ...]) -> int:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_runtimes)
 @with_agent
 def uncordon(agent: AgentClient, names: tuple[str, ...]) -> int:
-    """Let new pods come again."""
+    """Let runtimes accept new pods again."""
     for name in names:
         agent.call("POST", _path(name, "uncordon"), RuntimeView)
         click.echo(f"runtime/{name} uncordoned")
@@ -88,9 +90,9 @@ def uncordon(agent: AgentClient, names: tuple[str, ...]) -> int:
 @runtime.command()
 @with_agent
 def reload(agent: AgentClient) -> int:
-    """Find the plugins of newly installed distributions, and read the drop-in files of runtimes again.
+    """Load the plugins of newly installed distributions, and reload the drop-in files of runtimes.
 
-    What is loaded already runs on unchanged; another version of it needs a restart of the agent.
+    Loaded plugins do not change; another version of one needs a restart of the agent.
     """
     found = agent.call("POST", "/v1/plugins/reload", PluginReload)
     for plugin in found.plugins:
@@ -113,7 +115,7 @@ def reload(agent: AgentClient) -> int:
 @output_option("json", "yaml")
 @with_agent
 def describe(agent: AgentClient, names: tuple[str, ...], output: str | None) -> int:
-    """Show everything about runtimes, with what each can do."""
+    """Show everything about runtimes, including their capabilities."""
     from .describe import describe_runtimes
 
     return describe_runtimes(agent, names, output)

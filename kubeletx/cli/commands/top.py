@@ -25,7 +25,7 @@ from ..output.printers import Column, ObjectTable, human_bytes, mebibytes, milli
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="Only pods with these labels.")
 @boolean("--containers", help="One line for each container.")
 @click.option("--sort-by", type=click.Choice(["cpu", "memory"]), default=None, help="Largest first.")
-@boolean("--no-headers", help="Leave out the headings.")
+@boolean("--no-headers", help="Print no headings.")
 @with_agent
 def top(
     agent: AgentClient,

@@ -26,7 +26,7 @@ def with_agent(function: F) -> F:
         "own_root_dir",
         type=click.Path(path_type=Path),
         metavar="PATH",
-        help="Directory of the agent that is meant.",
+        help="Root directory of the agent.",
     )
     @click.pass_context
     @functools.wraps(function)

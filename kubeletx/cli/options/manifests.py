@@ -77,7 +77,7 @@ def manifest_options(function: F) -> F:
             default="warn",
             callback=_validation,
             metavar="strict|warn|ignore",
-            help="Refuse pods with unknown fields (strict or true), warn about these, or ignore them (false). "
+            help="strict or true: refuse pods with unknown fields; warn: print a warning; ignore or false: ignore these fields. "
             " [default: warn]",
         ),
         click.option(
@@ -87,7 +87,7 @@ def manifest_options(function: F) -> F:
             default="none",
             callback=_dry_run,
             metavar="none|server|client",
-            help="Only say what would be done; the agent finds it out for both server and client.  [default: none]",
+            help="Only print what would be done. The agent does the check in both cases.  [default: none]",
         ),
     )
     for option in reversed(options):

@@ -34,14 +34,14 @@ class NicList(msgspec.Struct, frozen=True):
 
 @click.group(cls=Group, short_help="Attach, detach and list network interfaces.")
 def nic() -> None:
-    """Network interfaces of a machine. eth0 is the pod network's own and stays."""
+    """Manage network interfaces of a machine. eth0 belongs to the pod network and cannot be removed."""
 
 
 @nic.command()
 @click.argument("name", shell_complete=complete_pods)
 @click.argument("nic_name", metavar="NIC")
 @click.option("--network", default=None, metavar="NAME", help="Network or subnet to join.")
-@click.option("--port-id", default=None, metavar="ID", help="Ready-made port to use.")
+@click.option("--port-id", default=None, metavar="ID", help="Existing port to use.")
 @click.option("--ip", default=None, metavar="ADDRESS", help="Fixed address.")
 @click.option("--tag", default=None, metavar="TEXT", help="Tag that the guest can see.")
 @boolean("--ipv6", help="With an IPv6 address.")
@@ -58,7 +58,7 @@ def attach(
     ipv6: bool,
     namespace: str,
 ) -> int:
-    """Plug a network interface into a machine, also after it was restarted."""
+    """Plug a network interface into a machine; it is kept after a restart."""
     wanted = NicRequest(
         name=nic_name, subnet_name=network, port_id=port_id, ip_address=ip, tag=tag, ipv6_enabled=ipv6 or None
     )
@@ -79,7 +79,7 @@ def attach(
 @namespace_option
 @with_agent
 def detach(agent: AgentClient, name: str, nic_name: str, namespace: str) -> int:
-    """Take a network interface out of a machine; one that it has not is no error."""
+    """Unplug a network interface from a machine; no error if it does not exist."""
     path = item_path(namespace, name, "nics", nic_name)
     found = agent.call("DELETE", path, tuple[NicView, ...])
     going = any(one.name == nic_name for one in found)
@@ -93,7 +93,7 @@ def detach(agent: AgentClient, name: str, nic_name: str, namespace: str) -> int:
 @namespace_option
 @with_agent
 def list_(agent: AgentClient, name: str, output: str | None, namespace: str) -> int:
-    """List a machine's network interfaces, and wanted ones that are not there yet."""
+    """List a machine's network interfaces, including requested ones that are not attached yet."""
     found = agent.get(vm_path(namespace, name, "nics"), NicList)
     print_list(found, output, "nic", _COLUMNS, [_row(one) for one in found.items])
     return ExitCode.OK

@@ -37,13 +37,13 @@ class SnapshotList(msgspec.Struct, frozen=True):
 
 @click.group(cls=Group, short_help="Create, list, restore and delete snapshots.")
 def snapshot() -> None:
-    """Snapshots of a machine's disks, with its memory if asked."""
+    """Manage snapshots of a machine's disks, optionally with its memory."""
 
 
 @snapshot.command()
 @click.argument("name", shell_complete=complete_pods)
 @click.argument("snapshot_name", metavar="SNAPSHOT")
-@boolean("--memory", help="With the state of the running guest.")
+@boolean("--memory", help="Include the state of the running guest.")
 @namespace_option
 @with_agent
 def create(agent: AgentClient, name: str, snapshot_name: str, memory: bool, namespace: str) -> int:
@@ -85,7 +85,7 @@ def _row(one: SnapshotView, at: datetime) -> list[str]:
 @namespace_option
 @with_agent
 def restore(agent: AgentClient, name: str, snapshot_name: str, namespace: str) -> int:
-    """Bring a machine back to a snapshot; what it did since is lost."""
+    """Restore a machine from a snapshot; later changes are lost."""
     path = item_path(namespace, name, "snapshots", snapshot_name, "restore")
     agent.call("POST", path, MachineView, timeout=LONGEST_SECONDS)
     click.echo(f"snapshot/{snapshot_name} restored")
@@ -98,7 +98,7 @@ def restore(agent: AgentClient, name: str, snapshot_name: str, namespace: str) -
 @namespace_option
 @with_agent
 def delete(agent: AgentClient, name: str, snapshot_name: str, namespace: str) -> int:
-    """Forget a snapshot; the machine stays as it is."""
+    """Delete a snapshot; the machine does not change."""
     path = item_path(namespace, name, "snapshots", snapshot_name)
     agent.call("DELETE", path, MachineView, timeout=LONGEST_SECONDS)
     click.echo(f"snapshot/{snapshot_name} deleted")

@@ -34,10 +34,10 @@ _DONE = {
 
 @click.group(cls=Group, short_help="Pause, snapshot, resize and look into virtual machines.")
 def vm() -> None:
-    """Verbs of virtual machines. NAME is the pod's name.
+    """Manage virtual machines. NAME is the name of the pod.
 
-    pause, resume, suspend, start and stop stand above the pod's powerSpec, also after a restart of the agent,
-    until the opposite verb or a change of powerSpec.
+    pause, resume, suspend, start and stop override the pod's powerSpec, also after a restart of the agent,
+    until the opposite command or a change of powerSpec.
     """
 
 
@@ -75,21 +75,23 @@ def _power_command(verb: str, text: str) -> None:
         return _power(agent, verb, name, namespace, timeout)
 
 
-_power_command("start", "Switch a machine on, or let it go on.")
-_power_command("stop", "Shut the guest down and switch the machine off; its disk stays.")
-_power_command("pause", "Stop a machine's CPUs; its memory stays.")
+_power_command("start", "Start a machine, or resume it.")
+_power_command("stop", "Shut down the guest and power off the machine; its disk is kept.")
+_power_command("pause", "Stop a machine's CPUs; its memory is kept.")
 _power_command("suspend", "Save a machine's memory to disk and end its emulator.")
-_power_command("resume", "Let a paused or suspended machine go on.")
+_power_command("resume", "Resume a paused or suspended machine.")
 
 
 @vm.command()
 @click.argument("name", shell_complete=complete_pods)
-@click.option("--delay", default="0s", metavar="DURATION", show_default=True, help="Wait before.")
-@boolean("--cancel", help="Cancel a reboot that is still to come.")
+@click.option(
+    "--delay", default="0s", metavar="DURATION", show_default=True, help="Time to wait before the reboot."
+)
+@boolean("--cancel", help="Cancel a delayed reboot.")
 @namespace_option
 @with_agent
 def reboot(agent: AgentClient, name: str, delay: str, cancel: bool, namespace: str) -> int:
-    """Reboot the guest. An answer that was lost is never asked for again by the agent."""
+    """Reboot the guest. If the result is unknown, the agent does not repeat the reboot."""
     seconds = seconds_of("--delay", delay)
     if cancel:
         if seconds:
@@ -119,7 +121,7 @@ def reboot(agent: AgentClient, name: str, delay: str, cancel: bool, namespace: s
 @namespace_option
 @with_agent
 def resize(agent: AgentClient, name: str, cpu: str | None, memory: str | None, namespace: str) -> int:
-    """Give a machine another size while it runs; 'kubeletx vm show' tells what was granted."""
+    """Resize a running machine; 'kubeletx vm show' shows the resulting size."""
     if cpu is None and memory is None:
         raise click.UsageError("give --cpu or --memory")
     body = msgspec.json.encode(MachineSize(cpu=cpu, memory=memory))
@@ -135,7 +137,7 @@ def resize(agent: AgentClient, name: str, cpu: str | None, memory: str | None, n
 @namespace_option
 @with_agent
 def show(agent: AgentClient, name: str, output: str | None, namespace: str) -> int:
-    """Show how a machine stands, what was asked of it, and the operations that cannot be repeated."""
+    """Show the state of a machine, its requested state, and operations that are not repeated."""
     found = agent.get(vm_path(namespace, name), MachineView)
     if output is not None:
         print_object(found, output)
@@ -164,7 +166,7 @@ def _operation(one: MachineOperation) -> list[str]:
 @namespace_option
 @with_agent
 def console(agent: AgentClient, name: str, namespace: str) -> int:
-    """Join a machine's serial console; the same as 'kubeletx attach -it'. Ctrl-] leaves it."""
+    """Connect to a machine's serial console, as 'kubeletx attach -it'. Ctrl-] leaves it."""
     from ...connection.remote import run_in
 
     agent.get(vm_path(namespace, name), MachineView)
@@ -187,7 +189,7 @@ def console(agent: AgentClient, name: str, namespace: str) -> int:
 @namespace_option
 @with_agent
 def screenshot(agent: AgentClient, name: str, file: Path | None, force: bool, namespace: str) -> int:
-    """Write what a machine's display shows as a PNG file."""
+    """Write a machine's display to a PNG file."""
     target = file if file is not None else Path(f"{split_pod(name)}.png")
     picture = b"".join(agent.chunks(vm_path(namespace, name, "screenshot"), {}))
     write_picture(picture, target, f"vm/{split_pod(name)}", force=force)
@@ -199,7 +201,7 @@ def screenshot(agent: AgentClient, name: str, file: Path | None, force: bool, na
 @namespace_option
 @with_agent
 def dump_xml(agent: AgentClient, name: str, namespace: str) -> int:
-    """Print how the runtime itself describes a machine."""
+    """Print a machine's definition in its runtime."""
     for piece in agent.chunks(vm_path(namespace, name, "definition"), {}):
         click.echo(piece, nl=False)
     return ExitCode.OK
