@@ -350,7 +350,7 @@ class PluginProcessView(View, frozen=True, kw_only=True):
 
 
 class PluginView(View, frozen=True, kw_only=True):
-    """One plugin. `kinds`: kinds of runtime that it registers.
+    """One plugin. `kinds`: kinds of runtime that it registers. `distribution`: of a program of the kind ``exec``, its path.
 
     `isolation`: process if what it registers runs in processes of their own (a runtime unless its endpoint has
     ``isolation=none``), none if it runs in the agent's process, both if they differ; empty if it registers nothing.

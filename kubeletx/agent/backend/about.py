@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ..plugins.services import PluginServices
 from .counted import Counted
 from .plugin_processes import processes_of, view_of
+from .programs import program_views
 
 
 class AgentBackend:
@@ -86,12 +87,13 @@ class AgentBackend:
         return HealthView(parts=self._health())
 
     async def plugins(self) -> Sequence[PluginView]:
-        """Return every plugin found at start or by a reload, with its state."""
+        """Return every plugin found at start or by a reload, and every program of an endpoint, with its state."""
         configured = self._config.runtimes.plugin_isolation
-        return [
+        installed = [
             msgspec.structs.replace(one, processes=self._processes_of(one))
             for one in plugin_views(self._plugins.loaded, self._plugin_services, configured)
         ]
+        return [*installed, *program_views(self._counted.registry)]
 
     def _processes_of(self, plugin: PluginView) -> tuple[PluginProcessView, ...]:
         found = processes_of(self._counted.registry, plugin.kinds)

@@ -3,17 +3,21 @@
     container:perl:exec:///usr/local/libexec/wire-perl?config=/etc/wire-perl.json
 
 The program exchanges the messages of docs/plugin-wire.md with the agent. It always runs in a process of its own. The
-parameter ``config`` is for the program, which finds it in its endpoint's URL.
+parameter ``config`` is for the program, which finds it in its endpoint's URL. The section ``kubeletx.plugins.exec`` of
+the configuration has the settings of each runtime by its name, which the program gets as JSON values.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import unquote, urlsplit
 
 from kubeletx.api import CONTAINER, VM, Endpoint, Host, InvalidConfig, Runtime
 
 from .kinds import RuntimeKind
+
+ProgramSettings = dict[str, dict[str, Any]]
+"""Settings of programs: name of the runtime → JSON values."""
 
 
 def program_of(endpoint: Endpoint) -> str:
@@ -30,8 +34,8 @@ def program_of(endpoint: Endpoint) -> str:
     return path
 
 
-def make_program_runtime(endpoint: Endpoint, _settings: Any, host: Host) -> Runtime:
-    """Make the runtime that starts the program of the endpoint and calls it."""
+def make_program_runtime(endpoint: Endpoint, settings: ProgramSettings | None, host: Host) -> Runtime:
+    """Make the runtime that starts the program of the endpoint and calls it. `settings`: of all programs."""
     from ..isolation import IsolatedRuntime  # loaded only when a runtime is isolated, to save memory
 
     if endpoint.isolation == "none":
@@ -41,7 +45,8 @@ def make_program_runtime(endpoint: Endpoint, _settings: Any, host: Host) -> Runt
             problem="isolation=none is not possible: the plugin is a program",
             fix="leave isolation out",
         )
-    return IsolatedRuntime(None, endpoint, None, host, program=(program_of(endpoint),))
+    own = (settings or {}).get(endpoint.name)
+    return IsolatedRuntime(None, endpoint, own, host, program=(program_of(endpoint),))
 
 
 PROGRAMS: Final = RuntimeKind(
@@ -51,6 +56,7 @@ PROGRAMS: Final = RuntimeKind(
     schemes=("exec",),
     default_claim=True,
     parameters=("config",),
+    settings=cast("type[Any]", ProgramSettings),
     plugin="kubeletx",
 )
 """Registered by the agent itself, before the kinds of plugins."""

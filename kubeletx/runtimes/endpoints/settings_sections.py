@@ -57,8 +57,9 @@ def _why_not(name: str, declared: Declared) -> tuple[str, str]:
 
 
 def _decode(settings: type[Any], section: Any) -> Any:
-    known = {field.encode_name for field in msgspec.structs.fields(settings)}
-    if isinstance(section, Mapping):
+    is_struct = isinstance(settings, type) and issubclass(settings, msgspec.Struct)  # a dict for programs
+    if is_struct and isinstance(section, Mapping):
+        known = {field.encode_name for field in msgspec.structs.fields(settings)}
         for name in section:
             if name not in known:
                 raise msgspec.ValidationError(

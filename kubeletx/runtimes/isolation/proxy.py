@@ -205,7 +205,8 @@ class HostServer:
 def _init_of(factory: RuntimeFactory | None, endpoint: Endpoint, settings: Any, host: Host) -> Init:
     try:
         factory_name = name_of(factory) if factory is not None else ""
-        settings_type = name_of(type(settings)) if settings is not None else ""
+        has_type = settings is not None and factory is not None  # a program gets plain values
+        settings_type = name_of(type(settings)) if has_type else ""
     except LookupError as error:
         raise InvalidConfig(
             obj=endpoint.origin,

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from kubeletx.api import Endpoint, InvalidConfig, InvalidPod, NotFound, Runtime, UnitId
-from kubeletx.runtimes.endpoints.programs import make_program_runtime
+from kubeletx.runtimes.endpoints.kinds import KindTable
+from kubeletx.runtimes.endpoints.programs import PROGRAMS, make_program_runtime
 from kubeletx.testing import FakeHost, endpoint, sandbox_spec, unit_spec
 from kubeletx.testing.contract import RuntimeContract
 
@@ -53,3 +54,12 @@ def test_a_program_cannot_run_in_the_agents_process(tmp_path: Path) -> None:
     inside = msgspec.structs.replace(at("/bin/sh"), isolation="none")
     with pytest.raises(InvalidConfig, match="isolation=none is not possible: the plugin is a program"):
         make_program_runtime(inside, None, FakeHost(tmp_path))
+
+
+def test_settings_of_programs_are_mappings_by_name_of_the_runtime() -> None:
+    kinds = KindTable([PROGRAMS])
+    section = {"x": {"verbose": True}}
+    assert kinds.decode_settings({"exec": section}) == {"exec": section}
+    assert kinds.decode_settings({}) == {"exec": {}}
+    with pytest.raises(InvalidConfig, match=r"kubeletx.plugins.exec: Expected `object`, got `int`"):
+        kinds.decode_settings({"exec": {"x": 7}})
