@@ -232,6 +232,11 @@ class PodWorker:
         self._apply(results.PowerAsked(owner, power.value if power is not None else ""))
         self._woken.set()
 
+    @property
+    def is_unit_changing(self) -> bool:
+        """True while an action that changes a unit is in flight, or while an input was not planned for yet."""
+        return self._woken.is_set() or any(key.startswith("unit/") for key in self._tasks)
+
     def refresh(self) -> None:
         """Plan and publish again without any other input."""
         self._woken.set()

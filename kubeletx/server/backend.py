@@ -14,6 +14,7 @@ every method:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 import msgspec
@@ -130,6 +131,14 @@ class PodVerbs(Protocol):
         """Open a container's log; returns an iterator over its lines as bytes.
 
         Raises NotFound if there is no such log, InvalidConfig for unusable options.
+        """
+        ...
+
+    def awake(self, target: PodTarget) -> AbstractAsyncContextManager[None]:
+        """Return a context in which the pod runs, for the time of an exec, attach or port-forward.
+
+        A frozen pod is thawed on entry, and may be frozen again after the exit. Raises NotFound; the entry raises
+        Conflict if frozen pods are left frozen by the configuration or cannot be thawed.
         """
         ...
 

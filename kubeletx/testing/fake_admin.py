@@ -8,6 +8,7 @@ agent would, and adds calls that change something to `calls`. Watches yield the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -75,6 +76,7 @@ class FakeAdminBackend:
         self.panels: dict[str, PanelContent] = {}
         self.config_values: tuple[ConfigValue, ...] = ()
         self.calls: list[tuple[Any, ...]] = []
+        self.kept_awake: list[str] = []
         self.delete_takes_effect = True
         self.histories: dict[str, tuple[ActionView, ...]] = {}
         self.machines = FakeMachines(self.calls)
@@ -246,6 +248,19 @@ class FakeAdminBackend:
         if container not in self.logs:
             raise NotFound(f"container {container} of pod {target.ref} has no log")
         return _each(self.logs[container])
+
+    def awake(self, target: PodTarget) -> contextlib.AbstractAsyncContextManager[None]:
+        """Return a context in which the pod is in `kept_awake`. Raises NotFound."""
+        self._find(target)
+        return self._kept_awake(target)
+
+    @contextlib.asynccontextmanager
+    async def _kept_awake(self, target: PodTarget) -> AsyncIterator[None]:
+        self.kept_awake.append(target.ref)
+        try:
+            yield
+        finally:
+            self.kept_awake.remove(target.ref)
 
     async def exec(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
         """Remove and return the first item of `sessions`. Raises NotFound for an unknown pod."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,6 +40,7 @@ from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.server.views import ActionView, ApplyResult, DeleteOptions, LogOptions, PodChange, PodTarget
 from kubeletx.static.applied import AppliedSource
 
+from .awake import kept_awake
 from .logs import PodLogs
 from .present import present
 from .seen import require_seen
@@ -54,12 +56,20 @@ class PodBackend:
     """Carries out the pod commands of the admin socket. Implements `PodVerbs`."""
 
     def __init__(
-        self, manager: PodManager, services: PodExecutor, applied: AppliedSource, logs: PodLogs
+        self,
+        manager: PodManager,
+        services: PodExecutor,
+        applied: AppliedSource,
+        logs: PodLogs,
+        *,
+        streams_thaw: bool = True,
     ) -> None:
+        """`streams_thaw`: exec, attach and port-forward thaw a frozen pod; False: they fail."""
         self._manager = manager
         self._services = services
         self._applied = applied
         self._logs = logs
+        self._streams_thaw = streams_thaw
 
     async def list_pods(self) -> Sequence[Pod]:
         """Return all pods with their status, sorted by namespace and name.
@@ -180,6 +190,13 @@ class PodBackend:
         worker = self.find_worker(target)
         name = self._container(worker.desired.pod, options.container, only=True)
         return await self._logs.open(worker, name, options)
+
+    def awake(self, target: PodTarget) -> AbstractAsyncContextManager[None]:
+        """Return the context of an exec, attach or port-forward: the pod runs in it; see `kept_awake`.
+
+        Raises NotFound, or Conflict if the pod has no worker yet.
+        """
+        return kept_awake(self._services, self.find_worker(target), may_thaw=self._streams_thaw)
 
     async def exec(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
         """Run the command of `request` in a running container, and return the stream of its input and output.

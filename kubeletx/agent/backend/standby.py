@@ -83,10 +83,12 @@ class StandbyBackend:
             return not next_units(worker.desired, worker.facts, wanted)
 
         if not await wait_for_worker(self._services, worker, is_there, seconds, what="pod"):
+            users = sum(power == Power.RUNNING.value for power in worker.facts.asked.values())
+            why = f"; {users} open streams or other users keep it awake" if users else ""
             states = ", ".join(f"{name} is {state}" for name, state in _states(worker).items())
             raise TimedOut(
-                f"pod {ref} is not {wanted.value} after {seconds:g}s: {states or 'no container runs'}; it is still "
-                "wanted. Containers are frozen once all of them are started and ready"
+                f"pod {ref} is not {wanted.value} after {seconds:g}s: {states or 'no container runs'}{why}; it is "
+                "still wanted. Containers are frozen once all of them are started and ready"
             )
 
 

@@ -177,6 +177,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
             "The largest number of processes in a pod; -1: no limit per pod."),
     Setting("pods.swap_behavior", "memorySwap.swapBehavior", "", Choice(("NoSwap", "LimitedSwap"), optional=True),
             "LimitedSwap: burstable pods get a share of the machine's swap (cgroup v2). Default: NoSwap."),
+    Setting("pods.standby_streams", "kubeletx.standbyStreams", "", Choice(("thaw", "refuse")),
+            "thaw: a frozen pod runs while exec, attach or port-forward lasts. refuse: they fail, and it stays frozen."),
     # network
     Setting("network.cni_conf_dir", "kubeletx.cniConfDir", "cni-conf-dir", PathKind(),
             "CNI configuration for runtimes that do not call CNI themselves."),

@@ -189,6 +189,11 @@ class PodSettings(Section, frozen=True, kw_only=True):
     """Maximum processes per pod; -1: no limit."""
     swap_behavior: str | None = None
     """LimitedSwap: burstable pods get a share of the machine's swap, on cgroup v2. NoSwap or None: no pod gets swap."""
+    standby_streams: str = "thaw"
+    """Effect of exec, attach and port-forward on a frozen pod.
+
+    thaw: the pod runs while they last. refuse: they fail, and the pod stays frozen.
+    """
 
 
 class NetworkSettings(Section, frozen=True, kw_only=True):

@@ -69,7 +69,13 @@ def make_admin(
     services, manager = needs.pods.services, needs.pods.manager
     registry, http = needs.runtimes.registry, HttpCounts()
     reader = LogReader(blocking=needs.volumes.files, watcher=needs.pods.watcher)
-    pods = PodBackend(manager, services, needs.sources.applied, PodLogs(needs.node.context, services, reader))
+    pods = PodBackend(
+        manager,
+        services,
+        needs.sources.applied,
+        PodLogs(needs.node.context, services, reader),
+        streams_thaw=ctx.config.pods.standby_streams == "thaw",
+    )
     backend = AdminBackend(
         about=AgentBackend(
             config=ctx.config,

@@ -7,6 +7,7 @@ streaming server, the session is opened there.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
@@ -31,7 +32,7 @@ async def serve_exec(request: web.Request, backend: PodVerbs) -> web.StreamRespo
             raise InvalidConfig(field="command", problem="is empty", fix="name a command")
         return await open_url(await backend.exec(target_of(request), _container(request), wanted), wanted)
 
-    return await _serve(request, connect)
+    return await _serve(request, backend, connect)
 
 
 async def serve_attach(request: web.Request, backend: PodVerbs) -> web.StreamResponse:
@@ -41,7 +42,7 @@ async def serve_attach(request: web.Request, backend: PodVerbs) -> web.StreamRes
         wanted = stream_request(request, NAMES)
         return await open_url(await backend.attach(target_of(request), _container(request), wanted), wanted)
 
-    return await _serve(request, connect)
+    return await _serve(request, backend, connect)
 
 
 async def serve_port_forward(request: web.Request, backend: PodVerbs) -> web.StreamResponse:
@@ -54,18 +55,22 @@ async def serve_port_forward(request: web.Request, backend: PodVerbs) -> web.Str
             return await open_in_time(open_port_forward(found.url, port))
         return found
 
-    return await _serve(request, connect)
+    return await _serve(request, backend, connect)
 
 
-async def _serve(request: web.Request, connect: Callable[[], Awaitable[Session]]) -> web.StreamResponse:
+async def _serve(
+    request: web.Request, backend: PodVerbs, connect: Callable[[], Awaitable[Session]]
+) -> web.StreamResponse:
     ws = websocket_response()
     await ws.prepare(request)
-    try:
-        session = await connect()
-    except KubeletxError as error:
-        await send_error(ws, error)
-        return ws
-    await serve_remote_command(ws, session)
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(backend.awake(target_of(request)))
+            session = await connect()
+        except KubeletxError as error:
+            await send_error(ws, error)
+            return ws
+        await serve_remote_command(ws, session)
     return ws
 
 

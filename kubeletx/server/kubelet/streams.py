@@ -19,6 +19,7 @@ from kubeletx.streaming.channels import PROTOCOLS
 from kubeletx.streaming.idle import Idle
 from kubeletx.streaming.remote_client import open_port_forward
 from kubeletx.streaming.serving import (
+    Offer,
     check_streams,
     offer_of,
     open_in_time,
@@ -36,6 +37,7 @@ from kubeletx.streaming.takeover import TakenOver, take_over
 from kubeletx.streaming.tunnel import TUNNEL_PROTOCOLS, Tunnel, tunnel_response
 
 from ..backend import PodVerbs
+from ..views import PodTarget
 from .route import Handler, KubeletRoute, find_pod, target_of
 
 MAX_OUTPUT_BYTES = 16 << 20
@@ -57,9 +59,10 @@ def routes(backend: PodVerbs, *, idle_seconds: float, websockets: Counter[str]) 
             offer = offer_of(request, REMOTE_COMMAND_PROTOCOLS, PROTOCOLS)
             if not offer.can_pass:
                 websockets[verb] += 1
-            return await serve_command(
-                request, offer, wanted, lambda: open_(request, wanted), idle_seconds=idle_seconds
-            )
+            async with backend.awake(target_of(request)):
+                return await serve_command(
+                    request, offer, wanted, lambda: open_(request, wanted), idle_seconds=idle_seconds
+                )
 
         return handle
 
@@ -78,6 +81,12 @@ def routes(backend: PodVerbs, *, idle_seconds: float, websockets: Counter[str]) 
         if offer.is_tunnel:
             websockets["portforward"] += 1
         await find_pod(backend, target)
+        async with backend.awake(target):
+            return await forward(request, target, offer, ports)
+
+    async def forward(
+        request: web.Request, target: PodTarget, offer: Offer, ports: tuple[int, ...]
+    ) -> web.StreamResponse:
         idle = Idle(idle_seconds)
 
         async def connect(port: int) -> Session:
@@ -108,8 +117,10 @@ def routes(backend: PodVerbs, *, idle_seconds: float, websockets: Counter[str]) 
         if not words:
             raise web.HTTPBadRequest(text="you must specify a command in cmd")
         wanted = StreamRequest(command=tuple(words))
-        found = await backend.exec(target_of(request), request.match_info["container"], wanted)
-        return web.Response(body=await _output(found, wanted), content_type="text/plain")
+        target = target_of(request)
+        async with backend.awake(target):
+            found = await backend.exec(target, request.match_info["container"], wanted)
+            return web.Response(body=await _output(found, wanted), content_type="text/plain")
 
     rows = [(f"/{verb}", command(verb, open_)) for verb, open_ in (("exec", exec_), ("attach", attach))]
     return (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,7 @@ from kubeletx_testing.lab import Lab, PrivateAgent, PrivateContainerd, is_ready,
 from kubeletx_testing.lab.cgroups import list_container_cgroups, list_container_processes
 
 STUBBORN = ("sh", "-c", "trap '' TERM; while :; do echo tick; sleep 0.05; done")
+CONFIG_HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
 
 @pytest.fixture
@@ -185,3 +188,56 @@ def test_annotations_of_the_pod_reach_the_oci_runtime_if_the_handler_lists_them(
     oci = json.loads(answer.info["info"])["runtimeSpec"]["annotations"]
     assert oci["example.com/oci-memory-threshold"] == "64Mi"
     assert "example.com/other" not in oci
+
+
+def killed(pod: Pod) -> None:
+    """Kill the processes of the pod's container from outside, as the kernel does when memory is short."""
+    for pid in list_container_processes({container_id(pod)}):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_command_thaws_a_frozen_pod_while_it_lasts(agent: PrivateAgent, manifests: Path) -> None:
+    started(agent, manifests, "web")
+    command(agent, "standby", "web-lab")
+    answer = agent.cli("exec", "web-lab", "--", "echo", "hello")
+    assert (answer.returncode, answer.stdout) == (0, "hello\n"), answer.stderr
+    agent.wait_for("web", lambda pod: shown(agent, "web") == "Standby")
+    assert state(agent, "web") == "FROZEN"
+    agent.cli("logs", "web-lab")
+    agent.cli("describe", "pod", "web-lab")
+    assert state(agent, "web") == "FROZEN"
+
+
+def test_a_frozen_pod_is_left_frozen_if_the_settings_say_so(
+    make_agent: Callable[..., PrivateAgent],
+    containerd_a: PrivateContainerd,
+    manifests: Path,
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(f"{CONFIG_HEAD}kubeletx:\n  standbyStreams: refuse\n")
+    agent = make_agent(
+        endpoints=f"container:quark:{containerd_a.endpoint}?handler=runc", flags=("--config", str(config))
+    )
+    agent.start()
+    started(agent, manifests, "web")
+    command(agent, "standby", "web-lab")
+    answer = agent.cli("exec", "web-lab", "--", "echo", "hello")
+    assert answer.returncode != 0
+    assert "pod default/web-lab is standby; wake it with 'kubeletx pod activate'" in answer.stderr
+    assert state(agent, "web") == "FROZEN"
+
+
+def test_a_killed_process_of_a_frozen_pod_is_seen_and_the_pod_rests_again(
+    agent: PrivateAgent, manifests: Path
+) -> None:
+    before = started(agent, manifests, "web")
+    command(agent, "standby", "web-lab")
+    killed(before)
+    if Path("/sys/fs/cgroup/freezer").exists():  # a process in this freezer dies only when it is thawed
+        command(agent, "activate", "web-lab")
+        command(agent, "standby", "web-lab")
+    agent.wait_for("web", lambda pod: container_id(pod) not in ("", container_id(before)))
+    after = agent.wait_for("web", lambda pod: shown(agent, "web") == "Standby")
+    assert after.status.container_statuses[0].restart_count == 1
+    assert state(agent, "web") == "FROZEN"

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from kubeletx.api import (
     Channel,
+    Conflict,
     Internal,
     NotFound,
     PermissionDenied,
@@ -36,6 +37,7 @@ from kubeletx.streaming.upgrade import connect_spdy
 from kubeletx.testing import FakeSession
 from kubeletx.testing.contract.streams import echoed
 from kubeletx.testing.fake_admin import FakeAdminBackend
+from kubeletx_testing.waiting import until
 from tests.unit.server.api_client import Api, read_slowly, serving
 
 CAT = StreamRequest(command=("cat",), stdin=True, stderr=False)
@@ -579,3 +581,46 @@ async def test_no_stream_without_a_right(tmp_path: Path) -> None:
         with pytest.raises(PermissionDenied, match="Unauthorized"):
             await open_session(api.url + CAT_PATH, CAT, tls=api.tls(None))
         assert api.backend.calls == []
+
+
+@pytest.mark.parametrize(
+    ("path", "protocol"),
+    [
+        (CAT_PATH, "v5.channel.k8s.io"),
+        (CAT_PATH.replace("exec", "attach"), "v5.channel.k8s.io"),
+        (FORWARD_PATH, TUNNEL),
+        (f"{FORWARD_PATH}?port=80", "v4.channel.k8s.io"),
+    ],
+)
+async def test_the_pod_is_kept_awake_while_a_stream_is_open(tmp_path: Path, path: str, protocol: str) -> None:
+    async with serving(tmp_path) as api, asyncio.timeout(60), api.client(api.admin) as client:
+        api.backend.sessions = [FakeSession(echo=True)]
+        async with client.ws_connect(path, protocols=(protocol,)):
+            assert api.backend.kept_awake == ["default/web"]
+        await until(lambda: not api.backend.kept_awake)
+
+
+async def test_the_pod_is_kept_awake_while_a_stream_is_handed_through(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api, runtime() as (url, _), asyncio.timeout(60):
+        api.backend.sessions = [StreamUrl(f"{url}/exec/t0ken")]
+        reader, writer = await asyncio.open_connection("127.0.0.1", api.server.port, ssl=api.tls(api.admin))
+        writer.write(f"{SPDY_HEAD}\r\n".encode())
+        await reader.readuntil(b"\r\n\r\n")
+        assert api.backend.kept_awake == ["default/web"]
+        writer.close()
+        await writer.wait_closed()
+        await until(lambda: not api.backend.kept_awake)
+
+
+async def test_a_frozen_pod_that_is_left_frozen_is_the_answer_to_the_upgrade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def awake(self: FakeAdminBackend, target: object) -> None:
+        raise Conflict("pod default/web is standby")
+
+    monkeypatch.setattr(FakeAdminBackend, "awake", awake)
+    headers = {**SPDY, "X-Stream-Protocol-Version": "v4.channel.k8s.io"}
+    async with serving(tmp_path) as api, asyncio.timeout(60):
+        for path in (CAT_PATH, "/run/default/web/main?cmd=true"):
+            status, body = await api.ask("POST", path, certificate=api.admin, headers=headers)
+            assert (status, "is standby" in body) == (409, True)

@@ -1,0 +1,61 @@
+"""`kept_awake`: keeps a pod running while a command, an attached terminal or a forwarded port uses it."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import AsyncIterator
+
+from kubeletx.api import Conflict, TimedOut
+from kubeletx.pods import PodExecutor, PodWorker
+from kubeletx.pods.workloads.power import Power
+from kubeletx.pods.workloads.standby.facts import StandbyFacts, standby_of
+from kubeletx.pods.workloads.standby.plan import next_units, wanted_power
+
+from .waiting import wait_for_worker
+
+THAW_SECONDS = 30.0
+"""Longest wait for the thaw of a pod before a command in it fails."""
+
+
+@contextlib.asynccontextmanager
+async def kept_awake(services: PodExecutor, worker: PodWorker, *, may_thaw: bool) -> AsyncIterator[None]:
+    """Context in which the pod runs: a frozen pod is thawed first, and may be frozen again after the end.
+
+    The request is only in memory. Pods that cannot be frozen are left alone. `may_thaw` False: a frozen pod is left
+    frozen, and Conflict is raised. Raises Conflict if the runtime cannot thaw a container, TimedOut after
+    `THAW_SECONDS`.
+    """
+    if worker.facts.of(StandbyFacts) is None:
+        yield
+        return
+    ref = worker.desired.ref
+    rests = bool(next_units(worker.desired, worker.facts, Power.RUNNING))
+    if not may_thaw:
+        if rests:
+            raise Conflict(f"pod {ref} is standby; wake it with 'kubeletx pod activate'")
+        yield
+        return
+    may_freeze = rests or wanted_power(worker.facts) is not Power.RUNNING
+    owner = f"stream-{uuid.uuid4().hex}"
+    worker.ask_power(Power.RUNNING, owner)
+    try:
+        if may_freeze:
+            await _wait_awake(services, worker)
+        yield
+    finally:
+        worker.ask_power(None, owner)
+
+
+async def _wait_awake(services: PodExecutor, worker: PodWorker) -> None:
+    """Wait until each container runs and no call that could freeze one is in flight."""
+    ref, before = worker.desired.ref, standby_of(worker.facts).thaw_failures
+
+    def is_awake() -> bool:
+        for name, failure in standby_of(worker.facts).thaw_failures.items():
+            if before.get(name) != failure:
+                raise Conflict(f"cannot thaw pod {ref}: {failure.message}", reason=failure.reason)
+        return not (worker.is_unit_changing or next_units(worker.desired, worker.facts, Power.RUNNING))
+
+    if not await wait_for_worker(services, worker, is_awake, THAW_SECONDS, what="pod"):
+        raise TimedOut(f"pod {ref} is standby and did not thaw within {THAW_SECONDS:g}s")
