@@ -64,6 +64,12 @@ BOUND_RUNTIME: Final = "kubeletx.io/bound-runtime"
 AGENT_IDENTITY: Final = "kubeletx.io/agent-identity"
 """Annotation on the node's Lease: identity of the agent that renews the Lease."""
 
+# --- annotations on pods (ours): standby ---
+STANDBY: Final = "kubeletx.io/standby"
+"""Annotation: state of the pod once it is ready, ``standby`` or ``hibernated``; absent: it runs."""
+STANDBY_STRATEGY: Final = "kubeletx.io/standby-strategy"
+"""Annotation: how the runtime freezes the pod; the agent passes it to the runtime unchanged."""
+
 # --- annotations on pods (ours): settings of a virtual machine whose manifest is written as one container ---
 VM_PREFIX: Final = "kubeletx.io/vm-"
 """Prefix of machine settings. Annotations with it that are not listed below are passed to the runtime."""

@@ -36,7 +36,7 @@ async def kept_awake(services: PodExecutor, worker: PodWorker, *, may_thaw: bool
             raise Conflict(f"pod {ref} is standby; wake it with 'kubeletx pod activate'")
         yield
         return
-    may_freeze = rests or wanted_power(worker.facts) is not Power.RUNNING
+    may_freeze = rests or wanted_power(worker.desired, worker.facts) is not Power.RUNNING
     owner = f"stream-{uuid.uuid4().hex}"
     worker.ask_power(Power.RUNNING, owner)
     try:

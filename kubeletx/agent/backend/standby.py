@@ -13,7 +13,7 @@ from kubeletx.pods.workloads.machine.facts import MachineFacts
 from kubeletx.pods.workloads.overrides import with_power
 from kubeletx.pods.workloads.power import Power
 from kubeletx.pods.workloads.standby.facts import standby_of
-from kubeletx.pods.workloads.standby.plan import next_units, wanted_power
+from kubeletx.pods.workloads.standby.plan import initial_power, next_units, wanted_power
 from kubeletx.server.standby.verbs import StandbyView
 from kubeletx.server.views import PodTarget
 
@@ -43,8 +43,9 @@ class StandbyBackend:
         worker = self._find(target)
         await self._services.overrides.ensure_read(worker)
         before = _failures(worker)
+        initial = initial_power(worker.desired.pod).value
         await self._services.overrides.amend(
-            worker, lambda overrides: with_power(overrides, wanted.value, Power.RUNNING.value, "")
+            worker, lambda overrides: with_power(overrides, wanted.value, initial, "")
         )
         await self._wait(worker, verb, wanted, before, timeout_seconds)
         return _view(worker)
@@ -111,6 +112,6 @@ def _view(worker: PodWorker) -> StandbyView:
         namespace=worker.desired.pod.namespace,
         name=worker.desired.pod.name,
         runtime=str(worker.facts.runtime),
-        power=wanted_power(worker.facts).value,
+        power=wanted_power(worker.desired, worker.facts).value,
         containers=_states(worker),
     )

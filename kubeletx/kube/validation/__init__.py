@@ -19,6 +19,7 @@ from .machine import VIRTLET_RUNTIME, check_machine_annotations, check_machine_s
 from .metadata import check_metadata
 from .problems import Problems, alternatives, show
 from .spec import check_spec
+from .standby import check_standby
 
 
 def validate_pod(
@@ -33,6 +34,7 @@ def validate_pod(
     problems = Problems(describe(origin, pod.metadata.name))
     check_metadata(pod.metadata, problems)
     _check_annotations(pod.metadata.annotations, workload_types, problems)
+    check_standby(pod, problems)
     check_machine_annotations(pod, problems)
     check_machine_settings(pod, problems)
     check_spec(pod.spec, problems)
@@ -50,6 +52,7 @@ def validate_annotations(pod: Pod, origin: str) -> tuple[InvalidPod, ...]:
         return ()
     problems = Problems(describe(origin, pod.metadata.name))
     _check_annotations(pod.metadata.annotations, None, problems)
+    check_standby(pod, problems)
     check_machine_annotations(pod, problems)
     check_machine_settings(pod, problems)
     return tuple(problems.found)

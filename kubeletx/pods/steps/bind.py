@@ -16,6 +16,7 @@ from ..admission.taints import TAINT_TOLERATION
 from ..model import results
 from ..model.facts import Rejection, Waiting
 from ..model.results import Result
+from ..workloads.standby.admission import check_standby
 from .context import StepContext
 from .reject import reject
 
@@ -51,6 +52,8 @@ async def bind(step: StepContext) -> Result:
         case Chosen(runtime=name, handler=handler):
             pass
     handle = step.deps.registry.get(name)
+    if (unable := check_standby(pod, handle, handle.traits)) is not None:
+        return reject(step, unable.reason, f"runtime {name}: {unable.message}")
     admission = step.deps.admission
     rejection = admission.admit(step.desired, handle, handler)
     if rejection is not None and rejection.reason in _OF_THE_NODE and step.desired.traits.is_scheduled:

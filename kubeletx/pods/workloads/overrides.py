@@ -3,8 +3,8 @@
 They are stored in a file in the pod's directory. So they are deleted with the pod, and survive the loss of the agent
 process and its database. The file contains:
 
-    power       power state requested by a command (pause, stop, ...); valid until the next such command or a change
-                of the spec's powerSpec
+    power       power state requested by a command (pause, standby, ...); valid until the next such command or, for a
+                machine, a change of the spec's powerSpec
     off_unit    ID of the unit that was switched off: its end is no failure, and the same unit is started again
     resources   limits requested with ``vm resize``; valid until the spec's limits change
     granted     resources granted to running containers after their creation

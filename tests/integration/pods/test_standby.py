@@ -241,3 +241,30 @@ def test_a_killed_process_of_a_frozen_pod_is_seen_and_the_pod_rests_again(
     after = agent.wait_for("web", lambda pod: shown(agent, "web") == "Standby")
     assert after.status.container_statuses[0].restart_count == 1
     assert state(agent, "web") == "FROZEN"
+
+
+def test_a_pod_with_the_annotation_rests_and_an_activation_outlives_the_agent(
+    agent: PrivateAgent, manifests: Path
+) -> None:
+    metadata = {"annotations": {"kubeletx.io/standby": "hibernated"}}
+    put_manifest(manifests, pod_manifest("web", runtime="quark", command=STUBBORN, metadata=metadata))
+    agent.wait_for("web", lambda pod: shown(agent, "web") == "Hibernated")
+    assert state(agent, "web") == "FROZEN"
+    command(agent, "activate", "web-lab")
+    before = agent.wait_for("web")
+    agent.kill()
+    agent.start()
+    after = agent.wait_for("web")
+    assert state(agent, "web") == "THAWED"
+    assert container_id(after) == container_id(before)
+    command(agent, "standby", "web-lab")
+    assert state(agent, "web") == "FROZEN"
+
+
+def test_a_pod_with_the_annotation_on_a_runtime_that_cannot_freeze_fails_with_the_feature(
+    agent: PrivateAgent, manifests: Path
+) -> None:
+    metadata = {"annotations": {"kubeletx.io/standby": "standby"}}
+    put_manifest(manifests, pod_manifest("web", runtime="plain", command=STUBBORN, metadata=metadata))
+    pod = agent.wait_for("web", lambda pod: pod.status.phase == "Failed")
+    assert "cannot do what the pod needs: standby" in (pod.status.message or "")

@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kubeletx.api import UnitState, UnitSummary
-from kubeletx.kube.types.core import Container
+from kubeletx.api import UnitState, UnitSummary, names
+from kubeletx.kube.types.core import Container, Pod
 
 from ...model.actions import ReadOverrides
 from ...model.draft import Draft
@@ -55,13 +55,22 @@ _STEPS: Final = {
 }
 
 
-def wanted_power(facts: PodFacts) -> Power:
+def initial_power(pod: Pod) -> Power:
+    """Return the state that annotation ``kubeletx.io/standby`` requests; RUNNING without it."""
+    return _WORDS.get(pod.metadata.annotations.get(names.STANDBY, ""), Power.RUNNING)
+
+
+def wanted_power(desired: DesiredPod, facts: PodFacts) -> Power:
     """Return the desired power state of the pod; RUNNING without a request.
 
-    If several are requested, stored in the overrides or in memory, the one nearest to running is used.
+    A command's request, which is stored in the overrides, replaces that of the pod's annotation. If this and requests
+    in memory differ, the state nearest to running is used.
     """
     overrides = overrides_of(facts)
-    words = [*facts.asked.values(), *([overrides.power] if overrides is not None else [])]
+    lasting = overrides.power if overrides is not None else ""
+    if not lasting and names.STANDBY in desired.pod.metadata.annotations:
+        lasting = initial_power(desired.pod).value
+    words = [*facts.asked.values(), lasting]
     return strongest(_WORDS[word] for word in words if word in _WORDS)
 
 
@@ -78,7 +87,7 @@ def plan_standby(desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settl
     """
     if facts.overrides is None and facts.recovered:
         return
-    wanted = wanted_power(facts)
+    wanted = wanted_power(desired, facts)
     if wanted is not Power.RUNNING and not (is_settled and _may_rest(desired, facts, draft)):
         wanted = Power.RUNNING
     for unit in next_units(desired, facts, wanted):

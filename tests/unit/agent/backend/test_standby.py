@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from kubeletx.api import Conflict, NotFound, SupportsStandby, TimedOut, UnitState, Unsupported
-from kubeletx.kube.types.core import Container, ExecAction, Probe, VirtualMachine
+from kubeletx.api import Conflict, InvalidPod, NotFound, SupportsStandby, TimedOut, UnitState, Unsupported
+from kubeletx.kube.types.core import Container, ExecAction, Pod, Probe, VirtualMachine
 from kubeletx.server.views import PodTarget
 from tests.unit.agent.agent_model import AgentModel, a_pod
 
@@ -91,3 +92,83 @@ async def test_a_runtime_without_standby_is_named(agent: AgentModel) -> None:
         await agent.apply(a_pod("web"))
         with pytest.raises(Unsupported, match="runtime one of pod default/web cannot freeze containers"):
             await backend.standby.set_standby(WEB, "standby", 60)
+
+
+def noted(pod: Pod, word: str, **others: str) -> Pod:
+    """The pod with annotation kubeletx.io/standby."""
+    notes = {"kubeletx.io/standby": word, **others}
+    return replace(pod, metadata=replace(pod.metadata, annotations=notes))
+
+
+@pytest.mark.parametrize(
+    ("word", "state"), [("standby", UnitState.PAUSED), ("hibernated", UnitState.SUSPENDED)]
+)
+async def test_a_pod_with_the_annotation_starts_becomes_ready_and_rests(
+    agent: AgentModel, word: str, state: UnitState
+) -> None:
+    probe = Probe(exec=ExecAction(command=("true",)))
+    container = Container(name="c", image="busybox", readiness_probe=probe)
+    async with agent.running():
+        agent.runtimes["one"].script("exec_sync", error=Conflict("not yet"))
+        await agent.apply(noted(a_pod("web", containers=(container,)), word))
+        await agent.clock.run_for(30)
+        assert states(agent) == {UnitState.RUNNING}
+        agent.runtimes["one"].scripts.clear()
+        await agent.until(lambda: states(agent) == {state})
+
+
+async def test_an_activation_wins_over_the_annotation_until_standby_is_requested_again(
+    agent: AgentModel,
+) -> None:
+    async with agent.running() as backend:
+        await agent.apply(noted(a_pod("web"), "standby"))
+        await agent.until(lambda: states(agent) == {UnitState.PAUSED})
+        view = await agent.done(backend.standby.set_standby(WEB, "activate", 60))
+        assert (view.power, states(agent)) == ("running", {UnitState.RUNNING})
+    async with agent.running() as backend:
+        await agent.clock.run_for(30)
+        assert states(agent) == {UnitState.RUNNING}
+        await agent.done(backend.standby.set_standby(WEB, "hibernate", 60))
+        assert states(agent) == {UnitState.SUSPENDED}
+        await agent.done(backend.standby.set_standby(WEB, "standby", 60))
+        assert states(agent) == {UnitState.PAUSED}
+    async with agent.running():
+        await agent.clock.run_for(30)
+        assert states(agent) == {UnitState.PAUSED}
+    assert agent.runtimes["one"].counts["create_unit"] == 0
+
+
+async def test_a_changed_annotation_changes_the_state(agent: AgentModel) -> None:
+    async with agent.running():
+        await agent.apply(a_pod("web"))
+        await agent.apply(noted(a_pod("web"), "hibernated"))
+        await agent.until(lambda: states(agent) == {UnitState.SUSPENDED})
+        await agent.apply(a_pod("web"))
+        await agent.until(lambda: states(agent) == {UnitState.RUNNING})
+
+
+async def test_the_strategy_reaches_the_runtime_as_it_is(agent: AgentModel) -> None:
+    async with agent.running():
+        strategy = {"kubeletx.io/standby-strategy": "signal, of theirs"}
+        await agent.apply(noted(a_pod("web"), "standby", **strategy))
+        (sandbox,) = agent.runtimes["one"].backend.sandboxes.values()
+        assert sandbox.spec.annotations["kubeletx.io/standby-strategy"] == "signal, of theirs"
+
+
+async def test_an_unknown_state_is_refused(agent: AgentModel) -> None:
+    async with agent.running():
+        with pytest.raises(
+            InvalidPod,
+            match=r"annotations\[kubeletx.io/standby\].*asleep.* is not known.*use .*standby.*hibernated",
+        ):
+            await agent.apply(noted(a_pod("web"), "asleep"))
+
+
+async def test_a_runtime_that_cannot_is_named_with_the_feature(agent: AgentModel) -> None:
+    agent.without = (SupportsStandby,)
+    async with agent.running() as backend:
+        await backend.pods.apply_pod(noted(a_pod("web"), "standby"))
+        await agent.until(lambda: agent.phase("web") == "Failed")
+        (pod,) = await backend.pods.list_pods()
+        assert pod.status.reason == "RuntimeUnsupported"
+        assert "runtime one: the pod's runtime cannot do what the pod needs: standby" in pod.status.message

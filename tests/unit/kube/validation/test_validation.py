@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from kubeletx.api import InvalidPod
 from kubeletx.kube.manifests.defaults import set_defaults
 from kubeletx.kube.manifests.load import load_pods
-from kubeletx.kube.types.core import Pod
-from kubeletx.kube.validation import validate_pod, words
+from kubeletx.kube.types.core import ObjectMeta, Pod
+from kubeletx.kube.validation import validate_annotations, validate_pod, words
 from tests.unit.kube.pod_text import full_pod
 
 VOLUMES = "volumes: [{name: v}, {name: w}]"
@@ -502,3 +502,24 @@ spec:
 """
     (pod,) = load_pods(text.encode(), "sample.yaml")
     assert problems(set_defaults(pod)) == []
+
+
+@pytest.mark.parametrize(
+    ("notes", "problem"),
+    [
+        ({"kubeletx.io/standby": "standby"}, ""),
+        ({"kubeletx.io/standby": "hibernated", "kubeletx.io/standby-strategy": "pause"}, ""),
+        ({"kubeletx.io/standby": ""}, "is not known"),
+        ({"kubeletx.io/standby": "Standby"}, "is not known"),
+        ({"kubeletx.io/standby-strategy": ""}, "is empty"),
+        (
+            {"kubeletx.io/standby": "standby", "kubeletx.io/workload-type": "vm"},
+            "is set on a virtual machine",
+        ),
+    ],
+)
+def test_annotations_on_standby(notes: dict[str, str], problem: str) -> None:
+    made = Pod(metadata=ObjectMeta(name="web", annotations=notes))
+    found = [one for one in validate_annotations(made, "x") if "standby" in (one.field or "")]
+    assert bool(found) == bool(problem)
+    assert all(problem in str(one) for one in found)

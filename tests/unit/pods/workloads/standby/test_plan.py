@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kubeletx.api import UnitState
+from kubeletx.api import UnitState, names
 from kubeletx.kube.types.core import Container, Lifecycle, LifecycleHandler, Probe
 from kubeletx.pods.model import actions as act
 from kubeletx.pods.model import results
@@ -120,14 +120,14 @@ def test_a_frozen_pod_hibernates_and_a_hibernated_one_is_thawed_before_it_is_fro
 def test_the_strongest_of_all_requests_wins_and_a_withdrawn_one_does_not_count() -> None:
     model = a_pod()
     model.write("hibernated")
-    assert wanted_power(model.facts) is Power.HIBERNATED
+    assert wanted_power(model.desired, model.facts) is Power.HIBERNATED
     model.ask(Power.STANDBY)
-    assert wanted_power(model.facts) is Power.STANDBY
+    assert wanted_power(model.desired, model.facts) is Power.STANDBY
     model.ask(Power.RUNNING, owner="operator")
-    assert wanted_power(model.facts) is Power.RUNNING
+    assert wanted_power(model.desired, model.facts) is Power.RUNNING
     model.ask(None, owner="operator")
     model.ask(None)
-    assert wanted_power(model.facts) is Power.HIBERNATED
+    assert wanted_power(model.desired, model.facts) is Power.HIBERNATED
     assert strongest([]) is Power.RUNNING
 
 
@@ -209,7 +209,35 @@ def test_a_deleted_pod_is_neither_frozen_nor_thawed_by_the_plan() -> None:
     assert model.steps() == []
 
 
+def annotate(model: StandbyModel, word: str) -> None:
+    """Edit the pod's annotation kubeletx.io/standby; an empty word removes it."""
+    before = model.desired.pod
+    notes = {names.STANDBY: word} if word else {}
+    after = replace(before, metadata=replace(before.metadata, annotations=notes))
+    model.desired = replace(model.desired, pod=after)
+    model.apply(results.PodEdited(before, after), None)
+
+
+def test_a_command_s_request_replaces_the_annotation_and_a_request_in_memory_only_wakes() -> None:
+    model = a_pod()
+    annotate(model, "hibernated")
+    model.calm()
+    assert rests(model) == {UnitState.SUSPENDED}
+    model.write("running")
+    model.ask(Power.HIBERNATED)
+    model.calm()
+    assert rests(model) == {UnitState.RUNNING}
+    model.write("")
+    model.calm()
+    assert rests(model) == {UnitState.SUSPENDED}
+    model.ask(Power.RUNNING)
+    model.calm()
+    assert rests(model) == {UnitState.RUNNING}
+
+
 EVENTS = st.one_of(
+    st.tuples(st.just("annotate"), st.sampled_from(["", "standby", "hibernated"])),
+    st.tuples(st.just("wake"), st.booleans()),
     st.tuples(st.just("ask"), st.sampled_from([Power.RUNNING, Power.STANDBY, Power.HIBERNATED, None])),
     st.tuples(st.just("write"), st.sampled_from(["", "running", "standby", "hibernated", "paused"])),
     st.tuples(st.just("kill"), st.sampled_from(["a", "b", "s0", "s1"])),
@@ -228,6 +256,10 @@ def test_a_pod_rests_as_a_whole_or_not_at_all_and_ends_as_it_is_wanted(
         match event, detail:
             case "ask", Power() | None as power:
                 model.ask(power)
+            case "annotate", str() as word:
+                annotate(model, word)
+            case "wake", bool() as wakes:
+                model.ask(Power.RUNNING if wakes else None, owner="stream")
             case "write", str() as word:
                 model.write(word)
             case "kill", str() as name:
@@ -240,7 +272,7 @@ def test_a_pod_rests_as_a_whole_or_not_at_all_and_ends_as_it_is_wanted(
             case "lose", _:
                 model.lose_sandbox()
     model.calm()
-    wanted = wanted_power(model.facts)
+    wanted = wanted_power(model.desired, model.facts)
     state = {Power.RUNNING: UnitState.RUNNING, Power.STANDBY: UnitState.PAUSED}.get(
         wanted, UnitState.SUSPENDED
     )
