@@ -325,13 +325,14 @@ class RegistrationView(View, frozen=True, kw_only=True):
     """One object that a plugin registered, other than a runtime. `hook`: kind of the object, such as health-check.
 
     `state`: ready; degraded: its last call failed; failed: the plugin could not make it. `reason`: why it is not
-    ready.
+    ready. `abandoned_calls`: number of calls that were cancelled and still run, by method.
     """
 
     name: str
     hook: str
     state: str
     reason: str = ""
+    abandoned_calls: dict[str, int] = {}
 
 
 class PluginProcessView(View, frozen=True, kw_only=True):

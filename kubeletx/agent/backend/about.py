@@ -156,6 +156,7 @@ def plugin_views(
                     hook=item.hook.value,
                     state=states[item.name].word if item.name in states else "ready",
                     reason=states[item.name].reason if item.name in states else "",
+                    abandoned_calls=services.abandoned(item.name) if services is not None else {},
                 )
                 for item in one.registrations
             ),

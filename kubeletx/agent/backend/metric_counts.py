@@ -158,7 +158,7 @@ def rest_metrics(counts: RequestCounts) -> tuple[list[LabelledHistogram], list[C
 
 
 def plugin_metrics(counts: CallbackCounts | None) -> tuple[list[LabelledHistogram], list[CountView]]:
-    """Return the durations and the errors of calls to plugins, except calls to runtimes.
+    """Return the durations, and the errors and abandoned calls, of calls to plugins, except calls to runtimes.
 
     `counts` None: plugins register only runtimes; the result is empty.
     """
@@ -166,9 +166,10 @@ def plugin_metrics(counts: CallbackCounts | None) -> tuple[list[LabelledHistogra
         return [], []
     labels = ("plugin", "registration", "callback")
     durations = list(histograms("kubeletx_plugin_callback_duration_seconds", labels, counts.durations))
-    return durations, list(
-        _counts("kubeletx_plugin_callback_errors_total", (*labels, "reason"), counts.errors)
-    )
+    return durations, [
+        *_counts("kubeletx_plugin_callback_errors_total", (*labels, "reason"), counts.errors),
+        *_counts("kubeletx_plugin_abandoned_calls", labels, counts.abandoned),
+    ]
 
 
 def _counts(name: str, labels: tuple[str, ...], counted: Mapping[Any, int]) -> Iterator[CountView]:

@@ -32,7 +32,8 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 LONGEST_LINE = 1024
-STOP_SECONDS = 5.0
+STOP_SECONDS = 1.0
+"""Time in seconds that a cancelled call has to end; then it is abandoned."""
 MOST_LEFT = 8
 """While this many reviews of one admission check still run after their deadline, it is not called again."""
 READY = "ready"
@@ -58,6 +59,8 @@ class CallbackCounts:
         self.durations = LabelledDurations()
         self.errors: Counter[tuple[str, str, str, str]] = Counter()
         """Numbers of failures, by (plugin, registration, callback, error or timeout)."""
+        self.abandoned: Counter[tuple[str, str, str]] = Counter()
+        """Numbers of calls that were cancelled and still run, by (plugin, registration, callback)."""
 
 
 class Raised(msgspec.Struct, frozen=True):
@@ -74,7 +77,7 @@ class Callbacks:
         self._clock = clock
         self._counts = counts
         self._left: dict[str, set[asyncio.Task[Any]]] = {}
-        """Tasks of calls that still run after their deadline, by callback."""
+        """Tasks of calls that were cancelled and still run, by callback."""
         self.state = PluginState()
 
     def make(self, make: Callable[[], T]) -> T | None:
@@ -110,10 +113,8 @@ class Callbacks:
             raise self._degraded(callback, Unavailable(self._text(callback, problem)))
         began = time.perf_counter()
         task = asyncio.create_task(outcome_of(start), name=self.task_name(callback))
-        if not await self._ended(task, seconds):
-            task.cancel()
-            self._left.setdefault(callback, set()).add(task)
-            task.add_done_callback(self._left[callback].discard)
+        if not await self._ended(callback, task, seconds):
+            self._leave(callback, task)
             self._count(callback, began, "timeout")
             raise self._degraded(
                 callback, TimedOut(self._text(callback, f"did not return within {seconds:g} s"))
@@ -137,13 +138,18 @@ class Callbacks:
         try:
             await asyncio.wait((task,))
         except asyncio.CancelledError:
-            task.cancel()
+            self._leave(callback, task)
             await asyncio.wait((task,), timeout=STOP_SECONDS)
             raise
         outcome = task.result()
         self._count(callback, began, "error" if isinstance(outcome, Raised) else "")
         if isinstance(outcome, Raised):
             raise self._failed(callback, outcome.error) from outcome.error
+
+    @property
+    def abandoned(self) -> dict[str, int]:
+        """Number of cancelled calls that still run, by callback; callbacks without any are left out."""
+        return {callback: len(tasks) for callback, tasks in self._left.items() if tasks}
 
     def not_made(self) -> KubeletxError:
         """Return the error for a call to an object that does not exist since the plugin's factory failed."""
@@ -167,7 +173,25 @@ class Callbacks:
             log.info("Plugin works again", **self._who(callback))
         self.state = PluginState()
 
-    async def _ended(self, task: asyncio.Task[Any], seconds: float) -> bool:
+    def _leave(self, callback: str, task: asyncio.Task[Any]) -> None:
+        """Cancel the task of a call, and count it until it ends; log it if it does not end within `STOP_SECONDS`."""
+        task.cancel()
+        left, labels = self._left.setdefault(callback, set()), self._labels(callback)
+        left.add(task)
+        self._counts.abandoned[labels] += 1
+        late = asyncio.get_running_loop().call_later(STOP_SECONDS, self._log_abandoned, callback, task)
+
+        def ended(task: asyncio.Task[Any]) -> None:
+            late.cancel()
+            left.discard(task)
+            self._counts.abandoned[labels] -= 1
+
+        task.add_done_callback(ended)
+
+    def _log_abandoned(self, callback: str, task: asyncio.Task[Any]) -> None:
+        log.warning("Abandoned call of plugin", **self._who(callback), task=task.get_name())
+
+    async def _ended(self, callback: str, task: asyncio.Task[Any], seconds: float) -> bool:
         """Wait until the task ends, and return True; return False after `seconds`.
 
         Cancels the task when the caller is cancelled.
@@ -177,7 +201,7 @@ class Callbacks:
         try:
             await asyncio.wait((task, expired), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            task.cancel()
+            self._leave(callback, task)
             raise
         finally:
             forget()

@@ -99,6 +99,10 @@ class PluginServices:
         """Return the state of each registration, by name."""
         return {name: one.state for name, one in self._callbacks.items()}
 
+    def abandoned(self, name: str) -> dict[str, int]:
+        """Return the numbers of cancelled calls of one registration that still run, by callback."""
+        return self._callbacks[name].abandoned if name in self._callbacks else {}
+
     def usage(self, distribution: str) -> ChildUsage | None:
         """Return memory and CPU time of the process for the distribution's registrations; None if none runs."""
         return self._processes.usage(distribution) if self._processes is not None else None

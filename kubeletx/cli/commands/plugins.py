@@ -71,7 +71,8 @@ def plugins(agent: AgentClient, output: str | None) -> int:
     While no agent runs, they are those that one would find. With agent flags before 'plugins', such as --config and
     --disable-plugin, no agent is asked: the plugins of an agent started with these flags are shown.
 
-    With -o wide also whether the plugin runs in processes of its own, with memory, CPU time and restarts of each
+    With -o wide also the number of calls that were cancelled and still run, except calls to runtimes (ABANDONED), and
+    whether the plugin runs in processes of its own, with memory, CPU time and restarts of each
     process: NAME is that of a runtime, others the process of everything else that its distribution registers.
     """
     found = _found(agent, click.get_current_context().obj)
@@ -80,7 +81,7 @@ def plugins(agent: AgentClient, output: str | None) -> int:
         return ExitCode.OK
     titles = (
         *("NAME", "DISTRIBUTION", "VERSION", "KUBELETX", "STATE", "KINDS", "TYPES", "REGISTERS", "REASON"),
-        *("ISOLATION", "PROCESSES"),
+        *("ISOLATION", "ABANDONED", "PROCESSES"),
     )
     rows = [
         [
@@ -94,11 +95,12 @@ def plugins(agent: AgentClient, output: str | None) -> int:
             ",".join(f"{one.hook}/{one.name}" for one in p.registrations),
             p.reason,
             p.isolation,
+            str(sum(sum(one.abandoned_calls.values()) for one in p.registrations)),
             "; ".join(f"{one.runtime or 'others'}: {process_text(one)}" for one in p.processes),
         ]
         for p in found.items
     ]
-    columns = [Column(title, wide=title in ("ISOLATION", "PROCESSES")) for title in titles]
+    columns = [Column(title, wide=title in ("ISOLATION", "ABANDONED", "PROCESSES")) for title in titles]
     for line in ObjectTable(columns, wide=output == "wide").render(rows):
         click.echo(line)
     return ExitCode.OK

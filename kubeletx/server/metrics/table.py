@@ -174,5 +174,8 @@ METRICS: Final[dict[str, Metric]] = {
     "kubeletx_plugin_callback_errors_total": _counter(
         "Number of such calls that failed.", *_CALLBACK, "reason"
     ),
+    "kubeletx_plugin_abandoned_calls": _gauge(
+        "Number of such calls that were cancelled at their deadlines and still run.", *_CALLBACK
+    ),
 }
 """All series by name, in the order in which ``/metrics`` shows them."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from kubeletx.agent.plugins.callbacks import CallbackCounts, Callbacks
 from kubeletx.agent.plugins.registrations import Hook, Registration
 from kubeletx.api import Internal, KubeletxError, TimedOut, Unavailable
+from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.testing import FakeClock
+from kubeletx_testing.waiting import until
 
 
 def callbacks(clock: FakeClock | None = None, counts: CallbackCounts | None = None) -> Callbacks:
@@ -164,3 +168,44 @@ def test_a_factory_that_raises_fails_its_registration_alone(error: BaseException
     assert calls.make(factory) is None
     assert calls.state.word == "failed"
     assert type(error).__name__ in calls.state.reason
+
+
+async def test_an_abandoned_call_is_counted_until_it_ends_and_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubeletx.agent.plugins.callbacks.STOP_SECONDS", 0.01)
+    ends, counts = asyncio.Event(), CallbackCounts()
+    calls = callbacks(SystemClock(), counts)
+
+    async def swallows() -> None:
+        while not ends.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await ends.wait()
+
+    with capture_logs() as lines, pytest.raises(TimedOut):
+        await calls.call("check", swallows, seconds=0.01)
+    source = asyncio.create_task(calls.run("run", swallows), name="source")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    source.cancel()
+    caller = asyncio.create_task(calls.call("show", swallows, seconds=60), name="caller")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    caller.cancel()
+    with capture_logs() as lines:
+        await asyncio.wait((source, caller))
+        await until(lambda: len([one for one in lines if "Abandoned" in one["event"]]) >= 2)
+    assert calls.abandoned == {"check": 1, "run": 1, "show": 1}
+    assert counts.abandoned[("acme", "disk", "run")] == 1
+    assert {one["callback"] for one in lines if one["event"] == "Abandoned call of plugin"} >= {"run", "show"}
+    ends.set()
+    await until(lambda: not calls.abandoned)
+    assert not any(counts.abandoned.values())
+
+
+async def test_a_cancelled_call_that_ends_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubeletx.agent.plugins.callbacks.STOP_SECONDS", 0.01)
+    calls = callbacks(SystemClock())
+    with capture_logs() as lines:
+        with pytest.raises(TimedOut):
+            await calls.call("check", asyncio.Event().wait, seconds=0.01)
+        await until(lambda: not calls.abandoned)
+    assert not [one for one in lines if one["event"] == "Abandoned call of plugin"]

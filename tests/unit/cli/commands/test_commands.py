@@ -392,7 +392,11 @@ def test_plugins_are_listed_with_their_state(agent: Any, kubeletx: Run) -> None:
             state="ready",
             kinds=("containerd",),
             workload_types=("container",),
-            registrations=(RegistrationView(name="socket", hook="health-check", state="ready"),),
+            registrations=(
+                RegistrationView(
+                    name="socket", hook="health-check", state="ready", abandoned_calls={"check": 2}
+                ),
+            ),
             isolation="process",
             processes=(
                 PluginProcessView(runtime="a", pid=12, memory_bytes=48 << 20, cpu_seconds=0.31, restarts=1),
@@ -404,9 +408,9 @@ def test_plugins_are_listed_with_their_state(agent: Any, kubeletx: Run) -> None:
         ),
     )
     wide = kubeletx("plugins", "-o", "wide").stdout.split("\n")
-    assert wide[0].split()[-2:] == ["ISOLATION", "PROCESSES"]
+    assert wide[0].split()[-2:] == ["ABANDONED", "PROCESSES"]
     assert wide[1].endswith(
-        "process     a: pid 12, 48Mi, CPU 0.31s, 1 restart; b: pid 13, 50Mi, CPU 2s, 0 restarts"
+        "process     2           a: pid 12, 48Mi, CPU 0.31s, 1 restart; b: pid 13, 50Mi, CPU 2s, 0 restarts"
     )
     assert kubeletx("plugins").stdout.splitlines() == [
         "NAME         DISTRIBUTION          VERSION   KUBELETX     STATE    KINDS        TYPES       "
