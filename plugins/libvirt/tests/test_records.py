@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -12,7 +13,7 @@ import pytest
 from kubeletx_libvirt.records import Records, Run, SandboxRecord, UnitRecord
 from msgspec.structs import replace
 
-from kubeletx.api import SandboxId, Unavailable, UnitId
+from kubeletx.api import Internal, PermissionDenied, SandboxId, Unavailable, UnitId
 from kubeletx.testing import FakeHost, sandbox_spec, unit_spec
 
 UNIT, SANDBOX = UnitId("unit"), SandboxId("sandbox")
@@ -57,7 +58,9 @@ async def test_a_machine_ends_on_a_full_disk_too_and_none_is_made_there(tmp_path
         records.save_sandbox(SANDBOX, sandbox),
         records.save_unit(UNIT, UnitRecord(spec=unit_spec())),
     ):
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(
+            Unavailable, match=r"cannot write .*/record\.json: No space left .* make room on this"
+        ):
             await making
     host.is_full = False
     await records.save_run(UNIT, Run(finished_at_ns=6))
@@ -131,3 +134,47 @@ async def test_half_written_records_are_passed_over(tmp_path: Path) -> None:
     records = Records(FakeHost(tmp_path))
     await records.load()
     assert records.sandboxes == {}
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.EROFS, "Read-only file system; mount the file system of {path} writable"),
+        (errno.EACCES, "Permission denied; give the agent access to {path}"),
+    ],
+)
+async def test_a_state_directory_that_cannot_be_written_is_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    records = Records(FakeHost(tmp_path))
+    monkeypatch.setattr("kubeletx_libvirt.records.os.open", refuse)
+    sandbox = SandboxRecord(spec=sandbox_spec(), created_at_ns=1)
+    for directory, name, saving in (
+        (records.sandbox_directory(SANDBOX), "record.json", records.save_sandbox(SANDBOX, sandbox)),
+        (
+            records.unit_directory(UNIT),
+            "record.json",
+            records.save_unit(UNIT, UnitRecord(spec=unit_spec()), is_new=True),
+        ),
+        (records.unit_directory(UNIT), "run.json", records.save_run(UNIT, Run(finished_at_ns=5))),
+    ):
+        with pytest.raises(PermissionDenied) as raised:
+            await saving
+        path = directory / name
+        assert str(raised.value) == f"cannot write {path}: {words.format(path=path)}"
+
+
+async def test_a_directory_that_cannot_be_removed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: object) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy", str(path))
+
+    records = Records(FakeHost(tmp_path))
+    monkeypatch.setattr("kubeletx_libvirt.records.shutil.rmtree", refuse)
+    for forgetting in (records.forget_sandbox(SANDBOX), records.forget_unit(UNIT)):
+        with pytest.raises(Internal, match=f"cannot remove {tmp_path}.*: Device or resource busy"):
+            await forgetting

@@ -46,6 +46,7 @@ from kubeletx_libvirt.shares import (
     release_shares,
     share_xml,
 )
+from kubeletx_libvirt.state_files import state_file_errors
 
 SEED_SERIAL = "seed"
 
@@ -167,7 +168,9 @@ class Guests:
             key_pairs=self._settings.key_pairs,
         )
         path = self._records.unit_directory(unit_id) / "seed.iso"
-        await self._host.blocking(write_seed, path, seed, await self._libvirtd.emulator_gid())
+        emulator_gid = await self._libvirtd.emulator_gid()
+        with state_file_errors(path):
+            await self._host.blocking(write_seed, path, seed, emulator_gid)
         return path
 
     async def _resolve(self, machine: Machine, sandbox: SandboxSpec) -> tuple[GuestLink, ...]:

@@ -21,8 +21,8 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from kubeletx.api import Host, Nic, Resources, SandboxId, SandboxSpec, UnitId, UnitSpec
-from kubeletx_libvirt.images.problems import is_full
+from kubeletx.api import Host, Nic, Resources, SandboxId, SandboxSpec, Unavailable, UnitId, UnitSpec
+from kubeletx_libvirt.state_files import STATE_FULL, state_file_errors
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -100,7 +100,8 @@ class Records:
     async def load(self) -> None:
         """Read all records from their files; a second call does nothing."""
         if not self._is_loaded:
-            await self._host.blocking(self._load)
+            with state_file_errors(self.directory, "read"):
+                await self._host.blocking(self._load)
             self._is_loaded = True
 
     def sandbox_directory(self, sandbox_id: SandboxId) -> Path:
@@ -113,7 +114,9 @@ class Records:
 
     async def list_unit_directories(self) -> list[UnitId]:
         """Return the ids of all units that have a directory, even without a readable record."""
-        return await self._host.blocking(_names, self.directory / "units")
+        path = self.directory / "units"
+        with state_file_errors(path, "read"):
+            return await self._host.blocking(_names, path)
 
     def run_of(self, unit_id: UnitId) -> Run:
         """Return the unit's latest run; an empty `Run` before its first start."""
@@ -127,12 +130,14 @@ class Records:
         `must_last`: False only logs the error of a full disk, since the end of a sandbox must not wait for
         free space.
         """
+        path = self.sandbox_directory(sandbox_id) / "record.json"
         try:
-            await self._host.blocking(_write, self.sandbox_directory(sandbox_id) / "record.json", record)
-        except OSError as error:
-            if must_last or not is_full(error):
+            with state_file_errors(path):
+                await self._host.blocking(_write, path, record)
+        except Unavailable as error:
+            if must_last or error.reason != STATE_FULL:
                 raise
-            log.warning("Failed to record the end of a sandbox", sandbox_id=sandbox_id, err=error.strerror)
+            log.warning("Failed to record the end of a sandbox", sandbox_id=sandbox_id, err=str(error))
         self.sandboxes[sandbox_id] = record
 
     async def save_unit(self, unit_id: UnitId, record: UnitRecord, *, is_new: bool = False) -> None:
@@ -145,7 +150,9 @@ class Records:
             self._gone.pop(unit_id, None)
         async with self._writing:
             if unit_id not in self._gone:
-                await self._host.blocking(_write, self.unit_directory(unit_id) / "record.json", record)
+                path = self.unit_directory(unit_id) / "record.json"
+                with state_file_errors(path):
+                    await self._host.blocking(_write, path, record)
                 self.units[unit_id] = record
 
     async def save_run(self, unit_id: UnitId, run: Run) -> None:
@@ -163,16 +170,20 @@ class Records:
             newest = self.runs.get(unit_id)
             if newest is None:
                 return
+            path = self.unit_directory(unit_id) / "run.json"
             try:
-                await self._host.blocking(_write, self.unit_directory(unit_id) / "run.json", newest)
-            except OSError as error:
-                if not is_full(error):
+                with state_file_errors(path):
+                    await self._host.blocking(_write, path, newest)
+            except Unavailable as error:
+                if error.reason != STATE_FULL:
                     raise
-                log.warning("Failed to record the run of a machine", unit=unit_id, err=error.strerror)
+                log.warning("Failed to record the run of a machine", unit=unit_id, err=str(error))
 
     async def forget_sandbox(self, sandbox_id: SandboxId) -> None:
         """Remove the sandbox's directory, then its record from memory."""
-        await self._host.blocking(_remove_tree, self.sandbox_directory(sandbox_id))
+        path = self.sandbox_directory(sandbox_id)
+        with state_file_errors(path, "remove"):
+            await self._host.blocking(_remove_tree, path)
         self.sandboxes.pop(sandbox_id, None)
 
     async def forget_unit(self, unit_id: UnitId) -> None:
@@ -184,7 +195,9 @@ class Records:
         if len(self._gone) > _REMEMBERED:
             del self._gone[next(iter(self._gone))]
         async with self._writing:
-            await self._host.blocking(_remove_tree, self.unit_directory(unit_id))
+            path = self.unit_directory(unit_id)
+            with state_file_errors(path, "remove"):
+                await self._host.blocking(_remove_tree, path)
             self.units.pop(unit_id, None)
             self.runs.pop(unit_id, None)
 
