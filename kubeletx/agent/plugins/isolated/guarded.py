@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import structlog
+
 from kubeletx.api import (
     Allow,
     CheckResult,
@@ -20,6 +22,8 @@ from kubeletx.api import (
 from ..callbacks import MOST_LEFT, Raised, outcome_of, problem_text, translated
 from ..host import RegistrationHost
 from ..registrations import Registration
+
+log = structlog.get_logger(__name__)
 
 
 class Guarded:
@@ -42,7 +46,7 @@ class Guarded:
         try:
             self._made = self._registration.factory(settings, host)
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything, SystemExit too
-            self._failed = translated(self._registration, "factory", error)
+            self._failed = self._translated("factory", error)
 
     async def check(self) -> CheckResult:
         """Call `HealthCheck.check`."""
@@ -88,8 +92,15 @@ class Guarded:
             raise
         outcome = task.result()
         if isinstance(outcome, Raised):
-            raise translated(self._registration, callback, outcome.error) from outcome.error
+            raise self._translated(callback, outcome.error) from outcome.error
         return outcome
+
+    def _translated(self, callback: str, error: BaseException) -> KubeletxError:
+        """Return the error as a KubeletxError; the traceback of one that the plugin did not translate is logged."""
+        if not isinstance(error, KubeletxError):
+            where = {"registration": self._registration.label, "callback": callback}
+            log.debug("Traceback of the plugin's exception", **where, exc_info=error)
+        return translated(self._registration, callback, error)
 
 
 class Broken:

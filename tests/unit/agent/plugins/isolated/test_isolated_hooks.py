@@ -8,6 +8,7 @@ import signal
 import sys
 
 import pytest
+from structlog.testing import capture_logs
 
 from kubeletx.agent.plugins.health import CheckVerdict
 from kubeletx.api import Internal, KubeletxError, ObjectData, Table, Unavailable
@@ -61,6 +62,16 @@ async def test_exceptions_and_sys_exit_are_named_with_the_line_and_end_nothing(m
     model.order("t-check", "wrong")
     assert "returned str, not CheckResult" in (await model.check()).message
     assert model.pid == pid
+
+
+async def test_the_traceback_of_an_exception_is_in_the_agents_debug_log(model: ServicesModel) -> None:
+    model.order("t-check", "raise")
+    with capture_logs() as lines:
+        await model.check()
+        await until(lambda: [one for one in lines if "exception" in one])
+    (line,) = [one for one in lines if "exception" in one]
+    assert (line["log_level"], line["registration"]) == ("debug", "health-check/t-check")
+    assert 'raise LookupError("not found")' in line["exception"]
 
 
 async def test_a_factory_that_fails_is_the_answer_to_its_calls_alone(model: ServicesModel) -> None:
