@@ -39,7 +39,9 @@ COMMANDS = {
         "kubeletx.cli.commands.vm.verbs:vm", "Pause, snapshot, resize and look into virtual machines."
     ),
     "image": Lazy("kubeletx.cli.commands.image:image", "List, pull, remove and prune images."),
-    "plugin": Lazy("kubeletx.cli.commands.plugin.verbs:plugin", "Write, install, list and remove plugins."),
+    "plugin": Lazy(
+        "kubeletx.cli.commands.plugin.verbs:plugin", "Write, check, install, list and remove plugins."
+    ),
     "plugins": Lazy("kubeletx.cli.commands.plugins:plugins", "Show the plugins that were found."),
     "panel": Lazy("kubeletx.cli.commands.panel:panel", "Show panels of plugins."),
     "config": Lazy("kubeletx.cli.commands.config:config", "Show the effective configuration."),

@@ -1,0 +1,74 @@
+"""Finds the installed distribution that an author names, and its source tree."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from kubeletx.api import ENTRY_POINT_GROUP, InvalidConfig
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """The distribution to check. `tree`: its source tree; None: it is not known."""
+
+    name: str
+    version: str
+    tree: Path | None
+
+    @property
+    def tests(self) -> Path | None:
+        """Directory of its own tests; None: there is none."""
+        tests = self.tree / "tests" if self.tree else None
+        return tests if tests and tests.is_dir() else None
+
+
+def find_distribution(word: str) -> Checked:
+    """Return the installed distribution. `word`: its name, or the path of its source tree.
+
+    Raises InvalidConfig if it is not installed in this environment or has no entry point of kubeletx.
+    """
+    tree = Path(word).resolve() if Path(word).is_dir() else None
+    name = _project_name(tree) if tree else word
+    try:
+        found = distribution(name)
+    except (PackageNotFoundError, ValueError) as error:
+        raise InvalidConfig(
+            field=f"distribution {name!r}",
+            problem="it is not installed in the environment of this kubeletx",
+            fix=f"run 'pip install --editable {tree or 'PATH-OF-ITS-SOURCE'}'",
+        ) from error
+    if not any(point.group == ENTRY_POINT_GROUP for point in found.entry_points):
+        raise InvalidConfig(
+            field=f"distribution {name!r}",
+            problem=f"it has no entry point in group {ENTRY_POINT_GROUP!r}, so it is no plugin",
+            fix=f"add [project.entry-points.{ENTRY_POINT_GROUP}] to its pyproject.toml, and install it again",
+        )
+    return Checked(found.name, found.version, tree or _editable_tree(found))
+
+
+def _project_name(tree: Path) -> str:
+    file = tree / "pyproject.toml"
+    try:
+        return str(tomllib.loads(file.read_text("utf-8"))["project"]["name"])
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise InvalidConfig(
+            obj=str(file),
+            field="project.name",
+            problem=f"it cannot be read ({type(error).__name__}: {error})",
+            fix="name the installed distribution instead of a path",
+        ) from error
+
+
+def _editable_tree(found: Distribution) -> Path | None:
+    try:
+        about = json.loads(found.read_text("direct_url.json") or "{}")
+    except ValueError:
+        return None
+    url = urlsplit(str(about.get("url", "")))
+    path = Path(unquote(url.path))
+    return path if url.scheme == "file" and path.is_dir() else None

@@ -1,0 +1,36 @@
+"""The contract suite on a runtime at an endpoint, for ``kubeletx plugin check --endpoint``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib.metadata import distribution
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kubeletx.agent.plugins import load_plugins
+from kubeletx.api import ENTRY_POINT_GROUP, Runtime
+from kubeletx.testing import FakeHost, endpoint
+from kubeletx.testing.check.results import ENDPOINT, TestedEndpoint
+from kubeletx.testing.contract import RuntimeContract
+
+
+class TestEndpoint(RuntimeContract):
+    """The suite on the runtime that environment variable `ENDPOINT` describes."""
+
+    @pytest.fixture
+    def make_runtime(self, tmp_path: Path) -> Callable[[], Runtime]:
+        """Function that calls the factory of the runtime's kind, as the agent does."""
+        tested = msgspec.json.decode(os.environ[ENDPOINT], type=TestedEndpoint)
+        points = distribution(tested.distribution).entry_points
+        plugins = load_plugins([point for point in points if point.group == ENTRY_POINT_GROUP])
+        kind = plugins.kinds.get(tested.kind)
+        settings = plugins.decode_settings({tested.kind: tested.settings} if tested.settings else {})
+        host = FakeHost(tmp_path)
+        return lambda: kind.factory(
+            endpoint(tested.url, workload_type=kind.workload_types[0], kind=kind.name),
+            settings.get(kind.name),
+            host,
+        )
