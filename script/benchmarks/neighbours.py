@@ -23,6 +23,8 @@ from .pods import start_and_remove
 SHARE_OF_USUAL: Final = 1.2
 TURN: Final = 3
 """Starts of one side in a row."""
+ROUNDS: Final = 2
+"""Factor of the number of starts: beside a neighbour, on two processors, they differ more than alone."""
 ISOLATIONS: Final = ("none", "process")
 BAD: Final = "kubeletx.testing.bad_plugins"
 PLUGINS: Final = {
@@ -60,7 +62,7 @@ def _beside(bench: BenchLab, sizes: Sizes, name: str, whats: Mapping[str, str]) 
         for kind, what in whats.items():
             for isolation in ISOLATIONS:
                 usual, beside = _compared(
-                    bench, agent, cri, f"{kind}&isolation={isolation}", sizes.single_runs
+                    bench, agent, cri, f"{kind}&isolation={isolation}", ROUNDS * sizes.single_runs
                 )
                 figures.append(_figure(f"{what}, isolation {isolation}", usual, beside))
                 series |= {f"usual {kind} {isolation}": usual, f"{kind} {isolation}": beside}
