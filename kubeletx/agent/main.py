@@ -24,6 +24,7 @@ from .assembly import assemble
 from .config.tree import AgentConfig
 from .host.logging import set_up_logging
 from .host.process import apply_process_settings
+from .host.slow_calls import SlowCalls
 from .lifecycle import Assembly
 from .plugins import Plugins, load_plugins, log_plugins
 
@@ -57,9 +58,10 @@ async def run_agent(
         )
     apply_process_settings(config.process)
     async with AsyncExitStack() as stack:
+        slow = SlowCalls(config.root_dir, config.plugins.stall_seconds, config.plugins.stall_action)
         plugins = plugins or load_plugins(
             disabled=config.plugins.disabled,
-            markers=CallMarkers(config.root_dir),
+            markers=CallMarkers(config.root_dir, watch=slow.watch),
             sections=config.runtimes.plugins,
             origin=config.origins.get("runtimes.plugins", ""),
         )

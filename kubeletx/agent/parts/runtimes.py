@@ -21,6 +21,7 @@ from kubeletx.runtimes.registry import RuntimeRegistry
 
 from ..config.endpoints import check_classes, check_plugin_isolation, read_endpoints
 from ..host.pod_cgroups import may_make_cgroups
+from ..host.slow_calls import SlowCalls
 from ..plugins.reload import RunningPlugins
 from .drop_ins import DropInWatch
 from .link import LinkAssembly
@@ -93,7 +94,9 @@ def make_runtimes(
         on_settings=registry.put_settings,
         sections=config.runtimes.plugins,
         disabled=config.plugins.disabled,
-        markers=CallMarkers(root),
+        markers=CallMarkers(
+            root, watch=SlowCalls(root, config.plugins.stall_seconds, config.plugins.stall_action).watch
+        ),
     )
     for name in config.runtimes.plugins:
         if ctx.plugins.kinds.may_come(name) and name not in ctx.plugins.registrations.settings():

@@ -13,6 +13,7 @@ from kubeletx.runtimes.plugins.call_markers import CallMarkers
 from kubeletx.server.views import PartHealth
 
 from ..config.tree import PluginSettings
+from ..host.slow_calls import SlowCalls
 from .admission import AdmissionChecks
 from .callbacks import CallbackCounts, Callbacks, PluginState
 from .health import HealthChecks, RunningCheck
@@ -50,7 +51,8 @@ class PluginServices:
         `isolation`: ``kubeletx.pluginIsolation``.
         """
         self._parts = parts
-        self._markers = CallMarkers(parts.root)
+        slow = SlowCalls(parts.root, settings.stall_seconds, settings.stall_action)
+        self._markers = CallMarkers(parts.root, watch=slow.watch)
         self._own_settings = own_settings
         self._hosts: list[RegistrationHost] = []
         self._callbacks: dict[str, Callbacks] = {}

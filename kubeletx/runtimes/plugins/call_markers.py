@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
@@ -34,14 +35,23 @@ class _Mark(msgspec.Struct, frozen=True):
     """Plugin, distribution and version that were called."""
 
 
+Watch = Callable[[str, str, PluginIdentity, bool], AbstractContextManager[None]]
+
+
+def _no_watch(*_: object) -> AbstractContextManager[None]:
+    return contextlib.nullcontext()
+
+
 class CallMarkers:
     """Reads and writes the marker files below `root`, the agent's root directory; None: there are no files.
 
-    `writes` False: existing files are respected, but none is written. Methods block briefly and may be called on any
-    thread.
+    `writes` False: existing files are respected, but none is written. `watch`: returns the context in which each call is
+    made; it gets call, name and plugin of `around`, and True if there is a file for the call. Methods block briefly and
+    may be called on any thread.
     """
 
-    def __init__(self, root: Path | None, *, writes: bool = True) -> None:
+    def __init__(self, root: Path | None, *, writes: bool = True, watch: Watch | None = None) -> None:
+        self._watch = watch or _no_watch
         self._directory = root / DIRECTORY if root is not None else None
         self._writes = writes
 
@@ -53,7 +63,8 @@ class CallMarkers:
         are called without a file.
         """
         if self._directory is None or plugin.is_own:
-            yield
+            with self._watch(call, name, plugin, False):
+                yield
             return
         path = self._directory / f"{call}.{name.replace('/', '_')}"
         if _is_left(path, plugin):
@@ -63,7 +74,8 @@ class CallMarkers:
             )
         written = self._writes and _write(path, plugin)
         try:
-            yield
+            with self._watch(call, name, plugin, written):
+                yield
         finally:
             if written:
                 path.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ CGROUP = f"kubeletx-bad-{os.getpid()}"
 class BadAgent:
     """An agent process with one runtime ``bad`` of a bad plugin, installed as a distribution of its own."""
 
-    def __init__(self, path: Path, kind: str, **settings: str) -> None:
+    def __init__(self, path: Path, kind: str, **settings: object) -> None:
         self.root, self.log = path / "root", path / "log"
         site = path / "site"
         info = site / "bad_plugin-1.0.dist-info"
@@ -71,7 +71,7 @@ class BadAgent:
 def make(tmp_path: Path) -> Iterator[Callable[..., BadAgent]]:
     made: list[BadAgent] = []
 
-    def build(kind: str, **settings: str) -> BadAgent:
+    def build(kind: str, **settings: object) -> BadAgent:
         made.append(BadAgent(tmp_path, kind, **settings))
         return made[-1]
 
@@ -149,3 +149,48 @@ def test_a_plugin_without_its_required_setting_does_not_prevent_the_start(
     agent.wait_line("Started ", "runtimes=bad")
     process.send_signal(signal.SIGTERM)
     assert process.wait(GUARD_SECONDS) == 0, agent.log.read_text()
+
+
+IMPORT = """\
+import os, time
+from kubeletx.api import hookimpl
+
+class Check:
+    async def check(self): ...
+
+def slow(settings, host):
+    if os.environ.get("KUBELETX_TEST_SLOW") == "factory":
+        time.sleep(3600)
+    return Check()
+
+if os.environ.get("KUBELETX_TEST_SLOW") == "import":
+    time.sleep(3600)
+
+@hookimpl
+def kubeletx_register_health_checks(register):
+    register("slow", slow)
+"""
+
+
+@pytest.mark.parametrize("call", ["import", "factory"])
+def test_an_import_or_factory_that_blocks_the_start_is_logged_and_left_out_after_a_restart(
+    make: Callable[..., BadAgent], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str
+) -> None:
+    monkeypatch.setenv("KUBELETX_TEST_SLOW", call)
+    agent = make("lacks-methods", pluginStallTimeout="2s", pluginIsolation={"slow": "none"})
+    info = tmp_path / "site" / "slow_plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: slow-plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[kubeletx]\nslow = site_slow\n")
+    (tmp_path / "site" / "site_slow.py").write_text(IMPORT)
+    first = agent.start()
+    agent.wait_line("Waiting for a plugin", f"call={call}", "plugin=slow", "slow-plugin 1.0")
+    assert first.wait(GUARD_SECONDS) == 3, agent.log.read_text()
+    assert "Plugin held up the start for too long" in agent.log.read_text()
+    (dump,) = (agent.root / "dumps").iterdir()
+    assert "site_slow.py" in dump.read_text()
+    second = agent.start()
+    agent.wait_line("Started ", "runtimes=bad")
+    agent.wait_line("the agent's process ended while plugin slow (slow-plugin 1.0) was called", "rm ")
+    second.send_signal(signal.SIGTERM)
+    assert second.wait(GUARD_SECONDS) == 0, agent.log.read_text()
