@@ -110,6 +110,8 @@ UNITS_RUNNING: Final = "kubeletx.io/UnitsRunning"
 
 Kubernetes has no container state for paused and suspended, so the container statuses show these units as running.
 """
+STANDBY_CONDITION: Final = "kubeletx.io/Standby"
+"""Condition: True while all containers of the pod are frozen or hibernated; absent if that was never requested."""
 VM_READY: Final = "VirtualMachineReady"
 """Condition of virtual machine pods: True if the guest runs and is ready."""
 MANIFEST_VALID: Final = "kubeletx.io/ManifestValid"
@@ -230,6 +232,9 @@ class Event:
     MACHINE_RESIZED: Final = "MachineResized"
     NIC_ATTACHED: Final = "NicAttached"
     NIC_DETACHED: Final = "NicDetached"
+    STANDBY: Final = "Standby"
+    HIBERNATED: Final = "Hibernated"
+    ACTIVATED: Final = "Activated"
     FAILED_POWER: Final = "FailedPower"
     FAILED_NIC: Final = "FailedNic"
     FAILED_RESIZE: Final = "FailedResize"

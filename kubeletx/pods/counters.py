@@ -18,6 +18,7 @@ from .model.sources import SourceTraits
 from .start_times import START, StartTimes
 
 QUICK = DEFAULT_BOUNDS
+STANDBY: tuple[float, ...] = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 PULL: tuple[float, ...] = (1, 5, 10, 20, 30, 60, 180, 300, 600, 900, 1200, 1800, 2700, 3600)
 
 
@@ -53,6 +54,10 @@ class Counters:
     run_podsandbox: LabelledDurations = field(default_factory=LabelledDurations)
     """Durations of sandbox creations by runtime handler, failed ones included."""
     run_podsandbox_errors: Counter[str] = field(default_factory=Counter)
+    standby: LabelledDurations = field(default_factory=lambda: LabelledDurations(STANDBY))
+    """Durations of successful calls that froze, hibernated or thawed a container, by operation."""
+    standby_freed_bytes: int = 0
+    """Memory that containers gave back when they were hibernated, in bytes."""
     image_pull: Durations = field(default_factory=lambda: Durations(PULL))
     starts: StartTimes = field(default_factory=StartTimes)
     _seen: dict[PodUid, float] = field(default_factory=dict)

@@ -311,7 +311,9 @@ class FakeRuntime(FakeMachineCalls):
         return self.backend.subscribe()
 
     async def list_unit_stats(self, match: Mapping[str, str]) -> Sequence[UnitStats]:
-        """Return the usage of the running units that match, as their `Behaviour` says.
+        """Return the usage of the units that run or are frozen and match, as their `Behaviour` says.
+
+        A hibernated unit uses no memory.
 
         `match`: labels and values that a unit must have.
         """
@@ -327,11 +329,11 @@ class FakeRuntime(FakeMachineCalls):
                 at_ns=now_ns,
                 cpu_usage_nano_cores=unit.behaviour.cpu_nano_cores,
                 cpu_usage_core_ns=unit.behaviour.cpu_nano_cores * (now_ns - unit.started_at_ns) // 10**9,
-                memory_working_set_bytes=unit.behaviour.memory_bytes,
-                memory_usage_bytes=unit.behaviour.memory_bytes,
+                memory_working_set_bytes=_memory_of(unit),
+                memory_usage_bytes=_memory_of(unit),
             )
             for unit_id, unit in self.backend.units.items()
-            if unit.summary.state is UnitState.RUNNING and match.items() <= unit.summary.labels.items()
+            if _is_measured(unit) and match.items() <= unit.summary.labels.items()
         ]
 
     async def reopen_log(self, unit_id: UnitId) -> None:
@@ -478,3 +480,11 @@ async def run_fake_command(_unit_id: UnitId, command: Sequence[str], session: Fa
             return 0
     session.send(Channel.STDERR, f"fake: {command[0] if command else ''}: not found\n".encode())
     return 127
+
+
+def _is_measured(unit: FakeUnit) -> bool:
+    return unit.summary.state is UnitState.RUNNING or (unit.summary.state.is_alive and not unit.is_machine)
+
+
+def _memory_of(unit: FakeUnit) -> int:
+    return unit.behaviour.memory_bytes if unit.summary.state is not UnitState.SUSPENDED else 0

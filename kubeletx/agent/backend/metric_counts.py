@@ -11,6 +11,9 @@ from kubeletx.api.counting import Durations, LabelledDurations
 from kubeletx.kube.client.counts import RequestCounts
 from kubeletx.node.info import KUBERNETES_VERSION, architecture, kubelet_version
 from kubeletx.pods import Counters, PodManager, has_ended, static_label
+from kubeletx.pods.workloads.power import Power
+from kubeletx.pods.workloads.standby.facts import StandbyFacts
+from kubeletx.pods.workloads.standby.status import rest_of
 from kubeletx.server.metrics.http_counts import HttpCounts
 from kubeletx.server.views import CountView, HistogramView, LabelledHistogram
 from kubeletx.volumes.operations import SUCCESS, plugin_of
@@ -84,6 +87,7 @@ def pod_durations(counters: Counters) -> Iterator[LabelledHistogram]:
     yield from histograms(
         "kubelet_run_podsandbox_duration_seconds", ("runtime_handler",), counters.run_podsandbox
     )
+    yield from histograms("kubeletx_standby_duration_seconds", ("operation_type",), counters.standby)
     label = ("first_with_network",)
     yield from histograms("kubelet_pod_start_sli_duration_seconds", label, counters.starts.sli)
     yield from histograms("kubelet_pod_start_total_duration_seconds", label, counters.starts.total)
@@ -103,6 +107,10 @@ def pod_gauges(manager: PodManager, *, in_cluster: bool) -> Iterator[CountView]:
         mirrors += in_cluster and facts.admitted and desired.traits.mirrored
     yield from _counts("kubelet_active_pods", ("static",), active)
     yield CountView(name="kubelet_mirror_pods", labels={}, value=mirrors)
+    workers = manager.workers.values()
+    resting = Counter(rest_of(one.desired, one.facts) for one in workers if one.facts.of(StandbyFacts))
+    for state in (Power.STANDBY, Power.HIBERNATED):
+        yield CountView(name="kubeletx_standby_pods", labels={"state": state.value}, value=resting[state])
 
 
 def volume_gauges(manager: PodManager, volumes: VolumePreparer) -> Iterator[CountView]:

@@ -107,7 +107,8 @@ def metrics_view(node_name: str, counted: Counted) -> MetricsView:
         abandoned_calls={handle.name: sum(handle.abandoned.values()) for handle in handles},
         pods_by_runtime=dict(by_runtime),
         counters={f"kubelet_{name}_total": getattr(counters, name) for name in COUNTERS}
-        | secrets.certificates(),
+        | secrets.certificates()
+        | {"kubeletx_standby_freed_bytes_total": counters.standby_freed_bytes},
         counts=(*counts, *throttled),
         durations=durations,
         labelled_durations=labelled,

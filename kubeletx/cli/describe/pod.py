@@ -59,6 +59,7 @@ def describe_pod(pod: Pod, events: Sequence[Event], now: datetime) -> list[str]:
     _containers(sheet, "Init Containers", spec.init_containers, status.init_container_statuses)
     _containers(sheet, "Containers", spec.containers, status.container_statuses)
     _machine(sheet, pod)
+    sheet.add_if("Standby", _standby(pod))
     rows = [[c.type, c.status, c.reason or "", c.message or ""] for c in status.conditions]
     sheet.table("Conditions", ("Type", "Status", "Reason", "Message"), rows)
     _volumes(sheet, spec.volumes)
@@ -66,6 +67,15 @@ def describe_pod(pod: Pod, events: Sequence[Event], now: datetime) -> list[str]:
     sheet.add_map("Node-Selectors", spec.node_selector)
     add_events(sheet, events, now)
     return sheet.lines()
+
+
+def _standby(pod: Pod) -> str:
+    """Return state, time of the last change, and memory of a pod that stands by; empty for other pods."""
+    found = next((one for one in pod.status.conditions if one.type == names.STANDBY_CONDITION), None)
+    if found is None:
+        return ""
+    since = f"{found.reason} since {_time(found.last_transition_time)}"
+    return f"{since} ({found.message})" if found.message else since
 
 
 def add_events(sheet: Sheet, events: Sequence[Event], now: datetime) -> None:

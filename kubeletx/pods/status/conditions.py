@@ -316,7 +316,8 @@ def _of_workload(
 ) -> Iterator[PodCondition]:
     """Yield the condition that only pods of this kind of workload have, such as machines; nothing if it has none."""
     resting = next(_units_running(facts), None)
-    found = workload_for(desired.pod, facts).condition(containers_ready, resting, statuses)
+    workload = workload_for(desired.pod, facts)
+    found = workload.condition(desired, facts, containers_ready, resting, statuses)
     if found is not None:
         yield found
 

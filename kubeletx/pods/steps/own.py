@@ -21,6 +21,14 @@ class OwnStep(StepContext, frozen=True, kw_only=True):
         """Create an `OwnStep` with the fields of `step`."""
         return cls(**{name: getattr(step, name) for name in step.__struct_fields__})
 
+    def standby_changed(self, operation: str, seconds: float, freed_bytes: int) -> None:
+        """Count a call that froze, hibernated or thawed a container.
+
+        `operation`: freeze, hibernate or thaw. `freed_bytes`: memory that the container gave back.
+        """
+        self.deps.counters.standby.add(seconds, operation)
+        self.deps.counters.standby_freed_bytes += freed_bytes
+
     async def amend(self, change: Callable[[PodOverrides], PodOverrides]) -> None:
         """Apply `change` to the pod's overrides; write them to disk, then put them into the worker's facts.
 

@@ -51,6 +51,13 @@ class WorkloadStep(Protocol):
         """Record a Warning event about the pod or, if `container` is not empty, about this container of it."""
         ...
 
+    def standby_changed(self, operation: str, seconds: float, freed_bytes: int) -> None:
+        """Count a call that froze, hibernated or thawed a container.
+
+        `operation`: freeze, hibernate or thaw. `freed_bytes`: memory that the container gave back.
+        """
+        ...
+
     async def amend(self, change: Callable[[PodOverrides], PodOverrides]) -> None:
         """Apply `change` to the pod's overrides; write them to disk, then put them into the worker's facts.
 

@@ -142,6 +142,8 @@ class Workload:
 
     def condition(
         self,
+        desired: DesiredPod,
+        facts: PodFacts,
         containers_ready: PodCondition,
         resting: PodCondition | None,
         statuses: Sequence[ContainerStatus],

@@ -88,6 +88,13 @@ METRICS: Final[dict[str, Metric]] = {
     "kubelet_admission_rejections_total": _counter("Number of pods rejected at admission.", "reason"),
     "kubelet_preemptions": _counter("Number of pods ended in favor of a critical pod.", "preemption_signal"),
     "kubelet_evictions": _counter("Number of pods that were evicted.", "eviction_signal"),
+    "kubeletx_standby_pods": _gauge("Number of frozen pods by state: standby or hibernated.", "state"),
+    "kubeletx_standby_duration_seconds": _histogram(
+        "Duration of a successful call that freezes, hibernates or thaws a container.", "operation_type"
+    ),
+    "kubeletx_standby_freed_bytes_total": _counter(
+        "Memory in bytes that containers gave back when they were hibernated."
+    ),
     "kubelet_websocket_streaming_requests_total": _counter(
         "Number of exec, attach and port-forward streams over WebSocket.", "subresource"
     ),

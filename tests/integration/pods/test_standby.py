@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -268,3 +269,15 @@ def test_a_pod_with_the_annotation_on_a_runtime_that_cannot_freeze_fails_with_th
     put_manifest(manifests, pod_manifest("web", runtime="plain", command=STUBBORN, metadata=metadata))
     pod = agent.wait_for("web", lambda pod: pod.status.phase == "Failed")
     assert "cannot do what the pod needs: standby" in (pod.status.message or "")
+
+
+def test_a_hibernated_pod_shows_its_memory_before_and_after(agent: PrivateAgent, manifests: Path) -> None:
+    started(agent, manifests, "web")
+    command(agent, "standby", "web-lab", "--hibernate")
+    text = agent.cli("describe", "pod", "web-lab").stdout
+    (line,) = [line for line in text.splitlines() if line.startswith("Standby:")]
+    found = re.search(r"Hibernated since .* \(memory: ([\d.]+) MiB before, ([\d.]+) MiB after\)", line)
+    assert found is not None, line
+    assert float(found[1]) >= float(found[2])
+    assert "Hibernated container main in " in text
+    assert state(agent, "web") == "FROZEN"

@@ -153,6 +153,8 @@ class MachineWorkload(Workload):
 
     def condition(
         self,
+        desired: DesiredPod,
+        facts: PodFacts,
         containers_ready: PodCondition,
         resting: PodCondition | None,
         statuses: Sequence[ContainerStatus],

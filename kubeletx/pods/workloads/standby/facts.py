@@ -19,6 +19,8 @@ class StandbyFacts(WorkloadFacts, frozen=True, kw_only=True):
     """Failures of freezing or hibernating; `retry_at` None if the runtime can never do it."""
     thaw_failures: dict[str, ActionFailure] = {}
     """Failures of thawing."""
+    memory: dict[str, tuple[int, int]] = {}
+    """Memory in bytes before and after the hibernation, of each hibernated container that was measured."""
 
     def edited(self) -> Self:
         """Return the facts without failures, so that calls that were not to be retried are tried again."""

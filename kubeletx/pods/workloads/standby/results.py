@@ -12,12 +12,22 @@ from .facts import standby_of
 
 
 class StandbySet(Result, frozen=True):
-    """Container `name` was frozen, hibernated or thawed. `step`: a value of `StandbyStep`."""
+    """Container `name` was frozen, hibernated or thawed. `step`: a value of `StandbyStep`.
+
+    `memory`: bytes before and after a hibernation; None for other steps and if they were not measured.
+    """
 
     name: str
     step: str
+    memory: tuple[int, int] | None = None
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        known = standby_of(facts)
+        memory = {key: one for key, one in known.memory.items() if key != self.name}
+        if self.memory is not None:
+            memory[self.name] = self.memory
+        if memory != known.memory:
+            facts = replace(facts, own=replace(known, memory=memory))
         return _with_failure(replace(facts, changed_at=now.mono), self.name, self.step, None)
 
 

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 import structlog
 
-from kubeletx.api import KubeletxError, NotFound, SupportsStandby, UnitId, Unsupported
+from kubeletx.api import (
+    KubeletxError,
+    NotFound,
+    SupportsStandby,
+    SupportsStats,
+    UnitId,
+    Unsupported,
+    names,
+)
 from kubeletx.api.names import Event
 
 from ...call_errors import after_error, is_silence, level_of
@@ -20,6 +29,13 @@ from .plan import RESTING
 
 log = structlog.get_logger(__name__)
 
+_SAYS: Final = {
+    StandbyStep.FREEZE: (Event.STANDBY, "Froze"),
+    StandbyStep.HIBERNATE: (Event.HIBERNATED, "Hibernated"),
+    StandbyStep.THAW: (Event.ACTIVATED, "Thawed"),
+}
+STATS_SECONDS = 2.0
+"""Deadline of one reading of a container's memory, before and after a hibernation."""
 WAKE_SECONDS = 5.0
 """Deadline of one thaw before a stop. If it fails, the container is stopped while frozen."""
 
@@ -28,8 +44,10 @@ async def set_standby(step: WorkloadStep, action: SetStandby) -> Result:
     """Freeze, hibernate or thaw the action's unit, and read its new status from the runtime."""
     wanted, handle, name = StandbyStep(action.step), step.handle, action.name
     began = step.now().mono
+    before = await _memory(step, action.unit_id) if wanted is StandbyStep.HIBERNATE else None
     try:
         await _call(step, wanted, action.unit_id)
+        seconds = step.now().mono - began
         handle.note_unit(await handle.unit_status(action.unit_id))
     except NotFound:
         return LookNeeded()
@@ -41,14 +59,19 @@ async def set_standby(step: WorkloadStep, action: SetStandby) -> Result:
         reason, may_heal = error.reason or Event.FAILED_POWER, not isinstance(error, Unsupported)
         failed = results.StandbyFailed(name, action.step, reason, str(error), may_heal)
         return after_error(error, step.now(), failed)
+    after = await _memory(step, action.unit_id) if before is not None else None
+    memory = (before, after) if before is not None and after is not None else None
+    step.standby_changed(action.step, seconds, max(memory[0] - memory[1], 0) if memory is not None else 0)
+    reason, said = _SAYS[wanted]
+    step.normal(reason, f"{said} container {name} in {seconds:.3f}s", container=name)
     log.debug(
         "Changed standby",
         pod=step.desired.ref,
         container=name,
         step=wanted.value,
-        elapsed_seconds=round(step.now().mono - began, 3),
+        elapsed_seconds=round(seconds, 3),
     )
-    return results.StandbySet(name, action.step)
+    return results.StandbySet(name, action.step, memory)
 
 
 async def thaw_before_stop(step: WorkloadStep, unit_id: UnitId) -> None:
@@ -71,6 +94,26 @@ async def thaw_before_stop(step: WorkloadStep, unit_id: UnitId) -> None:
                 await _call(step, StandbyStep.THAW, one)
         except (KubeletxError, TimeoutError) as error:
             log.warning("Failed to thaw before a stop", pod=step.desired.ref, unit=one, err=str(error))
+
+
+async def _memory(step: WorkloadStep, unit_id: UnitId) -> int | None:
+    """Return the memory of the unit in bytes; None if the runtime does not measure it or does not answer in time."""
+    handle = step.handle
+    stats: SupportsStats | None = handle.capability(SupportsStats)
+    if stats is None:
+        return None
+    match = {names.POD_UID: str(step.desired.uid)}
+    try:
+        units = await handle.ask(
+            "list_unit_stats", lambda: stats.list_unit_stats(match), seconds=STATS_SECONDS
+        )
+    except KubeletxError as error:
+        log.debug("Failed to read the memory of a container", pod=step.desired.ref, err=str(error))
+        return None
+    found = next((one for one in units if one.id == unit_id), None)
+    if found is None or found.memory_usage_bytes is not None:
+        return found.memory_usage_bytes if found is not None else None
+    return found.memory_working_set_bytes
 
 
 async def _call(step: WorkloadStep, wanted: StandbyStep, unit_id: UnitId) -> None:

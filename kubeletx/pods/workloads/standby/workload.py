@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from kubeletx.api import SupportsStandby
-from kubeletx.kube.types.core import Pod
+from collections.abc import Sequence
+from typing import ClassVar
+
+from kubeletx.api import SupportsStandby, names
+from kubeletx.kube.types.core import ContainerStatus, Pod, PodCondition
 
 from ...model.draft import Draft
 from ...model.facts import DesiredPod, PodFacts
 from ..workload import RuntimeTraits, Workload
 from .facts import StandbyFacts, standby_of
 from .plan import plan_overrides, plan_standby
+from .status import standby_condition
 
 
 class StandbyWorkload(Workload):
@@ -29,3 +33,16 @@ class StandbyWorkload(Workload):
     def plan_pod(self, desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settled: bool) -> None:
         """Plan the calls that freeze, hibernate or thaw the pod's containers; see `plan_standby`."""
         plan_standby(desired, facts, draft, is_settled=is_settled)
+
+    condition_type: ClassVar[str] = names.STANDBY_CONDITION
+
+    def condition(
+        self,
+        desired: DesiredPod,
+        facts: PodFacts,
+        containers_ready: PodCondition,
+        resting: PodCondition | None,
+        statuses: Sequence[ContainerStatus],
+    ) -> PodCondition | None:
+        """Build condition `names.STANDBY_CONDITION`; see `standby_condition`."""
+        return standby_condition(desired, facts)

@@ -7,8 +7,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from kubeletx.api import Conflict, InvalidPod, NotFound, SupportsStandby, TimedOut, UnitState, Unsupported
-from kubeletx.kube.types.core import Container, ExecAction, Pod, Probe, VirtualMachine
+from kubeletx.api import (
+    Conflict,
+    InvalidPod,
+    NotFound,
+    SupportsStandby,
+    TimedOut,
+    UnitState,
+    Unsupported,
+)
+from kubeletx.kube.types.core import Container, ExecAction, Pod, PodCondition, Probe, VirtualMachine
 from kubeletx.server.views import PodTarget
 from tests.unit.agent.agent_model import AgentModel, a_pod
 
@@ -172,3 +180,67 @@ async def test_a_runtime_that_cannot_is_named_with_the_feature(agent: AgentModel
         (pod,) = await backend.pods.list_pods()
         assert pod.status.reason == "RuntimeUnsupported"
         assert "runtime one: the pod's runtime cannot do what the pod needs: standby" in pod.status.message
+
+
+def condition(agent: AgentModel) -> PodCondition | None:
+    worker = agent.parts.manager.find("default", "web")
+    status = worker.facts.previous_status if worker is not None else None
+    assert status is not None
+    return next((one for one in status.conditions if one.type == "kubeletx.io/Standby"), None)
+
+
+async def test_the_condition_says_since_when_a_pod_rests_and_what_memory_it_gave_back(
+    agent: AgentModel,
+) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod("web"))
+        assert condition(agent) is None
+        fake = agent.runtimes["one"]
+        await agent.done(backend.standby.set_standby(WEB, "standby", 60))
+        frozen = condition(agent)
+        assert frozen is not None
+        assert (frozen.status, frozen.reason) == ("True", "Standby")
+        await agent.clock.run_for(100)
+        assert condition(agent) == frozen, "the time of the freeze is kept"
+        (unit,) = fake.backend.units.values()
+        mebibytes = unit.behaviour.memory_bytes / (1 << 20)
+        await agent.done(backend.standby.set_standby(WEB, "hibernate", 60))
+        hibernated = condition(agent)
+        assert hibernated is not None
+        assert (hibernated.reason, hibernated.message) == (
+            "Hibernated",
+            f"memory: {mebibytes:.1f} MiB before, 0.0 MiB after",
+        )
+        assert hibernated.last_transition_time == frozen.last_transition_time
+        await agent.done(backend.standby.set_standby(WEB, "activate", 60))
+        awake = condition(agent)
+        assert awake is not None
+        assert (awake.status, awake.reason, awake.message) == ("False", "NotFrozen", None)
+        events = [one for one in await backend.node.list_events() if one.involved_object.name == "web"]
+        said = {one.reason: one.message for one in events}
+        assert said["Standby"] == "Froze container main in 0.000s"
+        assert said["Hibernated"].startswith("Hibernated container main in ")
+        assert said["Activated"].startswith("Thawed container main in ")
+        view = await backend.about.metrics()
+        assert view.counters["kubeletx_standby_freed_bytes_total"] == unit.behaviour.memory_bytes
+        durations = {
+            one.labels["operation_type"]: sum(one.histogram.counts)
+            for one in view.labelled_durations
+            if one.name == "kubeletx_standby_duration_seconds"
+        }
+        assert durations == {"freeze": 1, "hibernate": 1, "thaw": 1}
+
+
+async def test_the_condition_says_why_a_pod_does_not_rest(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        agent.runtimes["one"].script("freeze", error=Conflict("thread 7 is busy"))
+        await agent.apply(noted(a_pod("web"), "standby"))
+        await agent.until(lambda: (found := condition(agent)) and found.reason == "FreezeFailed")
+        found = condition(agent)
+        assert found is not None
+        assert found.message == "container main: thread 7 is busy"
+        agent.runtimes["one"].scripts.clear()
+        await agent.until(lambda: (found := condition(agent)) and found.status == "True")
+        counts = (await backend.about.metrics()).counts
+        pods = {one.labels["state"]: one.value for one in counts if one.name == "kubeletx_standby_pods"}
+        assert pods == {"standby": 1, "hibernated": 0}
