@@ -38,6 +38,7 @@ from .model.pending_events import PendingEvents
 from .model.results import Result
 from .plan.pod import deadline_end, plan_pod
 from .plan.progress import newest
+from .workloads.overrides import overrides_of
 from .workloads.power import Power
 
 log = structlog.get_logger(__name__)
@@ -141,7 +142,7 @@ class PodWorker:
         if before is not None:
             after = before if after is None else _after(before, after)
         if after != before:
-            self.facts = replace(self.facts, paces={})
+            self._forget_paces()
         if before is None and after is not None:
             self._cancel_cancellable()
             self.ending.set()
@@ -202,7 +203,10 @@ class PodWorker:
 
     def set_overrides(self, overrides: Grants) -> None:
         """Set the granted resources and the operators' requests, which the caller has stored, and plan again."""
+        before = _stored_power(self.facts)
         self.facts = replace(self.facts, overrides=overrides)
+        if _stored_power(self.facts) != before:
+            self._forget_paces()
         self._woken.set()
 
     @contextlib.contextmanager
@@ -229,13 +233,20 @@ class PodWorker:
         Of all requests, the one stored on disk included, the one nearest to running counts (`workloads.power`): a pod
         that one owner needs running is running. Requests end with this process; owners repeat them after a restart.
         """
+        before = self.facts.asked
         self._apply(results.PowerAsked(owner, power.value if power is not None else ""))
+        if self.facts.asked != before:
+            self._forget_paces()
         self._woken.set()
 
     @property
     def is_unit_changing(self) -> bool:
         """True while an action that changes a unit is in flight, or while an input was not planned for yet."""
         return self._woken.is_set() or any(key.startswith("unit/") for key in self._tasks)
+
+    def _forget_paces(self) -> None:
+        """Drop the counts of repeated actions: after a new request, the same action is not a repeat without effect."""
+        self.facts = replace(self.facts, paces={})
 
     def refresh(self) -> None:
         """Plan and publish again without any other input."""
@@ -396,6 +407,12 @@ class PodWorker:
         for task in late:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
+
+
+def _stored_power(facts: PodFacts) -> str:
+    """Return the power state that an operator requested; empty if none, or if the overrides were not read yet."""
+    overrides = overrides_of(facts)
+    return overrides.power if overrides is not None else ""
 
 
 def _earlier(one: float | None, other: float | None) -> float | None:

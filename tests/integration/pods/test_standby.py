@@ -15,6 +15,7 @@ import pytest
 from kubeletx.kube.types.core import Pod
 from kubeletx_testing.lab import Lab, PrivateAgent, PrivateContainerd, is_ready, pod_manifest, put_manifest
 from kubeletx_testing.lab.cgroups import list_container_cgroups, list_container_processes
+from tests.integration.support.silent_files import SilentFileSystem
 
 STUBBORN = ("sh", "-c", "trap '' TERM; while :; do echo tick; sleep 0.05; done")
 CONFIG_HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -43,12 +44,17 @@ def state(agent: PrivateAgent, name: str) -> str:
     """The kernel's word about the pod's container: FROZEN or THAWED."""
     pod = agent.pod(name)
     assert pod is not None
+    directory = freezer_directory(pod)
+    if (directory / "freezer.state").exists():
+        return (directory / "freezer.state").read_text().strip()
+    return "FROZEN" if "frozen 1" in (directory / "cgroup.events").read_text() else "THAWED"
+
+
+def freezer_directory(pod: Pod) -> Path:
+    """The cgroup of the pod's container, in the hierarchy whose freezer is used."""
     directories = list_container_cgroups({container_id(pod)})
-    files = [one / "freezer.state" for one in directories if (one / "freezer.state").exists()]
-    if files:
-        return files[0].read_text().strip()
-    (events,) = [one / "cgroup.events" for one in directories]
-    return "FROZEN" if "frozen 1" in events.read_text() else "THAWED"
+    version_1 = [one for one in directories if (one / "freezer.state").exists()]
+    return (version_1 or [one for one in directories if (one / "cgroup.freeze").exists()])[0]
 
 
 def shown(agent: PrivateAgent, name: str) -> str:
@@ -157,9 +163,7 @@ def test_a_frozen_pod_is_deleted_and_leaves_nothing(
 
 def test_a_pod_frozen_by_another_program_is_removed_too(agent: PrivateAgent, manifests: Path) -> None:
     pod = started(agent, manifests, "web")
-    (directory,) = [
-        one for one in list_container_cgroups({container_id(pod)}) if (one / "freezer.state").exists()
-    ] or [one for one in list_container_cgroups({container_id(pod)}) if (one / "cgroup.freeze").exists()]
+    directory = freezer_directory(pod)
     if (directory / "freezer.state").exists():
         (directory / "freezer.state").write_text("FROZEN")
     else:
@@ -167,6 +171,26 @@ def test_a_pod_frozen_by_another_program_is_removed_too(agent: PrivateAgent, man
     (manifests / "web.json").unlink()
     agent.wait_gone("web")
     assert gone(pod)
+
+
+def test_a_container_that_cannot_be_frozen_runs_on_and_is_frozen_later(
+    agent: PrivateAgent, manifests: Path, tmp_path: Path
+) -> None:
+    before = started(agent, manifests, "web")
+    directory = freezer_directory(before)
+    with SilentFileSystem(tmp_path / "silent") as files:
+        (directory / "cgroup.procs").write_text(str(files.reader.pid))
+        answer = agent.cli("pod", "standby", "web-lab")
+        assert answer.returncode == 1
+        expected = f"runs again: thread {files.reader.pid} (cat) is in uninterruptible sleep (state D)"
+        assert expected in answer.stderr
+        wait_ticks(agent, "web", ticks(agent, "web"))
+        assert shown(agent, "web") == "Running"
+        files.end()
+        agent.wait_for("web", lambda _pod: shown(agent, "web") == "Standby")
+        assert state(agent, "web") == "FROZEN"
+        command(agent, "activate", "web-lab")
+    assert container_id(agent.wait_for("web")) == container_id(before)
 
 
 def test_a_runtime_that_cannot_freeze_says_so(agent: PrivateAgent, manifests: Path, lab: Lab) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
-import struct
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +14,10 @@ from kubeletx_quark.freezer import Freezer, FreezerState
 
 from kubeletx.api import Conflict, NotFound
 from kubeletx.runtimes.host.clock import SystemClock
+from tests.integration.support.silent_files import SilentFileSystem
 
 CLOCK = SystemClock()
 ID = "f" * 64
-MNT_DETACH = 2
-FUSE_REQUEST_BYTES = 1 << 17
 
 
 def mounts() -> list[tuple[int, Path]]:
@@ -113,32 +110,10 @@ async def test_a_thread_in_uninterruptible_sleep_is_named_and_the_processes_run_
 
 @pytest.fixture
 def stuck(freezer: Freezer, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that waits for a FUSE server without an answer: a signal or a freezer brings it to state D."""
-    mount = tmp_path / "mount"
-    mount.mkdir()
-    server = os.open("/dev/fuse", os.O_RDWR)
-    options = f"fd={server},rootmode=40000,user_id=0,group_id=0".encode()
-    libc = ctypes.CDLL(None, use_errno=True)
-    assert libc.mount(b"silent", os.fsencode(mount), b"fuse", 0, options) == 0, os.strerror(
-        ctypes.get_errno()
-    )
-    answer_init(server)
-    reader = subprocess.Popen(["cat", str(mount / "file")], stderr=subprocess.DEVNULL)
-    try:
-        os.read(server, FUSE_REQUEST_BYTES)  # its first request
-        yield reader
-    finally:
-        os.close(server)  # the kernel then fails all requests
+    """A process that cannot be frozen while the test runs."""
+    with SilentFileSystem(tmp_path / "mount") as files:
+        yield files.reader
         let_go(freezer)
-        reader.wait(20)
-        libc.umount2(os.fsencode(mount), MNT_DETACH)
-
-
-def answer_init(server: int) -> None:
-    """Answer FUSE_INIT, without which the kernel sends no request. Source: linux/fuse.h."""
-    unique = struct.unpack_from("<IIQ", os.read(server, FUSE_REQUEST_BYTES))[2]
-    body = struct.pack("<IIIIHHIIHHI28x", 7, 31, 0, 0, 16, 12, 4096, 1, 1, 0, 0)
-    os.write(server, struct.pack("<IiQ", 16 + len(body), 0, unique) + body)
 
 
 async def test_a_container_is_found_by_its_process_and_by_a_search(

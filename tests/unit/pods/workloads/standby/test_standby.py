@@ -153,3 +153,21 @@ async def test_a_foreign_change_of_a_unit_is_still_looked_at(node: Node) -> None
         backend.set_state(backend.find_unit("c0"), UnitState.RUNNING, EventKind.CHANGED)
         await node.until(lambda: count(node, "freeze") == 2)
         await node.until(partial(is_in, node, UnitState.PAUSED))
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_a_pod_that_is_frozen_and_woken_often_is_so_at_once_each_time(node: Node, stored: bool) -> None:
+    async with node.running() as manager:
+        worker = await node.start(a_pod())
+        await node.until(lambda: is_ready(node, worker))
+        began = node.clock.monotonic()
+        for _ in range(12):
+            for power, state in ((Power.STANDBY, UnitState.PAUSED), (Power.RUNNING, UnitState.RUNNING)):
+                if stored:
+                    await write(node, worker, power.value)
+                else:
+                    manager.ask_power(worker.uid, power, "sessions")
+                await node.until(partial(is_in, node, state))
+        # Each wait moves the clock by up to a second; delays of repeated actions would add up to half a minute.
+        assert node.clock.monotonic() - began < 15
+    assert "RuntimeWithoutEffect" not in node.sink.reasons()
