@@ -268,8 +268,12 @@ class PodManager:
             self._delete(worker, grace_seconds, force=force)
 
     def ask_power(self, uid: PodUid, power: Power | None, owner: str) -> None:
-        """Request a power state of a pod, see `PodWorker.ask_power`.
+        """Request a power state of a pod in memory: the call by which other parts of the agent freeze and wake pods.
 
+        Nothing is written to the disk before the runtime's call. Returns at once; the pod's worker plans the calls, and
+        a request during a freeze or thaw counts from its end, so that a pod that any owner needs running ends awake.
+        `power`: RUNNING, STANDBY or HIBERNATED; None withdraws the request of this owner. `owner`: name of the
+        requester, such as ``sessions``; a second request of an owner replaces its first. Requests end with this process.
         Raises NotFound if the pod is not on this node.
         """
         worker = self._workers.get(uid)

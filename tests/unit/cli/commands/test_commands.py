@@ -18,7 +18,15 @@ from click.testing import Result
 
 from kubeletx.api import Png, Table, Text, names
 from kubeletx.cli.main import cli
-from kubeletx.kube.types.core import Container, ObjectMeta, ObjectReference, Pod, PodSpec, PodStatus
+from kubeletx.kube.types.core import (
+    Container,
+    ObjectMeta,
+    ObjectReference,
+    Pod,
+    PodCondition,
+    PodSpec,
+    PodStatus,
+)
 from kubeletx.kube.types.event import Event
 from kubeletx.server.views import (
     ActionView,
@@ -214,6 +222,25 @@ def test_a_pod_is_described_with_its_runtime_and_events(agent: Any, kubeletx: Ru
     assert re.search(r"^Runtime: +one$", text, re.MULTILINE)
     assert "Started container web" in text
     assert "Other" not in text
+
+
+def test_a_pod_that_stands_by_is_described_with_the_time_and_its_memory(agent: Any, kubeletx: Run) -> None:
+    agent.backend.put(pod())
+    assert "Standby:" not in kubeletx("describe", "pod", "web").stdout
+    resting = PodCondition(
+        type="kubeletx.io/Standby",
+        status="True",
+        reason="Hibernated",
+        message="memory: 64.0 MiB before, 1.5 MiB after",
+        last_transition_time=T0,
+    )
+    made = pod()
+    agent.backend.put(
+        msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, conditions=(resting,)))
+    )
+    text = kubeletx("describe", "pod", "web").stdout
+    found = r"^Standby: +Hibernated since .*20\d\d.* \(memory: 64.0 MiB before, 1.5 MiB after\)$"
+    assert re.search(found, text, re.MULTILINE)
 
 
 def test_the_history_of_a_pod_is_shown_when_asked_for(agent: Any, kubeletx: Run) -> None:

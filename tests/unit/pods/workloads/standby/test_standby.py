@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from kubeletx.api import Conflict, EventKind, NotFound, PodUid, TimedOut, UnitState, Unsupported
 from kubeletx.kube.types.core import Container, ExecAction, Lifecycle, LifecycleHandler, Pod
+from kubeletx.pods.overrides import OverrideFiles
 from kubeletx.pods.worker import PodWorker
 from kubeletx.pods.workloads.power import Power
+from kubeletx.store.queue import WorkQueue
 from tests.unit.pods.manager_model import Node, a_pod
 
 HOOK = Lifecycle(pre_stop=LifecycleHandler(exec=ExecAction(command=("true",))))
@@ -63,6 +67,35 @@ async def test_a_pod_is_frozen_and_woken_by_requests_in_memory_without_a_write_o
         await node.until(lambda: is_ready(node, worker))
         assert (count(node, "freeze"), count(node, "thaw")) == (2, 2)
         assert (count(node, "list_units"), sorted(node.root.glob("pods/**/*"))) == (looks, files)
+
+
+async def test_a_wake_in_memory_reaches_the_runtime_before_anything_is_written(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+
+    def noted(what: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def note(*arguments: Any) -> Any:
+            order.append(what)
+            return real(*arguments)
+
+        return note
+
+    async with node.running() as manager:
+        worker = await node.start(a_pod(containers=2))
+        manager.ask_power(worker.uid, Power.STANDBY, "sessions")
+        await node.until(partial(is_in, node, UnitState.PAUSED))
+        await node.clock.run_for(10)
+        runtime = node.runtimes["one"]
+        monkeypatch.setattr(runtime, "thaw", noted("thaw", runtime.thaw))
+        for method in ("put", "put_later"):
+            monkeypatch.setattr(WorkQueue, method, noted("database", getattr(WorkQueue, method)))
+        monkeypatch.setattr(OverrideFiles, "_write", noted("file", OverrideFiles._write))
+        manager.ask_power(worker.uid, Power.RUNNING, "sessions")
+        await node.until(partial(is_in, node, UnitState.RUNNING))
+        await node.until(lambda: is_ready(node, worker))
+    assert order[:2] == ["thaw", "thaw"]
+    assert "file" not in order
 
 
 async def test_a_request_for_a_pod_that_is_not_here_is_refused(node: Node) -> None:
