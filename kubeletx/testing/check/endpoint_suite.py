@@ -27,10 +27,13 @@ class TestEndpoint(RuntimeContract):
         points = distribution(tested.distribution).entry_points
         plugins = load_plugins([point for point in points if point.group == ENTRY_POINT_GROUP])
         kind = plugins.kinds.get(tested.kind)
-        settings = plugins.decode_settings({tested.kind: tested.settings} if tested.settings else {})
         host = FakeHost(tmp_path)
-        return lambda: kind.factory(
-            endpoint(tested.url, workload_type=kind.workload_types[0], kind=kind.name),
-            settings.get(kind.name),
-            host,
-        )
+
+        def make() -> Runtime:
+            # Wrong settings are an error of the runtime's making: one failure, and the other tests are not run.
+            given = {kind.name: tested.settings} if tested.settings else {}
+            settings = plugins.decode_settings(given, "--settings")
+            place = endpoint(tested.url, workload_type=kind.workload_types[0], kind=kind.name)
+            return kind.factory(place, settings.get(kind.name), host)
+
+        return make

@@ -66,7 +66,7 @@ class Report:
         parts += [f"{not_run} not run"] if not_run else []
         self.note(Mark.FAILED if failed else Mark.PASSED, f"{name}: {', '.join(parts)}")
         for result in failed:
-            self.note(Mark.FAILED, f"{result.title}: {result.sentence}", 6)
+            self.note(Mark.FAILED, f"{result.subject}: {result.sentence}", 6)
         reasons = Counter(result.sentence for result in results if result.outcome == "skipped")
         for reason, number in reasons.items():
             self.note(Mark.NOT_APPLICABLE, f"{number} {'test' if number == 1 else 'tests'}: {reason}", 6)

@@ -37,6 +37,11 @@ class TestResult(msgspec.Struct, frozen=True):
         return self.outcome == "skipped" and self.text.startswith(NOT_RUN)
 
     @property
+    def subject(self) -> str:
+        """The sentence of the contract that was broken: that of the explanation, else the test's title."""
+        return self.text.splitlines()[0] if "\n  found:\n" in self.text else self.title
+
+    @property
     def sentence(self) -> str:
         """The found fault or the reason in one line."""
         lines = self.text.splitlines()

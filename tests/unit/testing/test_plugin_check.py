@@ -117,10 +117,10 @@ class TestTea(PanelContract):
 """
 
 BAD_PANELS = {
-    "HangingPanel": "show() did not return within 0.1 s",
-    "RaisingPanel": "RuntimeError: the backend speaks another protocol",
-    "NonsensePanel": "show returned 'load 1.0'; it must return Table or Text or Png",
-    "UnmakeablePanel": "RuntimeError: the backend speaks another protocol",
+    "HangingPanel": "it shows values of the declared types: show() did not return within 0.1 s",
+    "RaisingPanel": "it shows values of the declared types: RuntimeError: the backend speaks another protocol",
+    "NonsensePanel": "it shows values of the declared types: show returned 'load 1.0'; it must return Table or Text or Png",
+    "UnmakeablePanel": "a Panel can be made; its factory does no I/O: RuntimeError: the backend speaks another protocol",
 }
 
 
@@ -129,9 +129,7 @@ def test_a_bad_plugin_fails_with_one_sentence(name: str, tmp_path: Path, types_c
     changed = {CONTRACT: PANEL_TEST.format(make=f"hook_faults.{name}")}
     done = check(install(tmp_path, changed=changed), types_cache)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert f"✗ it shows values of the declared types: {BAD_PANELS[name]}" in last_list(done.stdout), (
-        done.stdout
-    )
+    assert f"✗ {BAD_PANELS[name]}" in last_list(done.stdout), done.stdout
     assert "Traceback" not in done.stdout
     if name == "UnmakeablePanel":
         assert "– 4 tests: not run" in last_list(done.stdout)  # noqa: RUF001
@@ -177,9 +175,18 @@ def test_a_runtime_without_tests_is_tested_at_an_endpoint(tmp_path: Path, types_
     done = check(tree, types_cache, "kubeletx-tea", "--endpoint", "tea:///")
     assert done.returncode == 1, done.stdout + done.stderr
     marks = last_list(done.stdout)
-    assert "no answer from bad://" in marks, done.stdout
+    assert "✗ the runtime opens: Unavailable: no answer from bad://" in marks, done.stdout
     assert "tests: not run" in marks
     assert "✗ capabilities of runtime/pot: methods of SupportsCriPassthrough are missing" in marks
+
+
+def test_wrong_settings_of_an_endpoint_are_one_failure(tmp_path: Path, types_cache: Path) -> None:
+    tree = install(tmp_path, "runtime", {CONTRACT: ""})
+    arguments = ("kubeletx-tea", "--endpoint", "tea:///", "--settings", "{cups: 1}")
+    done = check(tree, types_cache, *arguments)
+    assert done.returncode == 1, done.stdout + done.stderr
+    message = "InvalidConfig: --settings: kubeletx.plugins.tea: 'tea' has no settings"
+    assert last_list(done.stdout).count(message) == 1, done.stdout
 
 
 @pytest.mark.parametrize(
