@@ -39,6 +39,7 @@ from .steps.context import StepContext
 from .steps.resize import count_granted
 from .steps.spec_builder import SpecBuilder
 from .worker import PodWorker
+from .workloads.standby.status import spared_resources
 from .workloads.table import observed
 
 
@@ -131,6 +132,7 @@ class PodExecutor:
     def publish(self, desired: DesiredPod, facts: PodFacts, plan: Plan) -> PodStatus:
         """Build the pod's status and return it; if it changed, pass it to the status board and the stored records."""
         status = build_status(desired, facts, self.now(), self._identity)
+        self.admission.count_standby(desired.uid, spared_resources(desired, facts))
         before = self.board.statuses.get(desired.uid)
         if self.board.put(desired, facts, status):
             self.records.note_status(desired.uid, status)

@@ -179,6 +179,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
             "LimitedSwap: burstable pods get a share of the machine's swap (cgroup v2). Default: NoSwap."),
     Setting("pods.standby_streams", "kubeletx.standbyStreams", "", Choice(("thaw", "refuse")),
             "thaw: a frozen pod runs while exec, attach or port-forward lasts. refuse: they fail, and it stays frozen."),
+    Setting("pods.standby_requests_percent", "kubeletx.standbyRequestsPercent", "", PERCENT,
+            "Share of requests that counts at admission: CPU of frozen pods, CPU and memory of hibernated ones."),
     # network
     Setting("network.cni_conf_dir", "kubeletx.cniConfDir", "cni-conf-dir", PathKind(),
             "CNI configuration for runtimes that do not call CNI themselves."),

@@ -194,6 +194,8 @@ class PodSettings(Section, frozen=True, kw_only=True):
 
     thaw: the pod runs while they last. refuse: they fail, and the pod stays frozen.
     """
+    standby_requests_percent: int = 100
+    """Share of the CPU requests of frozen pods, and of the memory requests of hibernated ones, counted at admission."""
 
 
 class NetworkSettings(Section, frozen=True, kw_only=True):

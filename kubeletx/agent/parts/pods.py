@@ -103,6 +103,7 @@ def make_pods(ctx: PartContext, needs: PodNeeds) -> PodsAssembly:
         admission_node(config, context, reporter, ctx.host),
         gate,
         lambda: runtime_labels(runtime_reports(registry)),
+        standby_percent=config.pods.standby_requests_percent,
     )
     directories = PodDirectories(context)
     counters = Counters()

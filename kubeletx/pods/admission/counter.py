@@ -7,7 +7,7 @@ thousand.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -57,8 +57,11 @@ class NodeAdmission:
         node: AdmissionNode,
         gate: AdmissionGate | None = None,
         runtime_labels: Callable[[], Mapping[str, str]] = dict,
+        standby_percent: int = 100,
     ) -> None:
         """`gate`: the node's present pressure and shutdown; None: neither.
+
+        `standby_percent`: share of the requests of frozen pods that is counted; see `count_standby`.
 
         `runtime_labels`: returns the present labels of this node's runtimes. They replace the runtime labels of the
         Node object, which may be older.
@@ -71,6 +74,9 @@ class NodeAdmission:
         self._taken: dict[PodUid, Taken] = {}
         self._with_ports: dict[PodUid, Taken] = {}
         self._amounts: dict[str, int] = {}
+        self._standby_percent = standby_percent
+        self._spared: dict[PodUid, dict[str, int]] = {}
+        """Amounts of frozen pods that are not counted, by resource name."""
         self._reserved: set[PodUid] = set()
         """Critical pods whose resources are reserved although the pods that end for them still run."""
 
@@ -156,9 +162,10 @@ class NodeAdmission:
         short = list(shortages(wanted, self._node, now))
         if not short:
             return None
-        leaving = [one for uid, one in self._taken.items() if leaves(uid)]
+        counted = {uid: self._counted(one) for uid, one in self._taken.items()}
+        leaving = [one for uid, one in counted.items() if leaves(uid)]
         missing = without({one.name: one.missing for one in short}, leaving)
-        staying = [one for uid, one in self._taken.items() if not leaves(uid) and may_leave(uid)]
+        staying = [one for uid, one in counted.items() if not leaves(uid) and may_leave(uid)]
         victims = choose_victims(missing, wanted, staying)
         if victims is None:
             return no_victims(missing, wanted, staying, out_of(short[0]))
@@ -222,11 +229,39 @@ class NodeAdmission:
         """Free the resources reserved for the pod; unknown UIDs are ignored."""
         self._reserved.discard(uid)
         self._with_ports.pop(uid, None)
+        self.count_standby(uid, ())
         taken = self._taken.pop(uid, None)
         if taken is None:
             return
         for name, amount in taken.amounts.items():
             self._amounts[name] -= amount
+
+    def count_standby(self, uid: PodUid, resources: Collection[str]) -> None:
+        """Count only a share of the pod's requests for these resources, and its other requests in full.
+
+        Empty `resources`: the pod is not frozen. A pod that is woken is counted in full without a check, even if the
+        sum then exceeds what is allocatable; new pods are rejected meanwhile. Unknown UIDs are ignored.
+        """
+        taken = self._taken.get(uid)
+        if taken is None or self._standby_percent == 100:
+            return
+        for name, amount in self._spared.pop(uid, {}).items():
+            self._amounts[name] += amount
+        left = 100 - self._standby_percent
+        spared = {name: taken.amounts[name] * left // 100 for name in resources if name in taken.amounts}
+        for name, amount in spared.items():
+            self._amounts[name] -= amount
+        if spared:
+            self._spared[uid] = spared
+
+    def _counted(self, taken: Taken) -> Taken:
+        """Return the amounts that are counted for the pod at present."""
+        spared = self._spared.get(taken.uid)
+        if spared is None:
+            return taken
+        return replace(
+            taken, amounts={name: amount - spared.get(name, 0) for name, amount in taken.amounts.items()}
+        )
 
     def _count(self, taken: Taken) -> None:
         self._taken[taken.uid] = taken

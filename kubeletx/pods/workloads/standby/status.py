@@ -9,8 +9,8 @@ from kubeletx.kube.types.core import PodCondition
 
 from ...model.facts import DesiredPod, PodFacts
 from ...model.roles import init_units, is_sidecar, regular_units
-from ..power import Power
-from .facts import standby_of
+from ..power import Power, strongest
+from .facts import StandbyFacts, standby_of
 from .plan import RESTING, wanted_power
 
 STANDBY: Final = "Standby"
@@ -19,6 +19,7 @@ FREEZE_FAILED: Final = "FreezeFailed"
 NOT_FROZEN_YET: Final = "NotFrozenYet"
 NOT_FROZEN: Final = "NotFrozen"
 
+_SPARED: Final = {Power.STANDBY: ("cpu",), Power.HIBERNATED: ("cpu", "memory")}
 _MEBIBYTE: Final = 1 << 20
 
 
@@ -30,6 +31,16 @@ def rest_of(desired: DesiredPod, facts: PodFacts) -> Power:
     if not states or not states.issubset(RESTING):
         return Power.RUNNING
     return Power.HIBERNATED if states == {UnitState.SUSPENDED} else Power.STANDBY
+
+
+def spared_resources(desired: DesiredPod, facts: PodFacts) -> tuple[str, ...]:
+    """Return the resources that a frozen pod does not use: CPU, and memory if it is hibernated; empty if it runs.
+
+    Empty too from the moment when the pod should run again, before the first container is thawed.
+    """
+    if facts.of(StandbyFacts) is None or desired.is_ending:
+        return ()
+    return _SPARED.get(strongest((rest_of(desired, facts), wanted_power(desired, facts))), ())
 
 
 def standby_condition(desired: DesiredPod, facts: PodFacts) -> PodCondition | None:

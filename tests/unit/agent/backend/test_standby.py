@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,15 @@ from kubeletx.api import (
     UnitState,
     Unsupported,
 )
-from kubeletx.kube.types.core import Container, ExecAction, Pod, PodCondition, Probe, VirtualMachine
+from kubeletx.kube.types.core import (
+    Container,
+    ExecAction,
+    Pod,
+    PodCondition,
+    Probe,
+    ResourceRequirements,
+    VirtualMachine,
+)
 from kubeletx.server.views import PodTarget
 from tests.unit.agent.agent_model import AgentModel, a_pod
 
@@ -244,3 +253,29 @@ async def test_the_condition_says_why_a_pod_does_not_rest(agent: AgentModel) -> 
         counts = (await backend.about.metrics()).counts
         pods = {one.labels["state"]: one.value for one in counts if one.name == "kubeletx_standby_pods"}
         assert pods == {"standby": 1, "hibernated": 0}
+
+
+async def test_a_pod_counts_in_full_before_its_first_container_is_thawed(agent: AgentModel) -> None:
+    agent.configure("pods", standby_requests_percent=10)
+    container = Container(
+        name="c", image="busybox", resources=ResourceRequirements(requests={"cpu": "100m", "memory": "10Mi"})
+    )
+
+    def counted() -> tuple[int, int]:
+        amounts = agent.parts.manager._services.admission.occupancy.amounts
+        return amounts["cpu"], amounts["memory"] >> 20
+
+    async with agent.running() as backend:
+        await agent.apply(a_pod("web", containers=(container,)))
+        assert counted() == (100, 10)
+        await agent.done(backend.standby.set_standby(WEB, "standby", 60))
+        assert counted() == (10, 10)
+        await agent.done(backend.standby.set_standby(WEB, "hibernate", 60))
+        assert counted() == (10, 1)
+        stuck = agent.runtimes["one"].script("thaw", hang=True)
+        waking = asyncio.create_task(backend.standby.set_standby(WEB, "activate", 60))
+        await agent.until(lambda: agent.runtimes["one"].counts["thaw"] == 1)
+        assert counted() == (100, 10)
+        stuck.release()
+        await agent.done(waking)
+        assert counted() == (100, 10)

@@ -328,6 +328,38 @@ def test_an_admitted_pod_is_counted_until_it_is_released() -> None:
     assert admission.admit(small, Handle()) is None
 
 
+def test_a_frozen_pod_counts_with_a_share_of_its_requests_until_it_is_woken() -> None:
+    admission = NodeAdmission(NODE, standby_percent=40)
+    big, small = wanted(pod("a", {"cpu": "1500m", "memory": "100"})), wanted(pod("b", {"cpu": "1"}))
+    assert admission.admit(big, Handle()) is None
+    assert admission.admit(small, Handle()) is not None
+    for resources, amounts in (
+        (("cpu",), (600, 100)),
+        (("cpu", "memory"), (600, 40)),
+        (("cpu",), (600, 100)),
+    ):
+        admission.count_standby(big.uid, resources)
+        assert tuple(admission.occupancy.amounts[name] for name in ("cpu", "memory")) == amounts
+    assert admission.admit(small, Handle()) is None
+    admission.count_standby(big.uid, ())
+    assert admission.occupancy.amounts["cpu"] == 2500, "a wake is not refused"
+    assert admission.admit(wanted(pod("c", {"cpu": "1m"})), Handle()) is not None
+    admission.count_standby(big.uid, ("cpu", "memory"))
+    admission.release(big.uid)
+    admission.release(small.uid)
+    assert set(admission.occupancy.amounts.values()) == {0}
+    admission.count_standby(big.uid, ("cpu",))
+    assert set(admission.occupancy.amounts.values()) == {0}
+
+
+def test_frozen_pods_count_in_full_by_default() -> None:
+    admission = NodeAdmission(NODE)
+    big = wanted(pod("a", {"cpu": "1500m"}))
+    assert admission.admit(big, Handle()) is None
+    admission.count_standby(big.uid, ("cpu", "memory"))
+    assert admission.occupancy.amounts["cpu"] == 1500
+
+
 def test_labels_of_the_cluster_stand_in_place_of_the_agents_own() -> None:
     admission = NodeAdmission(replace(NODE, labels={"own": "1"}))
     own = wanted(pod("a", node_selector={"own": "1"}))
