@@ -130,12 +130,16 @@ class Node:
         self.sources = BUILT_IN
         self.cgroups: Any = None
         """Makes cgroups of pods in the next life of the agent; None: nothing does."""
+        self.without: tuple[type, ...] = ()
+        """Capabilities that runtimes in the next life of the agent do not have."""
         self._store: CountingStore | None = None
         self._file_work = 0
 
     def _make(self, endpoint: Endpoint, _settings: Any, _host: Host) -> FakeRuntime:
         old = self.runtimes.get(endpoint.name)
-        runtime = FakeRuntime(endpoint.name, clock=self.clock, backend=old.backend if old else None)
+        runtime = FakeRuntime(
+            endpoint.name, clock=self.clock, backend=old.backend if old else None, without=self.without
+        )
         runtime.backend.add_image("busybox")
         self.runtimes[endpoint.name] = runtime
         return runtime

@@ -175,9 +175,8 @@ async def test_deletion_and_the_deadline_work_in_every_state(node: Node, power: 
 async def test_only_a_runtime_without_power_is_asked_to_stop_a_machines_sandbox_before_its_removal(
     node: Node, can_power: bool
 ) -> None:
+    node.without = () if can_power else (SupportsMachine,)
     async with node.running() as manager:
-        if not can_power:
-            node.runtimes["one"].capabilities.discard(SupportsMachine)
         await node.start(a_machine())
         manager.remove("file", a_machine().uid)
         await node.until(lambda: not manager.workers)
