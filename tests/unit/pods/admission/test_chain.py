@@ -28,7 +28,7 @@ from kubeletx.kube.types.core import (
     Volume,
 )
 from kubeletx.kube.types.volumes import EmptyDirVolumeSource
-from kubeletx.pods.admission import AdmissionNode, NodeAdmission, admit, taken_by
+from kubeletx.pods.admission import AdmissionNode, FreedRoom, NodeAdmission, admit, taken_by
 from kubeletx.pods.model.facts import DesiredPod
 from kubeletx.pods.model.sources import API, BUILT_IN, FILE
 from kubeletx.pods.model.sysctls import dotted
@@ -350,6 +350,18 @@ def test_a_frozen_pod_counts_with_a_share_of_its_requests_until_it_is_woken() ->
     assert set(admission.occupancy.amounts.values()) == {0}
     admission.count_standby(big.uid, ("cpu",))
     assert set(admission.occupancy.amounts.values()) == {0}
+
+
+def test_a_frozen_pod_frees_only_what_it_counts_for_a_critical_pod() -> None:
+    admission = NodeAdmission(NODE, standby_percent=40)
+    frozen, running = wanted(pod("a", {"cpu": "1500m"}), API), wanted(pod("b", {"cpu": "1"}), API)
+    assert admission.admit(frozen, Handle()) is None
+    admission.count_standby(frozen.uid, ("cpu",))
+    assert admission.admit(running, Handle()) is None
+    critical = wanted(pod("c", {"cpu": "1100m"}, priority=2_000_000_000))
+    freed = admission.make_room(critical, Handle(), leaves=lambda _: False, may_leave=lambda _: True)
+    assert isinstance(freed, FreedRoom)
+    assert freed.victims == (running.uid,), "700m are short, and the frozen pod counts 600m"
 
 
 def test_frozen_pods_count_in_full_by_default() -> None:

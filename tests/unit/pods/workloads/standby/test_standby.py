@@ -166,6 +166,29 @@ async def test_a_frozen_container_is_thawed_before_its_pre_stop_hook(node: Node)
     assert calls == ["thaw", "exec_sync", "stop_unit"]
 
 
+@pytest.mark.parametrize("power", [Power.STANDBY, Power.HIBERNATED])
+async def test_a_deadline_thaws_a_frozen_container_before_its_hook_and_its_stop(
+    node: Node, power: Power
+) -> None:
+    pod = pod_of(Container(name="c", image="busybox", lifecycle=HOOK))
+    pod = replace(
+        pod, spec=replace(pod.spec, active_deadline_seconds=120, termination_grace_period_seconds=45)
+    )
+    async with node.running() as manager:
+        worker = await node.start(pod)
+        manager.ask_power(worker.uid, power, "sessions")
+        await node.until(lambda: UnitState.RUNNING not in states(node))
+        await node.until(lambda: node.phase(worker.uid) == "Failed", seconds=400)
+        status = node.services.board.statuses[worker.uid]
+        assert status.reason == "DeadlineExceeded"
+    journal = node.runtimes["one"].journal
+    assert [one.method for one in journal if one.method in ("thaw", "exec_sync", "stop_unit")] == [
+        "thaw",
+        "exec_sync",
+        "stop_unit",
+    ]
+
+
 async def test_a_thaw_that_fails_does_not_delay_the_stop(node: Node) -> None:
     async with node.running() as manager:
         worker = await node.start(a_pod())
