@@ -187,7 +187,11 @@ class SnapshotTable:
         )
 
     def note_removed(self, object_id: str, *, at: float) -> None:
-        """Remove a sandbox (with all its units) or a unit that this agent removed at monotonic time `at`."""
+        """Remove a sandbox (with all its units) or a unit from the snapshot.
+
+        `at`: monotonic time at which the call that removed it had returned; a list that began then or later shows it
+        again if it still exists.
+        """
         uid = self._owners.get(object_id)
         old = self._pods.get(uid) if uid is not None else None
         gone = {object_id}
@@ -244,7 +248,7 @@ class SnapshotTable:
     def _merge_sandboxes(
         self, old: PodSnapshot, listed: Sequence[SandboxSummary], began: float
     ) -> tuple[SandboxSummary, ...]:
-        found = {s.id: s for s in listed if self._gone.get(s.id, -1.0) < began}
+        found = {s.id: s for s in listed if self._gone.get(s.id, -1.0) <= began}
         for sandbox in old.sandboxes:
             if self._noted.get(sandbox.id, -1.0) < began:
                 continue
@@ -257,7 +261,7 @@ class SnapshotTable:
     def _merge_units(
         self, old: PodSnapshot, listed: Sequence[UnitSummary], began: float
     ) -> tuple[UnitSummary, ...]:
-        found = {u.id: u for u in listed if self._gone.get(u.id, -1.0) < began}
+        found = {u.id: u for u in listed if self._gone.get(u.id, -1.0) <= began}
         for unit in old.units:
             if self._noted.get(unit.id, -1.0) < began:
                 continue

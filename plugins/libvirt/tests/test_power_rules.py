@@ -101,7 +101,7 @@ def test_an_emulated_guest_that_runs_keeps_its_processors(
 ) -> None:
     size = Size(vcpus=asked, max_vcpus=4, memory_bytes=MIB, max_memory_bytes=MIB)
     said = resize_refusal(f"<domain type='{kind}'>{vcpu}</domain>", size)
-    assert ("emulated and has 2 processors, 1 asked" in (said or "")) is is_refused
+    assert ("emulated and has 2 processors, 1 are requested" in (said or "")) is is_refused
 
 
 def test_granted_is_what_the_guest_has_and_not_what_was_asked() -> None:

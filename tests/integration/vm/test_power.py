@@ -334,7 +334,7 @@ async def test_a_guest_grows_within_its_maximums_and_an_emulated_one_keeps_its_p
     with pytest.raises(InvalidPod, match="can grow to"):
         await resize.update_resources(guest.id, Resources(memory_limit_bytes=512 * MIB))
     await granted(2, 384 * MIB)
-    with pytest.raises(Unsupported, match="emulated and has 2 processors, 1 asked"):
+    with pytest.raises(Unsupported, match="emulated and has 2 processors, 1 are requested"):
         await resize.update_resources(
             guest.id, Resources(cpu_limit_millicores=1000, memory_limit_bytes=256 * MIB)
         )

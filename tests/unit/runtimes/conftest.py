@@ -136,6 +136,7 @@ class World:
         self.clock = clock
         self.runtimes: dict[str, FakeRuntime] = {}
         self.traits: dict[str, Traits] = {}
+        self.without: dict[str, tuple[type, ...]] = {}
         self.listener = Listener()
         self.sink = FakeEventSink()
         self.kinds = KindTable([self._kind("fake", "container"), self._kind("fake-vm", "vm")])
@@ -159,6 +160,7 @@ class World:
             clock=self.clock,
             backend=old.backend if old else None,
             traits=self.traits.get(endpoint.name),
+            without=self.without.get(endpoint.name, ()),
         )
         runtime.backend.add_image("busybox")
         self.runtimes[endpoint.name] = runtime

@@ -71,8 +71,8 @@ async def test_fresh_figures_are_not_asked_for_again(two: World) -> None:
 
 
 async def test_what_cannot_measure_did_not_answer(two: World) -> None:
+    two.without = {"one": (SupportsStats,)}
     async with two.running() as registry:
-        two.runtimes["one"].capabilities.discard(SupportsStats)
         assert [one.answered for one in await board(two, registry).read()] == [False, True]
 
 

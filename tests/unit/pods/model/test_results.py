@@ -53,6 +53,8 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         return _VALUES[kind]
     if hasattr(kind, "__supertype__"):
         return values_of(kind.__supertype__)
+    if get_origin(kind) is tuple and ... not in get_args(kind):
+        return st.tuples(*map(values_of, get_args(kind)))
     if get_origin(kind) is tuple:
         return st.lists(values_of(get_args(kind)[0]), max_size=2).map(tuple)
     if get_origin(kind) is Mapping:

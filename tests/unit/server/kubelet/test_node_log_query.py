@@ -75,7 +75,7 @@ def test_what_has_not_its_form_is_unreadable(pairs: list[tuple[str, str]], repor
         ([("query", "a"), ("query", "/b")], "a file and a service"),
         ([("query", "/a"), ("query", "/b")], "more than one file"),
         ([("query", "/a"), ("tailLines", "1")], "a file takes no options"),
-        ([("tailLines", "1")], "query: is missing"),
+        ([("tailLines", "1")], "query: is required with the options"),
         ([("query", str(one)) for one in range(5)], "more than 4 services"),
         ([("query", "a;b")], "not the name of a service"),
         ([("query", "a b")], "not the name of a service"),
