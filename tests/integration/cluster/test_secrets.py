@@ -17,6 +17,7 @@ from kubeletx_testing.apiserver import ApiServerDouble
 from kubeletx_testing.lab import PrivateAgent
 from kubeletx_testing.lab.images import load_images
 from kubeletx_testing.lab.mounts import list_mounts
+from kubeletx_testing.lab.process import list_pids
 from kubeletx_testing.lab.registry import PrivateRegistry, free_port
 from tests.integration.support.clusters import ClusterNode, ready_namespace
 from tests.integration.support.kubelet_client import KubeletClient
@@ -46,9 +47,9 @@ class CommandLines:
 
     def _look(self) -> None:
         while not self._ends.wait(0.02):
-            for path in Path("/proc").glob("[0-9]*/cmdline"):
+            for pid in list_pids():
                 try:
-                    self.seen.add(path.read_bytes())
+                    self.seen.add(Path(f"/proc/{pid}/cmdline").read_bytes())
                 except OSError:  # it has ended
                     continue
 

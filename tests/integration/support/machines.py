@@ -19,6 +19,7 @@ from kubeletx.kube.types.core import Pod
 from kubeletx_testing.lab import Lab, LabError, PrivateAgent
 from kubeletx_testing.lab.libvirt import embedded_endpoint
 from kubeletx_testing.lab.machines import load_machine_image
+from kubeletx_testing.lab.process import list_pids
 
 _NUMBERS = itertools.count(1)
 
@@ -82,13 +83,13 @@ def machine_manifest(
 def emulators(agent: PrivateAgent) -> dict[int, str]:
     """Process ids and command lines of the QEMU processes whose disks belong to this agent."""
     found = {}
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for pid in list_pids():
         try:
-            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
         if "qemu-system" in line and f"{agent.root_dir}/" in line:
-            found[int(path.parent.name)] = line
+            found[pid] = line
     return found
 
 

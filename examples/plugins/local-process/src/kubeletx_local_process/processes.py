@@ -84,9 +84,9 @@ class Child:
         except FileNotFoundError:
             return None
         cpu_ticks = memory_pages = 0
-        for stat in Path("/proc").glob("[0-9]*/stat"):
+        for process in Path("/proc").glob("[0-9]*"):
             with suppress(FileNotFoundError, ProcessLookupError):
-                fields = stat.read_bytes().rpartition(b")")[2].decode().split()
+                fields = (process / "stat").read_bytes().rpartition(b")")[2].decode().split()
                 if fields[3] == session:
                     cpu_ticks += sum(map(int, fields[11:15]))
                     memory_pages += int(fields[21])
