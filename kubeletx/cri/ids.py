@@ -84,7 +84,7 @@ class KnownIds:
             self.remove_sandbox(SandboxId(some_id))
 
     def clear(self) -> None:
-        """Drop all entries. The next list adds those that still exist."""
+        """Drop all entries. The next list adds the objects that still exist."""
         self._owners.clear()
         self._units.clear()
 

@@ -108,7 +108,7 @@ def resource_list(resources: NodeResources) -> dict[str, str]:
 
 
 def missing_resources(capacity: NodeResources) -> tuple[str, ...]:
-    """Return those of cpu, memory, pods and ephemeral-storage whose capacity is zero; without them Ready is False."""
+    """Return which of cpu, memory, pods and ephemeral-storage have capacity zero; if one has, Ready is False."""
     amounts = {
         "cpu": capacity.cpu_millicores,
         "memory": capacity.memory_bytes,

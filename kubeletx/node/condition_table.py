@@ -33,7 +33,7 @@ Times = Mapping[str, tuple[str, datetime]]
 
 
 class ConditionTimes:
-    """Stores the last transition times of the node's conditions, and reads those of an earlier agent process."""
+    """Stores the last transition times of the node's conditions, and reads what an earlier agent process stored."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -60,7 +60,7 @@ def check_node_ips(given: Sequence[str]) -> tuple[str, ...]:
 def detect_node_ips(
     given: Sequence[str] = (), find: Callable[[socket.AddressFamily, str], str | None] | None = None
 ) -> tuple[str, ...]:
-    """Return the node's addresses, primary first: those of ``--node-ip`` (`given`), or else one that is found.
+    """Return the node's addresses, primary first: `given` (``--node-ip``) if there is one, else an address that is found.
 
     If `given` is only ``0.0.0.0`` or only ``::``, an address is found too, of IPv4 or of IPv6 by preference. If the
     node has no network, the result is 127.0.0.1. `find`: function that returns the source address of packets to a

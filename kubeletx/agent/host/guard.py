@@ -178,7 +178,7 @@ def _with_kubelet(ours: Ours, kubelet: Kubelet) -> list[Collision]:
 
 
 def check(found: Sequence[Collision], *, share_runtime: bool) -> list[str]:
-    """Raise one InvalidConfig that lists all collisions, except those that `share_runtime` permits.
+    """Raise one InvalidConfig that lists all collisions that `share_runtime` does not permit.
 
     If all are permitted, returns their problems, which the caller logs as warnings.
     """

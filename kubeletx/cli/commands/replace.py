@@ -23,7 +23,7 @@ def replace(
     validate: str,
     dry_run: str,
 ) -> int:
-    """Replace existing pods by those of a file."""
+    """Replace existing pods by the pods of a file."""
     if force and dry_run:
         raise click.UsageError("--dry-run can not be used when --force is set")
     return send(agent, files, output, validate=validate, dry_run=dry_run, replace=True, force=force)

@@ -157,7 +157,7 @@ def _restarts(count: _Count, now: datetime) -> str:
 
 
 def _machine(pod: Pod, now: datetime) -> PodSummary:
-    """Compute the columns of a virtual machine like those of a pod with one container.
+    """Compute the columns of a virtual machine as for a pod with one container.
 
     STATUS shows a power state other than running, such as Paused.
     """

@@ -28,7 +28,7 @@ class RequestCounts:
         """Seconds that requests waited for the client's own rate limit."""
         self.request_sizes = LabelledDurations(SIZES)
         self.response_sizes = LabelledDurations(SIZES)
-        """Sizes of answers' bodies in bytes, except those of watches."""
+        """Sizes in bytes of the bodies of all answers but watches."""
 
     def answered(self, host: str, method: str, code: str, seconds: float) -> None:
         """Count one request. `code`: HTTP status, or `NO_ANSWER`.

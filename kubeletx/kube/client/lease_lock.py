@@ -133,7 +133,7 @@ class LeaseLock:
         times: LockTimes | None = None,
         draw: random.Random | None = None,
     ) -> None:
-        """`namespace`, `name`: those of the Lease.
+        """`namespace`, `name`: namespace and name of the Lease.
 
         `identity`: this candidate's name, which no other candidate and no earlier run has; see `new_identity`.
         `draw`: source of randomness for the times between attempts.

@@ -10,7 +10,7 @@ from typing import Final
 
 INT32_MAX: Final = 2**31 - 1
 _LONGEST: Final = 39
-"""Maximum number of digits: those of a number with 128 bits."""
+"""Maximum number of digits; a number with 128 bits has as many."""
 
 
 def whole_number(text: str | None, *, at_most: int | None = None) -> int | None:

@@ -144,7 +144,7 @@ class PodDNSConfigOption(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodDNSConfig(ApiStruct, frozen=True, kw_only=True):
-    """Resolver settings of a pod, added to those of its dnsPolicy. With dnsPolicy ``None`` there are no others."""
+    """Resolver settings of a pod, added to the settings that its dnsPolicy gives; dnsPolicy ``None`` gives none."""
 
     nameservers: tuple[str, ...] = ()
     searches: tuple[str, ...] = ()

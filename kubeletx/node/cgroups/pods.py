@@ -172,7 +172,7 @@ class PodCgroupManager:
         return slice_path(path) if isinstance(self._driver, SystemdSlices) else path
 
     def shared(self) -> tuple[str, ...]:
-        """Return the paths of the cgroups that several pods share: kubepods, then those of QoS classes.
+        """Return the paths of the cgroups that several pods share: first kubepods, then the QoS classes.
 
         Like the path of `location`, they are relative to the cgroup mount point, without leading slashes.
         """

@@ -77,7 +77,7 @@ class ChildServices:
 
 
 def _registrations(plugins: Iterable[PluginEntry]) -> tuple[dict[str, Registration], list[str]]:
-    """Import the plugins; return what they registered by name, and the reasons of those that failed."""
+    """Import the plugins; return what they registered, by name, and a sentence for each import that failed."""
     found: dict[str, Registration] = {}
     problems = []
     for one in plugins:

@@ -1,4 +1,4 @@
-"""Messages between the agent and the child process of a distribution, beside the calls of the plugins' protocols."""
+"""Messages between the agent and a distribution's child process that are not calls of a plugin."""
 
 from __future__ import annotations
 

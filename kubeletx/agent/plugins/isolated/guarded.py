@@ -96,7 +96,7 @@ class Guarded:
         return outcome
 
     def _translated(self, callback: str, error: BaseException) -> KubeletxError:
-        """Return the error as a KubeletxError; the traceback of one that the plugin did not translate is logged."""
+        """Return the error as a KubeletxError. If the plugin did not translate it, its traceback is logged."""
         if not isinstance(error, KubeletxError):
             where = {"registration": self._registration.label, "callback": callback}
             log.debug("Traceback of the plugin's exception", **where, exc_info=error)
