@@ -62,7 +62,10 @@ class StandbyBackend:
         require_seen(self._services, worker)
         handle = self._services.registry.get(worker.facts.runtime)
         if handle.capability(SupportsStandby) is None:
-            raise Unsupported(f"runtime {handle.name} of pod {target.ref} cannot freeze containers")
+            raise Unsupported(
+                f"runtime {handle.name} of pod {target.ref} cannot freeze containers; run the pod on a runtime with the "
+                "capability standby, such as one of kubeletx-quark (docs/standby.md)"
+            )
         return worker
 
     async def _wait(
