@@ -375,6 +375,11 @@ class Traits(Seen, frozen=True, kw_only=True):
     """
     cpu_overhead_millicores: int = 0
     memory_overhead_bytes: int = 0
+    standby_strategies: tuple[str, ...] = ()
+    """Values of annotation ``kubeletx.io/standby-strategy`` that the runtime accepts; other pods are rejected.
+
+    Empty: the runtime chooses by itself, and a pod with the annotation is rejected.
+    """
 
 
 FEATURES: frozenset[str] = frozenset(

@@ -17,6 +17,7 @@ from kubeletx.api import (
     SupportsImages,
     SupportsLogReopen,
     SupportsLogStream,
+    SupportsStandby,
     UnitSpec,
     UnitState,
 )
@@ -80,6 +81,10 @@ class BasicContract(ContractBase):
         if traits.brings_pod_network:
             assert "pod-network" not in traits.refuses, (
                 "Traits.brings_pod_network is True, but Traits.refuses has pod-network"
+            )
+        if traits.standby_strategies:
+            assert runtime.capability(SupportsStandby) is not None, (
+                "Traits.standby_strategies is not empty, but SupportsStandby is not declared"
             )
 
     @about("close")

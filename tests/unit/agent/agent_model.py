@@ -26,7 +26,7 @@ from kubeletx.agent.host.readings import HostReadings
 from kubeletx.agent.lifecycle import Assembly
 from kubeletx.agent.plugins import LoadedPlugin, Plugins
 from kubeletx.agent.plugins.registrations import Registrations
-from kubeletx.api import Endpoint, Host
+from kubeletx.api import Endpoint, Host, Traits
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.node.cgroups.trees import CgroupTrees
 from kubeletx.runtimes.endpoints.kinds import KindTable, RuntimeKind
@@ -79,6 +79,8 @@ class AgentModel:
             server=ServerSettings(healthz_port=0),
         )
         (root / "manifests").mkdir(exist_ok=True)
+        self.traits: Traits | None = None
+        """Traits that the runtimes declare; None: those of the fake."""
         self.parts: Assembly
         self.is_applied_awaited = True
         """Whether a life begins for a test once the source of applied pods is synced."""
@@ -101,7 +103,11 @@ class AgentModel:
     def _make(self, endpoint: Endpoint, _settings: Any, _host: Host) -> FakeRuntime:
         old = self.runtimes.get(endpoint.name)
         runtime = FakeRuntime(
-            endpoint.name, clock=self.clock, backend=old.backend if old else None, without=self.without
+            endpoint.name,
+            clock=self.clock,
+            backend=old.backend if old else None,
+            without=self.without,
+            traits=self.traits,
         )
         runtime.backend.add_image("busybox")
         self.runtimes[endpoint.name] = runtime

@@ -1,4 +1,4 @@
-"""`check_standby`: rejects a pod that rests by its annotation on a runtime that cannot freeze containers."""
+"""`check_standby`: rejects a pod whose annotations on standby request what its runtime cannot do."""
 
 from __future__ import annotations
 
@@ -12,14 +12,28 @@ from ..workload import RuntimeTraits
 def check_standby(pod: Pod, runtime: RuntimeTraits, traits: Traits | None) -> Rejection | None:
     """Reject a pod with annotation ``kubeletx.io/standby`` if its runtime cannot freeze containers.
 
+    Also reject one with annotation ``kubeletx.io/standby-strategy`` if the runtime does not have that strategy.
     `traits`: traits of the runtime; None: it has not answered yet, and the pod is not rejected.
     """
-    if names.STANDBY not in pod.metadata.annotations or traits is None:
+    if traits is None:
         return None
-    if runtime.capability(SupportsStandby) is not None:
+    notes = pod.metadata.annotations
+    if names.STANDBY in notes and runtime.capability(SupportsStandby) is None:
+        return Rejection(
+            reason=names.RUNTIME_UNSUPPORTED,
+            message="the pod's runtime cannot do what the pod needs: standby "
+            f"(metadata.annotations[{names.STANDBY}]); remove the annotation or choose a runtime that freezes containers",
+        )
+    strategy, known = notes.get(names.STANDBY_STRATEGY), traits.standby_strategies
+    if strategy is None or strategy in known:
         return None
+    field = f"metadata.annotations[{names.STANDBY_STRATEGY}]"
+    if not known:
+        problem = (
+            "is set, but the pod's runtime has no strategies to choose from; remove the annotation or choose"
+        )
+        return Rejection(reason=names.RUNTIME_UNSUPPORTED, message=f"{field}: {problem} another runtime")
     return Rejection(
         reason=names.RUNTIME_UNSUPPORTED,
-        message="the pod's runtime cannot do what the pod needs: standby "
-        f"(metadata.annotations[{names.STANDBY}]); remove the annotation or choose a runtime that freezes containers",
+        message=f"{field}: {strategy!r} is not known to the pod's runtime; use one of: {', '.join(known)}",
     )

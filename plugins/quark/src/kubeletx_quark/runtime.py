@@ -17,6 +17,7 @@ from kubeletx.api import (
     Host,
     SandboxId,
     SupportsStandby,
+    Traits,
     UnitId,
     UnitState,
     UnitStatus,
@@ -56,6 +57,11 @@ class QuarkRuntime(ContainerdRuntime):
         self._can_stand_by = bool(await server_uuid(self.client))
         if self._can_stand_by:
             await self._standby.open(self._running)
+
+    def traits(self) -> Traits:
+        """Return the traits of the CRI server, and the strategies that pods may name. Raises Unavailable before `open`."""
+        known = tuple(one.value for one in StrategyName) if self._can_stand_by else ()
+        return replace(super().traits(), standby_strategies=known)
 
     def capability(self, protocol: type[T]) -> T | None:
         """Return the object that implements the capability; None if the server did not have it at the last `open`.

@@ -14,6 +14,7 @@ from kubeletx.api import (
     NotFound,
     SupportsStandby,
     TimedOut,
+    Traits,
     UnitState,
     Unsupported,
 )
@@ -164,12 +165,39 @@ async def test_a_changed_annotation_changes_the_state(agent: AgentModel) -> None
         await agent.until(lambda: states(agent) == {UnitState.RUNNING})
 
 
+def with_strategy(name: str) -> Pod:
+    pod = a_pod("web")
+    notes = {**pod.metadata.annotations, "kubeletx.io/standby-strategy": name}
+    return replace(pod, metadata=replace(pod.metadata, annotations=notes))
+
+
 async def test_the_strategy_reaches_the_runtime_as_it_is(agent: AgentModel) -> None:
+    agent.traits = Traits(details=("process", "machine"), standby_strategies=("pause", "by signal"))
     async with agent.running():
-        strategy = {"kubeletx.io/standby-strategy": "signal, of theirs"}
-        await agent.apply(noted(a_pod("web"), "standby", **strategy))
+        await agent.apply(with_strategy("by signal"))
         (sandbox,) = agent.runtimes["one"].backend.sandboxes.values()
-        assert sandbox.spec.annotations["kubeletx.io/standby-strategy"] == "signal, of theirs"
+        assert sandbox.spec.annotations["kubeletx.io/standby-strategy"] == "by signal"
+
+
+@pytest.mark.parametrize(
+    ("known", "problem"),
+    [
+        (("pause", "signal"), "'ice' is not known to the pod's runtime; use one of: pause, signal"),
+        ((), "is set, but the pod's runtime has no strategies to choose from"),
+    ],
+)
+async def test_a_strategy_that_the_runtime_does_not_have_is_refused(
+    agent: AgentModel, known: tuple[str, ...], problem: str
+) -> None:
+    agent.traits = Traits(details=("process", "machine"), standby_strategies=known)
+    async with agent.running() as backend:
+        await backend.pods.apply_pod(with_strategy("ice"))
+        await agent.until(lambda: agent.phase("web") == "Failed")
+        (pod,) = await backend.pods.list_pods()
+        assert pod.status.reason == "RuntimeUnsupported"
+        field = "metadata.annotations[kubeletx.io/standby-strategy]"
+        assert f"runtime one: {field}: {problem}" in pod.status.message
+        assert agent.runtimes["one"].counts["create_sandbox"] == 0
 
 
 async def test_an_unknown_state_is_refused(agent: AgentModel) -> None:
