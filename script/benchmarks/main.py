@@ -14,7 +14,7 @@ import msgspec
 
 from kubeletx.api.errors import InvalidConfig
 
-from . import cluster, guarded, idle, isolated, machines, neighbours, outside, pods, rooms, scale, streams
+from . import cluster, guarded, idle, isolated, machines, neighbours, outside, pods, rooms, scale, standby, standby_memory, standby_rest, streams
 from .compare import Verdict, compare, read_report, summary, table
 from .lab import ROOT, BenchLab, bench_lab
 from .model import HEADINGS, QUICK, Report, Result, Sizes, machine, markdown, rows
@@ -54,6 +54,13 @@ STREAMS: dict[str, Callable[[BenchLab, Sizes], Result]] = {
     "stream-logs": streams.stream_logs,
     "stream-rates": streams.stream_rates,
 }
+STANDBY: dict[str, Callable[[BenchLab, Sizes], Result]] = {
+    "standby-wake": standby.standby_wake,
+    "standby-burst": standby.standby_burst,
+    "standby-idle": standby_rest.standby_idle,
+    "standby-500": standby_rest.standby_500,
+    "standby-memory": standby_memory.standby_memory,
+}
 IN_PROCESS: dict[str, Callable[[Sizes], Result]] = {
     "scale": scale.scale,
     "isolated-call": isolated.isolated_call,
@@ -67,7 +74,7 @@ def main() -> int:
     """
     options = _options()
     if options.list:
-        print("\n".join((*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *IN_PROCESS)))
+        print("\n".join((*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *STANDBY, *IN_PROCESS)))
         return 0
     try:
         published = None if options.compare is None else read_report(PUBLISHED / "results.json")
@@ -76,7 +83,7 @@ def main() -> int:
     except InvalidConfig as err:
         print(f"error: {err}", file=sys.stderr)
         return 2
-    wanted = options.only or [*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *IN_PROCESS]
+    wanted = options.only or [*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *STANDBY, *IN_PROCESS]
     sizes = msgspec.structs.replace(QUICK if options.quick else Sizes(), kubelet=options.kubelet)
     results = run(wanted, sizes)
     report = Report(machine=machine(), results=results)
@@ -93,7 +100,7 @@ def run(wanted: list[str], sizes: Sizes) -> dict[str, Result]:
     for name in wanted:
         if name in IN_PROCESS:
             results[name] = _timed(name, partial(IN_PROCESS[name], sizes))
-    known = {**WITH_DAEMONS, **MACHINES, **CLUSTER, **STREAMS}
+    known = {**WITH_DAEMONS, **MACHINES, **CLUSTER, **STREAMS, **STANDBY}
     with_daemons = [name for name in wanted if name in known]
     if with_daemons:
         with bench_lab() as bench:
@@ -134,7 +141,7 @@ def save(report: Report, directory: Path, *, merge: bool) -> Report:
     if merge and path.exists():
         old = msgspec.json.decode(path.read_bytes(), type=Report)
         report = Report(machine=report.machine, results={**old.results, **report.results})
-    order = [*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *IN_PROCESS]
+    order = [*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *STANDBY, *IN_PROCESS]
     report = Report(
         machine=report.machine,
         results={name: report.results[name] for name in order if name in report.results},
@@ -177,7 +184,7 @@ def _timed(name: str, measure: Callable[[], Result]) -> Result:
 
 
 def _options() -> argparse.Namespace:
-    known = (*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *IN_PROCESS)
+    known = (*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *STANDBY, *IN_PROCESS)
     parser = argparse.ArgumentParser(prog="script/bench", description=__doc__)
     parser.add_argument("--only", action="append", choices=known, metavar="NAME", help="may be repeated")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller sizes")

@@ -70,6 +70,18 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     image_mib: int = 512
     stream_mib: int = 256
     isolated_calls: int = 2000
+    wakes: int = 200
+    burst_pods: int = 100
+    standby_pods: int = 200
+    most_pods: int = 500
+    """Of these, 20 run, or a tenth if that is less."""
+    answers: int = 5
+    heap_mib: int = 48
+    """Memory that an instance of `standby-memory` fills with records, about."""
+    hold_seconds: float = 1.5
+    """Time in each state of the plot of an instance's memory."""
+    instances: int = 2
+    """Python and Node.js, or only the first."""
     kubelet: Path | None = None
     """Program of a stock kubelet that is measured beside the agent; None: there is none."""
 
@@ -84,6 +96,12 @@ QUICK = Sizes(
     machine_runs=5,
     stream_mib=64,
     isolated_calls=500,
+    wakes=50,
+    burst_pods=30,
+    standby_pods=50,
+    most_pods=100,
+    answers=3,
+    hold_seconds=0.5,
 )
 TINY = Sizes(
     runs=1,
@@ -99,12 +117,26 @@ TINY = Sizes(
     image_mib=8,
     stream_mib=1,
     isolated_calls=5,
+    wakes=2,
+    burst_pods=2,
+    standby_pods=2,
+    most_pods=3,
+    answers=1,
+    heap_mib=1,
+    hold_seconds=0.1,
+    instances=1,
 )
 
 
 def median(values: Sequence[float]) -> float:
     """The median, rounded to four decimals."""
     return round(statistics.median(values), 4)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which this share of the values is, such as 0.99; rounded to four decimals."""
+    ordered = sorted(values)
+    return round(ordered[min(int(share * len(ordered)), len(ordered) - 1)], 4)
 
 
 def over_floor(

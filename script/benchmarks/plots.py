@@ -9,6 +9,8 @@ from typing import Any
 from .model import Report, Result
 
 FLOOR, OURS, GOAL = "#9aa5b1", "#2563eb", "#dc2626"
+INSTANCES = {"python": "Python", "node": "Node.js"}
+"""Names of the instances of `standby-memory`."""
 STYLE: dict[Any, Any] = {
     "figure.dpi": 110,
     "font.size": 10,
@@ -115,6 +117,70 @@ def _scale(plt: Any, result: Result) -> Any:
     return figure
 
 
+def _standby_memory(plt: Any, result: Result) -> Any:
+    """Plot the memory of each instance over time: warm, frozen, reclaimed, awake."""
+    kinds = _instances(result)
+    figure, panels = plt.subplots(1, len(kinds), figsize=(5 * len(kinds), 3.4), squeeze=False)
+    for axes, kind in zip(panels[0], kinds, strict=True):
+        seconds = result.series[f"{kind} seconds"]
+        left, compressed = result.series[f"{kind} in memory"], result.series[f"{kind} compressed"]
+        both = [one + other for one, other in zip(left, compressed, strict=True)]
+        axes.fill_between(seconds, left, both, color=FLOOR, alpha=0.6, label="compressed, in zram")
+        axes.fill_between(seconds, 0, left, color=OURS, alpha=0.25)
+        axes.plot(seconds, left, color=OURS, label="the container's memory")
+        axes.set_ylim(0, 1.25 * max(both))
+        axes.set_xlim(0, seconds[-1])
+        ends = [0, *result.series[f"{kind} marks"], seconds[-1]]
+        for name, begin, end in zip(("warm", "frozen", "reclaimed", "awake"), ends, ends[1:], strict=False):
+            if begin:
+                axes.axvline(begin, color="black", linestyle=":", linewidth=1)
+            axes.text((begin + end) / 2, 1.17 * max(both), name, ha="center", fontsize=9)
+        axes.axhline(left[0] / 4, color=GOAL, linestyle="--", linewidth=1, label="a quarter of warm")
+        axes.set_xlabel("seconds")
+        axes.set_ylabel("MiB")
+        axes.set_title(INSTANCES[kind])
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, 0.02), ncols=3)
+    figure.tight_layout()
+    return figure
+
+
+def _standby_answers(plt: Any, result: Result) -> Any:
+    """Plot the milliseconds of each first answer: after a cold start, a hibernation and a freeze."""
+    states = (("cold", "cold start"), ("hibernated", "hibernated"), ("frozen", "frozen"))
+    figure, axes = plt.subplots(figsize=(6, 3.4))
+    colours = (OURS, "#f59e0b")
+    for shift, kind, colour in zip((-0.15, 0.15), _instances(result), colours, strict=False):
+        for place, (state, _) in enumerate(states):
+            values = result.series[f"{kind} answers {state}"]
+            middle = _middle(values)
+            label = INSTANCES[kind] if place == 0 else None
+            axes.plot([place + shift] * len(values), values, "o", color=colour, markersize=4, alpha=0.6, label=label)
+            axes.plot([place + shift - 0.1, place + shift + 0.1], [middle] * 2, color="black", linewidth=1.5)
+            axes.annotate(
+                f"{middle:,.0f} ms" if middle >= 10 else f"{middle:.1f} ms",
+                (place + shift, max(values)),
+                xytext=(0, 6),
+                textcoords="offset points",
+                ha="center",
+                fontsize=8,
+            )
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high * 2)
+    axes.set_xlim(-0.5, len(states) - 0.5)
+    axes.set_xticks(range(len(states)), [words for _, words in states])
+    axes.grid(axis="x", visible=False)
+    axes.set_ylabel("milliseconds (logarithmic)")
+    axes.set_title("First answer of an instance")
+    axes.legend()
+    return figure
+
+
+def _instances(result: Result) -> list[str]:
+    return [kind for kind in INSTANCES if f"{kind} seconds" in result.series]
+
+
 def _middle(values: list[float]) -> float:
     ordered = sorted(values)
     half = len(ordered) // 2
@@ -130,4 +196,6 @@ _PLOTS: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
     "starts": (("pods",), _starts),
     "latency": (("one-pod", "hang"), _latency),
     "scale": (("scale",), _scale),
+    "standby-memory": (("standby-memory",), _standby_memory),
+    "standby-answers": (("standby-memory",), _standby_answers),
 }

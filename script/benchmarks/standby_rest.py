@@ -1,0 +1,142 @@
+"""Benchmarks of an agent with many pods that stand by: CPU time and memory at rest, and a wake among them.
+
+The pods have the annotation that freezes them once they are ready. They use the node's network, so that their start is
+quicker and the pod network's addresses suffice; those that are woken are in the pod network.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Final
+
+from kubeletx_testing.lab import CriCalls
+
+from .idle import cpu_during, resident_mib, rest_figure
+from .lab import BenchLab, wait_ready, wait_running, wait_until
+from .model import Figure, Result, Sizes, median, now, percentile
+from .standby import LAST_WAKE_MILLISECONDS, sleeping
+from .standby_lab import (
+    StandbyAgent,
+    addresses,
+    connections,
+    echo_manifest,
+    receive,
+    standby_agent,
+)
+
+CPU_SECONDS_PER_MINUTE: Final = 0.2
+RESIDENT_MB: Final = 120.0
+SETTLE_SECONDS: Final = 15.0
+RUNNING_PODS: Final = 20
+WOKEN_PODS: Final = 10
+_MB_PER_MIB: Final = 1.048576
+
+
+def standby_idle(bench: BenchLab, sizes: Sizes) -> Result:
+    """Measure CPU time and memory of the agent while all its pods are frozen."""
+    names = [f"rest-{number}" for number in range(sizes.standby_pods)]
+    with standby_agent(bench) as agent, bench.containerd.cri() as cri:
+        wait_ready(agent)
+        bench.put_manifests({name: sleeping(name, standby="standby") for name in names})
+        _wait_frozen(agent, cri, names)
+        figures = _rest(agent, f"{len(names)} standby pods", sizes, has_goals=True)
+        bench.remove_pods(agent)
+    return Result(name="standby-idle", figures=tuple(figures), measured_at=now())
+
+
+def standby_500(bench: BenchLab, sizes: Sizes) -> Result:
+    """Measure an agent with the greatest number of pods, most of them frozen: at rest, and wakes among them."""
+    few = max(sizes.most_pods // 10, 1)
+    running = [f"run-{number}" for number in range(min(RUNNING_PODS, few))]
+    woken = [f"wake-{number}" for number in range(min(WOKEN_PODS, few))]
+    others = [f"rest-{number}" for number in range(sizes.most_pods - len(running) - len(woken))]
+    frozen = [*woken, *others]
+    with standby_agent(bench) as agent, bench.containerd.cri() as cri:
+        wait_ready(agent)
+        available = _available_mib()
+        began = time.monotonic()
+        bench.put_manifests(
+            {
+                **{name: echo_manifest(name) for name in woken},
+                **{name: sleeping(name) for name in running},
+                **{name: sleeping(name, standby="standby") for name in others},
+            }
+        )
+        wait_running(cri, [*woken, *running, *others], pause_seconds=1.0)
+        agent.order("wait running", [*woken, *running])
+        with connections(addresses(agent, woken)) as open_connections:
+            agent.order("standby", woken)
+            agent.order("wait standby", frozen)
+            seconds = time.monotonic() - began
+            each = (available - _available_mib()) / sizes.most_pods
+            what = f"{len(frozen)} standby and {len(running)} running pods"
+            figures = _rest(agent, what, sizes, has_goals=False)
+            times = []
+            for number in range(sizes.wakes):
+                name = woken[number % len(woken)]
+                open_connections[name].sendall(b".")
+                agent.begin("running", [name])
+                answered = receive(open_connections[name])
+                times.append((answered - agent.end().began_ns) / 1e6)
+                agent.order("wait running", [name])
+                agent.order("standby", [name])
+                agent.order("wait standby", [name])
+        agent.order("running", woken)
+        bench.remove_pods(agent)
+    p99 = percentile(times, 0.99)
+    return Result(
+        name="standby-500",
+        figures=(
+            *figures,
+            Figure(label=f"wake by freezer among {what}, p50", value=median(times), unit="ms"),
+            Figure(
+                label=f"wake by freezer among {what}, p99",
+                value=p99,
+                unit="ms",
+                goal=f"≤ {LAST_WAKE_MILLISECONDS:g}",
+                is_met=p99 <= LAST_WAKE_MILLISECONDS,
+            ),
+            Figure(label=f"start of {what}, until all are frozen", value=round(seconds, 1), unit="s"),
+            Figure(
+                label=f"memory of the machine for each of {sizes.most_pods} pods, shims included",
+                value=round(each, 1),
+                unit="MiB",
+            ),
+        ),
+        series={"wakes": [round(one, 4) for one in times]},
+        measured_at=now(),
+    )
+
+
+def _wait_frozen(agent: StandbyAgent, cri: CriCalls, names: list[str]) -> None:
+    wait_running(cri, names, pause_seconds=1.0)
+    wait_until(lambda: len(agent.pods()) >= len(names), "pods", pause_seconds=0.5)
+    agent.order("wait standby", names)
+
+
+def _rest(agent: StandbyAgent, what: str, sizes: Sizes, *, has_goals: bool) -> list[Figure]:
+    """Wait until the agent is at rest, and measure it. `has_goals`: whether the goals are for this number of pods."""
+    time.sleep(min(SETTLE_SECONDS, sizes.idle_seconds))
+    cpu, seconds = cpu_during(agent.pid, min(sizes.idle_seconds, 60.0))
+    memory = round(resident_mib(agent.pid) * _MB_PER_MIB, 1)
+    rest = rest_figure(what, cpu, seconds, CPU_SECONDS_PER_MINUTE)
+    if not has_goals:
+        rest = Figure(label=rest.label, value=rest.value, unit=rest.unit)
+    return [
+        rest,
+        Figure(
+            label=f"resident memory with {what}",
+            value=memory,
+            unit="MB",
+            goal=f"≤ {RESIDENT_MB:g}" if has_goals else "",
+            is_met=memory <= RESIDENT_MB if has_goals else None,
+        ),
+    ]
+
+
+def _available_mib() -> float:
+    found = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
+    assert found is not None
+    return int(found[1]) / 1024
