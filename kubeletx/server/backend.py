@@ -135,7 +135,7 @@ class PodVerbs(Protocol):
         ...
 
     def awake(self, target: PodTarget) -> AbstractAsyncContextManager[None]:
-        """Return a context in which the pod runs, for the time of an exec, attach or port-forward.
+        """Return a context in which the pod runs, for the time of an exec, an attach or one forwarded connection.
 
         A frozen pod is thawed on entry, and may be frozen again after the exit. Raises NotFound; the entry raises
         Conflict if frozen pods are left frozen by the configuration or cannot be thawed.

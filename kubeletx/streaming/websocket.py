@@ -153,10 +153,11 @@ async def serve_port_forward(
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for session in sessions.values():
-            await session.close()
-        await ws.close()
+        async with contextlib.AsyncExitStack() as closing:  # each is closed even if another one fails to
+            closing.push_async_callback(ws.close)
+            for session in sessions.values():
+                closing.push_async_callback(session.close)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def connect_session(

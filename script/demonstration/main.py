@@ -2,8 +2,9 @@
 
 Steps: start registry, network and two containerds, and make the guest's disk beside; start the agent, with libvirt
 in it; wait until every pod is Running and ready on the runtime that it asked for; look at both containerds and for
-the emulator whether the pods really are there; let containers and machine reach each other; print node readiness
-and usage; stay until Ctrl-C, or with --once delete the machine; stop everything and check that nothing is left.
+the emulator whether the pods really are there; let containers and machine reach each other; hibernate one pod and
+wake it with a request; print node readiness and usage; stay until Ctrl-C, or with --once delete the machine; stop
+everything and check that nothing is left.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from kubeletx.cli.output.pod_status import summarise
 from kubeletx.kube.manifests.load import load_pods
 from kubeletx.kube.types.core import Pod
 from kubeletx.server.views import MeasuredUsage
-from kubeletx_testing.lab import Lab, LabError, PrivateAgent, bound_runtime, is_ready
+from kubeletx_testing.lab import Daemon, Lab, LabError, PrivateAgent, bound_runtime, is_ready
 from kubeletx_testing.lab.machines import PASSWORD
 
-from . import machine
+from . import machine, standby
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = ROOT / ".demo" / "lab"
@@ -66,9 +67,10 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     lab = Lab(BASE, cache_dir=CACHE, logs_dir=ROOT / ".demo" / "logs", say=_say)
     agent = PrivateAgent(lab, manifest_dir=MANIFESTS, node_name=NODE_NAME, flags=[f"--config={CONFIG}"])
+    forward = standby.port_forward(agent)
     status = 0
     try:
-        run(lab, agent, stay=not once)
+        run(lab, agent, forward, stay=not once)
     except (DemoFailed, LabError) as err:
         status = 1
         console.print(f"[bold red]failed:[/] {err}", highlight=False)
@@ -76,7 +78,7 @@ def main() -> int:
     except KeyboardInterrupt:
         status = 130
         console.print("interrupted")
-    left = clean_up(lab, agent)
+    left = clean_up(lab, agent, forward)
     if left:
         status = status or 1
         console.print("[bold red]left behind:[/]", *left, sep="\n  ")
@@ -85,10 +87,10 @@ def main() -> int:
     return status
 
 
-def run(lab: Lab, agent: PrivateAgent, *, stay: bool) -> None:
+def run(lab: Lab, agent: PrivateAgent, forward: Daemon, *, stay: bool) -> None:
     """Start everything, wait for the pods, check them and show them.
 
-    `stay`: then wait until Ctrl-C; otherwise delete the machine and check that nothing of it is left.
+    `forward`: the port-forward to the pod on standby. `stay`: then wait until Ctrl-C; otherwise delete the machine and check that nothing of it is left.
     """
     require_space()
     image = machine.GuestImage(CACHE)
@@ -97,40 +99,56 @@ def run(lab: Lab, agent: PrivateAgent, *, stay: bool) -> None:
     if not image.is_made:
         _say("waiting for the guest's disk, which is made of Debian packages the first time")
     prepare(image.path())
-    agent.endpoints = f"{lab.endpoints};{machine.endpoint(lab, CACHE)}"
+    first = next(iter(lab.containerds.values()))
+    agent.endpoints = f"{lab.endpoints};{standby.endpoint(first)};{machine.endpoint(lab, CACHE)}"
     _say("starting kubeletx, with libvirt in it")
     began = time.monotonic()
     agent.start()
-    wanted = wanted_runtimes(containers=next(iter(lab.containerds)))
+    wanted = wanted_runtimes(containers=first.name)
     watch_pods(agent, wanted, began)
     for name in lab.containerds:
-        verify_on_runtime(lab, name, {pod for pod, runtime in wanted.items() if runtime == name})
+        runtimes = {name, standby.RUNTIME} if name == first.name else {name}
+        verify_on_runtime(lab, name, {pod for pod, runtime in wanted.items() if runtime in runtimes})
     verify_pages(agent)
     console.print(
         f"every pod is where it asked to be, {time.monotonic() - began:.1f} s after the agent started\n"
     )
     show_machine(agent, began)
+    url = show_standby(agent, forward)
     show_node(agent)
     if not stay:
         verify_deletion(agent)
         return
-    console.print(
-        f"\nIn a second terminal, as root, in {ROOT}:\n"
-        f"  alias kx='.venv/bin/kubeletx --root-dir {agent.root_dir.relative_to(ROOT)}'\n"
-        "  kx get pods -o wide               all pods and their runtimes\n"
-        f"  kx logs -f {MACHINE}           what the machine's console said\n"
-        f"  kx vm console {MACHINE}        log in (root, {PASSWORD}); Ctrl-] leaves\n"
-        f"  kx exec {MACHINE} -- uname -a  a program in the guest, as in a container\n"
-        f"The pods are the files in {MANIFESTS.relative_to(ROOT)}: change, add or remove some.\n"
-        "Ctrl-C here stops and removes everything.",
-        highlight=False,
-    )
+    show_commands(agent, url)
     try:
         while agent.is_running:
             time.sleep(0.5)
     except KeyboardInterrupt:
         return
     raise DemoFailed("the agent ended by itself")
+
+
+def show_commands(agent: PrivateAgent, url: str) -> None:
+    """Print what a user may try while the demo runs. `url`: of the port-forward to the pod on standby."""
+    commands = {
+        "kx get pods -o wide": "all pods and their runtimes",
+        f"kx logs -f {MACHINE}": "what the machine's console said",
+        f"kx vm console {MACHINE}": f"log in (root, {PASSWORD}); Ctrl-] leaves",
+        f"kx exec {MACHINE} -- uname -a": "a program in the guest, as in a container",
+        f"curl {url}": f"wakes {standby.POD} for one answer",
+        f"kx describe pod {standby.POD}": "its memory, and when it was woken",
+    }
+    width = max(map(len, commands))
+    console.print(
+        f"\nIn a second terminal, as root, in {ROOT}:",
+        f"  alias kx='.venv/bin/kubeletx --root-dir {agent.root_dir.relative_to(ROOT)}'",
+        *(f"  {command:<{width}}  {text}" for command, text in commands.items()),
+        f"The pods are the files in {MANIFESTS.relative_to(ROOT)}: change, add or remove some.",
+        "Ctrl-C here stops and removes everything.",
+        sep="\n",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def prepare(image: Path) -> None:
@@ -293,6 +311,36 @@ def show_machine(agent: PrivateAgent, began: float) -> None:
         raise DemoFailed(f"{wrong[0][0]} got {wrong[0][2]!r} from {wrong[0][1]}")
 
 
+def show_standby(agent: PrivateAgent, forward: Daemon) -> str:
+    """Hibernate a pod, show what its memory was and is, and wake it with a request through a port-forward.
+
+    Returns the URL of the port-forward; the pod is hibernated again. Raises DemoFailed for a wrong answer.
+    """
+    _say(f"hibernating {standby.POD}: it is frozen, and its memory is taken back")
+    forward.start()
+    before = standby.memory_bytes(agent)
+    standby.hibernate(agent)
+    after = standby.memory_bytes(agent)
+    said = standby.described(agent)
+    url = standby.wait_listening(forward)
+    woken = standby.wake(url)
+    standby.wait_hibernated(agent)
+    table = make_table(f"{standby.POD} on standby", "WHAT HAPPENS", "MEMORY", "")
+    table.add_row("it runs", _mebibytes(before), "a web server that has read a 48 MiB file")
+    table.add_row("kx pod standby --hibernate", _mebibytes(after), "frozen; pages of files were given back")
+    table.add_row(f"curl {url}", "", f"{woken.page!r}, {woken.seconds * 1000:.0f} ms later")
+    table.add_row("the connection ends", _mebibytes(standby.memory_bytes(agent)), "hibernated again")
+    console.print(table)
+    console.print(
+        "kx describe pod says:", f"  [green]{said}[/]", "", sep="\n", highlight=False, soft_wrap=True
+    )
+    if after > before / 2:
+        _say("what is left are not pages of files on a disk; without swap they stay in memory")
+    if woken.page != standby.PAGE:
+        raise DemoFailed(f"{standby.POD} serves {woken.page!r}")
+    return url
+
+
 def verify_deletion(agent: PrivateAgent) -> None:
     """Delete the machine's manifest. Raises DemoFailed if something of the machine is left after its end."""
     _say(f"deleting {MACHINE}")
@@ -334,13 +382,14 @@ def show_node(agent: PrivateAgent) -> None:
         raise DemoFailed("the node is not Ready")
 
 
-def clean_up(lab: Lab, agent: PrivateAgent) -> list[str]:
+def clean_up(lab: Lab, agent: PrivateAgent, forward: Daemon) -> list[str]:
     """Stop and remove everything, ignoring Ctrl-C; returns what is left."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if not lab.is_ours:
         return []
     _say("stopping and removing everything")
+    forward.stop()
     if agent.daemon is not None and agent.log_path.is_file():
         logs = ROOT / ".demo" / "logs"
         logs.mkdir(parents=True, exist_ok=True)
@@ -365,6 +414,10 @@ def _figures(usage: MeasuredUsage | None) -> tuple[str, str]:
     cpu = "-" if usage.cpu_millicores is None else f"{usage.cpu_millicores}m"
     memory = "-" if usage.memory_bytes is None else f"{usage.memory_bytes / 2**20:.1f}Mi"
     return cpu, memory
+
+
+def _mebibytes(count: int) -> str:
+    return f"{count / 2**20:.1f} MiB"
 
 
 def _show_logs(agent: PrivateAgent) -> None:

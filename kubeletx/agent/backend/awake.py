@@ -1,4 +1,4 @@
-"""`kept_awake`: keeps a pod running while a command, an attached terminal or a forwarded port uses it."""
+"""`kept_awake`: keeps a pod running while a command, an attached terminal or a forwarded connection uses it."""
 
 from __future__ import annotations
 

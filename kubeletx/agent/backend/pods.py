@@ -64,7 +64,7 @@ class PodBackend:
         *,
         streams_thaw: bool = True,
     ) -> None:
-        """`streams_thaw`: exec, attach and port-forward thaw a frozen pod; False: they fail."""
+        """`streams_thaw`: exec, attach and forwarded connections thaw a frozen pod; False: they fail."""
         self._manager = manager
         self._services = services
         self._applied = applied
@@ -192,7 +192,7 @@ class PodBackend:
         return await self._logs.open(worker, name, options)
 
     def awake(self, target: PodTarget) -> AbstractAsyncContextManager[None]:
-        """Return the context of an exec, attach or port-forward: the pod runs in it; see `kept_awake`.
+        """Return the context of an exec, an attach or one forwarded connection; see `kept_awake`.
 
         Raises NotFound, or Conflict if the pod has no worker yet.
         """

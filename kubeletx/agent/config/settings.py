@@ -178,7 +178,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("pods.swap_behavior", "memorySwap.swapBehavior", "", Choice(("NoSwap", "LimitedSwap"), optional=True),
             "LimitedSwap: burstable pods get a share of the machine's swap (cgroup v2). Default: NoSwap."),
     Setting("pods.standby_streams", "kubeletx.standbyStreams", "", Choice(("thaw", "refuse")),
-            "thaw: a frozen pod runs while exec, attach or port-forward lasts. refuse: they fail, and it stays frozen."),
+            "thaw: exec, attach and each forwarded connection wake a frozen pod. refuse: they fail, and it stays frozen."),
     Setting("pods.standby_requests_percent", "kubeletx.standbyRequestsPercent", "", PERCENT,
             "Share of requests that counts at admission: CPU of frozen pods, CPU and memory of hibernated ones."),
     # network

@@ -190,7 +190,7 @@ class PodSettings(Section, frozen=True, kw_only=True):
     swap_behavior: str | None = None
     """LimitedSwap: burstable pods get a share of the machine's swap, on cgroup v2. NoSwap or None: no pod gets swap."""
     standby_streams: str = "thaw"
-    """Effect of exec, attach and port-forward on a frozen pod.
+    """Effect of exec, attach and each connection of a port-forward on a frozen pod.
 
     thaw: the pod runs while they last. refuse: they fail, and the pod stays frozen.
     """

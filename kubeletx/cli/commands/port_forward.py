@@ -24,7 +24,10 @@ from ..options.go_flags import command
 @namespace_option
 @with_agent
 def port_forward(agent: AgentClient, pod: str, ports: tuple[str, ...], address: str, namespace: str) -> int:
-    """Forward local ports to ports of POD, until Ctrl-C."""
+    """Forward local ports to ports of POD, until Ctrl-C.
+
+    A pod on standby stays frozen until a connection arrives, and is frozen again when all connections have ended.
+    """
     from ..connection.forwarding import forward
 
     wanted = [parse_forward(text) for text in ports]

@@ -17,12 +17,9 @@ from kubeletx.api import Channel, KubeletxError, Session, StreamRequest, StreamU
 from kubeletx.streaming import websocket
 from kubeletx.streaming.channels import PROTOCOLS
 from kubeletx.streaming.idle import Idle
-from kubeletx.streaming.remote_client import open_port_forward
 from kubeletx.streaming.serving import (
-    Offer,
     check_streams,
     offer_of,
-    open_in_time,
     open_url,
     serve_command,
     stream_request,
@@ -37,7 +34,7 @@ from kubeletx.streaming.takeover import TakenOver, take_over
 from kubeletx.streaming.tunnel import TUNNEL_PROTOCOLS, Tunnel, tunnel_response
 
 from ..backend import PodVerbs
-from ..views import PodTarget
+from .forwarded import open_forwarded
 from .route import Handler, KubeletRoute, find_pod, target_of
 
 MAX_OUTPUT_BYTES = 16 << 20
@@ -81,20 +78,11 @@ def routes(backend: PodVerbs, *, idle_seconds: float, websockets: Counter[str]) 
         if offer.is_tunnel:
             websockets["portforward"] += 1
         await find_pod(backend, target)
-        async with backend.awake(target):
-            return await forward(request, target, offer, ports)
-
-    async def forward(
-        request: web.Request, target: PodTarget, offer: Offer, ports: tuple[int, ...]
-    ) -> web.StreamResponse:
         idle = Idle(idle_seconds)
 
         async def connect(port: int) -> Session:
             idle.touch()
-            found = await backend.port_forward(target, port)
-            if isinstance(found, StreamUrl):
-                found = await open_in_time(open_port_forward(found.url, port))
-            return idle.watch(found)
+            return idle.watch(await open_forwarded(backend, target, port))
 
         if offer.is_spdy:
             pipe = take_over(request)

@@ -6,10 +6,11 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletx_testing.lab import mount_points, sweep
+from kubeletx_testing.lab import cgroups, mount_points, sweep
 from kubeletx_testing.lab.cni import bridge_name, network_name
 from kubeletx_testing.lab.containerd import socket_path
 from kubeletx_testing.lab.mounts import list_mounts
@@ -55,6 +56,26 @@ def test_a_program_with_a_lab_name_and_path_is_ours(tmp_path: Path) -> None:
         finally:
             daemon.kill()
     assert sweep.list_processes(tmp_path) == []
+
+
+def test_frozen_containers_are_thawed_in_either_version_of_cgroups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroups, "_CGROUPS", tmp_path)
+    files = {}
+    for number, (name, text) in enumerate((("freezer.state", "FROZEN"), ("cgroup.freeze", "1"))):
+        for container in ("ours", "cri-ours.scope", "other"):
+            file = tmp_path / f"hierarchy-{number}" / container / name
+            file.parent.mkdir(parents=True)
+            file.write_text(text)
+            files[file] = text
+    (tmp_path / "memory" / "ours").mkdir(parents=True)
+    cgroups.thaw_containers({"ours"})
+    thawed = {"freezer.state": "THAWED", "cgroup.freeze": "0"}
+    for file, text in files.items():
+        expected = text if file.parent.name == "other" else thawed[file.name]
+        assert file.read_text().startswith(expected)
+    assert list((tmp_path / "memory" / "ours").iterdir()) == []
 
 
 def test_an_emulator_behind_a_libvirtd_of_the_lab_is_found_by_its_pid_file(tmp_path: Path) -> None:

@@ -14,6 +14,14 @@ from kubeletx_testing.lab import leftovers
 ROOT = Path(__file__).parents[3]
 
 
+def standby_mebibytes(output: str) -> tuple[float, ...]:
+    """Memory of the demo's pod while it runs, when it is hibernated, and when it is hibernated again."""
+    rows = ("it runs", "kx pod standby --hibernate", "the connection ends")
+    found = [re.search(rf"^{row} +([\d.]+) MiB", output, re.MULTILINE) for row in rows]
+    assert all(found), output
+    return tuple(float(one[1]) for one in found if one is not None)
+
+
 @pytest.mark.timeout(300)
 def test_the_demo_runs_containers_and_a_machine_where_they_asked_to_be_and_leaves_nothing() -> None:
     done = subprocess.run(
@@ -31,6 +39,15 @@ def test_the_demo_runs_containers_and_a_machine_where_they_asked_to_be_and_leave
     assert "hello from guest" in done.stdout
     assert re.search(r"web-a-demo +machine-demo +guest", done.stdout)
     assert re.search(r"machine-demo +web-a-demo +served by containerd-a", done.stdout)
+    before, after, again = standby_mebibytes(done.stdout)
+    assert before > 40
+    assert after < before / 2
+    assert again < before / 2
+    assert re.search(r"curl http://127\.0\.0\.1:\d+/ +'catalog of the demo', \d+ ms later", done.stdout)
+    assert re.search(
+        r"kx describe pod says:\n  Hibernated since .* \(memory: [\d.]+ MiB before, [\d.]+ MiB after\)",
+        done.stdout,
+    )
     assert "machine-demo is gone, with emulator, disk and address" in done.stdout
     assert "nothing is left" in done.stdout
     assert leftovers(ROOT / ".demo" / "lab") == []

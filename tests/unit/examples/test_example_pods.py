@@ -35,7 +35,12 @@ def test_every_example_explains_itself(path: Path) -> None:
 
 def test_the_examples_show_every_way_to_get_a_runtime() -> None:
     pods = [pod for path in FILES for pod in _pods(path)]
-    assert {pod.spec.runtime_service_name for pod in pods} == {None, "containerd-a", "containerd-b"}
+    assert {pod.spec.runtime_service_name for pod in pods} == {
+        None,
+        "containerd-a",
+        "containerd-b",
+        "quark",
+    }
     assert any(RUNTIME_SERVICE_NAME in pod.metadata.annotations for pod in pods)
     assert any(
         pod.spec.runtime_service_name is None and RUNTIME_SERVICE_NAME not in pod.metadata.annotations

@@ -7,6 +7,7 @@ found whatever their parent process is.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -54,6 +55,21 @@ def list_container_processes(ids: set[str]) -> list[int]:
     if not ids:
         return []
     return [pid for pid in list_pids() if any(one in ids for one in _cgroup_words(pid))]
+
+
+def thaw_containers(ids: set[str]) -> None:
+    """Thaw these containers if they are frozen: with cgroup v1, SIGKILL ends a process only after its thaw.
+
+    `ids`: container ids.
+    """
+    for directory in list_container_cgroups(ids):
+        for name, text in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
+            try:
+                file = os.open(directory / name, os.O_WRONLY)
+            except OSError:  # not the hierarchy of the freezer, or just removed
+                continue
+            with os.fdopen(file, "w") as opened, contextlib.suppress(OSError):
+                opened.write(text)
 
 
 def cgroups_below(root: str) -> list[Path]:

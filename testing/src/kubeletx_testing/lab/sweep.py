@@ -110,6 +110,7 @@ def end_containers(containerd_dir: Path) -> None:
     """
     ids = _container_ids(containerd_dir)
     sockets = _shim_sockets(containerd_dir)
+    cgroups.thaw_containers(ids)
     # Containers before shims: a living shim reaps them at once, but PID 1 of some machines takes seconds.
     end_processes(cgroups.list_container_processes(ids), signum=signal.SIGKILL)
     end_processes(list_processes(containerd_dir), signum=signal.SIGKILL)
