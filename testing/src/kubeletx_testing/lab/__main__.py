@@ -1,7 +1,9 @@
 """Command ``python -m kubeletx_testing.lab``.
 
 ``check`` lists what this machine lacks for a lab. ``sweep DIRECTORY`` removes what an aborted lab with this
-base directory left behind.
+base directory left behind. ``cgroup-v2 RESULTS COMMAND...`` runs a command in a guest with cgroup v2, in the present
+directory; what it writes to /run/results is in the directory RESULTS afterwards, and its exit status is that of the
+command. See `cgroup_v2_guest`.
 """
 
 from __future__ import annotations
@@ -9,11 +11,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from .cgroup_v2_guest import run_with_cgroup_v2
 from .lab import require
 from .process import LabError
 from .sweep import clean, leftovers
 
-_USAGE = "usage: python -m kubeletx_testing.lab check | sweep DIRECTORY"
+_USAGE = "usage: python -m kubeletx_testing.lab check | sweep DIRECTORY | cgroup-v2 RESULTS COMMAND..."
+_GUEST_SECONDS = 3600.0
 
 
 def main(arguments: list[str]) -> int:
@@ -30,8 +34,22 @@ def main(arguments: list[str]) -> int:
             clean(base_dir)
             left = leftovers(base_dir)
             return _fail("\n".join(left)) if left else 0
+        case ["cgroup-v2", results, *command] if command:
+            return _run_in_guest(Path(results).resolve(), command)
         case _:
             return _fail(_USAGE)
+
+
+def _run_in_guest(results: Path, command: list[str]) -> int:
+    results.mkdir(parents=True, exist_ok=True)
+    try:
+        done = run_with_cgroup_v2(command, results, directory=Path.cwd(), timeout_seconds=_GUEST_SECONDS)
+    except LabError as err:
+        return _fail(str(err))
+    sys.stdout.write(done.output)
+    if done.status is None:
+        return _fail(f"the guest ended before the command:\n{done.console}")
+    return done.status
 
 
 def _fail(text: str) -> int:

@@ -19,21 +19,17 @@ parts.
 
 from __future__ import annotations
 
-import enum
-import fcntl
-import functools
 import gzip
 import hashlib
 import os
 import re
-import shutil
-import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
+from .cpio import CpioArchive
 from .images import default_cache_dir, is_static
+from .machine_parts import Kernel as Kernel
+from .machine_parts import kernel_package, lock_of, module_files, run, unpack_packages
 from .process import LabError
 from .tools import get_tool
 
@@ -44,18 +40,6 @@ UP = "guest is up"
 
 _RECIPE_VERSION = 1
 _DISK_BYTES = 64 << 20
-_TIMEOUT_SECONDS = 300.0
-
-
-class Kernel(enum.Enum):
-    """The Debian kernel package that the guest boots."""
-
-    CLOUD = "cloud"
-    """A small kernel, without 9p and without the i6300esb watchdog."""
-    GENERIC = "generic"
-
-
-_META_PACKAGES = {Kernel.CLOUD: "linux-image-cloud-amd64", Kernel.GENERIC: "linux-image-amd64"}
 _MODULES = (
     "virtio_pci",
     "virtio_blk",
@@ -243,13 +227,13 @@ def load_machine_image(cache_dir: Path | None = None, *, kernel: Kernel = Kernel
     busybox = Path(get_tool("busybox")).read_bytes()
     if not is_static(busybox):
         raise LabError("busybox is not static and cannot run in an initramfs: install busybox-static")
-    package = _kernel_package(kernel)
+    package = kernel_package(kernel)
     recipe = f"{_RECIPE_VERSION} {package} {_FILES} {_MODULES} {_SYSLINUX}".encode()
     key = hashlib.sha256(busybox + recipe).hexdigest()[:16]
     path = directory / f"{kernel.value}-{key}.qcow2"
     if path.exists():
         return path
-    with _locked(directory / ".lock"):
+    with lock_of(directory / ".lock"):
         if not path.exists():
             with tempfile.TemporaryDirectory(prefix="build-", dir=directory) as scratch:
                 _build(Path(scratch), path, package=package, busybox=busybox)
@@ -258,7 +242,7 @@ def load_machine_image(cache_dir: Path | None = None, *, kernel: Kernel = Kernel
 
 def _build(scratch: Path, path: Path, *, package: str, busybox: bytes) -> None:
     unpacked = scratch / "unpacked"
-    _unpack((package, "qemu-guest-agent", "syslinux", "syslinux-common", "mtools"), scratch, unpacked)
+    unpack_packages((package, "qemu-guest-agent", "syslinux", "syslinux-common", "mtools"), scratch, unpacked)
     (kernel,) = unpacked.glob("boot/vmlinuz-*")
     (modules,) = unpacked.glob("lib/modules/*")
     initrd = scratch / "initrd"
@@ -279,11 +263,11 @@ def _build(scratch: Path, path: Path, *, package: str, busybox: bytes) -> None:
     heads, sectors = 16, 63
     cylinders = _DISK_BYTES // 512 // heads // sectors
     geometry = ("-h", str(heads), "-s", str(sectors), "-t", str(cylinders))
-    _run(f"{tool}/mformat", "-i", str(raw), *geometry, "-H", "0", "-v", "KUBELETX", "::", env=environment)
+    run(f"{tool}/mformat", "-i", str(raw), *geometry, "-H", "0", "-v", "KUBELETX", "::", env=environment)
     for source, name in ((kernel, "vmlinuz"), (initrd, "initrd"), (config, "syslinux.cfg")):
-        _run(f"{tool}/mcopy", "-i", str(raw), str(source), f"::/{name}", env=environment)
-    _run(f"{tool}/syslinux", "--install", str(raw), env={**environment, "TMPDIR": str(scratch)})
-    _run(
+        run(f"{tool}/mcopy", "-i", str(raw), str(source), f"::/{name}", env=environment)
+    run(f"{tool}/syslinux", "--install", str(raw), env={**environment, "TMPDIR": str(scratch)})
+    run(
         f"{tool}/mcopy",
         "-D",
         "o",
@@ -295,13 +279,13 @@ def _build(scratch: Path, path: Path, *, package: str, busybox: bytes) -> None:
         check=False,
     )
     temporary = scratch / "disk.qcow2"
-    _run(get_tool("qemu-img"), "convert", "-f", "raw", "-O", "qcow2", str(raw), str(temporary))
+    run(get_tool("qemu-img"), "convert", "-f", "raw", "-O", "qcow2", str(raw), str(temporary))
     temporary.chmod(0o644)
     temporary.replace(path)
 
 
 def _initramfs(unpacked: Path, modules: Path, busybox: bytes) -> bytes:
-    archive = _Cpio()
+    archive = CpioArchive()
     for name in (
         "bin",
         "sbin",
@@ -332,7 +316,7 @@ def _initramfs(unpacked: Path, modules: Path, busybox: bytes) -> bytes:
     archive.link("var/run", "/run")
     archive.device("dev/console", 5, 1)
     archive.file("bin/busybox", busybox, 0o755)
-    listing = _run(get_tool("busybox"), "--list").split()
+    listing = run(get_tool("busybox"), "--list").split()
     for name in listing:
         if name != "busybox":
             archive.link(f"bin/{name}", "/bin/busybox")
@@ -342,7 +326,7 @@ def _initramfs(unpacked: Path, modules: Path, busybox: bytes) -> bytes:
     for path, (mode, text) in _FILES.items():
         archive.file(path, text.encode(), mode)
     archive.file("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n", 0o644)
-    hashed = _run(get_tool("busybox"), "mkpasswd", "-m", "sha256", "-S", "kubeletxsalt", PASSWORD).strip()
+    hashed = run(get_tool("busybox"), "mkpasswd", "-m", "sha256", "-S", "kubeletxsalt", PASSWORD).strip()
     archive.file("etc/shadow", f"root:{hashed}:19000:0:99999:7:::\n".encode(), 0o600)
     agent = unpacked / "usr/sbin/qemu-ga"
     archive.file("usr/sbin/qemu-ga", agent.read_bytes(), 0o755)
@@ -350,126 +334,14 @@ def _initramfs(unpacked: Path, modules: Path, busybox: bytes) -> bytes:
         for parent in reversed(library.relative_to("/").parents[:-1]):
             archive.directory(str(parent))
         archive.file(str(library.relative_to("/")), library.resolve().read_bytes(), 0o755)
-    for index, module in enumerate(_module_order(modules)):
+    for index, module in enumerate(module_files(modules, _MODULES)):
         archive.file(f"modules/{index:03}-{module.name}", module.read_bytes(), 0o644)
     return archive.finish()
 
 
 def _libraries(program: Path) -> list[Path]:
     """Return the libraries that this machine's dynamic linker finds for `program`. The guest needs the same ones."""
-    listing = _run("ldd", str(program))
+    listing = run("ldd", str(program))
     if "not found" in listing:
         raise LabError(f"libraries of qemu-guest-agent are missing here:\n{listing}")
     return [Path(found) for found in re.findall(r"(/\S+) \(0x", listing)]
-
-
-def _module_order(directory: Path) -> list[Path]:
-    """Return the files of `_MODULES` and of their dependencies, sorted so that each comes after those it needs."""
-    known = {path.name.removesuffix(".ko").replace("-", "_"): path for path in directory.rglob("*.ko")}
-    order: dict[str, Path] = {}
-
-    def visit(name: str) -> None:
-        path = known.get(name.replace("-", "_"))
-        if path is None or path.name in order:
-            return
-        match = re.search(rb"\0depends=([^\0]*)\0", path.read_bytes())
-        for dependency in (match.group(1).decode() if match else "").split(","):
-            visit(dependency)
-        order[path.name] = path
-
-    for name in _MODULES:
-        visit(name)
-    return list(order.values())
-
-
-@functools.cache
-def _kernel_package(kernel: Kernel) -> str:
-    meta = _META_PACKAGES[kernel]
-    for is_refreshed in (False, True):
-        if is_refreshed:
-            _refresh_package_lists()
-        listing = _run(get_tool("apt-cache"), "depends", meta, check=is_refreshed)
-        if match := re.search(r"Depends: (linux-image-\d\S*)", listing):
-            return match.group(1)
-    raise LabError(f"package {meta} is not in the package lists of this machine")
-
-
-def _refresh_package_lists() -> None:
-    """Run ``apt-get update``. Called if the package lists are missing or old."""
-    _run(get_tool("apt-get"), "-q", "update")
-
-
-def _unpack(packages: Sequence[str], scratch: Path, target: Path) -> None:
-    """Download packages with apt-get and unpack them below `target`, without installing them."""
-    target.mkdir(exist_ok=True)
-    downloads = scratch / "downloads"
-    downloads.mkdir()
-    download = (get_tool("apt-get"), "-q", "-o", "APT::Sandbox::User=root", "download", *packages)
-    try:
-        _run(*download, cwd=downloads)
-    except LabError:
-        _refresh_package_lists()
-        _run(*download, cwd=downloads)
-    archives = sorted(downloads.glob("*.deb"))
-    if len(archives) != len(packages):
-        raise LabError(f"of {', '.join(packages)} came only {', '.join(path.name for path in archives)}")
-    for archive in archives:
-        _run(get_tool("dpkg-deb"), "--extract", str(archive), str(target))
-    shutil.rmtree(downloads)
-
-
-def _run(
-    *command: str, env: dict[str, str] | None = None, cwd: Path | None = None, check: bool = True
-) -> str:
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=env, cwd=cwd, timeout=_TIMEOUT_SECONDS, check=False
-    )
-    if check and done.returncode != 0:
-        raise LabError(f"{' '.join(command)} failed: {(done.stderr or done.stdout).strip()}")
-    return done.stdout
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock during the block, so that only one process at a time builds the image."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-class _Cpio:
-    """Writer of a cpio archive in the "newc" format, which the kernel unpacks as its first root file system."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._names: set[str] = set()
-
-    def directory(self, name: str) -> None:
-        if name not in self._names:
-            self._add(name, 0o040755, b"")
-
-    def file(self, name: str, content: bytes, mode: int) -> None:
-        self._add(name, 0o100000 | mode, content)
-
-    def link(self, name: str, target: str) -> None:
-        self._add(name, 0o120777, target.encode())
-
-    def device(self, name: str, major: int, minor: int) -> None:
-        self._add(name, 0o020600, b"", major, minor)
-
-    def finish(self) -> bytes:
-        self._add("TRAILER!!!", 0, b"")
-        return b"".join(self._parts)
-
-    def _add(self, name: str, mode: int, content: bytes, major: int = 0, minor: int = 0) -> None:
-        if name in self._names:
-            return
-        self._names.add(name)
-        encoded = name.encode() + b"\0"
-        fields = (len(self._names), mode, 0, 0, 1, 0, len(content), 0, 0, major, minor, len(encoded), 0)
-        header = b"070701" + b"".join(b"%08x" % field for field in fields)
-        self._parts.append(_padded(header + encoded) + _padded(content))
-
-
-def _padded(data: bytes) -> bytes:
-    return data + b"\0" * (-len(data) % 4)
