@@ -56,6 +56,8 @@ class Counters:
     run_podsandbox_errors: Counter[str] = field(default_factory=Counter)
     standby: LabelledDurations = field(default_factory=lambda: LabelledDurations(STANDBY))
     """Durations of successful calls that froze, hibernated or thawed a container, by operation."""
+    standby_pods: LabelledDurations = field(default_factory=lambda: LabelledDurations(STANDBY))
+    """Durations of freezes, hibernations and thaws of whole pods, by operation."""
     standby_freed_bytes: int = 0
     """Memory that containers gave back when they were hibernated, in bytes."""
     image_pull: Durations = field(default_factory=lambda: Durations(PULL))

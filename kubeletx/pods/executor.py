@@ -39,6 +39,7 @@ from .steps.context import StepContext
 from .steps.resize import count_granted
 from .steps.spec_builder import SpecBuilder
 from .worker import PodWorker
+from .workloads.standby.facts import standby_of
 from .workloads.standby.status import spared_resources
 from .workloads.table import observed
 
@@ -66,6 +67,8 @@ class PodExecutor:
         self._identity = deps.identity
         self._turned: dict[PodUid, DesiredPod] = {}
         """Desired pod in each worker's last round."""
+        self._changes: dict[PodUid, tuple[str, float]] = {}
+        """Step and start of the last counted freeze, hibernation or thaw of each pod."""
 
     @property
     def node_name(self) -> str:
@@ -101,6 +104,7 @@ class PodExecutor:
         outage: Outage | None = None
         if not state.reachable:
             outage = Outage(since=state.since, reason=state.reason, message=state.message)
+        facts = replace(facts, snapshot=self._snapshot(handle, desired.uid) or facts.snapshot)
         return replace(
             facts,
             own=observed(facts, handle, desired.pod),
@@ -110,7 +114,6 @@ class PodExecutor:
             network_problem="" if state.network_ready else state.message,
             expects_address=traits is None or "pod-network" not in traits.refuses,
             image_before_sandbox=traits is not None and traits.image_before_sandbox,
-            snapshot=self._snapshot(handle, desired.uid) or facts.snapshot,
         )
 
     async def act(self, action: Action, worker: PodWorker) -> Result:
@@ -133,6 +136,7 @@ class PodExecutor:
         """Build the pod's status and return it; if it changed, pass it to the status board and the stored records."""
         status = build_status(desired, facts, self.now(), self._identity)
         self.admission.count_standby(desired.uid, spared_resources(desired, facts))
+        self._count_change(desired.uid, facts)
         before = self.board.statuses.get(desired.uid)
         if self.board.put(desired, facts, status):
             self.records.note_status(desired.uid, status)
@@ -212,6 +216,7 @@ class PodExecutor:
         self.specs.forget(worker.uid)
         self.overrides.forget(worker.uid)
         self._turned.pop(worker.uid, None)
+        self._changes.pop(worker.uid, None)
         self.counters.gone(worker.uid)
         self._deps.probes.drop(worker.uid)
         self.records.forget(worker.uid)
@@ -231,6 +236,13 @@ class PodExecutor:
         if before is None:
             return "create"
         return "sync" if before is desired else "update"
+
+    def _count_change(self, uid: PodUid, facts: PodFacts) -> None:
+        """Count the duration of the pod's last freeze, hibernation or thaw, once."""
+        change = standby_of(facts).last
+        if change is not None and self._changes.get(uid) != (change.step, change.began_at):
+            self._changes[uid] = (change.step, change.began_at)
+            self.counters.standby_pods.add(change.seconds, change.step)
 
     def _tell_back_off(self, pod: Pod, name: str) -> None:
         ref = ObjectRef(

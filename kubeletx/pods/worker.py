@@ -299,10 +299,11 @@ class PodWorker:
         self.plan = plan
         for action in plan.actions:
             self._start(action)
+        self._with_in_flight()
         self._context.sync_probes(self, plan.goal)
         self.facts = replace(
             self.facts,
-            previous_status=self._context.publish(self.desired, self._with_in_flight(), plan),
+            previous_status=self._context.publish(self.desired, self.facts, plan),
         )
         self.is_done = plan.finished
         return plan
@@ -311,7 +312,8 @@ class PodWorker:
         stopping = dict(self._stop_ends_at.values())
         stopping.update(dict.fromkeys(self._held.values(), math.inf))
         in_flight = frozenset(self._tasks) | frozenset(self._held)
-        self.facts = replace(self.facts, in_flight=in_flight, stopping=stopping)
+        held = frozenset(str(getattr(one, "name", "")) for one in self._actions.values() if one.holds_probes)
+        self.facts = replace(self.facts, in_flight=in_flight, stopping=stopping, probes_held=held)
         return self.facts
 
     def _start(self, action: Action) -> None:

@@ -88,6 +88,7 @@ def pod_durations(counters: Counters) -> Iterator[LabelledHistogram]:
         "kubelet_run_podsandbox_duration_seconds", ("runtime_handler",), counters.run_podsandbox
     )
     yield from histograms("kubeletx_standby_duration_seconds", ("operation_type",), counters.standby)
+    yield from histograms("kubeletx_standby_pod_duration_seconds", ("operation_type",), counters.standby_pods)
     label = ("first_with_network",)
     yield from histograms("kubelet_pod_start_sli_duration_seconds", label, counters.starts.sli)
     yield from histograms("kubelet_pod_start_total_duration_seconds", label, counters.starts.total)

@@ -14,6 +14,7 @@ from kubeletx.pods.workloads.overrides import with_power
 from kubeletx.pods.workloads.power import Power
 from kubeletx.pods.workloads.standby.facts import standby_of
 from kubeletx.pods.workloads.standby.plan import initial_power, next_units, wanted_power
+from kubeletx.pods.workloads.standby.status import find_standby, memory_of
 from kubeletx.server.standby.verbs import StandbyView
 from kubeletx.server.views import PodTarget
 
@@ -40,33 +41,69 @@ class StandbyBackend:
         wanted = _WANTED.get(verb)
         if wanted is None:
             raise NotFound(f"no verb {verb!r}; verbs: {', '.join(_WANTED)}")
-        worker = self._find(target)
+        worker = self._worker_of(target)
+        ends = self._services.clock.monotonic() + timeout_seconds
+        await self._wait_bound(worker, timeout_seconds)
+        self._check(worker)
         await self._services.overrides.ensure_read(worker)
         before = _failures(worker)
         initial = initial_power(worker.desired.pod).value
         await self._services.overrides.amend(
             worker, lambda overrides: with_power(overrides, wanted.value, initial, "")
         )
-        await self._wait(worker, verb, wanted, before, timeout_seconds)
-        return _view(worker)
+        await self._wait(worker, verb, wanted, before, timeout_seconds, ends)
+        return self._view(worker)
 
-    def _find(self, target: PodTarget) -> PodWorker:
-        worker = self._worker_of(target)
-        if worker.facts.of(MachineFacts) is not None:
-            raise Unsupported(f"pod {target.ref} is a virtual machine; use 'kubeletx vm pause' and 'resume'")
-        if worker.facts.runtime is None:
-            raise Conflict(f"pod {target.ref} is not bound to a runtime yet")
+    async def _wait_bound(self, worker: PodWorker, seconds: float) -> None:
+        """Wait until the pod is assigned to a runtime; raise TimedOut with the reason if it is not after `seconds`."""
+
+        def is_bound() -> bool:
+            self._check_alive(worker)
+            return worker.facts.runtime is not None
+
+        if not await wait_for_worker(self._services, worker, is_bound, seconds, what="pod"):
+            status = self._services.board.statuses.get(worker.uid)
+            why = f": {status.message or status.reason}" if status is not None and status.reason else ""
+            raise TimedOut(
+                f"pod {worker.desired.ref} is not bound to a runtime after {seconds:g}s{why}; nothing was requested"
+            )
+
+    def _check_alive(self, worker: PodWorker) -> None:
+        """Raise Conflict if the pod is being deleted or has ended."""
         status = self._services.board.statuses.get(worker.uid)
-        if worker.desired.is_ending or (status is not None and status.phase in FINAL):
-            raise Conflict(f"pod {target.ref} is ending")
+        if status is not None and status.phase in FINAL:
+            raise Conflict(f"pod {worker.desired.ref} has ended (phase {status.phase}); no container of it runs")
+        if worker.desired.deletion is not None:
+            raise Conflict(f"pod {worker.desired.ref} is ending")
+
+    def _check(self, worker: PodWorker) -> None:
+        """Raise the error that says why the pod can be neither frozen nor woken now; return if it can."""
+        ref = worker.desired.ref
+        if worker.facts.of(MachineFacts) is not None:
+            raise Unsupported(f"pod {ref} is a virtual machine; use 'kubeletx vm pause' and 'resume'")
         require_seen(self._services, worker)
-        handle = self._services.registry.get(worker.facts.runtime)
+        handle = self._services.registry.get(str(worker.facts.runtime))
         if handle.capability(SupportsStandby) is None:
             raise Unsupported(
-                f"runtime {handle.name} of pod {target.ref} cannot freeze containers; run the pod on a runtime with the "
+                f"runtime {handle.name} of pod {ref} cannot freeze containers; run the pod on a runtime with the "
                 "capability standby, such as one of kubeletx-quark (docs/standby.md)"
             )
-        return worker
+
+    def _view(self, worker: PodWorker) -> StandbyView:
+        known = standby_of(worker.facts)
+        condition = find_standby(self._services.board.statuses.get(worker.uid))
+        before, after = memory_of(known) or (None, None)
+        return StandbyView(
+            namespace=worker.desired.pod.namespace,
+            name=worker.desired.pod.name,
+            runtime=str(worker.facts.runtime),
+            power=wanted_power(worker.desired, worker.facts).value,
+            containers=_states(worker),
+            since=condition.last_transition_time if condition is not None else None,
+            took_seconds=round(known.last.seconds, 6) if known.last is not None else None,
+            memory_before_bytes=before,
+            memory_after_bytes=after,
+        )
 
     async def _wait(
         self,
@@ -75,18 +112,28 @@ class StandbyBackend:
         wanted: Power,
         before: dict[str, ActionFailure],
         seconds: float,
+        ends: float,
     ) -> None:
         ref = worker.desired.ref
 
         def is_there() -> bool:
+            self._check_alive(worker)
             failed = next((one for name, one in _failures(worker).items() if before.get(name) != one), None)
             if failed is not None:
-                raise Conflict(f"cannot {verb} pod {ref}: {failed.message}", reason=failed.reason)
+                again = "; it is tried again" if failed.retry_at is not None else ""
+                raise Conflict(f"cannot {verb} pod {ref}: {failed.message}{again}", reason=failed.reason)
             if wanted is not Power.RUNNING and not _states(worker):
                 return False
-            return not next_units(worker.desired, worker.facts, wanted)
+            return not (worker.is_unit_changing or next_units(worker.desired, worker.facts, wanted))
 
-        if not await wait_for_worker(self._services, worker, is_there, seconds, what="pod"):
+        left = max(ends - self._services.clock.monotonic(), 0.0)
+        if not await wait_for_worker(self._services, worker, is_there, left, what="pod"):
+            outage = worker.facts.outage
+            if outage is not None:
+                raise TimedOut(
+                    f"pod {ref} is not known to be {wanted.value} after {seconds:g}s: {outage.message}; it is still wanted, "
+                    "and is carried out once the runtime answers"
+                )
             users = sum(power == Power.RUNNING.value for power in worker.facts.asked.values())
             why = f"; {users} open streams or other users keep it awake" if users else ""
             states = ", ".join(f"{name} is {state}" for name, state in _states(worker).items())
@@ -108,13 +155,3 @@ def _states(worker: PodWorker) -> dict[str, str]:
     snapshot = worker.facts.snapshot
     units = snapshot.units if snapshot is not None else ()
     return {unit.name: unit.state.value for unit in units if unit.state is not UnitState.EXITED}
-
-
-def _view(worker: PodWorker) -> StandbyView:
-    return StandbyView(
-        namespace=worker.desired.pod.namespace,
-        name=worker.desired.pod.name,
-        runtime=str(worker.facts.runtime),
-        power=wanted_power(worker.desired, worker.facts).value,
-        containers=_states(worker),
-    )

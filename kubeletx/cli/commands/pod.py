@@ -8,10 +8,11 @@ from kubeletx.kube.text.duration import parse_duration
 from kubeletx.server.standby.verbs import StandbyView
 
 from ..connection.client import AgentClient, pod_path
-from ..options.common import namespace_option, split_pod, with_agent
+from ..options.common import namespace_option, output_option, split_pod, with_agent
 from ..options.completing import complete_pods
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import Group, boolean
+from ..output.printers import print_object
 
 _LONGEST_SECONDS = 60.0
 _TIMEOUT = click.option(
@@ -35,24 +36,30 @@ def pod() -> None:
 @click.argument("name", shell_complete=complete_pods)
 @boolean("--hibernate", help="Move its memory out of RAM, too; a wake then takes longer.")
 @_TIMEOUT
+@output_option("json", "yaml")
 @namespace_option
 @with_agent
-def standby(agent: AgentClient, name: str, hibernate: bool, timeout: str, namespace: str) -> int:
+def standby(
+    agent: AgentClient, name: str, hibernate: bool, timeout: str, output: str | None, namespace: str
+) -> int:
     """Freeze all containers of a pod once they are ready; they keep their memory and use no CPU time."""
-    return _change(agent, "hibernate" if hibernate else "standby", name, namespace, timeout)
+    return _change(agent, "hibernate" if hibernate else "standby", name, namespace, timeout, output)
 
 
 @pod.command()
 @click.argument("name", shell_complete=complete_pods)
 @_TIMEOUT
+@output_option("json", "yaml")
 @namespace_option
 @with_agent
-def activate(agent: AgentClient, name: str, timeout: str, namespace: str) -> int:
+def activate(agent: AgentClient, name: str, timeout: str, output: str | None, namespace: str) -> int:
     """Wake a pod that is frozen or hibernated."""
-    return _change(agent, "activate", name, namespace, timeout)
+    return _change(agent, "activate", name, namespace, timeout, output)
 
 
-def _change(agent: AgentClient, verb: str, name: str, namespace: str, timeout: str) -> int:
+def _change(
+    agent: AgentClient, verb: str, name: str, namespace: str, timeout: str, output: str | None
+) -> int:
     try:
         seconds = parse_duration(timeout)
     except ValueError as err:
@@ -64,5 +71,8 @@ def _change(agent: AgentClient, verb: str, name: str, namespace: str, timeout: s
         {"timeoutSeconds": f"{seconds:g}"},
         timeout=seconds + _LONGEST_SECONDS,
     )
-    click.echo(f"pod/{found.name} {found.power}")
+    if output is not None:
+        print_object(found, output)
+    else:
+        click.echo(f"pod/{found.name} {found.power}")
     return ExitCode.OK

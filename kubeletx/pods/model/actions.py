@@ -47,6 +47,11 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
         """Grace period in seconds if the action stops a container or machine; None for other actions or without one."""
         return None
 
+    @property
+    def holds_probes(self) -> bool:
+        """True if the action may pause its container, so that probes of it wait until the action has ended."""
+        return False
+
     def failure(self, facts: PodFacts) -> ActionFailure | None:
         """Return the last recorded failure of this action; None if there is none.
 

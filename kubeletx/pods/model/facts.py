@@ -290,6 +290,8 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     """Keys of the actions in flight."""
     stopping: dict[str, float] = {}
     """Container name → monotonic time at which the grace period of its running stop ends."""
+    probes_held: frozenset[str] = frozenset()
+    """Names of the containers that an action in flight may pause, so that their probes wait."""
     changed_at: float | None = None
     """Monotonic end of the last call that changed the pod; only a query begun later shows the effect."""
     unsettled_until: float | None = None

@@ -25,7 +25,8 @@ class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
     another boot its probes begin again. `delays_anew`: the machine rebooted at an unknown time, so that initial delays
     count from now.
     `field`: path of the container in the pod, for events, such as spec.containers{web}. `is_resting`: the unit is not
-    running, for example paused or suspended, so that probes wait. `is_stopping`: only readiness is probed.
+    running, for example paused or suspended, so that probes wait. `is_held`: an action that may pause it is in flight, so
+    that probes wait, too. `is_stopping`: only readiness is probed.
     `was_started`, `was_ready`: values that an earlier agent process reported for this unit; None if there are none.
     """
 
@@ -37,6 +38,7 @@ class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
     pod_ip: str = ""
     started_at: datetime | None = None
     is_resting: bool = False
+    is_held: bool = False
     is_stopping: bool = False
     was_started: bool | None = None
     was_ready: bool | None = None
@@ -112,6 +114,7 @@ def _seen(facts: PodFacts, container: Container) -> ProbeTarget | None:
         delays_anew=has_rebooted,
         started_at=at_ns(status.started_at_ns if status is not None else unit.created_at_ns),
         is_resting=unit.state is not UnitState.RUNNING,
+        is_held=container.name in facts.probes_held,
         was_started=previous.started if is_known and previous is not None else None,
         was_ready=previous.ready if is_known and previous is not None else None,
     )

@@ -11,7 +11,8 @@ A unit is a container or a machine.
            │  ask ─► tally ─► value changed: on_result
            └─ period      └─ liveness or startup failed, or startup passed: end until another unit or boot
 
-If the unit is paused when an attempt ends, the result is dropped. While the unit is being stopped, or changed by an
+A result is dropped if the unit was paused at any time during the attempt. When a unit is paused, its readiness and all
+counts of failures begin again; when it runs again, readiness is probed at once and liveness after one period. While the unit is being stopped, or changed by an
 operator's command, only readiness is probed; if it survives, the other probes resume after their initial delay. Each
 task costs one timer while it sleeps. Source: kubelet, prober/worker.go.
 """
@@ -86,7 +87,8 @@ class ProbeSet:
                 self._watches[name] = _Watch(target, delays_anew=True)
         for target in targets:
             watch = self._watches.setdefault(target.name, _Watch(target, delays_anew=target.delays_anew))
-            watch.update(target)
+            if watch.update(target):
+                self._begin_again(watch)
             self._match(watch)
             if watch.has_reported and target.known != watch.reported:
                 self._on_result(target.name, watch.reported)
@@ -105,6 +107,13 @@ class ProbeSet:
     def _drop(self, name: str) -> None:
         for task in self._watches.pop(name).tasks.values():
             self._end(task)
+
+    def _begin_again(self, watch: _Watch) -> None:
+        """End the tasks of a unit that was paused and runs again; `_match` starts new ones."""
+        for task in watch.tasks.values():
+            self._end(task)
+        watch.woken.update(watch.tasks)
+        watch.tasks.clear()
 
     def _end(self, task: asyncio.Task[None]) -> None:
         if not task.done():
@@ -133,16 +142,18 @@ class ProbeSet:
         if kind is ProbeKind.STARTUP and watch.target.was_started:
             self._take(watch, kind, Tally(value=True, is_decided=True))
             return
-        delay = self._first_delay(watch.target, timing)
+        delay = self._first_delay(watch.target, timing, is_woken=kind in watch.woken)
+        if kind is ProbeKind.LIVENESS and kind in watch.woken:
+            delay = max(delay, timing.period_seconds)  # a hibernated unit is slow at first
         if kind in watch.resumes:
             delay = timing.initial_delay_seconds  # the command may have been a reboot
         await self._clock.sleep(delay)
         while True:
             await watch.may_ask(kind)
-            asked_at = self._clock.monotonic()
+            asked_at, rests = self._clock.monotonic(), watch.rests
             answer = await self._ask_safely(probe, watch)
             self.durations.add(self._clock.monotonic() - asked_at, watch.target.name, kind.value)
-            if not watch.target.is_resting:
+            if rests == watch.rests:
                 self.counts[watch.target.name, kind, answer.result] += 1
                 self._tell(watch.target, kind, answer)
                 self._take(watch, kind, tally(watch.tallies[kind], answer, timing))
@@ -150,11 +161,13 @@ class ProbeSet:
                     return
             await self._clock.sleep(asked_at + timing.period_seconds - self._clock.monotonic())
 
-    def _first_delay(self, target: ProbeTarget, timing: Timing) -> float:
+    def _first_delay(self, target: ProbeTarget, timing: Timing, *, is_woken: bool) -> float:
         delay = 0.0
         if timing.initial_delay_seconds and target.started_at is not None:
             age = (self._clock.now() - target.started_at).total_seconds()
             delay = timing.initial_delay_seconds - min(max(age, 0.0), timing.initial_delay_seconds)
+        if is_woken:
+            return delay
         if target.was_ready is not None or target.was_started is not None:
             delay = max(delay, self._draw() * timing.period_seconds)
         return delay
@@ -219,6 +232,10 @@ class _Watch:
         self.tallies: dict[ProbeKind, Tally] = {kind: first_tally(kind) for kind in ProbeKind}
         if target.was_ready is not None:
             self.tallies[ProbeKind.READINESS] = first_tally(ProbeKind.READINESS, target.was_ready)
+        self.woken: set[ProbeKind] = set()
+        """Probes that began again because the unit was paused and runs again."""
+        self.rests = 0
+        """How often the probes of the unit began to wait."""
         self.awake = asyncio.Event()
         self.started = asyncio.Event()
         if target.probe(ProbeKind.STARTUP) is None:
@@ -232,14 +249,30 @@ class _Watch:
             return target.delays_anew
         return bool(target.boot) and self.boot != target.boot
 
-    def update(self, target: ProbeTarget) -> None:
-        """Replace the target, which has the unit's present state; probes wait while the unit is paused or suspended."""
-        self.target = target
+    def update(self, target: ProbeTarget) -> bool:
+        """Replace the target, which has the unit's present state; probes wait while the unit does not run.
+
+        Return True if the unit was paused or suspended and runs again.
+        """
+        before, self.target = self.target, target
         self.boot = self.boot or target.boot
-        if target.is_resting:
+        if target.is_resting or target.is_held:
+            if not (before.is_resting or before.is_held):
+                self.rests += 1
             self.awake.clear()
         else:
             self.awake.set()
+        if target.is_resting and not before.is_resting:
+            self._forget_counts()
+        return before.is_resting and not target.is_resting
+
+    def _forget_counts(self) -> None:
+        for kind, now in self.tallies.items():
+            if not is_on_hold(kind, now):
+                self.tallies[kind] = first_tally(kind)
+        values = self.values()
+        if values != self.reported:
+            self.reported, self.has_reported = values, True
 
     async def may_ask(self, kind: ProbeKind) -> None:
         """Wait until the unit is not paused or suspended and, unless `kind` is the startup probe, has started."""

@@ -92,6 +92,10 @@ METRICS: Final[dict[str, Metric]] = {
     "kubeletx_standby_duration_seconds": _histogram(
         "Duration of a successful call that freezes, hibernates or thaws a container.", "operation_type"
     ),
+    "kubeletx_standby_pod_duration_seconds": _histogram(
+        "Time from the first call that froze, hibernated or thawed a container of a pod to the end of the last one.",
+        "operation_type",
+    ),
     "kubeletx_standby_freed_bytes_total": _counter(
         "Memory in bytes that containers gave back when they were hibernated."
     ),

@@ -34,6 +34,11 @@ class SetStandby(Action, frozen=True, kw_only=True):
         """The call, a value of `StandbyStep`."""
         return self.step
 
+    @property
+    def holds_probes(self) -> bool:
+        """True for a freeze and a hibernation: an attempt that fails may stop some threads for seconds, too."""
+        return self.step != StandbyStep.THAW.value
+
     def failure(self, facts: PodFacts) -> ActionFailure | None:
         known = standby_of(facts)
         failures = known.thaw_failures if self.step == StandbyStep.THAW.value else known.rest_failures

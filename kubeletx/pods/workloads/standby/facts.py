@@ -6,13 +6,30 @@ from typing import Self
 
 from msgspec.structs import replace
 
-from ...model.facts import ActionFailure, PodFacts, WorkloadFacts
+from ...model.facts import ActionFailure, Fact, PodFacts, WorkloadFacts
+
+
+class PodChange(Fact, frozen=True, kw_only=True):
+    """Freeze, hibernation or thaw of a whole pod: the calls for all its containers.
+
+    `step`: a value of `StandbyStep`. `began_at`: monotonic start of the first call. `ended_at`: monotonic end of the
+    last call that has ended.
+    """
+
+    step: str
+    began_at: float
+    ended_at: float
+
+    @property
+    def seconds(self) -> float:
+        """Time from the first call to the end of the last one."""
+        return self.ended_at - self.began_at
 
 
 class StandbyFacts(WorkloadFacts, frozen=True, kw_only=True):
-    """Facts of a pod that can be frozen: the last failed calls, by container name.
+    """Facts of a pod that can be frozen: failed calls and memory by container name, and the last changes of the pod.
 
-    An entry is removed when a call of the same kind succeeds.
+    The entry of a failed call is removed when a call of the same kind succeeds.
     """
 
     rest_failures: dict[str, ActionFailure] = {}
@@ -21,6 +38,10 @@ class StandbyFacts(WorkloadFacts, frozen=True, kw_only=True):
     """Failures of thawing."""
     memory: dict[str, tuple[int, int]] = {}
     """Memory in bytes before and after the hibernation, of each hibernated container that was measured."""
+    under_way: PodChange | None = None
+    """Change of the pod of which some containers have the new state; None if there is none."""
+    last: PodChange | None = None
+    """Last change that all containers took part in; None if there was none since the agent started."""
 
     def edited(self) -> Self:
         """Return the facts without failures, so that calls that were not to be retried are tried again."""

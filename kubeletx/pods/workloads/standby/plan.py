@@ -22,6 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from msgspec.structs import replace
+
 from kubeletx.api import UnitState, UnitSummary, names
 from kubeletx.kube.types.core import Container, Pod
 
@@ -33,7 +35,7 @@ from ...model.roles import init_units, is_sidecar, regular_units
 from ..overrides import overrides_of
 from ..power import Power, strongest
 from .actions import SetStandby, StandbyStep
-from .facts import standby_of
+from .facts import StandbyFacts, standby_of
 
 KNOWN: Final = (Power.RUNNING, Power.STANDBY, Power.HIBERNATED)
 """Power states of containers; the others exist only for machines and are ignored here."""
@@ -44,6 +46,11 @@ _TARGETS: Final = {
     Power.RUNNING: UnitState.RUNNING,
     Power.STANDBY: UnitState.PAUSED,
     Power.HIBERNATED: UnitState.SUSPENDED,
+}
+_STATES: Final = {
+    StandbyStep.FREEZE.value: UnitState.PAUSED,
+    StandbyStep.HIBERNATE.value: UnitState.SUSPENDED,
+    StandbyStep.THAW.value: UnitState.RUNNING,
 }
 _STEPS: Final = {
     (UnitState.RUNNING, Power.STANDBY): StandbyStep.FREEZE,
@@ -100,11 +107,23 @@ def plan_standby(desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settl
 def next_units(desired: DesiredPod, facts: PodFacts, wanted: Power) -> tuple[UnitSummary, ...]:
     """Return the units to bring to state `wanted` now: all regular containers together, sidecars one at a time."""
     target = _TARGETS[wanted]
-    apps = tuple(unit for _, unit in _living(desired, facts, sidecars=False) if unit.state is not target)
-    sidecars = [unit for _, unit in _living(desired, facts, sidecars=True) if unit.state is not target]
+    apps = tuple(unit for _, unit in _living(desired.pod, facts, sidecars=False) if unit.state is not target)
+    sidecars = [unit for _, unit in _living(desired.pod, facts, sidecars=True) if unit.state is not target]
     if wanted is Power.RUNNING:
         return tuple(sidecars[:1]) or apps[::-1]
     return apps or tuple(sidecars[-1:])
+
+
+def settled(pod: Pod, facts: PodFacts) -> StandbyFacts:
+    """Return the pod's standby facts; a change that is under way has ended if all living containers have its state."""
+    known = standby_of(facts)
+    change = known.under_way
+    if change is None:
+        return known
+    units = [unit for sidecars in (True, False) for _, unit in _living(pod, facts, sidecars=sidecars)]
+    if not units or any(unit.state is not _STATES[change.step] for unit in units):
+        return known
+    return replace(known, under_way=None, last=change)
 
 
 def _may_rest(desired: DesiredPod, facts: PodFacts, draft: Draft) -> bool:
@@ -113,7 +132,7 @@ def _may_rest(desired: DesiredPod, facts: PodFacts, draft: Draft) -> bool:
     Each container must be frozen, ready or ended, and no failed freeze may be in its back-off.
     """
     known = standby_of(facts)
-    for container in (*_sidecars(desired), *regular_units(desired.pod)):
+    for container in (*_sidecars(desired.pod), *regular_units(desired.pod)):
         unit = facts.newest(container.name)
         if unit is None or not draft.is_due(known.rest_failures.get(container.name)):
             return False
@@ -134,15 +153,13 @@ def _is_ready(container: Container, unit: UnitSummary, facts: PodFacts) -> bool:
     return probes is not None and probes.unit_id == unit.id and probes.readiness is True
 
 
-def _living(
-    desired: DesiredPod, facts: PodFacts, *, sidecars: bool
-) -> Iterator[tuple[Container, UnitSummary]]:
+def _living(pod: Pod, facts: PodFacts, *, sidecars: bool) -> Iterator[tuple[Container, UnitSummary]]:
     """Yield the sidecars, or else the regular containers, that run or are frozen, in spec order, each with its unit."""
-    for container in _sidecars(desired) if sidecars else regular_units(desired.pod):
+    for container in _sidecars(pod) if sidecars else regular_units(pod):
         unit = facts.newest(container.name)
         if unit is not None and (unit.state is UnitState.RUNNING or unit.state in RESTING):
             yield container, unit
 
 
-def _sidecars(desired: DesiredPod) -> tuple[Container, ...]:
-    return tuple(one for one in init_units(desired.pod) if is_sidecar(one))
+def _sidecars(pod: Pod) -> tuple[Container, ...]:
+    return tuple(one for one in init_units(pod) if is_sidecar(one))

@@ -8,17 +8,20 @@ from ...model.backoff import SYNC
 from ...model.facts import ActionFailure, Now, PodFacts
 from ...model.results import Result, next_try
 from .actions import StandbyStep
-from .facts import standby_of
+from .facts import PodChange, StandbyFacts, standby_of
 
 
 class StandbySet(Result, frozen=True):
     """Container `name` was frozen, hibernated or thawed. `step`: a value of `StandbyStep`.
 
-    `memory`: bytes before and after a hibernation; None for other steps and if they were not measured.
+    `began_at`, `ended_at`: monotonic start and end of the call. `memory`: bytes before and after a hibernation; None for
+    other steps and if they were not measured.
     """
 
     name: str
     step: str
+    began_at: float
+    ended_at: float
     memory: tuple[int, int] | None = None
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
@@ -26,9 +29,19 @@ class StandbySet(Result, frozen=True):
         memory = {key: one for key, one in known.memory.items() if key != self.name}
         if self.memory is not None:
             memory[self.name] = self.memory
-        if memory != known.memory:
-            facts = replace(facts, own=replace(known, memory=memory))
+        facts = replace(facts, own=replace(self._with_change(known), memory=memory))
         return _with_failure(replace(facts, changed_at=now.mono), self.name, self.step, None)
+
+    def _with_change(self, known: StandbyFacts) -> StandbyFacts:
+        """Return the facts with this call added to the change of the pod that it belongs to."""
+        last, change = known.last, known.under_way
+        if last is not None and last.step == self.step and self.began_at < last.ended_at:
+            # A look showed the new state of this container before its call returned.
+            return replace(known, last=replace(last, ended_at=max(last.ended_at, self.ended_at)))
+        if change is None or change.step != self.step:
+            change = PodChange(step=self.step, began_at=self.began_at, ended_at=self.ended_at)
+        began_at, ended_at = min(change.began_at, self.began_at), max(change.ended_at, self.ended_at)
+        return replace(known, under_way=replace(change, began_at=began_at, ended_at=ended_at))
 
 
 class StandbyFailed(Result, frozen=True):

@@ -43,11 +43,11 @@ WAKE_SECONDS = 5.0
 async def set_standby(step: WorkloadStep, action: SetStandby) -> Result:
     """Freeze, hibernate or thaw the action's unit, and read its new status from the runtime."""
     wanted, handle, name = StandbyStep(action.step), step.handle, action.name
-    began = step.now().mono
     before = await _memory(step, action.unit_id) if wanted is StandbyStep.HIBERNATE else None
+    began = step.now().mono
     try:
         await _call(step, wanted, action.unit_id)
-        seconds = step.now().mono - began
+        ended = step.now().mono
         handle.note_unit(await handle.unit_status(action.unit_id))
     except NotFound:
         return LookNeeded()
@@ -60,6 +60,7 @@ async def set_standby(step: WorkloadStep, action: SetStandby) -> Result:
         failed = results.StandbyFailed(name, action.step, reason, str(error), may_heal)
         return after_error(error, step.now(), failed)
     after = await _memory(step, action.unit_id) if before is not None else None
+    seconds = ended - began
     memory = (before, after) if before is not None and after is not None else None
     step.standby_changed(action.step, seconds, max(memory[0] - memory[1], 0) if memory is not None else 0)
     reason, said = _SAYS[wanted]
@@ -71,7 +72,7 @@ async def set_standby(step: WorkloadStep, action: SetStandby) -> Result:
         step=wanted.value,
         elapsed_seconds=round(seconds, 3),
     )
-    return results.StandbySet(name, action.step, memory)
+    return results.StandbySet(name, action.step, began, ended, memory)
 
 
 async def thaw_before_stop(step: WorkloadStep, unit_id: UnitId) -> None:

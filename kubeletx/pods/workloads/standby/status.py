@@ -4,22 +4,35 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from kubeletx.api import UnitState, names
-from kubeletx.kube.types.core import PodCondition
+from kubeletx.kube.types.core import PodCondition, PodStatus
 
 from ...model.facts import DesiredPod, PodFacts
 from ...model.roles import init_units, is_sidecar, regular_units
 from ..power import Power, strongest
+from .actions import StandbyStep
 from .facts import StandbyFacts, standby_of
 from .plan import RESTING, wanted_power
 
 STANDBY: Final = "Standby"
 HIBERNATED: Final = "Hibernated"
 FREEZE_FAILED: Final = "FreezeFailed"
+THAW_FAILED: Final = "ThawFailed"
 NOT_FROZEN_YET: Final = "NotFrozenYet"
 NOT_FROZEN: Final = "NotFrozen"
 
 _SPARED: Final = {Power.STANDBY: ("cpu",), Power.HIBERNATED: ("cpu", "memory")}
+_RESTS: Final = {
+    Power.STANDBY: (STANDBY, StandbyStep.FREEZE),
+    Power.HIBERNATED: (HIBERNATED, StandbyStep.HIBERNATE),
+}
+_DONE: Final = {
+    StandbyStep.FREEZE: "frozen",
+    StandbyStep.HIBERNATE: "hibernated",
+    StandbyStep.THAW: "thawed",
+}
 _MEBIBYTE: Final = 1 << 20
 
 
@@ -46,34 +59,77 @@ def spared_resources(desired: DesiredPod, facts: PodFacts) -> tuple[str, ...]:
 def standby_condition(desired: DesiredPod, facts: PodFacts) -> PodCondition | None:
     """Build condition `names.STANDBY_CONDITION`; None if the pod never had it and shall run.
 
-    Its last transition is the time since which the pod is frozen, or runs.
+    Its last transition is the time since which the pod is frozen, or runs. Its message says how long the last freeze,
+    hibernation or thaw of the whole pod took.
     """
+    known, wanted = standby_of(facts), wanted_power(desired, facts)
+    stuck = _thaw_failure(facts)
     rests = rest_of(desired, facts)
     if rests is not Power.RUNNING:
-        reason = HIBERNATED if rests is Power.HIBERNATED else STANDBY
-        return _condition("True", reason, _memory_text(facts))
-    wanted = wanted_power(desired, facts)
+        reason, step = _RESTS[rests]
+        parts = (stuck, _duration_text(known, step), _memory_text(known))
+        return _kept(facts, _condition("True", reason, "; ".join(filter(None, parts))))
+    failed = next((f"container {name}: {one.message}" for name, one in known.rest_failures.items()), "")
+    if stuck:
+        parts = (stuck, f"before that, the freeze failed: {failed}" if failed else "")
+        return _condition("False", THAW_FAILED, "; ".join(filter(None, parts)))
     if wanted is not Power.RUNNING:
-        failed = next(iter(standby_of(facts).rest_failures.items()), None)
-        if failed is not None:
-            name, failure = failed
-            return _condition("False", FREEZE_FAILED, f"container {name}: {failure.message}")
+        if failed:
+            return _condition("False", FREEZE_FAILED, failed)
         text = f"{wanted.value} is requested; containers are frozen once all of them are started and ready"
         return _condition("False", NOT_FROZEN_YET, text)
-    previous = facts.previous_status
-    if previous is None or all(one.type != names.STANDBY_CONDITION for one in previous.conditions):
+    if find_standby(facts.previous_status) is None:
         return None
-    return _condition("False", NOT_FROZEN, "")
+    return _kept(facts, _condition("False", NOT_FROZEN, _duration_text(known, StandbyStep.THAW)))
+
+
+def find_standby(status: PodStatus | None) -> PodCondition | None:
+    """Return condition `names.STANDBY_CONDITION` of the status; None if there is none."""
+    conditions = status.conditions if status is not None else ()
+    return next((one for one in conditions if one.type == names.STANDBY_CONDITION), None)
+
+
+def memory_of(known: StandbyFacts) -> tuple[int, int] | None:
+    """Return the memory in bytes of all measured containers before and after the hibernation; None without one."""
+    if not known.memory:
+        return None
+    return sum(one[0] for one in known.memory.values()), sum(one[1] for one in known.memory.values())
 
 
 def _condition(status: str, reason: str, message: str) -> PodCondition:
     return PodCondition(type=names.STANDBY_CONDITION, status=status, reason=reason, message=message or None)
 
 
-def _memory_text(facts: PodFacts) -> str:
-    """Return the memory of all hibernated containers before and after; empty if it was not measured."""
-    known = standby_of(facts).memory.values()
-    if not known:
+def _kept(facts: PodFacts, new: PodCondition) -> PodCondition:
+    """Return the condition; if it has no message, with that of the same state in the last status.
+
+    The duration of a change by an earlier agent process is only in the stored status.
+    """
+    before = find_standby(facts.previous_status)
+    if new.message or before is None or (before.status, before.reason) != (new.status, new.reason):
+        return new
+    return replace(new, message=before.message)
+
+
+def _thaw_failure(facts: PodFacts) -> str:
+    """Return a text about a container that is still frozen because it cannot be thawed; empty if there is none."""
+    for name, failure in standby_of(facts).thaw_failures.items():
+        unit = facts.newest(name)
+        if unit is not None and unit.state in RESTING:
+            return f"container {name} cannot be thawed: {failure.message}"
+    return ""
+
+
+def _duration_text(known: StandbyFacts, step: StandbyStep) -> str:
+    last = known.last
+    if last is None or last.step != step.value:
         return ""
-    before, after = (sum(column) / _MEBIBYTE for column in zip(*known, strict=True))
-    return f"memory: {before:.1f} MiB before, {after:.1f} MiB after"
+    return f"{_DONE[step]} in {last.seconds:.3f}s"
+
+
+def _memory_text(known: StandbyFacts) -> str:
+    """Return the memory of all hibernated containers before and after; empty if it was not measured."""
+    found = memory_of(known)
+    if found is None:
+        return ""
+    return f"memory: {found[0] / _MEBIBYTE:.1f} MiB before, {found[1] / _MEBIBYTE:.1f} MiB after"

@@ -11,8 +11,8 @@ from kubeletx.kube.types.core import ContainerStatus, Pod, PodCondition
 from ...model.draft import Draft
 from ...model.facts import DesiredPod, PodFacts
 from ..workload import RuntimeTraits, Workload
-from .facts import StandbyFacts, standby_of
-from .plan import plan_overrides, plan_standby
+from .facts import StandbyFacts
+from .plan import plan_overrides, plan_standby, settled
 from .status import standby_condition
 
 
@@ -24,7 +24,7 @@ class StandbyWorkload(Workload):
 
         Machine pods never get here, since machines come first in the table of workloads.
         """
-        return standby_of(facts) if runtime.capability(SupportsStandby) is not None else None
+        return settled(pod, facts) if runtime.capability(SupportsStandby) is not None else None
 
     def plan_first(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
         """Plan to load the overrides file of a pod from before this agent process; it may have been frozen."""

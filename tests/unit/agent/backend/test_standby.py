@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from kubeletx.api import (
     Conflict,
     InvalidPod,
+    KubeletxError,
     NotFound,
     SupportsStandby,
     TimedOut,
@@ -27,7 +28,7 @@ from kubeletx.kube.types.core import (
     ResourceRequirements,
     VirtualMachine,
 )
-from kubeletx.server.views import PodTarget
+from kubeletx.server.views import DeleteOptions, PodTarget
 from tests.unit.agent.agent_model import AgentModel, a_pod
 
 WEB = PodTarget(namespace="default", name="web")
@@ -102,6 +103,79 @@ async def test_what_cannot_stand_by_is_refused(agent: AgentModel) -> None:
             await backend.standby.set_standby(WEB, "freeze", 60)
         with pytest.raises(NotFound):
             await backend.standby.set_standby(WEB, "standby", 60)
+
+
+async def refusal(agent: AgentModel, name: str, verb: str = "standby", seconds: float = 5) -> str:
+    """The error of a command, as ``Class: message``."""
+    target = PodTarget(namespace="default", name=name)
+    with pytest.raises(KubeletxError) as error:
+        await agent.done(agent.parts.backend.standby.set_standby(target, verb, seconds))
+    return f"{type(error.value).__name__}: {error.value}"
+
+
+@pytest.mark.parametrize("verb", ["standby", "hibernate", "activate"])
+async def test_a_pod_that_has_ended_or_is_ending_is_refused(agent: AgentModel, verb: str) -> None:
+    async with agent.running() as backend:
+        fake = agent.runtimes["one"]
+        await agent.apply(a_pod("job", restart_policy="Never"))
+        (unit,) = fake.backend.units
+        fake.backend.exit_unit(unit, 0)
+        await agent.until(lambda: agent.phase("job") == "Succeeded")
+        said = "Conflict: pod default/job has ended (phase Succeeded); no container of it runs"
+        assert await refusal(agent, "job", verb) == said
+        await agent.apply(a_pod("web"))
+        stuck = fake.script("stop_unit", hang=True)
+        ending = asyncio.create_task(backend.pods.delete_pod(WEB, DeleteOptions()))
+        await agent.until(lambda: fake.counts["stop_unit"] == 1)
+        assert await refusal(agent, "web", verb) == "Conflict: pod default/web is ending"
+        stuck.release()
+        await agent.done(ending)
+        await agent.until(lambda: agent.parts.manager.find("default", "web") is None)
+        assert await refusal(agent, "web", verb) == 'NotFound: pods "web" not found in namespace "default"'
+
+
+async def test_a_job_that_completes_while_it_should_be_frozen_ends_the_command(agent: AgentModel) -> None:
+    probe = Probe(exec=ExecAction(command=("false",)))
+    container = Container(name="c", image="busybox", readiness_probe=probe)
+    async with agent.running() as backend:
+        await agent.apply(a_pod("web", containers=(container,), restart_policy="Never"))
+        command = asyncio.create_task(backend.standby.set_standby(WEB, "standby", 600))
+        await agent.clock.run_for(5)
+        fake = agent.runtimes["one"]
+        fake.backend.exit_unit(fake.backend.find_unit("c"), 0)
+        with pytest.raises(Conflict, match=r"pod default/web has ended \(phase Succeeded\)"):
+            await agent.done(command)
+
+
+async def test_a_pod_without_a_runtime_is_waited_for_and_then_refused_with_the_reason(
+    agent: AgentModel,
+) -> None:
+    pod = a_pod("web")
+    async with agent.running() as backend:
+        await backend.pods.apply_pod(replace(pod, spec=replace(pod.spec, runtime_service_name="three")))
+        assert await refusal(agent, "web") == (
+            "TimedOut: pod default/web is not bound to a runtime after 5s: spec.runtimeServiceName: no runtime 'three' on "
+            "this node; runtimes: kvm, one; nothing was requested"
+        )
+        await backend.pods.apply_pod(a_pod("new"))
+        target = PodTarget(namespace="default", name="new")
+        view = await agent.done(backend.standby.set_standby(target, "standby", 60))
+        assert view.containers == {"main": "paused"}
+
+
+async def test_a_runtime_that_does_not_answer_has_not_lost_the_pod(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod("web"))
+        agent.runtimes["one"].backend.kill()
+        said = await refusal(agent, "web")
+        assert said == "Conflict: cannot standby pod default/web: runtime one does not answer; it is tried again"
+        await agent.clock.run_for(30)
+        assert "Unavailable: runtime one does not answer" in await refusal(agent, "web", "activate")
+        agent.runtimes["one"].backend.revive()
+        await agent.until(lambda: states(agent) == {UnitState.PAUSED})
+        assert agent.phase("web") == "Running"
+        await agent.done(backend.standby.set_standby(WEB, "activate", 60))
+    assert agent.runtimes["one"].counts["create_unit"] == 1
 
 
 async def test_a_runtime_without_standby_is_named(agent: AgentModel) -> None:
@@ -246,13 +320,13 @@ async def test_the_condition_says_since_when_a_pod_rests_and_what_memory_it_gave
         assert hibernated is not None
         assert (hibernated.reason, hibernated.message) == (
             "Hibernated",
-            f"memory: {mebibytes:.1f} MiB before, 0.0 MiB after",
+            f"hibernated in 0.000s; memory: {mebibytes:.1f} MiB before, 0.0 MiB after",
         )
         assert hibernated.last_transition_time == frozen.last_transition_time
         await agent.done(backend.standby.set_standby(WEB, "activate", 60))
         awake = condition(agent)
         assert awake is not None
-        assert (awake.status, awake.reason, awake.message) == ("False", "NotFrozen", None)
+        assert (awake.status, awake.reason, awake.message) == ("False", "NotFrozen", "thawed in 0.000s")
         events = [one for one in await backend.node.list_events() if one.involved_object.name == "web"]
         said = {one.reason: one.message for one in events}
         assert said["Standby"] == "Froze container main in 0.000s"
@@ -266,6 +340,72 @@ async def test_the_condition_says_since_when_a_pod_rests_and_what_memory_it_gave
             if one.name == "kubeletx_standby_duration_seconds"
         }
         assert durations == {"freeze": 1, "hibernate": 1, "thaw": 1}
+
+
+async def test_the_duration_of_a_change_is_that_of_the_whole_pod(agent: AgentModel) -> None:
+    containers = tuple(Container(name=name, image="busybox") for name in ("a", "b"))
+    sidecars = (Container(name="s", image="busybox", restart_policy="Always"),)
+    async with agent.running() as backend:
+        await agent.apply(a_pod("web", containers=containers, init_containers=sidecars))
+        fake = agent.runtimes["one"]
+        fake.latency = {"freeze": 0.25, "thaw": 0.125, "hibernate": 0.5}
+        view = await agent.done(backend.standby.set_standby(WEB, "standby", 60))
+        frozen = condition(agent)
+        assert frozen is not None
+        assert frozen.message == "frozen in 0.500s", "two containers at once, then the sidecar"
+        assert (view.took_seconds, view.since) == (0.5, frozen.last_transition_time)
+        assert (view.memory_before_bytes, view.memory_after_bytes) == (None, None)
+        view = await agent.done(backend.standby.set_standby(WEB, "hibernate", 60))
+        before = sum(unit.behaviour.memory_bytes for unit in fake.backend.units.values())
+        assert (view.took_seconds, view.memory_before_bytes, view.memory_after_bytes) == (1.0, before, 0)
+        view = await agent.done(backend.standby.set_standby(WEB, "activate", 60))
+        awake = condition(agent)
+        assert awake is not None
+        assert awake.message == "thawed in 0.250s", "first the sidecar, then two containers at once"
+        assert (view.took_seconds, view.since) == (0.25, awake.last_transition_time)
+        rows = (await backend.about.metrics()).labelled_durations
+        found = {
+            one.labels["operation_type"]: (sum(one.histogram.counts), one.histogram.sum_seconds)
+            for one in rows
+            if one.name == "kubeletx_standby_pod_duration_seconds"
+        }
+        assert found == {"freeze": (1, 0.5), "hibernate": (1, 1.0), "thaw": (1, 0.25)}
+
+
+async def test_the_condition_outlives_the_agent_with_its_message(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod("web"))
+        await agent.done(backend.standby.set_standby(WEB, "hibernate", 60))
+        before = condition(agent)
+        assert before is not None
+        assert "hibernated in 0.000s; memory: " in (before.message or "")
+    async with agent.running():
+        await agent.clock.run_for(20)
+        assert condition(agent) == before
+
+
+async def test_a_pod_that_is_half_frozen_and_cannot_be_thawed_says_both(agent: AgentModel) -> None:
+    containers = tuple(Container(name=name, image="busybox") for name in ("a", "b"))
+    async with agent.running() as backend:
+        await agent.apply(a_pod("web", containers=containers))
+        fake = agent.runtimes["one"]
+        unit_b = fake.backend.find_unit("b")
+        fake.script("freeze", error=Conflict("thread 7 is busy"), key=unit_b)
+        fake.script("thaw", error=Conflict("the freezer is stuck"))
+        with pytest.raises(Conflict, match="cannot standby pod default/web: thread 7 is busy"):
+            await agent.done(backend.standby.set_standby(WEB, "standby", 60))
+        await agent.until(lambda: (found := condition(agent)) and found.reason == "ThawFailed")
+        found = condition(agent)
+        assert found is not None
+        assert (found.status, found.message) == (
+            "False",
+            "container a cannot be thawed: the freezer is stuck; before that, the freeze failed: "
+            "container b: thread 7 is busy",
+        )
+        assert states(agent) == {UnitState.PAUSED, UnitState.RUNNING}
+        fake.scripts.clear()
+        await agent.until(lambda: states(agent) == {UnitState.PAUSED})
+        await agent.until(lambda: (found := condition(agent)) and found.status == "True")
 
 
 async def test_the_condition_says_why_a_pod_does_not_rest(agent: AgentModel) -> None:

@@ -181,8 +181,91 @@ async def test_held_and_parked_units_are_not_asked_and_go_on_afterwards(bench: B
     await bench.clock.run_for(60)
     assert bench.times("live") == [0]
     bench.set.sync([bench.target(LIVE)])
+    await bench.clock.run_for(6)
+    assert bench.times("live") == [0, 66], "liveness is probed one period after the unit runs again"
+
+
+async def test_failures_from_before_a_freeze_do_not_count_after_it(bench: Bench) -> None:
+    bench.gives["live"] = ProbeOutcome.FAILURE
+    bench.set.sync([bench.target(LIVE)])
     await bench.clock.run_for(1)
-    assert bench.times("live") == [0, 61]
+    bench.set.sync([bench.target(LIVE, is_resting=True)])
+    await bench.clock.run_for(60)
+    bench.set.sync([bench.target(LIVE)])
+    await bench.clock.run_for(6)
+    assert bench.times("live") == [0, 66]
+    assert bench.results == [], "one failure before the freeze and one after it are not two in a row"
+    await bench.clock.run_for(5)
+    assert bench.last.liveness is False
+
+
+async def test_readiness_begins_again_after_a_freeze_and_is_probed_at_once(bench: Bench) -> None:
+    slow = Container(name="web", readiness_probe=probe("ready", period_seconds=60, success_threshold=1))
+    bench.set.sync([bench.target(slow)])
+    await bench.clock.run_for(1)
+    assert bench.last.readiness is True
+    bench.set.sync([bench.target(slow, is_resting=True, known=bench.last)])
+    assert bench.last.readiness is None
+    await bench.clock.run_for(3)
+    bench.gives["ready"] = ProbeOutcome.FAILURE
+    bench.set.sync([bench.target(slow, known=bench.last)])
+    await bench.clock.run_for(1)
+    assert bench.times("ready") == [0, 4]
+    assert bench.last.readiness is None
+    bench.gives["ready"] = ProbeOutcome.SUCCESS
+    await bench.clock.run_for(60)
+    assert bench.times("ready") == [0, 4, 64]
+    assert bench.last.readiness is True
+
+
+async def test_a_result_during_which_the_unit_was_frozen_and_thawed_does_not_count(bench: Bench) -> None:
+    container = Container(name="web", liveness_probe=probe("live", failure_threshold=1, period_seconds=5))
+
+    def freeze_and_thaw() -> None:
+        bench.during = None
+        bench.set.sync([bench.target(container, is_held=True)])
+        bench.set.sync([bench.target(container)])
+
+    bench.during = freeze_and_thaw
+    bench.gives["live"] = ProbeOutcome.FAILURE
+    bench.set.sync([bench.target(container)])
+    await bench.clock.run_for(1)
+    assert (bench.results, bench.events.recorded) == ([], [])
+    await bench.clock.run_for(5)
+    assert bench.last.liveness is False
+
+
+async def test_no_probe_runs_during_a_freeze_that_fails_and_values_stay(bench: Bench) -> None:
+    bench.set.sync([bench.target(READY)])
+    await bench.clock.run_for(1)
+    bench.set.sync([bench.target(READY, is_held=True, known=bench.last)])
+    await bench.clock.run_for(30)
+    assert bench.times("ready") == [0]
+    bench.set.sync([bench.target(READY, known=bench.last)])
+    await bench.clock.run_for(1)
+    assert bench.times("ready") == [0, 31]
+    assert [one.readiness for one in bench.results] == [True]
+
+
+async def test_a_startup_probe_still_comes_first_after_a_freeze(bench: Bench) -> None:
+    container = Container(
+        name="web",
+        readiness_probe=probe("ready", period_seconds=5),
+        liveness_probe=probe("live", period_seconds=5),
+        startup_probe=probe("start", period_seconds=2, failure_threshold=2),
+    )
+    bench.gives["start"] = ProbeOutcome.FAILURE
+    bench.set.sync([bench.target(container)])
+    await bench.clock.run_for(1)
+    bench.set.sync([bench.target(container, is_resting=True)])
+    await bench.clock.run_for(20)
+    bench.set.sync([bench.target(container)])
+    await bench.clock.run_for(1)
+    assert bench.times("start") == [0, 21]
+    assert bench.times("ready") == bench.times("live") == bench.results == []
+    bench.gives["start"] = ProbeOutcome.SUCCESS
+    await bench.clock.run_for(2)
+    assert (bench.last.startup, bench.last.readiness) == (True, True)
 
 
 async def test_a_unit_that_was_held_while_it_was_asked_is_not_blamed(bench: Bench) -> None:

@@ -77,7 +77,7 @@ class StandbyModel(PodModel):
                 state = AFTER[StandbyStep(step)]
                 assert unit.summary.state is not state, "a step changes something"
                 self._replace(unit_id, state, 0)
-                return StandbySet(name, step)
+                return StandbySet(name, step, self.mono, self.mono)
         return super()._carry_out(action)
 
 
