@@ -39,8 +39,8 @@ from .steps.context import StepContext
 from .steps.resize import count_granted
 from .steps.spec_builder import SpecBuilder
 from .worker import PodWorker
+from .workloads.spared import spared_resources
 from .workloads.standby.facts import standby_of
-from .workloads.standby.status import spared_resources
 from .workloads.table import observed
 
 

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 
 from kubeletx.api import Conflict, TimedOut
 from kubeletx.pods import PodExecutor, PodWorker
-from kubeletx.pods.workloads.power import Power
-from kubeletx.pods.workloads.standby.facts import StandbyFacts, standby_of
-from kubeletx.pods.workloads.standby.plan import next_units, wanted_power
+from kubeletx.pods.workloads.power import STANDING_BY, Power
+from kubeletx.pods.workloads.standby.facts import standby_of
+from kubeletx.pods.workloads.table import workload_of
 
 from .waiting import wait_for_worker
 
@@ -22,21 +22,22 @@ THAW_SECONDS = 30.0
 async def kept_awake(services: PodExecutor, worker: PodWorker, *, may_thaw: bool) -> AsyncIterator[None]:
     """Context in which the pod runs: a frozen pod is thawed first, and may be frozen again after the end.
 
-    The request is only in memory. Pods that cannot be frozen are left alone. `may_thaw` False: a frozen pod is left
-    frozen, and Conflict is raised. Raises Conflict if the runtime cannot thaw a container, TimedOut after
-    `THAW_SECONDS`.
+    The request is only in memory. It has no effect on pods that cannot be frozen, and on machines that ``kubeletx vm`` or
+    powerSpec paused or that paused themselves. `may_thaw` False: a frozen pod is left frozen, and Conflict is raised.
+    Raises Conflict if the runtime cannot thaw a container, TimedOut after `THAW_SECONDS`.
     """
-    if worker.facts.of(StandbyFacts) is None:
+    workload = workload_of(worker.facts)
+    if not workload.can_standby(worker.facts):
         yield
         return
     ref = worker.desired.ref
-    rests = bool(next_units(worker.desired, worker.facts, Power.RUNNING))
+    rests = bool(workload.next_units(worker.desired, worker.facts, Power.RUNNING))
     if not may_thaw:
         if rests:
             raise Conflict(f"pod {ref} is standby; wake it with 'kubeletx pod activate'")
         yield
         return
-    may_freeze = rests or wanted_power(worker.desired, worker.facts) is not Power.RUNNING
+    may_freeze = rests or workload.wanted_power(worker.desired, worker.facts) in STANDING_BY
     owner = f"stream-{uuid.uuid4().hex}"
     worker.ask_power(Power.RUNNING, owner)
     try:
@@ -55,7 +56,9 @@ async def _wait_awake(services: PodExecutor, worker: PodWorker) -> None:
         for name, failure in standby_of(worker.facts).thaw_failures.items():
             if before.get(name) != failure:
                 raise Conflict(f"cannot thaw pod {ref}: {failure.message}", reason=failure.reason)
-        return not (worker.is_unit_changing or next_units(worker.desired, worker.facts, Power.RUNNING))
+        workload = workload_of(worker.facts)
+        resting = workload.next_units(worker.desired, worker.facts, Power.RUNNING)
+        return not (worker.is_unit_changing or resting)
 
     if not await wait_for_worker(services, worker, is_awake, THAW_SECONDS, what="pod"):
         raise TimedOut(f"pod {ref} is standby and did not thaw within {THAW_SECONDS:g}s")

@@ -12,8 +12,7 @@ from kubeletx.kube.client.counts import RequestCounts
 from kubeletx.node.info import KUBERNETES_VERSION, architecture, kubelet_version
 from kubeletx.pods import Counters, PodManager, has_ended, static_label
 from kubeletx.pods.workloads.power import Power
-from kubeletx.pods.workloads.standby.facts import StandbyFacts
-from kubeletx.pods.workloads.standby.status import rest_of
+from kubeletx.pods.workloads.table import workload_of
 from kubeletx.server.metrics.http_counts import HttpCounts
 from kubeletx.server.views import CountView, HistogramView, LabelledHistogram
 from kubeletx.volumes.operations import SUCCESS, plugin_of
@@ -109,7 +108,7 @@ def pod_gauges(manager: PodManager, *, in_cluster: bool) -> Iterator[CountView]:
     yield from _counts("kubelet_active_pods", ("static",), active)
     yield CountView(name="kubelet_mirror_pods", labels={}, value=mirrors)
     workers = manager.workers.values()
-    resting = Counter(rest_of(one.desired, one.facts) for one in workers if one.facts.of(StandbyFacts))
+    resting = Counter(workload_of(one.facts).rest_of(one.desired, one.facts) for one in workers)
     for state in (Power.STANDBY, Power.HIBERNATED):
         yield CountView(name="kubeletx_standby_pods", labels={"state": state.value}, value=resting[state])
 

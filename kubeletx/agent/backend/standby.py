@@ -1,6 +1,7 @@
 """Commands on standby (``kubeletx pod standby`` and ``activate``) for the admin socket.
 
-The request is stored in the pod's overrides, and the pod's worker carries it out; see `pods.workloads.standby`.
+The request is stored in the pod's overrides, and the pod's worker carries it out: containers by the plan of
+`pods.workloads.standby`, machines by that of `pods.workloads.machine`.
 """
 
 from __future__ import annotations
@@ -8,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kubeletx.api import Conflict, NotFound, SupportsStandby, TimedOut, UnitState, Unsupported
+from kubeletx.kube.manifests.machine_form import power_of
 from kubeletx.pods import FINAL, ActionFailure, PodExecutor, PodWorker
-from kubeletx.pods.workloads.machine.facts import MachineFacts
+from kubeletx.pods.workloads.machine.facts import machine_of_facts
 from kubeletx.pods.workloads.overrides import with_power
 from kubeletx.pods.workloads.power import Power
 from kubeletx.pods.workloads.standby.facts import standby_of
-from kubeletx.pods.workloads.standby.plan import initial_power, next_units, wanted_power
+from kubeletx.pods.workloads.standby.results import StandbyAsked
 from kubeletx.pods.workloads.standby.status import find_standby, memory_of
+from kubeletx.pods.workloads.table import workload_of
 from kubeletx.server.standby.verbs import StandbyView
 from kubeletx.server.views import PodTarget
 
@@ -46,12 +49,16 @@ class StandbyBackend:
         await self._wait_bound(worker, timeout_seconds)
         self._check(worker)
         await self._services.overrides.ensure_read(worker)
-        before = _failures(worker)
-        initial = initial_power(worker.desired.pod).value
+        workload, desired = workload_of(worker.facts), worker.desired
+        if workload.is_wanted_off(desired, worker.facts):
+            raise Conflict(f"cannot {verb} machine {target.ref}: it is off; use 'kubeletx vm start' first")
+        initial = workload.initial_power(desired).value
         await self._services.overrides.amend(
-            worker, lambda overrides: with_power(overrides, wanted.value, initial, "")
+            worker, lambda overrides: with_power(overrides, wanted.value, initial, power_of(desired.pod))
         )
-        await self._wait(worker, verb, wanted, before, timeout_seconds, ends)
+        # Not before `amend`: the worker would repeat a call of the old request, whose failure would be taken for this one.
+        worker.apply(StandbyAsked())
+        await self._wait(worker, verb, wanted, _failures(worker), timeout_seconds, ends)
         return self._view(worker)
 
     async def _wait_bound(self, worker: PodWorker, seconds: float) -> None:
@@ -72,15 +79,15 @@ class StandbyBackend:
         """Raise Conflict if the pod is being deleted or has ended."""
         status = self._services.board.statuses.get(worker.uid)
         if status is not None and status.phase in FINAL:
-            raise Conflict(f"pod {worker.desired.ref} has ended (phase {status.phase}); no container of it runs")
+            raise Conflict(
+                f"pod {worker.desired.ref} has ended (phase {status.phase}); no container of it runs"
+            )
         if worker.desired.deletion is not None:
             raise Conflict(f"pod {worker.desired.ref} is ending")
 
     def _check(self, worker: PodWorker) -> None:
         """Raise the error that says why the pod can be neither frozen nor woken now; return if it can."""
         ref = worker.desired.ref
-        if worker.facts.of(MachineFacts) is not None:
-            raise Unsupported(f"pod {ref} is a virtual machine; use 'kubeletx vm pause' and 'resume'")
         require_seen(self._services, worker)
         handle = self._services.registry.get(str(worker.facts.runtime))
         if handle.capability(SupportsStandby) is None:
@@ -97,7 +104,7 @@ class StandbyBackend:
             namespace=worker.desired.pod.namespace,
             name=worker.desired.pod.name,
             runtime=str(worker.facts.runtime),
-            power=wanted_power(worker.desired, worker.facts).value,
+            power=workload_of(worker.facts).wanted_power(worker.desired, worker.facts).value,
             containers=_states(worker),
             since=condition.last_transition_time if condition is not None else None,
             took_seconds=round(known.last.seconds, 6) if known.last is not None else None,
@@ -122,9 +129,12 @@ class StandbyBackend:
             if failed is not None:
                 again = "; it is tried again" if failed.retry_at is not None else ""
                 raise Conflict(f"cannot {verb} pod {ref}: {failed.message}{again}", reason=failed.reason)
+            workload = workload_of(worker.facts)
+            if obstacle := workload.standby_obstacle(worker.desired, worker.facts):
+                raise Conflict(f"cannot {verb} pod {ref}: {obstacle}")
             if wanted is not Power.RUNNING and not _states(worker):
                 return False
-            return not (worker.is_unit_changing or next_units(worker.desired, worker.facts, wanted))
+            return not (worker.is_unit_changing or workload.next_units(worker.desired, worker.facts, wanted))
 
         left = max(ends - self._services.clock.monotonic(), 0.0)
         if not await wait_for_worker(self._services, worker, is_there, left, what="pod"):
@@ -144,10 +154,11 @@ class StandbyBackend:
 
 
 def _failures(worker: PodWorker) -> dict[str, ActionFailure]:
-    known = standby_of(worker.facts)
+    known, machines = standby_of(worker.facts), machine_of_facts(worker.facts).units
     return {
         **{f"rest/{name}": one for name, one in known.rest_failures.items()},
         **{f"thaw/{name}": one for name, one in known.thaw_failures.items()},
+        **{f"power/{name}": one.power_failure for name, one in machines.items() if one.power_failure},
     }
 
 

@@ -67,6 +67,12 @@ def _standby(pod: Pod) -> str:
     return ""
 
 
+def _machine_standby(pod: Pod) -> str:
+    """Return Standby or Hibernated for a machine that rests by a request of standby; else empty."""
+    found = next((one for one in pod.status.conditions if one.type == names.STANDBY_CONDITION), None)
+    return found.reason or "" if found is not None and found.status == "True" else ""
+
+
 def _first(pod: Pod) -> str:
     return pod.status.reason or pod.status.phase or "Unknown"
 
@@ -159,7 +165,7 @@ def _restarts(count: _Count, now: datetime) -> str:
 def _machine(pod: Pod, now: datetime) -> PodSummary:
     """Compute the columns of a virtual machine as for a pod with one container.
 
-    STATUS shows a power state other than running, such as Paused.
+    STATUS shows a power state other than running, such as Paused; of a machine on standby Standby or Hibernated.
     """
     status = pod.status.virtual_machine_status
     reason, count = _regular(pod, _first(pod), _Count())
@@ -167,6 +173,6 @@ def _machine(pod: Pod, now: datetime) -> PodSummary:
         return PodSummary("0/1", _ending(pod, reason), _restarts(count, now))
     waits = any(one.state.waiting is not None for one in pod.status.container_statuses)
     if pod.status.phase == "Running" and not waits:
-        reason = _POWERS.get(status.power_state or "", reason)
+        reason = _machine_standby(pod) or _POWERS.get(status.power_state or "", reason)
     restarts = _restarts(count._replace(restarts=status.restart_count), now)
     return PodSummary(f"{int(status.ready)}/1", _ending(pod, reason), restarts)

@@ -6,7 +6,6 @@ from typing import Final
 
 from kubeletx.api import names
 
-from ..manifests.machine_form import says_machine
 from ..types.core import Pod
 from .problems import Problems
 
@@ -15,14 +14,10 @@ STANDBY_WORDS: Final = ("standby", "hibernated")
 
 
 def check_standby(pod: Pod, problems: Problems) -> None:
-    """Check the annotations on standby: known state, no machine, no empty strategy."""
+    """Check the annotations on standby: known state, no empty strategy."""
     notes = pod.metadata.annotations
     field = f"metadata.annotations[{names.STANDBY}]"
     problems.one_of(field, notes.get(names.STANDBY), STANDBY_WORDS)
-    if names.STANDBY in notes and says_machine(pod):
-        problems.add(
-            field, "is set on a virtual machine", f"set annotation {names.VM_POWER} to Paused or Suspended"
-        )
     if names.STANDBY_STRATEGY in notes and not notes[names.STANDBY_STRATEGY]:
         problems.add(
             f"metadata.annotations[{names.STANDBY_STRATEGY}]", "is empty", "name a strategy, or remove it"

@@ -314,12 +314,10 @@ def _restarting_all(desired: DesiredPod, facts: PodFacts, phase: str) -> Iterato
 def _of_workload(
     desired: DesiredPod, facts: PodFacts, containers_ready: PodCondition, statuses: Sequence[ContainerStatus]
 ) -> Iterator[PodCondition]:
-    """Yield the condition that only pods of this kind of workload have, such as machines; nothing if it has none."""
+    """Yield the conditions that only pods of this kind of workload have, such as machines; nothing if it has none."""
     resting = next(_units_running(facts), None)
     workload = workload_for(desired.pod, facts)
-    found = workload.condition(desired, facts, containers_ready, resting, statuses)
-    if found is not None:
-        yield found
+    yield from workload.conditions(desired, facts, containers_ready, resting, statuses)
 
 
 def _resting(facts: PodFacts) -> str:

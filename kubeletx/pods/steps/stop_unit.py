@@ -29,7 +29,7 @@ async def stop_unit(step: StepContext, action: StopUnit) -> Result:
     began = step.now().mono
     step.normal(Event.KILLING, action.message or f"Stopping container {name}", container=name)
     try:
-        await thaw_before_stop(OwnStep.of(step), action.unit_id)
+        await thaw_before_stop(OwnStep.of(step), action.unit_id, action.grace_seconds)
         if action.run_pre_stop and action.grace_seconds > 0:
             await _run_pre_stop(step, action)
         grace = stop_seconds(action.grace_seconds, step.now().mono - began)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
+from typing import Final
 
 
 class Power(enum.Enum):
     """Desired power state of a pod.
 
-    Machines can be running, paused, suspended or off; containers running, standby or hibernated.
+    All pods can be running, standby or hibernated; machines also paused, suspended or off.
     """
 
     RUNNING = "running"
@@ -21,6 +22,9 @@ class Power(enum.Enum):
     SUSPENDED = "suspended"
     OFF = "off"
 
+
+STANDING_BY: Final = (Power.STANDBY, Power.HIBERNATED)
+"""States of pods on standby."""
 
 _STRENGTH = (Power.RUNNING, Power.PAUSED, Power.STANDBY, Power.SUSPENDED, Power.HIBERNATED, Power.OFF)
 """Power states, strongest first: if one requester needs the pod running, it runs."""

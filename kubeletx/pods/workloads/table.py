@@ -31,8 +31,8 @@ def workload_of(facts: PodFacts) -> Workload:
     return WORKLOADS.get(type(facts.own), CONTAINERS)
 
 
-WORKLOAD_CONDITIONS: Final = tuple(
-    workload.condition_type for workload in WORKLOADS.values() if workload.condition_type
+WORKLOAD_CONDITIONS: Final = frozenset(
+    kind for workload in WORKLOADS.values() for kind in workload.condition_types
 )
 """Types of the pod conditions that only pods of one kind of workload have."""
 

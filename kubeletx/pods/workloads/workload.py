@@ -23,6 +23,7 @@ from kubeletx.kube.types.core import (
 
 from ..model.draft import Draft
 from ..model.facts import DesiredPod, PodFacts, WorkloadFacts
+from .power import Power
 
 T = TypeVar("T")
 
@@ -95,6 +96,35 @@ class Workload:
         """Return True if the sandbox of a deleted pod is removed without being stopped first."""
         return False
 
+    # --- standby ---
+
+    def can_standby(self, facts: PodFacts) -> bool:
+        """Return True if the pod's runtime can freeze and hibernate its units."""
+        return False
+
+    def initial_power(self, desired: DesiredPod) -> Power:
+        """Return the power state that the spec and the annotations of the pod request."""
+        return Power.RUNNING
+
+    def wanted_power(self, desired: DesiredPod, facts: PodFacts) -> Power:
+        """Return the desired power state, by the spec, the annotations, the last command and requests in memory."""
+        return Power.RUNNING
+
+    def rest_of(self, desired: DesiredPod, facts: PodFacts) -> Power:
+        """Return STANDBY or HIBERNATED if all living units rest in this state, else RUNNING."""
+        return Power.RUNNING
+
+    def next_units(self, desired: DesiredPod, facts: PodFacts, wanted: Power) -> Sequence[UnitSummary]:
+        """Return the units to bring to state `wanted` next; empty if all living units have it.
+
+        `wanted`: RUNNING, STANDBY or HIBERNATED.
+        """
+        return ()
+
+    def standby_obstacle(self, desired: DesiredPod, facts: PodFacts) -> str:
+        """Return why the pod can be neither frozen nor thawed now, such as an I/O error of its guest; else empty."""
+        return ""
+
     # --- resources ---
 
     def granted(
@@ -137,23 +167,23 @@ class Workload:
         """Return the pod's status with the fields that this workload adds."""
         return status
 
-    condition_type: ClassVar[str] = ""
-    """Type of the condition that only pods of this workload have; empty: none."""
+    condition_types: ClassVar[tuple[str, ...]] = ()
+    """Types of the conditions that only pods of this workload have."""
 
-    def condition(
+    def conditions(
         self,
         desired: DesiredPod,
         facts: PodFacts,
         containers_ready: PodCondition,
         resting: PodCondition | None,
         statuses: Sequence[ContainerStatus],
-    ) -> PodCondition | None:
-        """Build the pod condition of type `condition_type`; None if this workload has no condition.
+    ) -> tuple[PodCondition, ...]:
+        """Build the pod's conditions of `condition_types`, as far as the pod has them.
 
         `containers_ready`: the pod's condition ContainersReady. `resting`: its condition UnitsRunning, which exists
         only while a unit is paused, suspended or off. `statuses`: statuses of init and regular containers.
         """
-        return None
+        return ()
 
     def state_word(self, unit: UnitSummary) -> str:
         """Return the unit's state as a word for messages, such as ``paused``."""

@@ -9,6 +9,7 @@ import pytest
 
 from kubeletx.api import (
     AlreadyExists,
+    KubeletxError,
     Machine,
     Nic,
     NotFound,
@@ -26,7 +27,8 @@ from kubeletx.api import (
     UnitState,
 )
 
-from .base import ContractBase, NewRuntime, Pod, eventually, supported
+from .base import ContractBase, NewRuntime, Pod, eventually, running, supported
+from .ends import ASKED
 
 
 class PowerContract(ContractBase):
@@ -57,20 +59,29 @@ class PowerContract(ContractBase):
         await standby.thaw(unit_id)
         await pod.wait_state(unit_id, UnitState.RUNNING)
 
-    async def test_lists_and_a_new_runtime_object_show_a_frozen_unit_as_paused(
+    async def test_lists_and_a_new_runtime_object_show_a_unit_as_it_rests_and_thaw_it(
         self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec, new_runtime: NewRuntime
     ) -> None:
         standby = supported(runtime, SupportsStandby)
         unit_id = await pod.start(unit_spec)
         await pod.wait_state(unit_id, UnitState.RUNNING)
-        await standby.freeze(unit_id)
-        assert await listed_state(runtime, unit_id) is UnitState.PAUSED
+        for park, state in ((standby.freeze, UnitState.PAUSED), (standby.hibernate, UnitState.SUSPENDED)):
+            await park(unit_id)
+            await park(unit_id)
+            assert await listed_state(runtime, unit_id) is state
         later = await new_runtime.opened()
-        assert await listed_state(later, unit_id) is UnitState.PAUSED
-        assert (await later.unit_status(unit_id)).summary.state is UnitState.PAUSED
-        await supported(later, SupportsStandby).thaw(unit_id)
+        assert await listed_state(later, unit_id) is UnitState.SUSPENDED
+        thawed = supported(later, SupportsStandby)
+        await thawed.thaw(unit_id)
         assert await listed_state(later, unit_id) is UnitState.RUNNING
+        await thawed.freeze(unit_id)
         await later.close()
+        last = await new_runtime.opened()
+        assert await listed_state(last, unit_id) is UnitState.PAUSED
+        assert (await last.unit_status(unit_id)).summary.state is UnitState.PAUSED
+        await supported(last, SupportsStandby).thaw(unit_id)
+        assert await listed_state(last, unit_id) is UnitState.RUNNING
+        await last.close()
 
     async def test_a_sandbox_with_a_frozen_unit_can_be_stopped_and_removed(
         self, runtime: Runtime, pod: Pod, stubborn_spec: UnitSpec
@@ -84,16 +95,58 @@ class PowerContract(ContractBase):
         with pytest.raises(NotFound):
             await runtime.unit_status(unit_id)
 
-    async def test_frozen_and_hibernated_units_can_be_stopped(
+    async def test_frozen_and_hibernated_units_end_in_order_within_their_grace_period(
         self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
     ) -> None:
         standby = supported(runtime, SupportsStandby)
+        spec = running(unit_spec, "asked", ASKED)
         for attempt, park in enumerate((standby.freeze, standby.hibernate)):
-            unit_id = await pod.start(unit_spec_attempt(unit_spec, attempt))
+            one = unit_spec_attempt(spec, attempt)
+            unit_id = await pod.start(one)
             await pod.wait_state(unit_id, UnitState.RUNNING)
+            if isinstance(one.detail, Process):
+                await pod.wait_output(unit_id, one, "ready\n")
             await park(unit_id)
-            await runtime.stop_unit(unit_id, 2)
+            await runtime.stop_unit(unit_id, 30)
+            status = await runtime.unit_status(unit_id)
+            assert (status.summary.state, status.exit_code) == (UnitState.EXITED, 0), (
+                "a unit that rests is thawed before it is asked to stop; this one ends with code 0 when it is asked"
+            )
+
+    async def test_a_unit_that_has_ended_cannot_be_frozen_and_an_unknown_one_is_not_found(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        standby = supported(runtime, SupportsStandby)
+        unit_id = await pod.start(unit_spec)
+        await pod.wait_state(unit_id, UnitState.RUNNING)
+        await standby.freeze(unit_id)
+        await runtime.stop_unit(unit_id, 0)
+        for park in (standby.freeze, standby.hibernate):
+            with pytest.raises(KubeletxError):
+                await park(unit_id)
             assert (await runtime.unit_status(unit_id)).summary.state is UnitState.EXITED
+        await runtime.remove_unit(unit_id)
+        for call in (standby.freeze, standby.hibernate, standby.thaw):
+            with pytest.raises(NotFound):
+                await call(unit_id)
+
+    async def test_standby_and_the_verbs_of_machines_lead_to_the_same_states(
+        self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec
+    ) -> None:
+        standby, machine = supported(runtime, SupportsStandby), supported(runtime, SupportsMachine)
+        unit_id = await pod.start(as_machine(unit_spec))
+        await pod.wait_state(unit_id, UnitState.RUNNING)
+        for park, same, wake, state in (
+            (standby.freeze, machine.pause, machine.resume, UnitState.PAUSED),
+            (machine.pause, standby.freeze, standby.thaw, UnitState.PAUSED),
+            (standby.hibernate, machine.suspend, machine.resume, UnitState.SUSPENDED),
+            (machine.suspend, standby.hibernate, standby.thaw, UnitState.SUSPENDED),
+        ):
+            await park(unit_id)
+            await same(unit_id)
+            assert await listed_state(runtime, unit_id) is state
+            await wake(unit_id)
+            await pod.wait_state(unit_id, UnitState.RUNNING)
 
     async def test_a_machine_pauses_suspends_and_resumes(
         self, runtime: Runtime, pod: Pod, unit_spec: UnitSpec

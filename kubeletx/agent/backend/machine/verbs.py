@@ -43,14 +43,15 @@ from kubeletx.pods.workloads.machine.facts import machine_unit
 from kubeletx.pods.workloads.machine.hardware import asked_size, size_key, sizes_of, wanted_limits
 from kubeletx.pods.workloads.machine.power import (
     hold_message,
+    initial_power,
     is_overridden,
     own_hold,
-    spec_power,
     wanted_power,
     was_switched_off,
 )
 from kubeletx.pods.workloads.overrides import Outcome, PodOverrides, begun, ended, overrides_of, with_power
 from kubeletx.pods.workloads.power import Power
+from kubeletx.pods.workloads.standby.facts import standby_of
 from kubeletx.runtimes.handles.handle import RuntimeHandle
 from kubeletx.server.machine.views import (
     MachineOperation,
@@ -125,7 +126,7 @@ class MachineBackend:
         await self._services.overrides.amend(
             worker,
             lambda overrides: with_power(
-                overrides, wanted.value, spec_power(desired).value, power_of(desired.pod)
+                overrides, wanted.value, initial_power(desired).value, power_of(desired.pod)
             ),
         )
         await self._wake(worker, machine, wanted)
@@ -381,7 +382,7 @@ class MachineBackend:
         kept.
         """
         name, ref = self._access.name(worker), worker.desired.ref
-        before = machine_unit(worker.facts, name).power_failure
+        before = _power_failure(worker, name)
 
         def is_there() -> bool:
             unit = newest(worker.facts, name)
@@ -389,7 +390,7 @@ class MachineBackend:
                 return wanted is Power.OFF
             if unit.state is _REACHED[wanted]:
                 return True
-            failure = machine_unit(worker.facts, name).power_failure
+            failure = _power_failure(worker, name)
             if failure is not None and failure != before:
                 raise Conflict(
                     f"cannot {verb} machine {ref}: {failure.message}; the agent retries",
@@ -489,6 +490,11 @@ class MachineBackend:
                 for one in overrides.operations
             ),
         )
+
+
+def _power_failure(worker: PodWorker, name: str) -> ActionFailure | None:
+    """Return the failure of the last power change of the machine or, if that succeeded, of its thaw from standby."""
+    return machine_unit(worker.facts, name).power_failure or standby_of(worker.facts).thaw_failures.get(name)
 
 
 def _snapshot_view(one: SnapshotStatus) -> SnapshotView:

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from kubeletx.api import NicStatus, UnitId
 
-from ...model.facts import ActionFailure, Fact, PodFacts, WorkloadFacts
+from ...model.facts import ActionFailure, Fact, PodFacts
+from ..standby.facts import RestFacts
 
 NO_EPHEMERAL: Final = (
     "spec.ephemeralContainers: a machine has no ephemeral containers: kubectl exec runs commands in its guest, "
@@ -33,7 +34,7 @@ class MachineUnit(Fact, frozen=True, kw_only=True):
     """True if the interfaces must be listed again, because one was attached or detached or a call failed."""
 
 
-class MachineFacts(WorkloadFacts, frozen=True, kw_only=True):
+class MachineFacts(RestFacts, frozen=True, kw_only=True):
     """Facts of a machine pod: one with `spec.virtualMachine`, or on a runtime for virtual machines.
 
     `can_power`, `can_nics`, `can_resize`: the runtime can change the power state, the network interfaces and the size
@@ -43,17 +44,19 @@ class MachineFacts(WorkloadFacts, frozen=True, kw_only=True):
     reboots: ClassVar[bool] = True
     has_own_kernel: ClassVar[bool] = True
     no_ephemeral: ClassVar[str] = NO_EPHEMERAL
+    can_standby: bool = False
     can_power: bool = False
     can_nics: bool = False
     can_resize: bool = False
     units: dict[str, MachineUnit] = {}
 
     def edited(self) -> Self:
-        """Return the facts without failures of attaching or detaching interfaces, so that these are tried again."""
-        if not any(unit.nic_failures for unit in self.units.values()):
-            return self
-        units = {name: replace(unit, nic_failures={}) for name, unit in self.units.items()}
-        return replace(self, units=units)
+        """Return the facts without failures of interfaces and of standby, so that these are tried again."""
+        units = {
+            name: replace(unit, nic_failures={}) if unit.nic_failures else unit
+            for name, unit in self.units.items()
+        }
+        return replace(super().edited(), units=units)
 
 
 _NO_UNIT: Final = MachineUnit()

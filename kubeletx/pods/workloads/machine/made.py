@@ -10,7 +10,7 @@ from kubeletx.kube.types.core import Pod, VirtualMachine
 
 from ...model.facts import DesiredPod, PodFacts
 from .hardware import made_with_nics, size_key, sized, wanted_limits, wanted_nics
-from .power import wanted_power
+from .power import created_power
 from .spec import build_nic
 
 
@@ -32,7 +32,7 @@ def with_overrides(spec: UnitSpec, machine: Machine, pod: Pod, facts: PodFacts) 
     }
     detail = replace(
         machine,
-        power=wanted_power(desired, facts).value,
+        power=created_power(desired, facts).value,
         nics=tuple(build_nic(nic) for nic in wanted_nics(desired, facts).values()),
     )
     return replace(spec, detail=detail, annotations={**spec.annotations, **notes})

@@ -1,14 +1,20 @@
 r"""Desired power state of a machine, from the spec or a command, and the next call that leads to it. Pure.
 
-    state \ desired  running     paused       suspended   off
-    RUNNING          -           pause        suspend     power off
-    PAUSED           resume      -            suspend     power off
-    SUSPENDED        resume      resume¹      -           power off
-    switched off     start       start¹       start¹      -
+    state \ desired  running     paused       suspended   off         standby    hibernated
+    RUNNING          -           pause        suspend     power off   freeze²    hibernate²
+    PAUSED           resume³     -            suspend     power off   -          hibernate²
+    SUSPENDED        resume³     resume¹      -           power off   thaw¹      -
+    switched off     start       start¹       start¹      -           start¹     start¹
     EXITED itself    restartPolicy decides, unless off is desired
     PAUSED itself    stays paused until an operator resumes it (guest asleep, I/O error)
 
     ¹ and then the next call from the new state
+    ² once the machine is started and ready, by the rules of all pods on standby (`standby.plan`); else as running
+    ³ thaw, if a call of standby froze it, by its condition or the last call of this process
+
+The last command of ``kubeletx vm`` and ``kubeletx pod standby|activate`` counts, until powerSpec is edited. Without a
+command it is powerSpec and, if that is Running, the annotation ``kubeletx.io/standby``. Requests in memory only decide
+between running, standby and hibernated: they do not wake a machine that a command or powerSpec paused.
 
 A machine that was switched off on request does not count as ended, neither for the pod's phase nor for the restart
 policy.
@@ -25,8 +31,14 @@ from kubeletx.kube.manifests.machine_form import power_of
 
 from ...model.draft import Draft
 from ...model.facts import DesiredPod, PodFacts
+from ...model.roles import regular_units
 from ..overrides import overrides_of
-from ..power import Power
+from ..power import STANDING_BY, Power
+from ..standby.actions import SetStandby, StandbyStep
+from ..standby.facts import standby_of
+from ..standby.plan import RESTING, STEPS, may_rest, with_requests
+from ..standby.plan import initial_power as power_of_annotation
+from ..standby.status import stood_by
 from .actions import SetPower
 from .facts import MachineFacts, machine_of_facts, machine_unit
 
@@ -51,6 +63,9 @@ OF_SPEC: Final = {
 ASKED_FOR: Final = ("", "Paused")
 """Values of `UnitStatus.reason` for a machine that was paused by a call, not by its guest or an error."""
 
+_HELD: Final = (Power.PAUSED, Power.SUSPENDED, Power.OFF)
+"""States that only ``kubeletx vm`` and powerSpec request."""
+
 MACHINE_WORDS: Final = {
     UnitState.CREATED: "not started yet",
     UnitState.RUNNING: "running",
@@ -61,6 +76,7 @@ MACHINE_WORDS: Final = {
 }
 """Words for the states of a machine in the messages of ``vm`` commands."""
 
+_RESTS: Final = {Power.STANDBY: UnitState.PAUSED, Power.HIBERNATED: UnitState.SUSPENDED}
 _STEPS: Final = {
     (UnitState.RUNNING, Power.PAUSED): PowerStep.PAUSE,
     (UnitState.RUNNING, Power.SUSPENDED): PowerStep.SUSPEND,
@@ -79,6 +95,12 @@ def spec_power(desired: DesiredPod) -> Power:
     return OF_SPEC.get(power_of(desired.pod), Power.RUNNING)
 
 
+def initial_power(desired: DesiredPod) -> Power:
+    """Return the power state that the spec requests or, if the machine is to run, the annotation on standby."""
+    wanted = spec_power(desired)
+    return power_of_annotation(desired.pod) if wanted is Power.RUNNING else wanted
+
+
 def is_overridden(desired: DesiredPod, facts: PodFacts) -> bool:
     """Return True if an operator's power command is in effect in place of the spec's power state."""
     overrides = overrides_of(facts)
@@ -88,12 +110,25 @@ def is_overridden(desired: DesiredPod, facts: PodFacts) -> bool:
 def wanted_power(desired: DesiredPod, facts: PodFacts) -> Power:
     """Return the desired power state of the machine.
 
-    It is that of the last power command or, if there is none or the spec's power state changed after it, the spec's.
+    It is that of the last command or, if there is none or the spec's power state changed after it, the initial one.
+    Requests in memory count too, except while the machine is to be paused, suspended or off.
     """
     overrides = overrides_of(facts)
     if overrides is not None and is_overridden(desired, facts):
-        return Power(overrides.power)
-    return spec_power(desired)
+        lasting = overrides.power
+    elif (initial := initial_power(desired)) is not Power.RUNNING:
+        lasting = initial.value
+    else:
+        lasting = ""
+    if lasting and Power(lasting) in _HELD:
+        return Power(lasting)
+    return with_requests(lasting, facts)
+
+
+def created_power(desired: DesiredPod, facts: PodFacts) -> Power:
+    """Return the power state in which the machine is created: running before it stands by."""
+    wanted = wanted_power(desired, facts)
+    return Power.RUNNING if wanted in STANDING_BY else wanted
 
 
 def is_wanted_off(desired: DesiredPod, facts: PodFacts) -> bool:
@@ -122,16 +157,24 @@ def is_kept(desired: DesiredPod, facts: PodFacts, unit: UnitSummary | None) -> b
 def plan_power(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
     """Plan the next call that leads to the desired power state. If the runtime cannot do it, add a warning event."""
     _tell_hold(unit, desired, facts, draft)
-    step = next_step(unit, desired, facts)
+    known, wanted = machine_of_facts(facts), wanted_power(desired, facts)
+    if wanted in STANDING_BY and not may_rest(desired, facts, draft):
+        wanted = Power.RUNNING
+    step = next_step(unit, facts, wanted)
     if step is None:
         return
-    if step is not PowerStep.START and not machine_of_facts(facts).can_power:
-        wanted = wanted_power(desired, facts).value
+    able = known.can_standby if isinstance(step, StandbyStep) else known.can_power
+    if step is not PowerStep.START and not able:
         draft.refuse(
             Event.POWER_UNSUPPORTED,
             f"runtime {facts.runtime} cannot change the power of its units; {unit.name} stays as it is "
-            f"instead of {wanted}",
+            f"instead of {wanted.value}",
         )
+        return
+    if isinstance(step, StandbyStep):
+        standby = SetStandby(name=unit.name, unit_id=unit.id, step=step.value)
+        if draft.is_due(standby.failure(facts)):
+            draft.do(standby)
         return
     if draft.is_due(machine_unit(facts, unit.name).power_failure):
         grace = facts.grace_seconds if step is PowerStep.POWER_OFF else 0
@@ -165,11 +208,60 @@ def own_hold(facts: PodFacts, unit: UnitSummary) -> str:
     return "" if reason in ASKED_FOR else reason
 
 
-def next_step(unit: UnitSummary, desired: DesiredPod, facts: PodFacts) -> PowerStep | None:
-    """Return the next call by the table in the module docstring; None if there is nothing to do."""
-    wanted = wanted_power(desired, facts)
-    if wanted is Power.RUNNING and own_hold(facts, unit):
+def next_step(unit: UnitSummary, facts: PodFacts, wanted: Power) -> PowerStep | StandbyStep | None:
+    """Return the next call by the table in the module docstring; None if there is nothing to do.
+
+    `wanted`: the desired power state; RUNNING instead of STANDBY and HIBERNATED while the machine may not rest.
+    """
+    if wanted not in _HELD and own_hold(facts, unit):
         return None
     if was_switched_off(facts, unit):
         return None if wanted is Power.OFF else PowerStep.START
+    if wanted in STANDING_BY or (wanted is Power.RUNNING and _was_frozen(unit, facts)):
+        return STEPS.get((unit.state, wanted))
     return _STEPS.get((unit.state, wanted))
+
+
+def _was_frozen(unit: UnitSummary, facts: PodFacts) -> bool:
+    """Return True if a call of standby, not one of ``kubeletx vm``, paused or suspended the machine, as far as known."""
+    if stood_by(facts):
+        return True
+    return standby_of(facts).steps.get(unit.name) in (StandbyStep.FREEZE.value, StandbyStep.HIBERNATE.value)
+
+
+def resting_unit(desired: DesiredPod, facts: PodFacts) -> UnitSummary | None:
+    """Return the machine's unit if it is paused or suspended, but not by its guest, ``kubeletx vm`` or powerSpec."""
+    unit = next((facts.newest(one.name) for one in regular_units(desired.pod)), None)
+    if unit is None or unit.state not in RESTING or own_hold(facts, unit):
+        return None
+    return None if wanted_power(desired, facts) in _HELD else unit
+
+
+def rest_of(desired: DesiredPod, facts: PodFacts) -> Power:
+    """Return STANDBY or HIBERNATED if the machine stands by or, after that, is not awake yet; else RUNNING."""
+    unit = resting_unit(desired, facts)
+    if unit is None or not (wanted_power(desired, facts) in STANDING_BY or stood_by(facts)):
+        return Power.RUNNING
+    return Power.HIBERNATED if unit.state is UnitState.SUSPENDED else Power.STANDBY
+
+
+def next_units(desired: DesiredPod, facts: PodFacts, wanted: Power) -> tuple[UnitSummary, ...]:
+    """Return the machine's unit unless it has state `wanted`: RUNNING, STANDBY or HIBERNATED.
+
+    Empty if the machine does not live, and for RUNNING if standby is not why it rests.
+    """
+    if wanted is Power.RUNNING:
+        unit = resting_unit(desired, facts)
+        return (unit,) if unit is not None else ()
+    newest = (facts.newest(one.name) for one in regular_units(desired.pod))
+    living = (unit for unit in newest if unit is not None and unit.state.is_alive)
+    return tuple(unit for unit in living if unit.state is not _RESTS[wanted])
+
+
+def held_text(desired: DesiredPod, facts: PodFacts) -> str:
+    """Return a sentence that the machine paused itself, with reason and remedy; empty if it did not."""
+    for one in regular_units(desired.pod):
+        unit = facts.newest(one.name)
+        if unit is not None and (reason := own_hold(facts, unit)):
+            return f"machine {unit.name} paused itself: {hold_message(facts, unit) or reason}"
+    return ""

@@ -13,6 +13,7 @@ from kubeletx.api import (
     SupportsMachine,
     SupportsNics,
     SupportsResize,
+    SupportsStandby,
     UnitSpec,
     UnitSummary,
     names,
@@ -33,6 +34,9 @@ from ...model.draft import Draft
 from ...model.facts import DesiredPod, PodFacts
 from ...model.roles import regular_units
 from ..overrides import overrides_of
+from ..power import Power
+from ..standby.plan import settled
+from ..standby.status import standby_condition
 from ..workload import RuntimeTraits, Workload
 from . import power
 from .facts import MachineFacts, machine_of_facts
@@ -52,7 +56,8 @@ class MachineWorkload(Workload):
         if runtime.workload_type != VM and pod.spec.virtual_machine is None:
             return None
         return replace(
-            machine_of_facts(facts),
+            settled(pod, facts, machine_of_facts(facts)),
+            can_standby=runtime.capability(SupportsStandby) is not None,
             can_power=runtime.capability(SupportsMachine) is not None,
             can_nics=runtime.capability(SupportsNics) is not None,
             can_resize=runtime.capability(SupportsResize) is not None,
@@ -106,6 +111,32 @@ class MachineWorkload(Workload):
         """
         return machine_of_facts(facts).can_power
 
+    # --- standby ---
+
+    def can_standby(self, facts: PodFacts) -> bool:
+        """Return True if the runtime can freeze and hibernate machines."""
+        return machine_of_facts(facts).can_standby
+
+    def initial_power(self, desired: DesiredPod) -> Power:
+        """Return the power state of powerSpec or, if that is Running, of annotation ``kubeletx.io/standby``."""
+        return power.initial_power(desired)
+
+    def wanted_power(self, desired: DesiredPod, facts: PodFacts) -> Power:
+        """Return the desired power state of the machine; see `power.wanted_power`."""
+        return power.wanted_power(desired, facts)
+
+    def rest_of(self, desired: DesiredPod, facts: PodFacts) -> Power:
+        """Return STANDBY or HIBERNATED if the machine stands by; RUNNING also if ``vm pause`` paused it."""
+        return power.rest_of(desired, facts)
+
+    def next_units(self, desired: DesiredPod, facts: PodFacts, wanted: Power) -> Sequence[UnitSummary]:
+        """Return the machine's unit unless it has state `wanted`; see `power.next_units`."""
+        return power.next_units(desired, facts, wanted)
+
+    def standby_obstacle(self, desired: DesiredPod, facts: PodFacts) -> str:
+        """Return why the guest or its emulator paused itself; empty if it did not."""
+        return power.held_text(desired, facts)
+
     # --- resources ---
 
     def granted(
@@ -149,21 +180,25 @@ class MachineWorkload(Workload):
         """Return the status with `virtualMachineStatus` set."""
         return replace(status, virtual_machine_status=machine_status(pod, facts, status.container_statuses))
 
-    condition_type: ClassVar[str] = names.VM_READY
+    condition_types: ClassVar[tuple[str, ...]] = (names.VM_READY, names.STANDBY_CONDITION)
 
-    def condition(
+    def conditions(
         self,
         desired: DesiredPod,
         facts: PodFacts,
         containers_ready: PodCondition,
         resting: PodCondition | None,
         statuses: Sequence[ContainerStatus],
-    ) -> PodCondition:
-        """Build condition `names.VM_READY`: True if the guest runs and is ready, else False with the reason.
+    ) -> tuple[PodCondition, ...]:
+        """Build `names.VM_READY`, True if the guest runs and is ready, and the condition of all pods on standby.
 
         `resting`: the pod's condition UnitsRunning, if it has one.
         """
-        return machine_ready(containers_ready, resting, statuses)
+        rests, wanted = self.rest_of(desired, facts), self.wanted_power(desired, facts)
+        return (
+            machine_ready(containers_ready, resting, statuses),
+            *standby_condition(facts, rests, wanted, self.standby_obstacle(desired, facts)),
+        )
 
     def state_word(self, unit: UnitSummary) -> str:
         """Return the word for the machine's state in messages of ``vm`` commands, such as ``off``."""

@@ -1,4 +1,4 @@
-"""Action that freezes, hibernates or thaws one container. It extends those in `model.actions`."""
+"""Action that freezes, hibernates or thaws one container or machine. It extends those in `model.actions`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .facts import standby_of
 
 
 class StandbyStep(enum.Enum):
-    """Call of protocol `SupportsStandby` that changes the state of a container."""
+    """Call of protocol `SupportsStandby` that changes the state of a container or machine."""
 
     FREEZE = "freeze"
     HIBERNATE = "hibernate"
@@ -21,13 +21,13 @@ class StandbyStep(enum.Enum):
 
 
 class SetStandby(Action, frozen=True, kw_only=True):
-    """Freeze, hibernate or thaw the unit of container `name`. `step`: a value of `StandbyStep`."""
+    """Freeze, hibernate or thaw the unit of container or machine `name`. `step`: a value of `StandbyStep`."""
 
     name: str
     unit_id: UnitId
     step: str
     subject: ClassVar[str] = "unit"
-    doing: ClassVar[str] = "changing the standby state of container"
+    doing: ClassVar[str] = "changing the standby state of"
 
     @property
     def target(self) -> str:

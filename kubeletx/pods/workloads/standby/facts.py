@@ -1,4 +1,4 @@
-"""Facts that only pods have whose runtime can freeze and hibernate containers."""
+"""Facts that only pods have whose runtime can freeze and hibernate their units (containers or machines)."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ class PodChange(Fact, frozen=True, kw_only=True):
         return self.ended_at - self.began_at
 
 
-class StandbyFacts(WorkloadFacts, frozen=True, kw_only=True):
-    """Facts of a pod that can be frozen: failed calls and memory by container name, and the last changes of the pod.
+class RestFacts(WorkloadFacts, frozen=True, kw_only=True):
+    """Facts on standby, of pods of containers and of machines: failed calls and memory by container name, last changes.
 
     The entry of a failed call is removed when a call of the same kind succeeds.
     """
 
+    can_standby: bool = True
+    """True if the runtime can freeze and hibernate the pod's units."""
     rest_failures: dict[str, ActionFailure] = {}
     """Failures of freezing or hibernating; `retry_at` None if the runtime can never do it."""
     thaw_failures: dict[str, ActionFailure] = {}
@@ -42,15 +44,21 @@ class StandbyFacts(WorkloadFacts, frozen=True, kw_only=True):
     """Change of the pod of which some containers have the new state; None if there is none."""
     last: PodChange | None = None
     """Last change that all containers took part in; None if there was none since the agent started."""
+    steps: dict[str, str] = {}
+    """Last successful call of this agent process for each container or machine, a value of `StandbyStep`."""
 
     def edited(self) -> Self:
         """Return the facts without failures, so that calls that were not to be retried are tried again."""
         return replace(self, rest_failures={}, thaw_failures={})
 
 
-_NONE = StandbyFacts()
+class StandbyFacts(RestFacts, frozen=True, kw_only=True):
+    """Facts of a pod of containers that can be frozen."""
 
 
-def standby_of(facts: PodFacts) -> StandbyFacts:
-    """Return the pod's failed freeze and thaw calls; an empty `StandbyFacts` if no call has failed."""
-    return facts.of(StandbyFacts) or _NONE
+_NONE = RestFacts()
+
+
+def standby_of(facts: PodFacts) -> RestFacts:
+    """Return the pod's failed freeze and thaw calls; empty facts if no call has failed."""
+    return facts.of(RestFacts) or _NONE

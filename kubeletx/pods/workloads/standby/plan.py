@@ -20,7 +20,7 @@ as the freeze has ended.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -35,7 +35,9 @@ from ...model.roles import init_units, is_sidecar, regular_units
 from ..overrides import overrides_of
 from ..power import Power, strongest
 from .actions import SetStandby, StandbyStep
-from .facts import StandbyFacts, standby_of
+from .facts import RestFacts, standby_of
+
+F = TypeVar("F", bound=RestFacts)
 
 KNOWN: Final = (Power.RUNNING, Power.STANDBY, Power.HIBERNATED)
 """Power states of containers; the others exist only for machines and are ignored here."""
@@ -52,7 +54,7 @@ _STATES: Final = {
     StandbyStep.HIBERNATE.value: UnitState.SUSPENDED,
     StandbyStep.THAW.value: UnitState.RUNNING,
 }
-_STEPS: Final = {
+STEPS: Final = {
     (UnitState.RUNNING, Power.STANDBY): StandbyStep.FREEZE,
     (UnitState.RUNNING, Power.HIBERNATED): StandbyStep.HIBERNATE,
     (UnitState.PAUSED, Power.RUNNING): StandbyStep.THAW,
@@ -77,6 +79,14 @@ def wanted_power(desired: DesiredPod, facts: PodFacts) -> Power:
     lasting = overrides.power if overrides is not None else ""
     if not lasting and names.STANDBY in desired.pod.metadata.annotations:
         lasting = initial_power(desired.pod).value
+    return with_requests(lasting, facts)
+
+
+def with_requests(lasting: str, facts: PodFacts) -> Power:
+    """Return the state nearest to running of `lasting` and the requests in memory; RUNNING if there are none.
+
+    `lasting`: word of the state that a command or the annotation requests; empty: none.
+    """
     words = [*facts.asked.values(), lasting]
     return strongest(_WORDS[word] for word in words if word in _WORDS)
 
@@ -95,10 +105,10 @@ def plan_standby(desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settl
     if facts.overrides is None and facts.recovered:
         return
     wanted = wanted_power(desired, facts)
-    if wanted is not Power.RUNNING and not (is_settled and _may_rest(desired, facts, draft)):
+    if wanted is not Power.RUNNING and not (is_settled and may_rest(desired, facts, draft)):
         wanted = Power.RUNNING
     for unit in next_units(desired, facts, wanted):
-        step = _STEPS[(unit.state, wanted)]
+        step = STEPS[(unit.state, wanted)]
         action = SetStandby(name=unit.name, unit_id=unit.id, step=step.value)
         if draft.is_due(action.failure(facts)):
             draft.do(action)
@@ -114,9 +124,8 @@ def next_units(desired: DesiredPod, facts: PodFacts, wanted: Power) -> tuple[Uni
     return apps or tuple(sidecars[-1:])
 
 
-def settled(pod: Pod, facts: PodFacts) -> StandbyFacts:
-    """Return the pod's standby facts; a change that is under way has ended if all living containers have its state."""
-    known = standby_of(facts)
+def settled(pod: Pod, facts: PodFacts, known: F) -> F:
+    """Return `known`; a change of the pod that is under way has ended if all living units have its state."""
     change = known.under_way
     if change is None:
         return known
@@ -126,7 +135,7 @@ def settled(pod: Pod, facts: PodFacts) -> StandbyFacts:
     return replace(known, under_way=None, last=change)
 
 
-def _may_rest(desired: DesiredPod, facts: PodFacts, draft: Draft) -> bool:
+def may_rest(desired: DesiredPod, facts: PodFacts, draft: Draft) -> bool:
     """Return True if the pod may be frozen now.
 
     Each container must be frozen, ready or ended, and no failed freeze may be in its back-off.

@@ -8,7 +8,7 @@ from ...model.backoff import SYNC
 from ...model.facts import ActionFailure, Now, PodFacts
 from ...model.results import Result, next_try
 from .actions import StandbyStep
-from .facts import PodChange, StandbyFacts, standby_of
+from .facts import PodChange, RestFacts, standby_of
 
 
 class StandbySet(Result, frozen=True):
@@ -29,10 +29,11 @@ class StandbySet(Result, frozen=True):
         memory = {key: one for key, one in known.memory.items() if key != self.name}
         if self.memory is not None:
             memory[self.name] = self.memory
-        facts = replace(facts, own=replace(self._with_change(known), memory=memory))
+        steps = {**known.steps, self.name: self.step}
+        facts = replace(facts, own=replace(self._with_change(known), memory=memory, steps=steps))
         return _with_failure(replace(facts, changed_at=now.mono), self.name, self.step, None)
 
-    def _with_change(self, known: StandbyFacts) -> StandbyFacts:
+    def _with_change(self, known: RestFacts) -> RestFacts:
         """Return the facts with this call added to the change of the pod that it belongs to."""
         last, change = known.last, known.under_way
         if last is not None and last.step == self.step and self.began_at < last.ended_at:
@@ -64,6 +65,16 @@ class StandbyFailed(Result, frozen=True):
             failure = replace(failure, retry_at=None)
         facts = replace(facts, changed_at=now.mono, look_wanted_at=now.mono)
         return _with_failure(facts, self.name, self.step, failure)
+
+
+class StandbyAsked(Result, frozen=True):
+    """A command requests a state: failed calls are dropped, so that also those are tried that were not to be retried."""
+
+    def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
+        known = facts.of(RestFacts)
+        if known is None or not (known.rest_failures or known.thaw_failures):
+            return facts
+        return replace(facts, own=replace(known, rest_failures={}, thaw_failures={}))
 
 
 def _is_thaw(step: str) -> bool:

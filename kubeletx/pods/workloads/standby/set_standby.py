@@ -1,4 +1,4 @@
-"""Steps that freeze, hibernate or thaw one container, and that thaw a frozen container before it is stopped."""
+"""Steps that freeze, hibernate or thaw one unit (container or machine), and that thaw a frozen one before its stop."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from ...call_errors import after_error, is_silence, level_of
 from ...model.results import LookNeeded, Result
 from ...model.roles import init_units, is_sidecar
 from ..step import WorkloadStep
+from ..table import workload_of
 from . import results
 from .actions import SetStandby, StandbyStep
-from .facts import StandbyFacts
 from .plan import RESTING
 
 log = structlog.get_logger(__name__)
@@ -37,7 +37,10 @@ _SAYS: Final = {
 STATS_SECONDS = 2.0
 """Deadline of one reading of a container's memory, before and after a hibernation."""
 WAKE_SECONDS = 5.0
-"""Deadline of one thaw before a stop. If it fails, the container is stopped while frozen."""
+"""Deadline of one thaw before a stop; of a machine, whose memory may be on the disk, at least its grace period.
+
+If the thaw fails, the unit is stopped while frozen.
+"""
 
 
 async def set_standby(step: WorkloadStep, action: SetStandby) -> Result:
@@ -60,11 +63,13 @@ async def set_standby(step: WorkloadStep, action: SetStandby) -> Result:
         failed = results.StandbyFailed(name, action.step, reason, str(error), may_heal)
         return after_error(error, step.now(), failed)
     after = await _memory(step, action.unit_id) if before is not None else None
+    if before is not None and after is None and step.facts.own.has_own_kernel:
+        after = 0  # its emulator has ended and is measured no more
     seconds = ended - began
     memory = (before, after) if before is not None and after is not None else None
     step.standby_changed(action.step, seconds, max(memory[0] - memory[1], 0) if memory is not None else 0)
     reason, said = _SAYS[wanted]
-    step.normal(reason, f"{said} container {name} in {seconds:.3f}s", container=name)
+    step.normal(reason, f"{said} {_noun(step)} {name} in {seconds:.3f}s", container=name)
     log.debug(
         "Changed standby",
         pod=step.desired.ref,
@@ -75,26 +80,39 @@ async def set_standby(step: WorkloadStep, action: SetStandby) -> Result:
     return results.StandbySet(name, action.step, began, ended, memory)
 
 
-async def thaw_before_stop(step: WorkloadStep, unit_id: UnitId) -> None:
+async def thaw_before_stop(step: WorkloadStep, unit_id: UnitId, grace_seconds: float) -> None:
     """If the unit is frozen or hibernated, thaw it, after the frozen sidecars of the pod that it may need.
 
     Without this, a preStop hook in the frozen container would hang for the whole grace period. If a thaw fails, the
-    stop is not delayed.
+    stop is not delayed. A machine that paused itself is not thawed, and a machine without grace period neither: it is
+    switched off, while a kill signal needs thawed processes.
     """
-    snapshot = step.facts.snapshot
-    if step.facts.of(StandbyFacts) is None or snapshot is None:
+    snapshot, workload = step.facts.snapshot, workload_of(step.facts)
+    if snapshot is None or not workload.can_standby(step.facts):
         return
+    is_machine = step.facts.own.has_own_kernel
+    if is_machine and grace_seconds <= 0:
+        return
+    seconds = max(WAKE_SECONDS, grace_seconds) if is_machine else WAKE_SECONDS
     sidecars = [one.name for one in init_units(step.desired.pod) if is_sidecar(one)]
-    resting = [unit for unit in snapshot.units if unit.state in RESTING]
+    resting = [
+        unit
+        for unit in snapshot.units
+        if unit.state in RESTING and not workload.rest_reason(step.facts, unit)
+    ]
     if not any(unit.id == unit_id for unit in resting):
         return
     order = [unit.id for name in sidecars for unit in resting if unit.name == name and unit.id != unit_id]
     for one in (*order, unit_id):
         try:
-            async with asyncio.timeout(WAKE_SECONDS):
+            async with asyncio.timeout(seconds):
                 await _call(step, StandbyStep.THAW, one)
         except (KubeletxError, TimeoutError) as error:
             log.warning("Failed to thaw before a stop", pod=step.desired.ref, unit=one, err=str(error))
+
+
+def _noun(step: WorkloadStep) -> str:
+    return "machine" if step.facts.own.has_own_kernel else "container"
 
 
 async def _memory(step: WorkloadStep, unit_id: UnitId) -> int | None:
@@ -127,4 +145,6 @@ async def _call(step: WorkloadStep, wanted: StandbyStep, unit_id: UnitId) -> Non
         StandbyStep.HIBERNATE: able.hibernate,
         StandbyStep.THAW: able.thaw,
     }[wanted]
-    await handle.change(wanted.value, lambda: verb(unit_id), changes=unit_id)
+    # The end of a machine's emulator is another event than Changed, which is not expected here.
+    ends = wanted is StandbyStep.HIBERNATE and step.facts.own.has_own_kernel
+    await handle.change(wanted.value, lambda: verb(unit_id), changes=None if ends else unit_id)

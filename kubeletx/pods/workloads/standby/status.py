@@ -11,10 +11,10 @@ from kubeletx.kube.types.core import PodCondition, PodStatus
 
 from ...model.facts import DesiredPod, PodFacts
 from ...model.roles import init_units, is_sidecar, regular_units
-from ..power import Power, strongest
+from ..power import STANDING_BY, Power
 from .actions import StandbyStep
-from .facts import StandbyFacts, standby_of
-from .plan import RESTING, wanted_power
+from .facts import RestFacts, standby_of
+from .plan import RESTING
 
 STANDBY: Final = "Standby"
 HIBERNATED: Final = "Hibernated"
@@ -23,7 +23,6 @@ THAW_FAILED: Final = "ThawFailed"
 NOT_FROZEN_YET: Final = "NotFrozenYet"
 NOT_FROZEN: Final = "NotFrozen"
 
-_SPARED: Final = {Power.STANDBY: ("cpu",), Power.HIBERNATED: ("cpu", "memory")}
 _RESTS: Final = {
     Power.STANDBY: (STANDBY, StandbyStep.FREEZE),
     Power.HIBERNATED: (HIBERNATED, StandbyStep.HIBERNATE),
@@ -46,40 +45,38 @@ def rest_of(desired: DesiredPod, facts: PodFacts) -> Power:
     return Power.HIBERNATED if states == {UnitState.SUSPENDED} else Power.STANDBY
 
 
-def spared_resources(desired: DesiredPod, facts: PodFacts) -> tuple[str, ...]:
-    """Return the resources that a frozen pod does not use: CPU, and memory if it is hibernated; empty if it runs.
+def stood_by(facts: PodFacts) -> bool | None:
+    """Return the last published value of condition `names.STANDBY_CONDITION`; None if the pod did not have it."""
+    found = find_standby(facts.previous_status)
+    return None if found is None else found.status == "True"
 
-    Empty too from the moment when the pod should run again, before the first container is thawed.
+
+def standby_condition(
+    facts: PodFacts, rests: Power, wanted: Power, obstacle: str = ""
+) -> tuple[PodCondition, ...]:
+    """Build condition `names.STANDBY_CONDITION`; empty if the pod never had it and shall run.
+
+    Its last transition is the time since which the pod is frozen, or runs. `rests`: state in which the pod rests, else
+    RUNNING. `wanted`: desired power state. `obstacle`: why the pod cannot be frozen; empty if it can. The message says
+    how long the last freeze, hibernation or thaw of the whole pod took.
     """
-    if facts.of(StandbyFacts) is None or desired.is_ending:
-        return ()
-    return _SPARED.get(strongest((rest_of(desired, facts), wanted_power(desired, facts))), ())
-
-
-def standby_condition(desired: DesiredPod, facts: PodFacts) -> PodCondition | None:
-    """Build condition `names.STANDBY_CONDITION`; None if the pod never had it and shall run.
-
-    Its last transition is the time since which the pod is frozen, or runs. Its message says how long the last freeze,
-    hibernation or thaw of the whole pod took.
-    """
-    known, wanted = standby_of(facts), wanted_power(desired, facts)
-    stuck = _thaw_failure(facts)
-    rests = rest_of(desired, facts)
+    known, noun = standby_of(facts), "machine" if facts.own.has_own_kernel else "container"
+    stuck = _thaw_failure(facts, noun)
     if rests is not Power.RUNNING:
         reason, step = _RESTS[rests]
         parts = (stuck, _duration_text(known, step), _memory_text(known))
         return _kept(facts, _condition("True", reason, "; ".join(filter(None, parts))))
-    failed = next((f"container {name}: {one.message}" for name, one in known.rest_failures.items()), "")
+    failed = next((f"{noun} {name}: {one.message}" for name, one in known.rest_failures.items()), "")
     if stuck:
-        parts = (stuck, f"before that, the freeze failed: {failed}" if failed else "")
-        return _condition("False", THAW_FAILED, "; ".join(filter(None, parts)))
-    if wanted is not Power.RUNNING:
-        if failed:
-            return _condition("False", FREEZE_FAILED, failed)
-        text = f"{wanted.value} is requested; containers are frozen once all of them are started and ready"
-        return _condition("False", NOT_FROZEN_YET, text)
+        shown = (stuck, f"before that, the freeze failed: {failed}" if failed else "")
+        return (_condition("False", THAW_FAILED, "; ".join(filter(None, shown))),)
+    if wanted in STANDING_BY:
+        if failed or obstacle:
+            return (_condition("False", FREEZE_FAILED, failed or obstacle),)
+        text = f"{wanted.value} is requested; {noun}s are frozen once all of them are started and ready"
+        return (_condition("False", NOT_FROZEN_YET, text),)
     if find_standby(facts.previous_status) is None:
-        return None
+        return ()
     return _kept(facts, _condition("False", NOT_FROZEN, _duration_text(known, StandbyStep.THAW)))
 
 
@@ -89,8 +86,8 @@ def find_standby(status: PodStatus | None) -> PodCondition | None:
     return next((one for one in conditions if one.type == names.STANDBY_CONDITION), None)
 
 
-def memory_of(known: StandbyFacts) -> tuple[int, int] | None:
-    """Return the memory in bytes of all measured containers before and after the hibernation; None without one."""
+def memory_of(known: RestFacts) -> tuple[int, int] | None:
+    """Return the memory in bytes of all measured units before and after the hibernation; None without one."""
     if not known.memory:
         return None
     return sum(one[0] for one in known.memory.values()), sum(one[1] for one in known.memory.values())
@@ -100,34 +97,34 @@ def _condition(status: str, reason: str, message: str) -> PodCondition:
     return PodCondition(type=names.STANDBY_CONDITION, status=status, reason=reason, message=message or None)
 
 
-def _kept(facts: PodFacts, new: PodCondition) -> PodCondition:
+def _kept(facts: PodFacts, new: PodCondition) -> tuple[PodCondition, ...]:
     """Return the condition; if it has no message, with that of the same state in the last status.
 
     The duration of a change by an earlier agent process is only in the stored status.
     """
     before = find_standby(facts.previous_status)
     if new.message or before is None or (before.status, before.reason) != (new.status, new.reason):
-        return new
-    return replace(new, message=before.message)
+        return (new,)
+    return (replace(new, message=before.message),)
 
 
-def _thaw_failure(facts: PodFacts) -> str:
-    """Return a text about a container that is still frozen because it cannot be thawed; empty if there is none."""
+def _thaw_failure(facts: PodFacts, noun: str) -> str:
+    """Return a text about a unit that is still frozen because it cannot be thawed; empty if there is none."""
     for name, failure in standby_of(facts).thaw_failures.items():
         unit = facts.newest(name)
         if unit is not None and unit.state in RESTING:
-            return f"container {name} cannot be thawed: {failure.message}"
+            return f"{noun} {name} cannot be thawed: {failure.message}"
     return ""
 
 
-def _duration_text(known: StandbyFacts, step: StandbyStep) -> str:
+def _duration_text(known: RestFacts, step: StandbyStep) -> str:
     last = known.last
     if last is None or last.step != step.value:
         return ""
     return f"{_DONE[step]} in {last.seconds:.3f}s"
 
 
-def _memory_text(known: StandbyFacts) -> str:
+def _memory_text(known: RestFacts) -> str:
     """Return the memory of all hibernated containers before and after; empty if it was not measured."""
     found = memory_of(known)
     if found is None:

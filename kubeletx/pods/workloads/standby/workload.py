@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from kubeletx.api import SupportsStandby, names
+from kubeletx.api import SupportsStandby, UnitSummary, names
 from kubeletx.kube.types.core import ContainerStatus, Pod, PodCondition
 
 from ...model.draft import Draft
 from ...model.facts import DesiredPod, PodFacts
+from ..power import Power
 from ..workload import RuntimeTraits, Workload
+from . import plan
 from .facts import StandbyFacts
-from .plan import plan_overrides, plan_standby, settled
-from .status import standby_condition
+from .status import rest_of, standby_condition
 
 
 class StandbyWorkload(Workload):
@@ -24,25 +25,51 @@ class StandbyWorkload(Workload):
 
         Machine pods never get here, since machines come first in the table of workloads.
         """
-        return settled(pod, facts) if runtime.capability(SupportsStandby) is not None else None
+        if runtime.capability(SupportsStandby) is None:
+            return None
+        return plan.settled(pod, facts, facts.of(StandbyFacts) or StandbyFacts())
 
     def plan_first(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
         """Plan to load the overrides file of a pod from before this agent process; it may have been frozen."""
-        plan_overrides(facts, draft)
+        plan.plan_overrides(facts, draft)
 
     def plan_pod(self, desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settled: bool) -> None:
         """Plan the calls that freeze, hibernate or thaw the pod's containers; see `plan_standby`."""
-        plan_standby(desired, facts, draft, is_settled=is_settled)
+        plan.plan_standby(desired, facts, draft, is_settled=is_settled)
 
-    condition_type: ClassVar[str] = names.STANDBY_CONDITION
+    # --- standby ---
 
-    def condition(
+    def can_standby(self, facts: PodFacts) -> bool:
+        """Return True: only pods that can be frozen are of this workload."""
+        return True
+
+    def initial_power(self, desired: DesiredPod) -> Power:
+        """Return the state that annotation ``kubeletx.io/standby`` requests."""
+        return plan.initial_power(desired.pod)
+
+    def wanted_power(self, desired: DesiredPod, facts: PodFacts) -> Power:
+        """Return the desired power state of the pod; see `plan.wanted_power`."""
+        return plan.wanted_power(desired, facts)
+
+    def rest_of(self, desired: DesiredPod, facts: PodFacts) -> Power:
+        """Return STANDBY if all living containers are frozen, HIBERNATED if all are hibernated, else RUNNING."""
+        return rest_of(desired, facts)
+
+    def next_units(self, desired: DesiredPod, facts: PodFacts, wanted: Power) -> Sequence[UnitSummary]:
+        """Return the containers to bring to state `wanted` next, in the order of `plan.next_units`."""
+        return plan.next_units(desired, facts, wanted)
+
+    # --- status ---
+
+    condition_types: ClassVar[tuple[str, ...]] = (names.STANDBY_CONDITION,)
+
+    def conditions(
         self,
         desired: DesiredPod,
         facts: PodFacts,
         containers_ready: PodCondition,
         resting: PodCondition | None,
         statuses: Sequence[ContainerStatus],
-    ) -> PodCondition | None:
+    ) -> tuple[PodCondition, ...]:
         """Build condition `names.STANDBY_CONDITION`; see `standby_condition`."""
-        return standby_condition(desired, facts)
+        return standby_condition(facts, self.rest_of(desired, facts), self.wanted_power(desired, facts))

@@ -1,10 +1,10 @@
-"""Operations that change a machine's power state (`SupportsMachine`).
+"""Operations that change a machine's power state (`SupportsMachine`), and standby (`SupportsStandby`).
 
 | verb | from | to |
 |---|---|---|
-| pause | running | paused: the vCPUs stop, the emulator keeps the memory |
-| suspend | running, paused | suspended: libvirt saves the memory, the emulator ends |
-| resume | paused, suspended | running |
+| pause, freeze | running | paused: the vCPUs stop, the emulator keeps the memory |
+| suspend, hibernate | running, paused | suspended: libvirt saves the memory, the emulator ends |
+| resume, thaw | paused, suspended | running |
 | power_off | every state | exited (created remains created); the disk is kept |
 | reboot | running | running, in the same domain, counted by libvirt's reboot event |
 
@@ -39,7 +39,10 @@ _AGENT_REBOOT = '{"execute":"guest-shutdown","arguments":{"mode":"reboot"}}'
 
 
 class Power:
-    """Pauses, resumes, suspends, reboots and powers off the machines of one runtime (`SupportsMachine`)."""
+    """Pauses, resumes, suspends, reboots and powers off the machines of one runtime.
+
+    It implements `SupportsMachine` and `SupportsStandby`, whose calls change a machine in the same way.
+    """
 
     def __init__(
         self, *, host: Host, connection: Connection, records: Records, domains: DomainReader, units: Units
@@ -111,6 +114,18 @@ class Power:
             await self._refuse_shares(unit_id, found)
             await self._connection.use(_save, unit_id)
             await self._since_now(unit_id)
+
+    async def freeze(self, unit_id: UnitId) -> None:
+        """Pause the guest's vCPUs; the same as `pause`."""
+        await self.pause(unit_id)
+
+    async def thaw(self, unit_id: UnitId) -> None:
+        """Continue a paused machine, or restore a suspended one; the same as `resume`."""
+        await self.resume(unit_id)
+
+    async def hibernate(self, unit_id: UnitId) -> None:
+        """Save the machine's memory and end the emulator; the same as `suspend`."""
+        await self.suspend(unit_id)
 
     async def power_off(self, unit_id: UnitId, grace_seconds: float) -> None:
         """Request a shutdown, wait at most `grace_seconds`, then switch the machine off.

@@ -26,7 +26,6 @@ from kubeletx.kube.types.core import (
     PodCondition,
     Probe,
     ResourceRequirements,
-    VirtualMachine,
 )
 from kubeletx.server.views import DeleteOptions, PodTarget
 from tests.unit.agent.agent_model import AgentModel, a_pod
@@ -96,9 +95,6 @@ async def test_a_pod_that_is_not_ready_stays_awake_and_the_request_in_force(agen
 
 async def test_what_cannot_stand_by_is_refused(agent: AgentModel) -> None:
     async with agent.running() as backend:
-        await agent.apply(a_pod("vm", containers=(), virtual_machine=VirtualMachine(name="v", image="i")))
-        with pytest.raises(Unsupported, match="use 'kubeletx vm pause'"):
-            await backend.standby.set_standby(PodTarget(namespace="default", name="vm"), "standby", 60)
         with pytest.raises(NotFound, match="verbs: standby, hibernate, activate"):
             await backend.standby.set_standby(WEB, "freeze", 60)
         with pytest.raises(NotFound):
@@ -168,7 +164,9 @@ async def test_a_runtime_that_does_not_answer_has_not_lost_the_pod(agent: AgentM
         await agent.apply(a_pod("web"))
         agent.runtimes["one"].backend.kill()
         said = await refusal(agent, "web")
-        assert said == "Conflict: cannot standby pod default/web: runtime one does not answer; it is tried again"
+        assert (
+            said == "Conflict: cannot standby pod default/web: runtime one does not answer; it is tried again"
+        )
         await agent.clock.run_for(30)
         assert "Unavailable: runtime one does not answer" in await refusal(agent, "web", "activate")
         agent.runtimes["one"].backend.revive()

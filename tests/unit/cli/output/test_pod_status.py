@@ -187,6 +187,32 @@ def test_a_machine_counts_as_one_container() -> None:
 
 
 @pytest.mark.parametrize(
+    ("condition", "power", "shown"),
+    [
+        (("True", "Standby"), "paused", "Standby"),
+        (("True", "Hibernated"), "suspended", "Hibernated"),
+        (("False", "NotFrozen"), "paused", "Paused"),
+        (None, "suspended", "Suspended"),
+    ],
+)
+def test_a_machine_on_standby_says_so_and_one_that_was_paused_says_that(
+    condition: tuple[str, str] | None, power: str, shown: str
+) -> None:
+    conditions = ()
+    if condition is not None:
+        conditions = (PodCondition(type="kubeletx.io/Standby", status=condition[0], reason=condition[1]),)
+    made = Pod(
+        spec=PodSpec(virtual_machine=VirtualMachine(name="vm")),
+        status=PodStatus(
+            phase="Running",
+            conditions=conditions,
+            virtual_machine_status=VirtualMachineStatus(name="vm", ready=False, power_state=power),
+        ),
+    )
+    assert summarise(made, NOW)[:2] == ("0/1", shown)
+
+
+@pytest.mark.parametrize(
     ("power", "shown"), [("paused", "Paused"), ("suspended", "Suspended"), ("shutdown", "Shutdown")]
 )
 def test_the_power_of_a_machine_is_its_status_however_it_was_written(power: str, shown: str) -> None:

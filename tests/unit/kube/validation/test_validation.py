@@ -512,10 +512,7 @@ spec:
         ({"kubeletx.io/standby": ""}, "is not known"),
         ({"kubeletx.io/standby": "Standby"}, "is not known"),
         ({"kubeletx.io/standby-strategy": ""}, "is empty"),
-        (
-            {"kubeletx.io/standby": "standby", "kubeletx.io/workload-type": "vm"},
-            "is set on a virtual machine",
-        ),
+        ({"kubeletx.io/standby": "standby", "kubeletx.io/workload-type": "vm"}, ""),
     ],
 )
 def test_annotations_on_standby(notes: dict[str, str], problem: str) -> None:
