@@ -34,7 +34,7 @@ COMMANDS = {
     "delete": Lazy("kubeletx.cli.commands.delete:delete", "Delete pods."),
     "top": Lazy("kubeletx.cli.commands.top:top", "Show usage of pods, runtimes or the node."),
     "runtime": Lazy("kubeletx.cli.commands.runtime:runtime", "Add, remove, cordon and describe runtimes."),
-    "pod": Lazy("kubeletx.cli.commands.pod:pod", "Freeze, hibernate and wake pods of containers."),
+    "pod": Lazy("kubeletx.cli.commands.pod:pod", "Freeze, hibernate and wake pods."),
     "vm": Lazy(
         "kubeletx.cli.commands.vm.verbs:vm", "Pause, snapshot, resize and look into virtual machines."
     ),

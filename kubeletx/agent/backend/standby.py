@@ -91,9 +91,10 @@ class StandbyBackend:
         require_seen(self._services, worker)
         handle = self._services.registry.get(str(worker.facts.runtime))
         if handle.capability(SupportsStandby) is None:
+            what = "machines" if worker.facts.own.has_own_kernel else "containers"
             raise Unsupported(
-                f"runtime {handle.name} of pod {ref} cannot freeze containers; run the pod on a runtime with the "
-                "capability standby, such as one of kubeletx-quark (docs/standby.md)"
+                f"runtime {handle.name} of pod {ref} cannot freeze {what}; run the pod on a runtime with the "
+                "capability standby, such as one of kubeletx-quark or kubeletx-libvirt (docs/standby.md)"
             )
 
     def _view(self, worker: PodWorker) -> StandbyView:

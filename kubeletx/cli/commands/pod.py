@@ -1,4 +1,4 @@
-"""``kubeletx pod``: freezes, hibernates and wakes pods of containers."""
+"""``kubeletx pod``: freezes, hibernates and wakes pods of containers and of machines."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _TIMEOUT = click.option(
 )
 
 
-@click.group(cls=Group, short_help="Freeze, hibernate and wake pods of containers.")
+@click.group(cls=Group, short_help="Freeze, hibernate and wake pods.")
 def pod() -> None:
-    """Verbs of pods on a runtime that can freeze containers. NAME is the pod's name.
+    """Verbs of pods on a runtime that can freeze containers or machines. NAME is the pod's name.
 
     A request stays in force, also after a restart of the agent, until the opposite one.
     """
@@ -42,7 +42,7 @@ def pod() -> None:
 def standby(
     agent: AgentClient, name: str, hibernate: bool, timeout: str, output: str | None, namespace: str
 ) -> int:
-    """Freeze all containers of a pod once they are ready; they keep their memory and use no CPU time."""
+    """Freeze a pod once it is ready; it keeps its memory and uses no CPU time."""
     return _change(agent, "hibernate" if hibernate else "standby", name, namespace, timeout, output)
 
 

@@ -1,1 +1,1 @@
-"""Standby of pods of containers on the admin socket: verbs and routes."""
+"""Standby of pods on the admin socket: verbs and routes."""

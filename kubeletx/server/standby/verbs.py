@@ -30,7 +30,7 @@ class StandbyView(View, frozen=True, kw_only=True):
 
 
 class StandbyVerbs(Protocol):
-    """Operations that freeze, hibernate and wake pods of containers."""
+    """Operations that freeze, hibernate and wake pods."""
 
     async def set_standby(self, target: PodTarget, verb: str, timeout_seconds: float) -> StandbyView:
         """Request a state of the pod, and wait until all its containers have it.

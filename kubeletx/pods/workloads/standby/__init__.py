@@ -1,1 +1,4 @@
-"""Rules for pods of containers that can be frozen, hibernated and resumed (thawed) by their runtime."""
+"""Rules for pods of containers that can be frozen, hibernated and resumed (thawed) by their runtime.
+
+Machines share the action, its step and results, the rule when a pod may rest, and the condition; their plan is their own.
+"""

@@ -222,6 +222,19 @@ async def test_the_last_command_of_both_families_counts(agent: AgentModel) -> No
     assert kvm(agent).counts["create_unit"] == 1
 
 
+async def test_a_machine_that_vm_resume_resumes_is_not_shown_on_standby_meanwhile(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_machine())
+        await power(agent, backend, "pause")
+        stuck = kvm(agent).script("resume", hang=True)
+        with pytest.raises(TimedOut):
+            await agent.done(backend.machines.machine_power(VM, "resume", 2))
+        assert (state(agent), condition(agent)) == (UnitState.PAUSED, None)
+        stuck.release()
+        await agent.until(lambda: state(agent) is UnitState.RUNNING)
+        assert kvm(agent).counts["thaw"] == 0
+
+
 async def test_power_spec_stays_in_force_over_the_annotation_and_an_edit_of_it_over_a_command(
     agent: AgentModel,
 ) -> None:
@@ -402,7 +415,7 @@ async def test_a_runtime_of_machines_without_standby_is_named(agent: AgentModel)
     agent.without = (SupportsStandby,)
     async with agent.running() as backend:
         await agent.apply(a_machine())
-        with pytest.raises(Unsupported, match="runtime kvm of pod default/vm cannot freeze"):
+        with pytest.raises(Unsupported, match="runtime kvm of pod default/vm cannot freeze machines"):
             await standby(agent, backend)
         await power(agent, backend, "pause")
         assert await agent.done(used(agent, backend)) is UnitState.PAUSED
