@@ -39,6 +39,7 @@ from .recovery import FOUND_WITHOUT_HISTORY, RecoveredPod, find_again, orphan_po
 from .specs.labels import grace_seconds as own_grace_seconds
 from .worker import PodWorker
 from .workloads.power import Power
+from .workloads.spared import spared_by
 
 log = structlog.get_logger(__name__)
 
@@ -423,6 +424,7 @@ class PodManager:
         self._services.admission.restore(
             desired.pod, self._services.registry.find(found.runtime), desired.traits
         )
+        self._services.admission.count_standby(desired.uid, spared_by(found.status))
         self._begin(desired, self._services.recovered_facts(found))
         if desired.source in self._synced and (traits.reclaims_after_loss or not found.is_without_history):
             self._stop_unclaimed(self._workers[desired.uid])

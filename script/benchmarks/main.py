@@ -14,7 +14,22 @@ import msgspec
 
 from kubeletx.api.errors import InvalidConfig
 
-from . import cluster, guarded, idle, isolated, machines, neighbours, outside, pods, rooms, scale, standby, standby_memory, standby_rest, streams
+from . import (
+    cluster,
+    guarded,
+    idle,
+    isolated,
+    machines,
+    neighbours,
+    outside,
+    pods,
+    rooms,
+    scale,
+    standby,
+    standby_memory,
+    standby_rest,
+    streams,
+)
 from .compare import Verdict, compare, read_report, summary, table
 from .lab import ROOT, BenchLab, bench_lab
 from .model import HEADINGS, QUICK, Report, Result, Sizes, machine, markdown, rows

@@ -6,10 +6,11 @@ The request is stored in the pod's overrides, and the pod's worker carries it ou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from kubeletx.api import Conflict, NotFound, SupportsStandby, TimedOut, UnitState, Unsupported
 from kubeletx.kube.manifests.machine_form import power_of
+from kubeletx.kube.types.core import PodStatus
 from kubeletx.pods import FINAL, ActionFailure, PodExecutor, PodWorker
 from kubeletx.pods.workloads.machine.facts import machine_of_facts
 from kubeletx.pods.workloads.overrides import with_power
@@ -58,7 +59,7 @@ class StandbyBackend:
         )
         # Not before `amend`: the worker would repeat a call of the old request, whose failure would be taken for this one.
         worker.apply(StandbyAsked())
-        await self._wait(worker, verb, wanted, _failures(worker), timeout_seconds, ends)
+        await self._wait(worker, verb, wanted, _failures(worker, wanted), timeout_seconds, ends)
         return self._view(worker)
 
     async def _wait_bound(self, worker: PodWorker, seconds: float) -> None:
@@ -126,7 +127,9 @@ class StandbyBackend:
 
         def is_there() -> bool:
             self._check_alive(worker)
-            failed = next((one for name, one in _failures(worker).items() if before.get(name) != one), None)
+            failed = next(
+                (one for name, one in _failures(worker, wanted).items() if before.get(name) != one), None
+            )
             if failed is not None:
                 again = "; it is tried again" if failed.retry_at is not None else ""
                 raise Conflict(f"cannot {verb} pod {ref}: {failed.message}{again}", reason=failed.reason)
@@ -142,25 +145,39 @@ class StandbyBackend:
             outage = worker.facts.outage
             if outage is not None:
                 raise TimedOut(
-                    f"pod {ref} is not known to be {wanted.value} after {seconds:g}s: {outage.message}; it is still wanted, "
-                    "and is carried out once the runtime answers"
+                    f"pod {ref} is not known to be {wanted.value} after {seconds:g}s: {outage.message}; it is "
+                    "still wanted, and is carried out once the runtime answers"
                 )
+            status = self._services.board.statuses.get(worker.uid)
             users = sum(power == Power.RUNNING.value for power in worker.facts.asked.values())
             why = f"; {users} open streams or other users keep it awake" if users else ""
-            states = ", ".join(f"{name} is {state}" for name, state in _states(worker).items())
+            states = ", ".join(
+                (*_waits(status), *(f"{name} is {state}" for name, state in _states(worker).items()))
+            )
             raise TimedOut(
                 f"pod {ref} is not {wanted.value} after {seconds:g}s: {states or 'no container runs'}{why}; it is "
                 "still wanted. Containers are frozen once all of them are started and ready"
             )
 
 
-def _failures(worker: PodWorker) -> dict[str, ActionFailure]:
+def _failures(worker: PodWorker, wanted: Power) -> dict[str, ActionFailure]:
+    """Return the failed calls that can prevent the state `wanted`, by kind and container."""
     known, machines = standby_of(worker.facts), machine_of_facts(worker.facts).units
+    rests = known.rest_failures if wanted is not Power.RUNNING else {}
     return {
-        **{f"rest/{name}": one for name, one in known.rest_failures.items()},
+        **{f"rest/{name}": one for name, one in rests.items()},
         **{f"thaw/{name}": one for name, one in known.thaw_failures.items()},
         **{f"power/{name}": one.power_failure for name, one in machines.items() if one.power_failure},
     }
+
+
+def _waits(status: PodStatus | None) -> Iterator[str]:
+    """Yield a text for each container that waits, with the reason, such as ``web waits (ImagePullBackOff)``."""
+    if status is None:
+        return
+    for one in (*status.init_container_statuses, *status.container_statuses):
+        if one.state.waiting is not None and one.state.waiting.reason:
+            yield f"{one.name} waits ({one.state.waiting.reason})"
 
 
 def _states(worker: PodWorker) -> dict[str, str]:

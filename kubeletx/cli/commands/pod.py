@@ -20,7 +20,7 @@ _TIMEOUT = click.option(
     default="60s",
     metavar="DURATION",
     show_default=True,
-    help="Longest wait; the request stays in force.",
+    help="Longest wait; a request for a pod that is not ready stays in force.",
 )
 
 
@@ -28,7 +28,8 @@ _TIMEOUT = click.option(
 def pod() -> None:
     """Verbs of pods on a runtime that can freeze containers or machines. NAME is the pod's name.
 
-    A request stays in force, also after a restart of the agent, until the opposite one.
+    A request stays in force, also after a restart of the agent, until the opposite one. 'kubeletx get pods' shows
+    which pods are frozen, 'kubeletx describe pod NAME' since when, and why a pod is not.
     """
 
 

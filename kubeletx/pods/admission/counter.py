@@ -211,14 +211,25 @@ class NodeAdmission:
 
         If they do not fit, keep the earlier reservation and return the rejection.
         """
-        before = self._taken.get(pod.uid)
+        before, spared = self._taken.get(pod.uid), tuple(self._spared.get(pod.uid, ()))
         self.release(pod.uid)
         wanted = taken_by(pod, source, handle.traits)
         refusal = check_resources(wanted, self._node, self.occupancy) if wanted is not None else None
         counted = wanted if refusal is None else before
         if counted is not None:
             self._count(counted)
+            self.count_standby(pod.uid, spared)
         return refusal
+
+    def recount(self, pod: Pod, handle: HasTraits | None = None, source: SourceTraits = CLUSTER) -> None:
+        """Reserve the pod's present resources instead of the earlier ones, without any check.
+
+        If it is frozen, still only a share of them is counted. `handle`: as for `restore`.
+        """
+        spared = tuple(self._spared.get(pod.uid, ()))
+        self.release(pod.uid)
+        self.restore(pod, handle, source)
+        self.count_standby(pod.uid, spared)
 
     def would_ever_fit(self, pod: Pod, handle: HasTraits, source: SourceTraits = CLUSTER) -> bool:
         """Return True if the pod would fit on the node if no other pod were there."""

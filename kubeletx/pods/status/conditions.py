@@ -73,6 +73,7 @@ def build_conditions(
     previous = facts.previous_status
     foreign = tuple(_dated_disruption(one, previous, now) for one in _foreign(desired, previous))
     containers_ready = _containers_ready(desired.pod, facts, phase, statuses)
+    is_unseen = facts.recovered and facts.snapshot is None and facts.rejection is None
     made = (
         _ready_to_start(desired, facts, previous),
         _initialized(desired.pod, phase, statuses),
@@ -80,9 +81,9 @@ def build_conditions(
         containers_ready,
         PodCondition(type=names.POD_SCHEDULED, status=TRUE),
         *_runtime_reachable(desired, facts, previous, statuses),
-        *_units_running(facts),
+        *(_stored(previous) if is_unseen else _units_running(facts)),
         *_restarting_all(desired, facts, phase),
-        *_of_workload(desired, facts, containers_ready, statuses),
+        *(() if is_unseen else _of_workload(desired, facts, containers_ready, statuses)),
         *resize_conditions(desired, facts),
         *_manifest_valid(desired),
     )
@@ -277,6 +278,13 @@ def _is_to_restart(status: ContainerStatus, facts: PodFacts) -> bool:
     if probes is None or unit is None or probes.unit_id != unit.id:
         return False
     return False in (probes.startup, probes.liveness)
+
+
+def _stored(previous: PodStatus | None) -> Iterator[PodCondition]:
+    """Yield the stored conditions that depend on what the runtime shows; for a pod not seen since the agent started."""
+    for condition in previous.conditions if previous is not None else ():
+        if condition.type in (names.UNITS_RUNNING, *WORKLOAD_CONDITIONS):
+            yield condition
 
 
 def _units_running(facts: PodFacts) -> Iterator[PodCondition]:

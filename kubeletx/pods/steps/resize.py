@@ -116,9 +116,8 @@ def count_granted(deps: PodDependencies, facts: PodFacts, desired: DesiredPod) -
     runtime = facts.runtime
     status = deps.board.statuses.get(desired.uid)
     if runtime is not None and (status is None or status.phase not in FINAL):
-        deps.admission.release(desired.uid)
         pod = granted_pod(desired.pod, facts)
-        deps.admission.restore(pod, deps.registry.find(runtime), desired.traits)
+        deps.admission.recount(pod, deps.registry.find(runtime), desired.traits)
 
 
 async def _update(step: StepContext, pod: Pod, name: str, unit_id: UnitId) -> None:

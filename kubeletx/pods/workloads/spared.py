@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from kubeletx.kube.types.core import PodStatus
+
 from ..model.facts import DesiredPod, PodFacts
 from .power import Power, strongest
+from .standby.status import HIBERNATED, STANDBY, find_standby
 from .table import workload_of
 
 _SPARED: Final = {Power.STANDBY: ("cpu",), Power.HIBERNATED: ("cpu", "memory")}
+_OF_REASON: Final = {STANDBY: _SPARED[Power.STANDBY], HIBERNATED: _SPARED[Power.HIBERNATED]}
 
 
 def spared_resources(desired: DesiredPod, facts: PodFacts) -> tuple[str, ...]:
@@ -16,9 +20,21 @@ def spared_resources(desired: DesiredPod, facts: PodFacts) -> tuple[str, ...]:
 
     Empty too from the moment when the pod should run again, before the first container is thawed.
     """
-    workload = workload_of(facts)
-    if desired.is_ending or not workload.can_standby(facts):
+    if desired.is_ending:
         return ()
-    return _SPARED.get(
-        strongest((workload.rest_of(desired, facts), workload.wanted_power(desired, facts))), ()
-    )
+    if facts.snapshot is None:
+        return spared_by(facts.previous_status)
+    workload = workload_of(facts)
+    if not workload.can_standby(facts):
+        return ()
+    rests = workload.rest_of(desired, facts)
+    is_unread = facts.overrides is None and facts.recovered  # the stored request is not known yet
+    return _SPARED.get(rests if is_unread else strongest((rests, workload.wanted_power(desired, facts))), ())
+
+
+def spared_by(status: PodStatus | None) -> tuple[str, ...]:
+    """Return `spared_resources` by a stored status; used until the runtime has shown the pod after an agent restart."""
+    condition = find_standby(status)
+    if condition is None or condition.status != "True":
+        return ()
+    return _OF_REASON.get(condition.reason or "", ())

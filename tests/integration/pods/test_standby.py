@@ -300,7 +300,10 @@ def test_a_hibernated_pod_shows_its_memory_before_and_after(agent: PrivateAgent,
     command(agent, "standby", "web-lab", "--hibernate")
     text = agent.cli("describe", "pod", "web-lab").stdout
     (line,) = [line for line in text.splitlines() if line.startswith("Standby:")]
-    found = re.search(r"Hibernated since .* \(memory: ([\d.]+) MiB before, ([\d.]+) MiB after\)", line)
+    found = re.search(
+        r"Hibernated since .* \(hibernated in [\d.]+s; memory: ([\d.]+) MiB before, ([\d.]+) MiB after\)",
+        line,
+    )
     assert found is not None, line
     assert float(found[1]) >= float(found[2])
     assert "Hibernated container main in " in text

@@ -60,6 +60,7 @@ EXPECTED = {
     "two-handlers.yaml": "two-handlers.yaml (pod web): spec.containers[0].livenessProbe: has exec and tcpSocket; keep exactly one handler",
     "two-sources.yaml": "two-sources.yaml (pod web): spec.volumes[0]: has hostPath and emptyDir; keep exactly one source",
     "unknown-mount.yaml": "unknown-mount.yaml (pod web): spec.containers[0].volumeMounts[0].name: 'date' is not a volume of this pod; use one of spec.volumes (data)",
+    "unknown-standby.yaml": "unknown-standby.yaml (pod web): metadata.annotations[kubeletx.io/standby]: 'asleep' is not known; use standby or hibernated",
     "unknown-workload-type.yaml": "unknown-workload-type.yaml (pod web): metadata.annotations[kubeletx.io/workload-type]: 'unikernel' is not a workload type of this node; use container or vm",
     "user-data-not-base64.yaml": "user-data-not-base64.yaml (pod web): spec.virtualMachine.userData: '#cloud-config' is not base64; encode it with base64, once",
     "volume-name-with-path.yaml": "volume-name-with-path.yaml (pod web): spec.volumes[0].name: '../data' is not a DNS label (lower-case letters, digits and '-'); correct it",

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ...model.facts import ActionFailure, Fact, PodFacts, WorkloadFacts
 
 
-class PodChange(Fact, frozen=True, kw_only=True):
+class StandbyChange(Fact, frozen=True, kw_only=True):
     """Freeze, hibernation or thaw of a whole pod: the calls for all its containers.
 
     `step`: a value of `StandbyStep`. `began_at`: monotonic start of the first call. `ended_at`: monotonic end of the
@@ -40,9 +40,9 @@ class RestFacts(WorkloadFacts, frozen=True, kw_only=True):
     """Failures of thawing."""
     memory: dict[str, tuple[int, int]] = {}
     """Memory in bytes before and after the hibernation, of each hibernated container that was measured."""
-    under_way: PodChange | None = None
+    under_way: StandbyChange | None = None
     """Change of the pod of which some containers have the new state; None if there is none."""
-    last: PodChange | None = None
+    last: StandbyChange | None = None
     """Last change that all containers took part in; None if there was none since the agent started."""
     steps: dict[str, str] = {}
     """Last successful call of this agent process for each container or machine, a value of `StandbyStep`."""

@@ -1,7 +1,7 @@
 """Plans which containers of a pod to freeze, hibernate or thaw next. Pure.
 
-    freeze: all regular containers ─► last sidecar ─► ... ─► first sidecar
-    thaw:   first sidecar ─► ... ─► last sidecar ─► all regular containers
+    freeze: all regular and ephemeral containers ─► last sidecar ─► ... ─► first sidecar
+    thaw:   first sidecar ─► ... ─► last sidecar ─► all regular and ephemeral containers
 
 Either all containers of a pod are frozen or none. The pod is frozen only while no container is due to start and each
 running container has started: postStart hook done, startup and readiness probes passed. Otherwise, and after a failed
@@ -31,7 +31,7 @@ from ...model.actions import ReadOverrides
 from ...model.draft import Draft
 from ...model.exits import exit_code_of
 from ...model.facts import DesiredPod, PodFacts
-from ...model.roles import init_units, is_sidecar, regular_units
+from ...model.roles import ephemeral_units, init_units, is_sidecar, regular_units
 from ..overrides import overrides_of
 from ..power import Power, strongest
 from .actions import SetStandby, StandbyStep
@@ -117,8 +117,8 @@ def plan_standby(desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settl
 def next_units(desired: DesiredPod, facts: PodFacts, wanted: Power) -> tuple[UnitSummary, ...]:
     """Return the units to bring to state `wanted` now: all regular containers together, sidecars one at a time."""
     target = _TARGETS[wanted]
-    apps = tuple(unit for _, unit in _living(desired.pod, facts, sidecars=False) if unit.state is not target)
-    sidecars = [unit for _, unit in _living(desired.pod, facts, sidecars=True) if unit.state is not target]
+    apps = tuple(unit for unit in _living(desired.pod, facts, sidecars=False) if unit.state is not target)
+    sidecars = [unit for unit in _living(desired.pod, facts, sidecars=True) if unit.state is not target]
     if wanted is Power.RUNNING:
         return tuple(sidecars[:1]) or apps[::-1]
     return apps or tuple(sidecars[-1:])
@@ -129,7 +129,7 @@ def settled(pod: Pod, facts: PodFacts, known: F) -> F:
     change = known.under_way
     if change is None:
         return known
-    units = [unit for sidecars in (True, False) for _, unit in _living(pod, facts, sidecars=sidecars)]
+    units = [unit for sidecars in (True, False) for unit in _living(pod, facts, sidecars=sidecars)]
     if not units or any(unit.state is not _STATES[change.step] for unit in units):
         return known
     return replace(known, under_way=None, last=change)
@@ -162,12 +162,12 @@ def _is_ready(container: Container, unit: UnitSummary, facts: PodFacts) -> bool:
     return probes is not None and probes.unit_id == unit.id and probes.readiness is True
 
 
-def _living(pod: Pod, facts: PodFacts, *, sidecars: bool) -> Iterator[tuple[Container, UnitSummary]]:
-    """Yield the sidecars, or else the regular containers, that run or are frozen, in spec order, each with its unit."""
-    for container in _sidecars(pod) if sidecars else regular_units(pod):
+def _living(pod: Pod, facts: PodFacts, *, sidecars: bool) -> Iterator[UnitSummary]:
+    """Yield the units of the sidecars, or else of all other containers, that run or are frozen, in spec order."""
+    for container in _sidecars(pod) if sidecars else (*regular_units(pod), *ephemeral_units(pod)):
         unit = facts.newest(container.name)
         if unit is not None and (unit.state is UnitState.RUNNING or unit.state in RESTING):
-            yield container, unit
+            yield unit
 
 
 def _sidecars(pod: Pod) -> tuple[Container, ...]:

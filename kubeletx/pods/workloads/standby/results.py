@@ -8,7 +8,7 @@ from ...model.backoff import SYNC
 from ...model.facts import ActionFailure, Now, PodFacts
 from ...model.results import Result, next_try
 from .actions import StandbyStep
-from .facts import PodChange, RestFacts, standby_of
+from .facts import RestFacts, StandbyChange, standby_of
 
 
 class StandbySet(Result, frozen=True):
@@ -40,7 +40,7 @@ class StandbySet(Result, frozen=True):
             # A look showed the new state of this container before its call returned.
             return replace(known, last=replace(last, ended_at=max(last.ended_at, self.ended_at)))
         if change is None or change.step != self.step:
-            change = PodChange(step=self.step, began_at=self.began_at, ended_at=self.ended_at)
+            change = StandbyChange(step=self.step, began_at=self.began_at, ended_at=self.ended_at)
         began_at, ended_at = min(change.began_at, self.began_at), max(change.ended_at, self.ended_at)
         return replace(known, under_way=replace(change, began_at=began_at, ended_at=ended_at))
 

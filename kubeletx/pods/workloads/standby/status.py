@@ -10,7 +10,7 @@ from kubeletx.api import UnitState, names
 from kubeletx.kube.types.core import PodCondition, PodStatus
 
 from ...model.facts import DesiredPod, PodFacts
-from ...model.roles import init_units, is_sidecar, regular_units
+from ...model.roles import ephemeral_units, init_units, is_sidecar, regular_units
 from ..power import STANDING_BY, Power
 from .actions import StandbyStep
 from .facts import RestFacts, standby_of
@@ -37,8 +37,9 @@ _MEBIBYTE: Final = 1 << 20
 
 def rest_of(desired: DesiredPod, facts: PodFacts) -> Power:
     """Return STANDBY if all living containers are frozen, HIBERNATED if all are hibernated, else RUNNING."""
-    containers = (*(one for one in init_units(desired.pod) if is_sidecar(one)), *regular_units(desired.pod))
-    newest = (facts.newest(container.name) for container in containers)
+    pod = desired.pod
+    sidecars = (one for one in init_units(pod) if is_sidecar(one))
+    newest = (facts.newest(one.name) for one in (*sidecars, *regular_units(pod), *ephemeral_units(pod)))
     states = {unit.state for unit in newest if unit is not None and unit.state.is_alive}
     if not states or not states.issubset(RESTING):
         return Power.RUNNING

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -27,6 +29,8 @@ from kubeletx.kube.types.core import (
     Probe,
     ResourceRequirements,
 )
+from kubeletx.pods.executor import PodExecutor
+from kubeletx.pods.model.facts import PodFacts
 from kubeletx.server.views import DeleteOptions, PodTarget
 from tests.unit.agent.agent_model import AgentModel, a_pod
 
@@ -174,6 +178,31 @@ async def test_a_runtime_that_does_not_answer_has_not_lost_the_pod(agent: AgentM
         assert agent.phase("web") == "Running"
         await agent.done(backend.standby.set_standby(WEB, "activate", 60))
     assert agent.runtimes["one"].counts["create_unit"] == 1
+
+
+async def test_a_pod_whose_image_cannot_be_pulled_is_named_with_that_reason(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        agent.runtimes["one"].script("pull_image", error=NotFound("no such image"))
+        await backend.pods.apply_pod(a_pod("web", containers=(Container(name="c", image="nowhere"),)))
+        await agent.until(lambda: agent.runtimes["one"].counts["pull_image"] == 1)
+        said = await refusal(agent, "web")
+        assert re.match(
+            r"TimedOut: pod default/web is not standby after 5s: c waits \((ErrImagePull|ImagePull\w+)\); ",
+            said,
+        )
+
+
+async def test_a_freeze_that_fails_after_the_activation_does_not_fail_it(agent: AgentModel) -> None:
+    async with agent.running() as backend:
+        await agent.apply(a_pod("web"))
+        fake = agent.runtimes["one"]
+        fake.script("freeze", delay_seconds=3, error=Conflict("thread 7 is busy"))
+        freezing = asyncio.create_task(backend.standby.set_standby(WEB, "standby", 60))
+        await agent.until(lambda: fake.counts["freeze"] == 1)
+        view = await agent.done(backend.standby.set_standby(WEB, "activate", 60))
+        assert (view.power, view.containers) == ("running", {"main": "running"})
+        freezing.cancel()
+        await asyncio.gather(freezing, return_exceptions=True)
 
 
 async def test_a_runtime_without_standby_is_named(agent: AgentModel) -> None:
@@ -445,3 +474,55 @@ async def test_a_pod_counts_in_full_before_its_first_container_is_thawed(agent: 
         stuck.release()
         await agent.done(waking)
         assert counted() == (100, 10)
+
+
+async def test_a_frozen_pod_whose_runtime_does_not_answer_after_a_restart_is_shown_and_counted_as_before(
+    agent: AgentModel,
+) -> None:
+    agent.configure("pods", standby_requests_percent=10)
+    container = Container(
+        name="c", image="busybox", resources=ResourceRequirements(requests={"cpu": "100m", "memory": "10Mi"})
+    )
+
+    def counted() -> tuple[int, int]:
+        amounts = agent.parts.manager._services.admission.occupancy.amounts
+        return amounts["cpu"], amounts["memory"] >> 20
+
+    async with agent.running() as backend:
+        await agent.apply(a_pod("web", containers=(container,)))
+        await agent.done(backend.standby.set_standby(WEB, "hibernate", 60))
+        before = condition(agent)
+        assert counted() == (10, 1)
+    agent.runtimes["one"].backend.kill()
+    async with agent.running() as backend:
+        await agent.clock.run_for(30)
+        assert condition(agent) == before
+        assert counted() == (10, 1)
+        agent.runtimes["one"].backend.revive()
+        await agent.clock.run_for(30)
+        assert condition(agent) == before
+        assert counted() == (10, 1)
+        await agent.done(backend.standby.set_standby(WEB, "activate", 60))
+        assert counted() == (100, 10)
+
+
+async def test_every_count_of_a_frozen_pod_after_a_restart_is_its_share(agent: AgentModel) -> None:
+    """A pod that is new at the start of the agent must not be rejected because frozen pods count in full."""
+    agent.configure("pods", standby_requests_percent=10)
+    container = Container(name="c", image="busybox", resources=ResourceRequirements(requests={"cpu": "100m"}))
+    async with agent.running() as backend:
+        await agent.apply(a_pod("web", containers=(container,)))
+        await agent.done(backend.standby.set_standby(WEB, "standby", 60))
+    seen: list[int] = []
+    observe = PodExecutor.observe
+
+    def noted(executor: PodExecutor, *arguments: Any) -> PodFacts:
+        seen.append(executor.admission.occupancy.amounts["cpu"])
+        return observe(executor, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PodExecutor, "observe", noted)
+        async with agent.running():
+            await agent.clock.run_for(30)
+            assert states(agent) == {UnitState.PAUSED}
+    assert set(seen) == {10}

@@ -364,6 +364,21 @@ def test_a_frozen_pod_frees_only_what_it_counts_for_a_critical_pod() -> None:
     assert freed.victims == (running.uid,), "700m are short, and the frozen pod counts 600m"
 
 
+def test_a_frozen_pod_keeps_its_share_when_its_resources_change() -> None:
+    admission = NodeAdmission(NODE, standby_percent=40)
+    frozen, other = pod("a", {"cpu": "500m"}), wanted(pod("b", {"cpu": "1"}))
+    assert admission.admit(wanted(frozen), Handle()) is None
+    admission.count_standby(wanted(frozen).uid, ("cpu",))
+    larger = wanted(pod("a", {"cpu": "1"})).pod
+    assert admission.change(larger, Handle()) is None
+    assert admission.occupancy.amounts["cpu"] == 400
+    admission.recount(frozen, Handle())
+    assert admission.occupancy.amounts["cpu"] == 200
+    assert admission.admit(other, Handle()) is None
+    admission.recount(frozen)
+    assert admission.occupancy.amounts["cpu"] == 1200
+
+
 def test_frozen_pods_count_in_full_by_default() -> None:
     admission = NodeAdmission(NODE)
     big = wanted(pod("a", {"cpu": "1500m"}))

@@ -10,7 +10,15 @@ from msgspec.structs import replace
 
 from kubeletx.api import Conflict, UnitState
 from kubeletx.kube.manifests.defaults import set_defaults
-from kubeletx.kube.types.core import Container, ExecAction, Lifecycle, LifecycleHandler, Pod, Probe
+from kubeletx.kube.types.core import (
+    Container,
+    EphemeralContainer,
+    ExecAction,
+    Lifecycle,
+    LifecycleHandler,
+    Pod,
+    Probe,
+)
 from kubeletx.pods.workloads.power import Power
 from tests.unit.pods.manager_model import Node, a_pod
 from tests.unit.pods.workloads.standby.test_standby import count, is_in, is_ready, states
@@ -175,3 +183,19 @@ async def test_one_container_that_cannot_be_frozen_wakes_all_and_is_tried_again_
         await node.until(partial(is_in, node, UnitState.PAUSED), seconds=600)
     assert calls(node, "freeze", "thaw")[:4] == ["freeze c", "freeze s", "thaw c", "freeze c"]
     assert node.sink.reasons().count("FailedPower") >= 1
+
+
+async def test_an_ephemeral_container_wakes_the_pod_to_start_and_is_frozen_with_it(node: Node) -> None:
+    async with node.running() as manager:
+        worker = await node.start(a_pod())
+        manager.ask_power(worker.uid, Power.STANDBY, "sessions")
+        await node.until(partial(is_in, node, UnitState.PAUSED))
+        debug = EphemeralContainer(name="debug", image="busybox")
+        pod = worker.desired.pod
+        manager.update("file", replace(pod, spec=replace(pod.spec, ephemeral_containers=(debug,))))
+        await node.until(lambda: "web/debug" in node.alive())
+        await node.until(partial(is_in, node, UnitState.PAUSED))
+        assert set(node.alive()) == {"web/c0", "web/debug"}
+        manager.ask_power(worker.uid, Power.RUNNING, "sessions")
+        await node.until(partial(is_in, node, UnitState.RUNNING))
+    assert calls(node, "thaw", "start_unit")[1:] == ["thaw c0", "start_unit debug", "thaw debug", "thaw c0"]

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from kubeletx.api import Conflict, EventKind, NotFound, PodUid, TimedOut, UnitState, Unsupported
 from kubeletx.kube.types.core import Container, ExecAction, Lifecycle, LifecycleHandler, Pod
 from kubeletx.pods.overrides import OverrideFiles
+from kubeletx.pods.records import PodRecords
 from kubeletx.pods.worker import PodWorker
 from kubeletx.pods.workloads.power import Power
 from kubeletx.store.queue import WorkQueue
@@ -75,9 +76,9 @@ async def test_a_wake_in_memory_reaches_the_runtime_before_anything_is_written(
     order: list[str] = []
 
     def noted(what: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        def note(*arguments: Any) -> Any:
+        def note(*arguments: Any, **named: Any) -> Any:
             order.append(what)
-            return real(*arguments)
+            return real(*arguments, **named)
 
         return note
 
@@ -91,10 +92,13 @@ async def test_a_wake_in_memory_reaches_the_runtime_before_anything_is_written(
         for method in ("put", "put_later"):
             monkeypatch.setattr(WorkQueue, method, noted("database", getattr(WorkQueue, method)))
         monkeypatch.setattr(OverrideFiles, "_write", noted("file", OverrideFiles._write))
+        monkeypatch.setattr(node.sink, "record", noted("event", node.sink.record))
+        monkeypatch.setattr(PodRecords, "note_status", noted("status", PodRecords.note_status))
         manager.ask_power(worker.uid, Power.RUNNING, "sessions")
         await node.until(partial(is_in, node, UnitState.RUNNING))
         await node.until(lambda: is_ready(node, worker))
-    assert order[:2] == ["thaw", "thaw"]
+    assert order.index("event") > order.index("thaw"), "a container's event follows its thaw"
+    assert [one for one in order if one != "event"][:2] == ["thaw", "thaw"]
     assert "file" not in order
 
 
