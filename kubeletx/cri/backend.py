@@ -33,6 +33,8 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     cgroup_driver: str = ""
     refuses: tuple[str, ...] = ()
     handler_refuses: dict[str, tuple[str, ...]] = {}
+    handler_types: dict[str, str] = {}
+    """containerd's runtime type of each handler, such as ``io.containerd.runc.v2``; the default handler has name ""."""
     sandbox_image: str = ""
     """Image of the pause containers. Kept here because older servers do not report it as pinned."""
 
@@ -57,6 +59,7 @@ def read_backend(
         cgroup_driver=_cgroup_driver(config, settings, handler),
         refuses=_refuses(version, status, handler),
         handler_refuses={name: _refuses(version, status, name) for name in handlers},
+        handler_types=_handler_types(settings),
         sandbox_image=str(settings.get("sandboxImage") or ""),
     )
 
@@ -142,6 +145,16 @@ def _handlers(status: pb.StatusResponse, settings: dict[str, Any]) -> tuple[str,
     if status.runtime_handlers:
         return tuple(sorted(handler.name for handler in status.runtime_handlers if handler.name))
     return tuple(sorted(_runtimes(settings)))
+
+
+def _handler_types(settings: dict[str, Any]) -> dict[str, str]:
+    found = {}
+    for name, runtime in _runtimes(settings).items():
+        kind = runtime.get("runtimeType") if isinstance(runtime, dict) else None
+        if isinstance(kind, str) and kind:
+            found[name] = kind
+    default = (settings.get("containerd") or {}).get("defaultRuntimeName", "")
+    return {**found, "": found[default]} if default in found else found
 
 
 def _cgroup_driver(config: pb.RuntimeConfigResponse | None, settings: dict[str, Any], handler: str) -> str:

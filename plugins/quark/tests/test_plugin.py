@@ -14,8 +14,8 @@ from kubeletx_quark.config import QuarkConfig, StopName, StrategyName
 from kubeletx_quark.plugin import kubeletx_register_runtimes, make_runtime
 from kubeletx_quark.runtime import QuarkRuntime
 
-from kubeletx.api import ENTRY_POINT_GROUP, InvalidConfig, SupportsStandby, UnitId, Unsupported
-from kubeletx.testing import FakeHost, endpoint
+from kubeletx.api import ENTRY_POINT_GROUP, InvalidConfig, SupportsStandby, UnitState, Unsupported
+from kubeletx.testing import FakeHost, endpoint, sandbox_spec, unit_spec
 from kubeletx.testing.cri_server import FakeCriServer
 
 URL = "unix:///run/containerd/containerd.sock"
@@ -51,7 +51,7 @@ def test_registering_does_not_load_grpc() -> None:
 
 
 def test_settings_have_defaults_and_are_read_from_the_url(tmp_path: Path) -> None:
-    assert config(tmp_path, "") == QuarkConfig(strategy=StrategyName.FREEZER, stop=StopName.CRI)
+    assert config(tmp_path, "") == QuarkConfig(strategy=None, stop=StopName.CRI)
     found = config(tmp_path, "strategy=signal&freeze-signal=10&thaw-signal=12&stop=kill")
     assert found == QuarkConfig(
         strategy=StrategyName.SIGNAL, freeze_signal=10, thaw_signal=12, stop=StopName.KILL
@@ -66,10 +66,6 @@ def test_settings_have_defaults_and_are_read_from_the_url(tmp_path: Path) -> Non
         ("stop=hard", "unknown stop 'hard' in its URL; use one of: cri, kill"),
         ("strategy=signal&freeze-signal=65", "freeze-signal '65' is no signal"),
         ("strategy=signal&thaw-signal=CONT", "thaw-signal 'CONT' is no signal"),
-        (
-            "freeze-signal=10",
-            "freeze-signal has no effect with strategy freezer in its URL; add strategy=signal",
-        ),
     ],
 )
 def test_wrong_settings_are_refused(tmp_path: Path, parameters: str, message: str) -> None:
@@ -84,12 +80,18 @@ async def test_without_a_freezer_pods_run_and_a_freeze_says_why(
     mountinfo.write_text("23 1 0:2 / / rw - ext4 /dev/sda rw\n")
     monkeypatch.setattr(find_hierarchy, "__defaults__", (mountinfo,))
     async with FakeCriServer(tmp_path, uuid="1234") as server:
-        runtime = make_runtime(endpoint(server.url), None, FakeHost(tmp_path))
+        runtime = make_runtime(endpoint(f"{server.url}?strategy=freezer"), None, FakeHost(tmp_path))
         await runtime.open()
+        server.model.add_image("busybox")
+        sandbox = sandbox_spec("one")
+        sandbox_id = await runtime.create_sandbox(sandbox)
+        unit_id = await runtime.create_unit(sandbox_id, unit_spec("main"), sandbox)
+        await runtime.start_unit(unit_id)
         standby = runtime.capability(SupportsStandby)
         assert standby is not None
         with pytest.raises(Unsupported, match="no cgroup hierarchy with controller freezer is mounted"):
-            await standby.freeze(UnitId("c1"))
+            await standby.freeze(unit_id)
+        assert (await runtime.unit_status(unit_id)).summary.state is UnitState.RUNNING
         await runtime.close()
 
 

@@ -3,7 +3,7 @@
 container:quark:unix:///run/containerd/containerd.sock?handler=quark&strategy=signal&stop=kill
 
 handler         runtime handler of containerd; without it, containerd's default
-strategy        freezer (default), pause or signal; see `StrategyName`
+strategy        freezer, pause or signal, see `StrategyName`; without it, see `choice`. A pod's annotation has priority
 freeze-signal   strategy signal: the number of the signal that freezes, 19 (SIGSTOP) by default
 thaw-signal     strategy signal: the number of the signal that wakes, 18 (SIGCONT) by default
 stop            cri (default): containers are stopped by CRI; kill: by the task service
@@ -45,9 +45,9 @@ class StopName(enum.Enum):
 
 
 class QuarkConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of one endpoint. Signals are numbers."""
+    """Settings of one endpoint. Signals are numbers. `strategy` None: chosen by what the runtime can do."""
 
-    strategy: StrategyName = StrategyName.FREEZER
+    strategy: StrategyName | None = None
     freeze_signal: int = int(signal.SIGSTOP)
     thaw_signal: int = int(signal.SIGCONT)
     stop: StopName = StopName.CRI
@@ -59,12 +59,9 @@ def read_config(runtime: str, parameters: Mapping[str, str]) -> QuarkConfig:
     `runtime`: name of the endpoint, for messages.
     """
     default = QuarkConfig()
-    strategy = _word(runtime, parameters, "strategy", default.strategy)
-    for name in ("freeze-signal", "thaw-signal"):
-        if name in parameters and strategy is not StrategyName.SIGNAL:
-            raise _bad(runtime, f"{name} has no effect with strategy {strategy.value}", "add strategy=signal")
+    named = "strategy" in parameters
     return QuarkConfig(
-        strategy=strategy,
+        strategy=_word(runtime, parameters, "strategy", StrategyName.FREEZER) if named else None,
         freeze_signal=_signal(runtime, parameters, "freeze-signal", default.freeze_signal),
         thaw_signal=_signal(runtime, parameters, "thaw-signal", default.thaw_signal),
         stop=_word(runtime, parameters, "stop", default.stop),

@@ -118,7 +118,12 @@ class Freezer:
                 file.write(words[frozen])
         except OSError as error:
             if self.directory.is_dir() and isinstance(error, FileNotFoundError):
-                raise Unsupported(f"{self._file} does not exist; it needs Linux 5.2") from error
+                needs = (
+                    "; it needs Linux 5.2"
+                    if self._version == 2
+                    else ", so that this is no cgroup of a freezer"
+                )
+                raise Unsupported(f"{self._file} does not exist{needs}") from error
             if _is_gone(error):
                 raise NotFound(f"cgroup {self.directory} is gone") from error
             raise _translated(error, self._file) from error

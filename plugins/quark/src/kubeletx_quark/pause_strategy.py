@@ -6,12 +6,11 @@ containers as PAUSED. It works with every OCI runtime that can pause, also with 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-
 from kubeletx.api import NotFound, TimedOut, Unavailable, UnitId
 from kubeletx.cri import ContainerdTasks, TaskState
 
-_PAUSED = (TaskState.PAUSED, TaskState.PAUSING)
+PAUSED = (TaskState.PAUSED, TaskState.PAUSING)
+"""States of a task that containerd has paused."""
 
 
 class PauseStrategy:
@@ -22,14 +21,6 @@ class PauseStrategy:
         self._tasks = tasks
         self._paused: set[UnitId] = set()
 
-    async def find_frozen(self, running: Callable[[], Awaitable[Iterable[UnitId]]]) -> Iterable[UnitId]:
-        """Read the task of every container that CRI shows as running."""
-        self._paused = set()
-        for unit_id in await running():
-            if await self._is_paused(unit_id):
-                self._paused.add(unit_id)
-        return tuple(self._paused)
-
     async def freeze(self, unit_id: UnitId) -> None:
         """Call Pause."""
         await self._tasks.pause(unit_id)
@@ -37,25 +28,24 @@ class PauseStrategy:
 
     async def thaw(self, unit_id: UnitId) -> None:
         """Call Resume if the task is paused."""
-        if (await self._tasks.get(unit_id)).state in _PAUSED:
+        if (await self._tasks.get(unit_id)).state in PAUSED:
             await self._tasks.resume(unit_id)
         self._paused.discard(unit_id)
 
     async def is_frozen(self, unit_id: UnitId) -> bool:
-        """Read the state of a known container's task; without an answer, the last known state holds."""
-        if unit_id not in self._paused:
-            return False
+        """Read the state of the container's task; without an answer, the last known state holds."""
         try:
-            return await self._is_paused(unit_id)
+            paused = (await self._tasks.get(unit_id)).state in PAUSED
+        except NotFound:
+            paused = False
         except (TimedOut, Unavailable):
-            return True
+            return unit_id in self._paused
+        if paused:
+            self._paused.add(unit_id)
+        else:
+            self._paused.discard(unit_id)
+        return paused
 
     def forget(self, unit_id: UnitId) -> None:
         """Drop a container that is gone."""
         self._paused.discard(unit_id)
-
-    async def _is_paused(self, unit_id: UnitId) -> bool:
-        try:
-            return (await self._tasks.get(unit_id)).state in _PAUSED
-        except NotFound:
-            return False

@@ -5,23 +5,44 @@ that the kernel can drop are given back.
 
     cgroup v1    write 0 to memory.force_empty
     cgroup v2    write the present usage to memory.reclaim (Linux 5.19)
+
+One write seldom reclaims all: pages in use or in writeback are passed over. It is repeated while memory still comes back.
+
+On v2, ``memory.swap.max`` of the container may forbid swap, as kubelets set it. It is lifted while memory is reclaimed,
+and then restored; pages that are in swap stay there. The old value is stored in a file meanwhile, so that it is also
+restored if the agent is killed. Limits of cgroups above are not changed.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
-from kubeletx.api import Internal, NotFound, Unsupported
+from kubeletx.api import Internal, KubeletxError, NotFound, PermissionDenied, Unsupported
+
+ROUNDS = 8
+"""Largest number of writes."""
+LEAST_BYTES = 256 << 10
+"""A write that gave back less was the last one."""
+
+_USAGE = {1: "memory.usage_in_bytes", 2: "memory.current"}
+_TRIGGER = {1: "memory.force_empty", 2: "memory.reclaim"}
+_SWAP_LIMIT = "memory.swap.max"
+_PARTLY = (errno.EAGAIN, errno.EBUSY, errno.EINTR)
+"""Errors of a write that reclaimed less than was requested."""
+_GONE = (errno.ENODEV, errno.ESRCH)
 
 
 class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
     """Result of one reclaim, in bytes.
 
-    `before_bytes`, `after_bytes`: the container's memory usage. `swapped_bytes`: additional usage of swap.
+    `before_bytes`, `after_bytes`: the container's memory usage. `swapped_bytes`: additional usage of swap. Memory that
+    zram or zswap use for compressed pages is not counted by any of them on cgroup v1, nor for zram on v2.
     """
 
     before_bytes: int
@@ -34,41 +55,86 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.before_bytes - self.after_bytes, 0)
 
 
-def reclaim(directory: Path, version: int) -> Reclaimed:
+def reclaim(directory: Path, version: int, note: Path) -> Reclaimed:
     """Reclaim as much memory of the cgroup as possible. Blocks, for seconds with much memory.
 
-    `directory`: of the cgroup in the hierarchy of the memory controller. `version`: of that hierarchy. Raises
-    Unsupported if the kernel has no such file, and NotFound if the cgroup is gone.
+    `directory`: of the cgroup in the hierarchy of the memory controller. `version`: of that hierarchy. `note`: file
+    for the limit of swap while it is lifted; its directory is made. Raises Unsupported if the kernel has no such file,
+    NotFound if the cgroup is gone, and PermissionDenied without the rights of root.
     """
-    usage, trigger = (
-        ("memory.usage_in_bytes", "memory.force_empty")
-        if version == 1
-        else ("memory.current", "memory.reclaim")
-    )
+    usage = directory / _USAGE[version]
     if not directory.is_dir():
         raise NotFound(f"cgroup {directory} is gone")
     try:
-        before, swap = _number(directory / usage), _swap(directory, version)
-        _write(directory / trigger, "0" if version == 1 else str(before))
-        after = _number(directory / usage)
+        before, swap = _number(usage), _swap(directory, version)
+        with _lifted_swap_limit(directory, note):
+            now = before
+            for _ in range(ROUNDS):
+                _write(directory / _TRIGGER[version], "0" if version == 1 else str(now))
+                last, now = now, _number(usage)
+                if last - now < LEAST_BYTES:
+                    break
         return Reclaimed(
-            before_bytes=before, after_bytes=after, swapped_bytes=max(_swap(directory, version) - swap, 0)
+            before_bytes=before, after_bytes=now, swapped_bytes=max(_swap(directory, version) - swap, 0)
         )
-    except FileNotFoundError as error:
-        raise Unsupported(
-            f"memory cannot be reclaimed: {error.filename} does not exist on this node"
-        ) from error
     except OSError as error:
-        raise Internal(f"memory cannot be reclaimed from {directory}: {error.strerror}") from error
+        raise _translated(error, directory) from error
+
+
+def restore_swap_limit(directory: Path, note: Path) -> None:
+    """Restore the limit of swap that an agent which was killed has lifted, and remove the note.
+
+    `directory`: of the container's cgroup. `note`: file that was passed to `reclaim`; nothing is done without it.
+    """
+    if not note.is_file():
+        return
+    try:
+        if text := note.read_text().strip():
+            _write(directory / _SWAP_LIMIT, text)
+    except OSError:
+        pass  # the container is gone
+    note.unlink(missing_ok=True)
+
+
+@contextmanager
+def _lifted_swap_limit(directory: Path, note: Path) -> Iterator[None]:
+    """Lift the limit of swap, if it has one, while the block runs. cgroup v1 has no such file."""
+    limit = directory / _SWAP_LIMIT
+    old = limit.read_text().strip() if limit.exists() else "max"
+    if old == "max":
+        yield
+        return
+    note.parent.mkdir(exist_ok=True)
+    note.write_text(old)
+    try:
+        _write(limit, "max")
+        yield
+    finally:
+        restore_swap_limit(directory, note)
 
 
 def _write(file: Path, text: str) -> None:
     try:
+        # O_CREAT is left out: in a directory that is no cgroup, a file would be made.
         with os.fdopen(os.open(file, os.O_WRONLY), "w") as opened:
             opened.write(text)
     except OSError as error:
-        if error.errno not in (errno.EAGAIN, errno.EBUSY, errno.EINTR):
-            raise  # else: less was reclaimed than requested
+        if error.errno not in _PARTLY:
+            error.filename = error.filename or str(file)
+            raise
+
+
+def _translated(error: OSError, directory: Path) -> KubeletxError:
+    file = error.filename or str(directory)
+    if error.errno in _GONE or not directory.is_dir():
+        return NotFound(f"cgroup {directory} is gone")
+    if isinstance(error, FileNotFoundError):
+        return Unsupported(f"memory cannot be reclaimed: {file} does not exist on this node")
+    if isinstance(error, PermissionError):
+        return PermissionDenied(
+            f"memory cannot be reclaimed: no access to {file}: {error.strerror}; the agent must be root"
+        )
+    return Internal(f"memory cannot be reclaimed from {directory}: {error.strerror}")
 
 
 def _number(file: Path) -> int:

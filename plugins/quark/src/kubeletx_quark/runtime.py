@@ -2,38 +2,55 @@
 
 All else is done by `kubeletx.cri.ContainerdRuntime`. CRI has no state for a frozen container and shows it as running,
 so that lists and statuses are corrected here. A container is thawed before it is stopped or removed: with the freezer of
-cgroup v1, a frozen process does not act on any signal, not even SIGKILL.
+cgroup v1, a frozen process does not act on any signal, not even SIGKILL. For the same reason a list thaws containers
+whose processes were killed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+import structlog
 from msgspec.structs import replace
 
 from kubeletx.api import (
     Endpoint,
     Host,
+    InvalidPod,
+    NotFound,
     SandboxId,
+    SandboxSpec,
+    SandboxSummary,
+    SupportsEvents,
     SupportsStandby,
     Traits,
     UnitId,
     UnitState,
     UnitStatus,
     UnitSummary,
+    names,
 )
 from kubeletx.cri import ContainerdRuntime, ContainerdTasks, server_uuid
 
-from .config import QuarkConfig, StopName, StrategyName, read_config
+from .choice import Choices
+from .config import StopName, StrategyName, read_config
+from .events import PauseEvents
 from .freezer_strategy import FreezerStrategy
+from .freezers import Freezers
 from .kill_stop import KillStop
 from .pause_strategy import PauseStrategy
+from .resting import Resting
 from .signal_strategy import SignalStrategy
 from .standby import Standby
-from .strategy import Strategy
+
+log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+
+ENDED_SECONDS = 2.0
+"""Time in which CRI shows that a container has ended whose first process has."""
+_LOOK_SECONDS = 0.02
 
 
 class QuarkRuntime(ContainerdRuntime):
@@ -42,35 +59,103 @@ class QuarkRuntime(ContainerdRuntime):
     def __init__(self, endpoint: Endpoint, settings: Any, host: Host) -> None:
         """Check the endpoint's URL without connecting. Raises InvalidConfig for an invalid one. `settings`: not used."""
         super().__init__(endpoint, settings, host)
-        self.config = read_config(endpoint.name, self.client.target.parameters)
+        self.config = config = read_config(endpoint.name, self.client.target.parameters)
         tasks = ContainerdTasks(self.client)
-        self._standby = Standby(_strategy(self.config, tasks, host), tasks, host)
-        self._stop = KillStop(tasks, host.clock) if self.config.stop is StopName.KILL else None
+        self._choices = Choices(config.strategy, self.handler)
+        self._freezers = Freezers(tasks, host)
+        pause = PauseStrategy(tasks)
+        by_signal = SignalStrategy(tasks, host, config.freeze_signal, config.thaw_signal)
+        self._resting = Resting(
+            freezers=self._freezers, pause=pause, by_signal=by_signal, tasks=tasks, host=host
+        )
+        self._standby = Standby(
+            {
+                StrategyName.FREEZER: FreezerStrategy(self._freezers, host.clock),
+                StrategyName.PAUSE: pause,
+                StrategyName.SIGNAL: by_signal,
+            },
+            self._strategy_of,
+            resting=self._resting,
+            freezers=self._freezers,
+            tasks=tasks,
+            host=host,
+        )
+        self._stop = KillStop(tasks, host.clock) if config.stop is StopName.KILL else None
         self._can_stand_by = False
+        self._logged: StrategyName | None = None
 
     async def open(self) -> None:
-        """Connect as `ContainerdRuntime` does, and find the containers that are frozen.
+        """Connect as `ContainerdRuntime` does, choose the strategy, and find the containers that are frozen.
 
         Raises Unavailable if the server does not answer.
         """
         await super().open()
         self._can_stand_by = bool(await server_uuid(self.client))
-        if self._can_stand_by:
-            await self._standby.open(self._running)
+        if not self._can_stand_by:
+            return
+        self._freezers.open()
+        self._choices.learn(self.backend.handler_types, has_freezer=self._freezers.is_mounted)
+        strategy, because = self._choices.default()
+        if strategy is not self._logged:
+            log.info(
+                "Chose the standby strategy",
+                runtime=self.endpoint.name,
+                strategy=strategy.value,
+                because=because,
+            )
+            self._logged = strategy
+        await self.list_sandboxes({})
+        listed = await super().list_units({})
+        await self._standby.restore_limits()
+        await self._resting.open([one.id for one in listed if one.state is UnitState.RUNNING])
 
     def traits(self) -> Traits:
-        """Return the traits of the CRI server, and the strategies that pods may name. Raises Unavailable before `open`."""
-        known = tuple(one.value for one in StrategyName) if self._can_stand_by else ()
+        """Return the traits of the CRI server, and the strategies that pods may name; the default comes first.
+
+        Raises Unavailable before `open`.
+        """
+        known = tuple(one.value for one in self._choices.known()) if self._can_stand_by else ()
         return replace(super().traits(), standby_strategies=known)
 
     def capability(self, protocol: type[T]) -> T | None:
         """Return the object that implements the capability; None if the server did not have it at the last `open`.
 
-        `SupportsStandby` needs containerd; other CRI servers do not have its task service.
+        `SupportsStandby` needs containerd: other CRI servers do not have its task service.
         """
         if protocol is SupportsStandby:
             return cast("T", self._standby) if self._can_stand_by else None
         return super().capability(protocol)
+
+    async def find_events(self) -> SupportsEvents | None:
+        """Return the events of `ContainerdRuntime`; containers that others pause or resume are noted."""
+        found = await super().find_events()
+        return PauseEvents(found, self._resting.suspect) if found is not None else None
+
+    async def create_sandbox(self, spec: SandboxSpec) -> SandboxId:
+        """Call RunPodSandbox, and store the strategy of the sandbox's containers.
+
+        Raises InvalidPod if the sandbox has an annotation with an unknown strategy.
+        """
+        named = spec.annotations.get(names.STANDBY_STRATEGY)
+        known = [one.value for one in StrategyName]
+        if named is not None and named not in known:
+            raise InvalidPod(
+                field=f"metadata.annotations[{names.STANDBY_STRATEGY}]",
+                problem=f"{named!r} is not known",
+                fix=f"use one of: {', '.join(known)}",
+            )
+        sandbox_id = await super().create_sandbox(spec)
+        self._choices.add(sandbox_id, spec.handler, spec.annotations)
+        return sandbox_id
+
+    async def list_sandboxes(self, match: Mapping[str, str]) -> Sequence[SandboxSummary]:
+        """Call ListPodSandbox; see `CriRuntime`."""
+        listed = await super().list_sandboxes(match)
+        if names.POD_UID in match:
+            self._choices.extend(listed)
+        else:
+            self._choices.replace(listed)
+        return listed
 
     async def stop_unit(self, unit_id: UnitId, grace_seconds: float) -> None:
         """Thaw the container, and stop it by CRI or by the task service, as the endpoint's URL says."""
@@ -96,37 +181,60 @@ class QuarkRuntime(ContainerdRuntime):
         """Thaw all resting containers of the sandbox, and call RemovePodSandbox."""
         await self._wake_units(sandbox_id)
         await super().remove_sandbox(sandbox_id)
+        self._choices.remove(sandbox_id)
 
     async def list_units(self, match: Mapping[str, str]) -> Sequence[UnitSummary]:
         """Call ListContainers, and return the containers with their real states."""
-        return [await self._corrected(one) for one in await super().list_units(match)]
+        listed = await super().list_units(match)
+        if not self._can_stand_by:
+            return listed
+        ended = await self._standby.look(listed, is_whole=names.POD_UID not in match)
+        if ended:
+            listed = [await self._ended(one) if one.id in ended else one for one in listed]
+        return [self._corrected(one) for one in listed]
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:
         """Call ContainerStatus, and return the status with the container's real state."""
         status = await super().unit_status(unit_id)
-        summary = await self._corrected(status.summary)
+        await self._resting.refresh(status.summary)
+        summary = self._corrected(status.summary)
         return status if summary is status.summary else replace(status, summary=summary)
 
-    async def _running(self) -> Iterable[UnitId]:
-        return [one.id for one in await super().list_units({}) if one.state is UnitState.RUNNING]
-
-    async def _corrected(self, summary: UnitSummary) -> UnitSummary:
-        state = await self._standby.state_of(summary)
+    def _corrected(self, summary: UnitSummary) -> UnitSummary:
+        state = self._resting.state_of(summary)
         return summary if state is summary.state else replace(summary, state=state)
+
+    async def _ended(self, summary: UnitSummary) -> UnitSummary:
+        """Return the summary of a container whose first process has ended, once CRI shows it."""
+        clock = self.host.clock
+        deadline = clock.monotonic() + ENDED_SECONDS
+        while summary.state is UnitState.RUNNING and clock.monotonic() < deadline:
+            await clock.sleep(_LOOK_SECONDS)
+            try:
+                state = (await super().unit_status(summary.id)).summary.state
+            except NotFound:
+                break
+            summary = replace(summary, state=state)
+        return summary
+
+    async def _strategy_of(self, unit_id: UnitId) -> StrategyName:
+        """Return the strategy of a container, which is that of its sandbox. Raises NotFound."""
+        owner = self.known.find(unit_id)
+        if owner is not None:
+            sandbox_id = owner.sandbox_id
+        else:
+            sandbox_id = (await super().unit_status(unit_id)).summary.sandbox_id
+        found = self._choices.find(sandbox_id)
+        if found is None:
+            await self.list_sandboxes({})
+            found = self._choices.find(sandbox_id)
+        if found is None:
+            raise NotFound(f"sandbox {sandbox_id} of container {unit_id} is gone")
+        return found
 
     async def _wake_units(self, sandbox_id: SandboxId) -> None:
         """Thaw the sandbox's resting containers, also those that no list has returned yet."""
-        if not self._standby.has_resting:
+        if not self._resting:
             return
         units = {one.id for one in await super().list_units({}) if one.sandbox_id == sandbox_id}
         await self._standby.wake_all(units.__contains__)
-
-
-def _strategy(config: QuarkConfig, tasks: ContainerdTasks, host: Host) -> Strategy:
-    match config.strategy:
-        case StrategyName.FREEZER:
-            return FreezerStrategy(tasks, host)
-        case StrategyName.PAUSE:
-            return PauseStrategy(tasks)
-        case StrategyName.SIGNAL:
-            return SignalStrategy(tasks, host, config.freeze_signal, config.thaw_signal)

@@ -10,7 +10,7 @@ the ids are stored in a directory.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from kubeletx.api import Conflict, Host, UnitId
@@ -37,14 +37,13 @@ class SignalStrategy:
         self._freeze_signal, self._thaw_signal = freeze_signal, thaw_signal
         self._frozen = Records(host.state_directory / "frozen")
 
-    async def find_frozen(self, running: Callable[[], Awaitable[Iterable[UnitId]]]) -> Iterable[UnitId]:
-        """Read the ids that were stored, and drop those of containers that do not run."""
+    def open(self, running: Iterable[UnitId]) -> None:
+        """Read the ids that were stored, and drop those of containers that do not run. `running`: those that run."""
         self._frozen.load()
-        alive = set(await running())
+        alive = set(running)
         for unit_id in self._frozen:
             if unit_id not in alive:
                 self._frozen.remove(unit_id)
-        return tuple(self._frozen)
 
     async def freeze(self, unit_id: UnitId) -> None:
         """Send the freeze signal, and wait until the container uses no CPU time."""

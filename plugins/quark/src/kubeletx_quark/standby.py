@@ -1,84 +1,89 @@
-"""`Standby`: freezes, hibernates and thaws the containers of one runtime, and keeps the ids of those that rest.
+"""`Standby`: freezes, hibernates and thaws the containers of one runtime, each by its strategy.
 
-A hibernated container is frozen, and its memory was reclaimed. CRI shows frozen containers as running: `state_of`
-returns the real state. It reads the state only of containers that this object froze or found frozen when the runtime
-was opened.
+A hibernated container is frozen, and its memory was reclaimed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import structlog
 
-from kubeletx.api import Host, KubeletxError, NotFound, UnitId, UnitState, UnitSummary
+from kubeletx.api import Conflict, Host, KubeletxError, NotFound, UnitId, UnitSummary, Unsupported
 from kubeletx.cri import ContainerdTasks, TaskState
 
 from .cgroups import container_cgroup, find_hierarchy
-from .reclaim import Reclaimed, reclaim
-from .records import Records
+from .config import StrategyName
+from .freezers import Freezers
+from .killed import wait_ended
+from .reclaim import Reclaimed, reclaim, restore_swap_limit
+from .resting import Resting
 from .strategy import Strategy
 
 log = structlog.get_logger(__name__)
 
+_LIMITS = "swap-limits"
+"""Directory for the limits of swap of containers whose memory is reclaimed now."""
 _NOT_RUNNING = (TaskState.CREATED, TaskState.STOPPED)
+
+Choose = Callable[[UnitId], Awaitable[StrategyName]]
 
 
 class Standby:
     """Standby of one runtime's containers. Implements `SupportsStandby`."""
 
-    def __init__(self, strategy: Strategy, tasks: ContainerdTasks, host: Host) -> None:
-        """`tasks`: of the containerd that runs the containers. `host`: of the runtime."""
-        self._strategy = strategy
+    def __init__(
+        self,
+        strategies: Mapping[StrategyName, Strategy],
+        choose: Choose,
+        *,
+        resting: Resting,
+        freezers: Freezers,
+        tasks: ContainerdTasks,
+        host: Host,
+    ) -> None:
+        """`choose`: returns the strategy of a container. `tasks`: of the containerd that runs the containers."""
+        self._strategies = strategies
+        self._choose = choose
+        self._resting = resting
+        self._freezers = freezers
         self._tasks = tasks
         self._host = host
-        self._records = Records(host.state_directory / "hibernated")
-        self._resting: set[UnitId] = set()
-
-    @property
-    def has_resting(self) -> bool:
-        """True if this object froze containers, or found some, that rest as far as it is known."""
-        return bool(self._resting)
-
-    async def open(self, running: Callable[[], Awaitable[Iterable[UnitId]]]) -> None:
-        """Find the containers that rest, also those that earlier agent processes froze.
-
-        `running`: returns the containers that CRI shows as running.
-        """
-        self._records.load()
-        self._resting = set(await self._strategy.find_frozen(running))
-        for unit_id in self._records:
-            if unit_id not in self._resting:
-                self._records.remove(unit_id)
 
     async def freeze(self, unit_id: UnitId) -> None:
         """Freeze the container; succeeds if it is frozen or hibernated. After an error, it runs."""
-        if await self._rests(unit_id):
-            return
-        await self._strategy.freeze(unit_id)
-        self._resting.add(unit_id)
+        with self._resting.call(unit_id):
+            if await self._resting.rests(unit_id):
+                return
+            name = await self._choose(unit_id)
+            await self._strategies[name].freeze(unit_id)
+            self._resting.add(unit_id, name)
 
     async def thaw(self, unit_id: UnitId) -> None:
-        """Let a frozen or hibernated container continue; succeeds if it runs."""
-        await self._strategy.thaw(unit_id)
-        self._drop(unit_id)
+        """Let a frozen or hibernated container continue, also one that another program froze; succeeds if it runs."""
+        with self._resting.call(unit_id):
+            name = self._resting.strategy_of(unit_id) or await self._resting.find_strategy(unit_id)
+            if name is not None:
+                await self._strategies[name].thaw(unit_id)
+            self._resting.drop(unit_id)
 
     async def hibernate(self, unit_id: UnitId) -> None:
         """Freeze the container, and reclaim its memory; succeeds if it is hibernated.
 
         If its memory cannot be reclaimed, the container is in the same state as before.
         """
-        if unit_id in self._records and await self._rests(unit_id):
-            return
-        was_frozen = await self._rests(unit_id)
-        await self.freeze(unit_id)
-        try:
-            given = await self._reclaim(unit_id)
-            self._records.add(unit_id)
-        except BaseException:
-            if not was_frozen:
-                await self.thaw(unit_id)
-            raise
+        with self._resting.call(unit_id):
+            was_frozen = await self._resting.rests(unit_id)
+            if was_frozen and self._resting.is_hibernated(unit_id):
+                return
+            await self.freeze(unit_id)
+            try:
+                given = await self._reclaim(unit_id)
+                self._resting.add_hibernated(unit_id)
+            except BaseException:
+                if not was_frozen:
+                    await self.thaw(unit_id)
+                raise
         log.info(
             "Hibernated container",
             container_id=unit_id,
@@ -87,48 +92,69 @@ class Standby:
             left_bytes=given.after_bytes,
         )
 
-    async def state_of(self, summary: UnitSummary) -> UnitState:
-        """Return the state of a container, PAUSED or SUSPENDED if it rests. `summary`: from CRI."""
-        unit_id = summary.id
-        if unit_id not in self._resting:
-            return summary.state
-        if summary.state is UnitState.EXITED or not await self._rests(unit_id):
-            self._drop(unit_id)
-            return summary.state
-        return UnitState.SUSPENDED if unit_id in self._records else UnitState.PAUSED
+    async def look(self, listed: Sequence[UnitSummary], *, is_whole: bool) -> Sequence[UnitId]:
+        """Look which of the containers in a list are frozen, and thaw those with processes that were killed.
+
+        Returns the thawed containers whose first process has ended; CRI shows that soon. Others of them run. `is_whole`:
+        the list has all containers of the runtime.
+        """
+        killed = await self._resting.look(listed, is_whole=is_whole)
+        return [unit_id for unit_id, pids in killed.items() if await self._let_end(unit_id, pids)]
+
+    async def restore_limits(self) -> None:
+        """Restore the limits of swap that an agent which was killed during a reclaim has lifted."""
+        for note in (self._host.state_directory / _LIMITS).glob("*"):
+            try:
+                task = await self._tasks.get(note.name)
+                hierarchy = find_hierarchy("memory")
+                directory = container_cgroup(hierarchy, task.pid, note.name)
+            except (NotFound, Conflict, Unsupported):
+                note.unlink(missing_ok=True)  # the container is gone
+            else:
+                await self._host.blocking(restore_swap_limit, directory, note)
 
     async def wake(self, unit_id: UnitId) -> None:
         """Thaw a container before it is stopped, also one that another program froze. Failures are logged, not raised."""
         try:
             if (await self._tasks.get(unit_id)).state in _NOT_RUNNING:
-                self._drop(unit_id)
+                self._resting.drop(unit_id)
             else:
                 await self.thaw(unit_id)
         except NotFound:
-            self._drop(unit_id)
+            self._resting.drop(unit_id)
         except KubeletxError as error:
             log.warning("Failed to thaw before a stop", container_id=unit_id, err=str(error))
 
     async def wake_all(self, belongs: Callable[[UnitId], bool]) -> None:
-        """Thaw all resting containers for which `belongs` returns True; as `wake` does."""
+        """Thaw all frozen containers for which `belongs` returns True; as `wake` does."""
         for unit_id in [one for one in self._resting if belongs(one)]:
             await self.wake(unit_id)
 
     def forget(self, unit_ids: Iterable[UnitId]) -> None:
         """Drop what is known about containers that were removed."""
         for unit_id in unit_ids:
-            self._drop(unit_id)
+            self._resting.drop(unit_id)
+            self._freezers.forget(unit_id)
 
-    async def _rests(self, unit_id: UnitId) -> bool:
-        return unit_id in self._resting and await self._strategy.is_frozen(unit_id)
-
-    def _drop(self, unit_id: UnitId) -> None:
-        self._resting.discard(unit_id)
-        self._records.remove(unit_id)
-        self._strategy.forget(unit_id)
+    async def _let_end(self, unit_id: UnitId, killed: Sequence[int]) -> bool:
+        """Thaw a container so that its killed processes end. Returns True if its first process has ended."""
+        try:
+            await self.thaw(unit_id)
+            log.warning(
+                "Thawed a container whose processes were killed", container_id=unit_id, processes=list(killed)
+            )
+            await wait_ended(killed, self._host.clock)
+            task = await self._tasks.get(unit_id)
+        except NotFound:
+            return True
+        except KubeletxError as error:
+            log.warning("Failed to thaw killed processes", container_id=unit_id, err=str(error))
+            return False
+        return task.state is TaskState.STOPPED or task.pid in killed
 
     async def _reclaim(self, unit_id: UnitId) -> Reclaimed:
         hierarchy = find_hierarchy("memory")
         task = await self._tasks.get(unit_id)
         directory = container_cgroup(hierarchy, task.pid, unit_id)
-        return await self._host.blocking(reclaim, directory, hierarchy.version)
+        note = self._host.state_directory / _LIMITS / unit_id
+        return await self._host.blocking(reclaim, directory, hierarchy.version, note)

@@ -1,0 +1,204 @@
+"""`Resting`: which containers of one runtime are frozen, by which strategy, and which of these are hibernated.
+
+CRI shows frozen containers as running. The truth is read from the kernel's freezer, so that a container that another
+program froze or thawed is seen, too, and from containerd where processes are not in the container's cgroup. A strategy
+is stored with each frozen container, since it must be thawed as it was frozen: containerd refuses an exec in a container
+that it paused, even if the freezer was thawed.
+
+Reading takes a thread, and calls may freeze or thaw containers meanwhile. What was read is a hint only; where it differs
+from what is known, the freezer is read again, and containers with a call in flight are left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import structlog
+
+from kubeletx.api import Host, KubeletxError, NotFound, UnitId, UnitState, UnitSummary
+from kubeletx.cri import ContainerdTasks, TaskState
+
+from .config import StrategyName
+from .freezers import Freezers, Seen
+from .pause_strategy import PAUSED, PauseStrategy
+from .records import Records
+from .signal_strategy import SignalStrategy
+
+log = structlog.get_logger(__name__)
+
+
+class Resting:
+    """The frozen containers of one runtime."""
+
+    def __init__(
+        self,
+        *,
+        freezers: Freezers,
+        pause: PauseStrategy,
+        by_signal: SignalStrategy,
+        tasks: ContainerdTasks,
+        host: Host,
+    ) -> None:
+        """`tasks`: of the containerd that runs the containers. `host`: of the runtime."""
+        self._freezers = freezers
+        self._pause, self._signal = pause, by_signal
+        self._tasks = tasks
+        self._hibernated = Records(host.state_directory / "hibernated")
+        self._by: dict[UnitId, StrategyName] = {}
+        self._calls: Counter[UnitId] = Counter()
+        self._suspects: set[UnitId] = set()
+
+    async def open(self, running: Collection[UnitId]) -> None:
+        """Find all frozen containers, also those of earlier agent processes. `running`: those that CRI shows as such."""
+        self._by.clear()
+        self._suspects.clear()
+        self._hibernated.load()
+        self._signal.open(running)
+        seen = await self._freezers.look(running, is_whole=True)
+        for unit_id in running:
+            name = await self._find(unit_id, seen.get(unit_id))
+            if name is not None:
+                self._by[unit_id] = name
+        for unit_id in self._hibernated:
+            if unit_id not in self._by:
+                self._hibernated.remove(unit_id)
+
+    def __contains__(self, unit_id: UnitId) -> bool:
+        return unit_id in self._by
+
+    def __iter__(self) -> Iterator[UnitId]:
+        return iter(tuple(self._by))
+
+    def __len__(self) -> int:
+        return len(self._by)
+
+    def strategy_of(self, unit_id: UnitId) -> StrategyName | None:
+        """Return how a container was frozen; None if it runs as far as is known."""
+        return self._by.get(unit_id)
+
+    def is_hibernated(self, unit_id: UnitId) -> bool:
+        """Return True if the container is frozen and its memory was reclaimed."""
+        return unit_id in self._hibernated
+
+    def add(self, unit_id: UnitId, strategy: StrategyName) -> None:
+        """Add a container that was frozen."""
+        self._by[unit_id] = strategy
+
+    def add_hibernated(self, unit_id: UnitId) -> None:
+        """Mark a frozen container whose memory was reclaimed."""
+        self._hibernated.add(unit_id)
+
+    def drop(self, unit_id: UnitId) -> None:
+        """Remove a container that runs, has ended or is gone."""
+        self._by.pop(unit_id, None)
+        self._suspects.discard(unit_id)
+        self._hibernated.remove(unit_id)
+        self._pause.forget(unit_id)
+        self._signal.forget(unit_id)
+
+    def suspect(self, unit_id: UnitId) -> None:
+        """Note that an event says that a container was paused or resumed; the next look at it asks containerd."""
+        self._suspects.add(unit_id)
+
+    @contextmanager
+    def call(self, unit_id: UnitId) -> Iterator[None]:
+        """Leave the container out of looks while a call changes its state."""
+        self._calls[unit_id] += 1
+        try:
+            yield
+        finally:
+            self._calls[unit_id] -= 1
+            if not self._calls[unit_id]:
+                del self._calls[unit_id]
+
+    async def rests(self, unit_id: UnitId) -> bool:
+        """Return True if a container in this set is still frozen."""
+        name = self._by.get(unit_id)
+        if name is None:
+            return False
+        if name is StrategyName.SIGNAL:
+            return await self._signal.is_frozen(unit_id)
+        is_frozen = self._freezers.is_frozen(unit_id)
+        if is_frozen is None and name is StrategyName.PAUSE:
+            return await self._pause.is_frozen(unit_id)
+        return is_frozen is not False
+
+    async def find_strategy(self, unit_id: UnitId) -> StrategyName | None:
+        """Ask the kernel and containerd how a container is frozen; None if it runs. Raises NotFound without a task."""
+        task = await self._tasks.get(unit_id)
+        if task.state in PAUSED:
+            return StrategyName.PAUSE
+        if task.state is not TaskState.RUNNING:
+            return None
+        if await self._signal.is_frozen(unit_id):
+            return StrategyName.SIGNAL
+        self._freezers.add(unit_id, task.pid)
+        return StrategyName.FREEZER if self._freezers.is_frozen(unit_id) else None
+
+    async def look(
+        self, listed: Sequence[UnitSummary], *, is_whole: bool
+    ) -> Mapping[UnitId, tuple[int, ...]]:
+        """Look which of the containers in a list are frozen.
+
+        Returns the frozen containers with processes that were killed and end when they are thawed, with the ids of the
+        processes. `is_whole`: the list has all containers of the runtime.
+        """
+        running = [one.id for one in listed if one.state is UnitState.RUNNING]
+        seen = await self._freezers.look(running, is_whole=is_whole)
+        for one in listed:
+            await self.refresh(one, seen.get(one.id))
+        return {
+            key: one.killed
+            for key, one in seen.items()
+            if one.killed and key in self._by and key not in self._calls
+        }
+
+    async def refresh(self, summary: UnitSummary, hint: Seen | None = None) -> None:
+        """Look whether one container is frozen. `summary`: from CRI. `hint`: what a look has just shown."""
+        unit_id = summary.id
+        if unit_id in self._calls:
+            return
+        if summary.state is not UnitState.RUNNING:
+            if unit_id in self._by:
+                self.drop(unit_id)
+            return
+        if hint is not None and hint.is_frozen == (unit_id in self._by):
+            return
+        if unit_id in self._by:
+            if not await self.rests(unit_id) and unit_id not in self._calls:
+                self.drop(unit_id)
+                log.info("A frozen container was thawed by another program", container_id=unit_id)
+            return
+        is_frozen = self._freezers.is_frozen(unit_id)
+        if is_frozen or (is_frozen is None and unit_id in self._suspects):
+            await self._discover(unit_id)
+
+    def state_of(self, summary: UnitSummary) -> UnitState:
+        """Return the state of a container, PAUSED or SUSPENDED if it is frozen. `summary`: from CRI."""
+        if summary.state is not UnitState.RUNNING or summary.id not in self._by:
+            return summary.state
+        return UnitState.SUSPENDED if summary.id in self._hibernated else UnitState.PAUSED
+
+    async def _discover(self, unit_id: UnitId) -> None:
+        self._suspects.discard(unit_id)
+        try:
+            name = await self.find_strategy(unit_id)
+        except KubeletxError as error:
+            log.debug("Failed to find how a container is frozen", container_id=unit_id, err=str(error))
+            return
+        if name is not None and unit_id not in self._calls and unit_id not in self._by:
+            self._by[unit_id] = name
+            log.info("A container was frozen by another program", container_id=unit_id, strategy=name.value)
+
+    async def _find(self, unit_id: UnitId, seen: Seen | None) -> StrategyName | None:
+        """Return how a container was frozen before this object was opened; None if it runs."""
+        if await self._signal.is_frozen(unit_id):
+            return StrategyName.SIGNAL
+        if seen is not None and not seen.is_frozen:
+            return None
+        try:
+            return await self.find_strategy(unit_id)
+        except NotFound:
+            return None
