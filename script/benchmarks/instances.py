@@ -118,7 +118,9 @@ class Instance(msgspec.Struct, frozen=True):
             entries.setdefault(str(directory), Entry(path=str(directory).lstrip("/")))
         entries.pop("/", None)
         script = ("py", _PYTHON) if self.kind == "python" else ("js", _NODE)
-        entries[f"/server.{script[0]}"] = Entry(path=f"server.{script[0]}", content=script[1].encode(), mode=0o644)
+        entries[f"/server.{script[0]}"] = Entry(
+            path=f"server.{script[0]}", content=script[1].encode(), mode=0o644
+        )
         entries["/tmp"] = Entry(path="tmp", mode=0o1777)
         image = build_image(
             name=f"bench-{self.kind}",
@@ -149,7 +151,11 @@ def _library(program: Path) -> Iterator[Path]:
     linked: set[Path] = set()
     for path in root.rglob("*"):
         inside = path.relative_to(root)
-        if not path.is_file() or any(_LEFT_OUT.match(part) for part in inside.parts) or "dist-packages" in inside.parts:
+        if (
+            not path.is_file()
+            or any(_LEFT_OUT.match(part) for part in inside.parts)
+            or "dist-packages" in inside.parts
+        ):
             continue
         yield path
         if path.suffix == ".so":

@@ -155,7 +155,9 @@ def _standby_answers(plt: Any, result: Result) -> Any:
             values = result.series[f"{kind} answers {state}"]
             middle = _middle(values)
             label = INSTANCES[kind] if place == 0 else None
-            axes.plot([place + shift] * len(values), values, "o", color=colour, markersize=4, alpha=0.6, label=label)
+            axes.plot(
+                [place + shift] * len(values), values, "o", color=colour, markersize=4, alpha=0.6, label=label
+            )
             axes.plot([place + shift - 0.1, place + shift + 0.1], [middle] * 2, color="black", linewidth=1.5)
             axes.annotate(
                 f"{middle:,.0f} ms" if middle >= 10 else f"{middle:.1f} ms",

@@ -82,9 +82,7 @@ def standby_wake(bench: BenchLab, sizes: Sizes) -> Result:
 class _Pod:
     """A pod that answers, with each way to freeze and wake it. All wakes return milliseconds until the answer."""
 
-    def __init__(
-        self, agent: StandbyAgent, name: str, connection: socket.socket, container_id: str
-    ) -> None:
+    def __init__(self, agent: StandbyAgent, name: str, connection: socket.socket, container_id: str) -> None:
         self.container_id = container_id
         self._agent = agent
         self._names = (name,)
@@ -97,43 +95,49 @@ class _Pod:
         self._connection.sendall(b".")
         return (receive(self._connection) - began) / 1e6
 
-    def wake_bare(self, freeze: Callable[[], Any], thaw: Callable[[], Any]) -> float:
-        """Freeze and thaw by the given calls; `thaw` must not wait."""
-        freeze()
-        self._freezer.wait(frozen=True)
-        self._connection.sendall(b".")
-        began = time.monotonic_ns()
-        pending = thaw()
-        answered = receive(self._connection)
-        if pending is not None:
-            pending.result()
+    def wake_bare(self, thaw: Callable[[], Any]) -> float:
+        """Freeze by the agent, and thaw by a bare call, which must not wait, while the agent is stopped."""
+        self._freeze()
+        assert self._agent.daemon is not None
+        self._agent.daemon.pause()
+        try:
+            self._connection.sendall(b".")
+            began = time.monotonic_ns()
+            pending = thaw()
+            answered = receive(self._connection)
+            if pending is not None:
+                pending.result()
+        finally:
+            self._agent.daemon.resume()
+        self._agent.order("running", self._names)
+        self._agent.order("wait running", self._names)
         return (answered - began) / 1e6
 
     def wake_by_file(self) -> float:
-        """Freeze and thaw by bare writes."""
-        return self.wake_bare(
-            lambda: self._freezer.write(frozen=True), lambda: self._freezer.write(frozen=False)
-        )
+        """Thaw by a bare write."""
+        return self.wake_bare(lambda: self._freezer.write(frozen=False))
 
     def wake_by_plugin(self) -> float:
-        """Freeze and thaw by calls of the plugin, of which the agent does not know."""
-        self._agent.order("freeze", self._names)
+        """Thaw by the plugin's own call, of which the agent does not know."""
         return self._wake("thaw")
 
     def wake_by_agent(self) -> float:
-        """Freeze and thaw by requests in the agent."""
-        self._agent.order("standby", self._names)
-        self._agent.order("wait standby", self._names)
-        milliseconds = self._wake("running")
-        self._agent.order("wait running", self._names)
-        return milliseconds
+        """Thaw by a request in the agent."""
+        return self._wake("running")
 
     def _wake(self, verb: str) -> float:
-        self._freezer.wait(frozen=True)
+        self._freeze()
         self._connection.sendall(b".")
         self._agent.begin(verb, self._names)
         answered = receive(self._connection)
-        return (answered - self._agent.end().began_ns) / 1e6
+        began = self._agent.end().began_ns
+        self._agent.order("wait running", self._names)
+        return (answered - began) / 1e6
+
+    def _freeze(self) -> None:
+        self._agent.order("standby", self._names)
+        self._agent.order("wait standby", self._names)
+        self._freezer.wait(frozen=True)
 
 
 class _BareCalls:
@@ -143,10 +147,9 @@ class _BareCalls:
         self._channel = grpc.insecure_channel(endpoint, options=[("grpc.enable_http_proxy", 0)])
 
     def wake(self, pod: _Pod) -> float:
-        """Pause and resume the pod's container by containerd's task service."""
+        """Resume the pod's container by containerd's task service."""
         return pod.wake_bare(
-            lambda: self._call("Pause", tasks.PauseTaskRequest(container_id=pod.container_id)).result(),
-            lambda: self._call("Resume", tasks.ResumeTaskRequest(container_id=pod.container_id)),
+            lambda: self._call("Resume", tasks.ResumeTaskRequest(container_id=pod.container_id))
         )
 
     def close(self) -> None:
@@ -259,13 +262,20 @@ def standby_burst(bench: BenchLab, sizes: Sizes) -> Result:
             _burst_figure(f"{count} pods frozen at once", ours.freeze, bare.freeze),
             _burst_figure(f"{count} pods thawed at once", ours.thaw, bare.thaw),
             Figure(
-                label="the same freeze, until the agent shows it", value=median(ours.freeze_shown), unit="pods/s"
+                label="the same freeze, until the agent shows it",
+                value=median(ours.freeze_shown),
+                unit="pods/s",
             ),
             Figure(
                 label="the same thaw, until the agent shows it", value=median(ours.thaw_shown), unit="pods/s"
             ),
         ),
-        series={"freeze": ours.freeze, "thaw": ours.thaw, "floor freeze": bare.freeze, "floor thaw": bare.thaw},
+        series={
+            "freeze": ours.freeze,
+            "thaw": ours.thaw,
+            "floor freeze": bare.freeze,
+            "floor thaw": bare.thaw,
+        },
         notes=("floor: the plugin's call for each container, all at once, in the same process",),
         measured_at=now(),
     )
@@ -285,10 +295,11 @@ def sleeping(name: str, *, standby: str = "") -> dict[str, Any]:
 def _burst_by_plugin(
     agent: StandbyAgent, names: Sequence[str], freezers: Sequence[Freezer], rates: _Burst
 ) -> None:
-    for verb, found in (("freeze", rates.freeze), ("thaw", rates.thaw)):
+    for verb, state, found in (("freeze", "standby", rates.freeze), ("thaw", "running", rates.thaw)):
         agent.begin(verb, names)
         ended = wait_all(freezers, frozen=verb == "freeze")
         found.append(len(names) / ((ended - agent.end().began_ns) / 1e9))
+        agent.order(f"wait {state}", names)
 
 
 def _burst_by_agent(

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 if TYPE_CHECKING:
+    from kubeletx.agent.config.tree import AgentConfig
+    from kubeletx.agent.host.exit_guard import ExitGuard
     from kubeletx.agent.lifecycle import Assembly
     from kubeletx.pods import PodWorker
 
@@ -32,7 +34,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
     `verb`: standby, hibernated or running: `ask_power` for all pods; ``wait STATE``: wait until the agent shows all
     their containers in that state and changes none of them; freeze or thaw: the plugin's call for each container, all
-    at once.
+    at once; after them the agent is asked for the same state, so that it does not undo them.
     """
 
     verb: str
@@ -61,7 +63,7 @@ class Control:
                 order = msgspec.json.decode(line, type=Order)
                 try:
                     done = await self._carry_out(order)
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - the benchmark shows it
                     done = Done(error=f"{order.verb}: {type(error).__name__}: {error}")
                 writer.write(msgspec.json.encode(done) + b"\n")
                 await writer.drain()
@@ -73,19 +75,23 @@ class Control:
             await self._wait(workers, _STATES[order.verb.removeprefix("wait ")])
             began = ended = time.monotonic_ns()
         elif order.verb in _STATES:
-            from kubeletx.pods.workloads.power import Power
-
-            power = Power(order.verb)
             began = time.monotonic_ns()
-            for worker in workers:
-                self._parts.manager.ask_power(worker.uid, power, OWNER)
+            self._ask(workers, order.verb)
             ended = time.monotonic_ns()
         else:
             calls = [self._call(worker, order.verb) for worker in workers]
             began = time.monotonic_ns()
             await asyncio.gather(*(call() for call in calls))
             ended = time.monotonic_ns()
+            self._ask(workers, "standby" if order.verb == "freeze" else "running")
         return Done(began_ns=began, ended_ns=ended)
+
+    def _ask(self, workers: list[PodWorker], word: str) -> None:
+        from kubeletx.pods.workloads.power import Power
+
+        power = Power(word)
+        for worker in workers:
+            self._parts.manager.ask_power(worker.uid, power, OWNER)
 
     def _workers(self, pods: tuple[str, ...]) -> list[PodWorker]:
         suffix = f"-{self._parts.node.reporter.name}"
@@ -118,19 +124,18 @@ def _is_in(worker: PodWorker, state: str) -> bool:
 
 def main() -> None:
     """Run ``kubeletx`` with a control socket, when this module is the program."""
+    from kubeletx.cli import main as cli
     from kubeletx.cli import run
-    from kubeletx.cli.main import main as kubeletx
 
     run_agent = run._run
 
-    async def run_with_control(*arguments: Any) -> int:
-        from kubeletx.agent import main as agent
-
-        agent.assemble = partial(_assembled, agent.assemble)  # type: ignore[assignment]
-        return await run_agent(*arguments)
+    async def run_with_control(config: AgentConfig, guard: ExitGuard) -> int:
+        agent = import_module("kubeletx.agent.main")
+        agent.assemble = partial(_assembled, agent.assemble)  # type: ignore[attr-defined]
+        return await run_agent(config, guard)
 
     run._run = run_with_control
-    sys.exit(kubeletx())
+    cli.main()
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, Self
 
 import msgspec
 
@@ -71,6 +71,10 @@ class StandbyAgent(PrivateAgent):
         """Give an order, and wait for its answer. Raises LabError if it failed."""
         self.begin(verb, pods)
         return self.end()
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        return self
 
     def stop(self, *, grace_seconds: float = 20) -> None:
         """Close the connection of the orders, and stop the agent."""

@@ -122,9 +122,7 @@ class _Measurement:
         self.memory: dict[str, list[float]] = {
             key: [] for key in ("warm", "frozen", "reclaimed", "compressed", "awake")
         }
-        self.answers: dict[str, list[float]] = {
-            key: [] for key in ("cold", "hibernated", "frozen", "warm")
-        }
+        self.answers: dict[str, list[float]] = {key: [] for key in ("cold", "hibernated", "frozen", "warm")}
         self.reclaim_seconds: list[float] = []
         self.timeline: _Memory | None = None
         self.marks: list[float] = []
@@ -137,9 +135,7 @@ class _Measurement:
             before = self._zram.used_bytes()
             self._port = free_port()
             began = time.monotonic()
-            self._bench.put_manifests(
-                {name: self._instance.manifest(name, self._port, self._sizes.heap_mib)}
-            )
+            self._bench.put_manifests({name: self._instance.manifest(name, self._port, self._sizes.heap_mib)})
             self._answer(began, "cold")
             wait_running(self._cri, [name], pause_seconds=0.05)
             self._agent.order("wait running", [name])

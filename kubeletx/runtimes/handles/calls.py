@@ -41,10 +41,19 @@ class CallClass(enum.Enum):
     BEGINNING = "beginning"
     """First call for a pod. It shares the slots of CHANGING but waits behind them: pods that are starting go first."""
     CHANGING = "changing"
+    SWITCHING = "switching"
+    """Freeze or thaw. It has slots of its own, so that a wake does not wait for starts of pods."""
+    SWITCHED = "switched"
+    """Read of a unit's status after its freeze or thaw. It shares the slots of SWITCHING but waits behind them: of many
+    pods that are frozen or woken together, all are so before their statuses are read."""
     STOPPING = "stopping"
     QUERY = "query"
     PROBE = "probe"
     """Health, version, open and close calls: no limit and no wait, made even while the runtime is unreachable."""
+
+
+_BEHIND = (CallClass.BEGINNING, CallClass.SWITCHED)
+_READING = (CallClass.QUERY, CallClass.SWITCHED)
 
 
 @dataclass(slots=True)
@@ -91,10 +100,12 @@ class CallGate:
         self.guarded = guarded or GuardedCalls(name)
         self._abandons = abandons
         self.abandoned = AbandonableCalls(name)
-        changing = PrioritySemaphore(limits.changing)
+        changing, switching = PrioritySemaphore(limits.changing), PrioritySemaphore(limits.switching)
         self._semaphores = {
             CallClass.BEGINNING: changing,
             CallClass.CHANGING: changing,
+            CallClass.SWITCHING: switching,
+            CallClass.SWITCHED: switching,
             CallClass.STOPPING: PrioritySemaphore(limits.stopping),
             CallClass.QUERY: PrioritySemaphore(limits.querying),
         }
@@ -131,12 +142,14 @@ class CallGate:
             raise refusal
         semaphore = self._semaphores[call_class]
         began = time.monotonic()
+        if call_class is CallClass.SWITCHED:
+            await asyncio.sleep(0)  # tasks that are about to freeze or thaw take their slots first
         if semaphore.is_free:
             await semaphore.acquire()
         else:
             try:
                 async with asyncio.timeout(seconds):
-                    await semaphore.acquire(behind=call_class is CallClass.BEGINNING)
+                    await semaphore.acquire(behind=call_class in _BEHIND)
             except TimeoutError:
                 raise Unavailable(
                     f"runtime {self._name}: {method} was not made: too many calls hang ({seconds:g} s)"
@@ -169,7 +182,7 @@ class CallGate:
         began = time.perf_counter()
         try:
             async with asyncio.timeout(left) as deadline:
-                if call_class is not CallClass.QUERY:
+                if call_class not in _READING:
                     return await self._run(method, start)
                 self._waiting.add(deadline)
                 try:
@@ -182,7 +195,7 @@ class CallGate:
         except TimeoutError as error:
             count.errors += 1
             if deadline.expired():
-                if call_class is CallClass.QUERY and (refusal := self._refusal()) is not None:
+                if call_class in _READING and (refusal := self._refusal()) is not None:
                     raise refusal from error
                 raise TimedOut(
                     f"runtime {self._name}: {method} did not return within {seconds:g} s"

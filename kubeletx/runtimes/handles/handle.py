@@ -337,15 +337,18 @@ class RuntimeHandle:
         *,
         more_seconds: float = 0.0,
         changes: UnitId | None = None,
+        is_switch: bool = False,
     ) -> T:
         """Make a changing call to the plugin's object for a capability, with deadline, limit and counters.
 
         `method`: name of the method, for messages and counters. `start`: makes the call. `more_seconds`: time for which
         the call waits by design, such as a grace period, added to the deadline. `changes`: the unit whose state the
         call changes; the Changed event that this causes is not reported: afterwards the caller uses `note_unit` or
-        `look`.
+        `look`. `is_switch`: the call freezes or thaws the unit within milliseconds, and does not wait for slow calls.
         """
         call_class = CallClass.STOPPING if more_seconds else CallClass.CHANGING
+        if is_switch:
+            call_class = CallClass.SWITCHING
         seconds = self._limits.request_seconds + more_seconds
         with self._filter.acting([] if changes is None else [changes], EventKind.CHANGED):
             return await self._change(method, start, seconds=seconds, call_class=call_class)
@@ -374,9 +377,13 @@ class RuntimeHandle:
         """Call `Runtime.list_units`."""
         return await self._query("list_units", lambda: self._runtime.list_units(match))
 
-    async def unit_status(self, unit_id: UnitId) -> UnitStatus:
-        """Call `Runtime.unit_status`."""
-        return await self._query("unit_status", lambda: self._runtime.unit_status(unit_id), unit_id)
+    async def unit_status(self, unit_id: UnitId, *, after_switch: bool = False) -> UnitStatus:
+        """Call `Runtime.unit_status`. `after_switch`: first all freezes and thaws that wait for a slot are made."""
+        call_class = CallClass.SWITCHED if after_switch else CallClass.QUERY
+        seconds = self._limits.query_seconds
+        return await self._call(
+            "unit_status", call_class, seconds, lambda: self._runtime.unit_status(unit_id), unit_id
+        )
 
     async def ask(self, method: str, start: Callable[[], Awaitable[T]], *, seconds: float | None = None) -> T:
         """Make a reading call to the plugin's object for a capability, with deadline, limit and counters.

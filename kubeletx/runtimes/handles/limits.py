@@ -9,9 +9,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Deadlines, concurrency limits and intervals of one runtime. The defaults are the kubelet's where it has them.
 
     `request_seconds`: deadline of changing calls, ``--runtime-request-timeout``. Creating a sandbox has twice this
-    deadline; for stopping a container or machine its grace period is added. `querying`, `changing`, `stopping`: limits
-    of concurrent calls. They are separate, so that a query never waits for a slow create, and a create never waits for
-    pods that use up their grace periods.
+    deadline; for stopping a container or machine its grace period is added. `querying`, `changing`, `switching`,
+    `stopping`: limits of concurrent calls. They are separate, so that a query never waits for a slow create, and a
+    create never waits for pods that use up their grace periods.
     """
 
     request_seconds: float = 120.0
@@ -27,6 +27,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     On 2 processors containerd starts most pods in a second with 4 to 8; with 16 it spends more processor time on each
     and starts fewer (docs/performance.md).
     """
+    switching: int = 16
+    """Concurrent freezes and thaws of units, which are quick, and reads of their statuses afterwards."""
     stopping: int = 128
     querying: int = 32
     relist_seconds: float = 1.0

@@ -12,7 +12,7 @@ import pytest
 
 from script.benchmarks import fake_plugin, main, scale
 from script.benchmarks.machines import _moved_bytes
-from script.benchmarks.model import Figure, Report, Result, markdown, over_floor
+from script.benchmarks.model import Figure, Report, Result, markdown, over_floor, percentile
 from script.benchmarks.plots import draw
 
 
@@ -36,6 +36,19 @@ def make_report() -> Report:
         },
         "one-pod": {"floor": [140.0, 150.0], "agent": [160.0, 150.0]},
         "hang": {"usual": [150.0], "hanging": [160.0, 170.0]},
+        "standby-memory": {
+            f"{kind} {key}": values
+            for kind in ("python", "node")
+            for key, values in {
+                "seconds": [0.0, 1.0, 2.0, 3.0, 4.0],
+                "in memory": [50.0, 50.0, 2.0, 30.0, 40.0],
+                "compressed": [0.0, 0.0, 15.0, 10.0, 9.0],
+                "marks": [1.0, 1.5, 2.5],
+                "answers cold": [900.0, 1000.0],
+                "answers hibernated": [20.0, 30.0],
+                "answers frozen": [1.0, 2.0],
+            }.items()
+        },
         "scale": {
             key: [1.0, 2.0]
             for key in ("pods", "start cpu ms", "change cpu ms", "kib per pod", "recovery seconds")
@@ -62,7 +75,14 @@ def test_a_figure_is_shown_with_its_floor_goal_and_whether_it_is_met() -> None:
 def test_every_plot_can_be_drawn(tmp_path: Path) -> None:
 
     drawn = draw(make_report(), tmp_path)
-    assert sorted(path.name for path in drawn) == ["latency.png", "scale.png", "starts.png", "throughput.png"]
+    assert sorted(path.stem for path in drawn) == [
+        "latency",
+        "scale",
+        "standby-answers",
+        "standby-memory",
+        "starts",
+        "throughput",
+    ]
     assert all(path.stat().st_size > 5000 for path in drawn)
 
 
@@ -71,7 +91,13 @@ def test_the_results_of_other_benchmarks_stay_when_one_is_run_again(tmp_path: Pa
     whole = make_report()
     main.save(whole, tmp_path, merge=False)
     one = msgspec.structs.replace(whole, results={"pods": whole.results["pods"]})
-    assert list(main.save(one, tmp_path, merge=True).results) == ["pods", "one-pod", "hang", "scale"]
+    assert list(main.save(one, tmp_path, merge=True).results) == [
+        "pods",
+        "one-pod",
+        "hang",
+        "standby-memory",
+        "scale",
+    ]
 
 
 async def test_thousands_of_pods_are_measured_with_ten(
@@ -111,3 +137,9 @@ def test_a_machine_is_measured_by_how_much_it_is_over_the_floor() -> None:
     whole, over = over_floor("one machine", [600.0, 640.0, 900.0], [500.0, 560.0, 570.0], 100)
     assert (whole.value, whole.floor, whole.is_met) == (640.0, 560.0, True)
     assert (over.value, over.samples) == (80.0, (100.0, 80.0, 330.0))
+
+
+def test_the_last_percent_is_the_greatest_of_few_values() -> None:
+    assert percentile([3.0, 1.0, 2.0], 0.99) == 3.0
+    assert percentile([float(number) for number in range(200)], 0.99) == 198.0
+    assert percentile([float(number) for number in range(200)], 0.5) == 100.0

@@ -51,7 +51,7 @@ async def set_standby(step: WorkloadStep, action: SetStandby) -> Result:
     try:
         await _call(step, wanted, action.unit_id)
         ended = step.now().mono
-        handle.note_unit(await handle.unit_status(action.unit_id))
+        handle.note_unit(await handle.unit_status(action.unit_id, after_switch=True))
     except NotFound:
         return LookNeeded()
     except KubeletxError as error:
@@ -147,4 +147,7 @@ async def _call(step: WorkloadStep, wanted: StandbyStep, unit_id: UnitId) -> Non
     }[wanted]
     # The end of a machine's emulator is another event than Changed, which is not expected here.
     ends = wanted is StandbyStep.HIBERNATE and step.facts.own.has_own_kernel
-    await handle.change(wanted.value, lambda: verb(unit_id), changes=None if ends else unit_id)
+    is_switch = wanted is not StandbyStep.HIBERNATE  # a hibernation takes up to seconds
+    await handle.change(
+        wanted.value, lambda: verb(unit_id), changes=None if ends else unit_id, is_switch=is_switch
+    )

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from kubeletx.api import (
     EventKind,
     Internal,
+    NotFound,
     PodUid,
     RuntimeEvent,
     SandboxState,
@@ -316,6 +317,35 @@ async def test_a_look_does_not_wait_behind_slow_creates(clock: FakeClock) -> Non
         kinds = sorted(type(r).__name__ for r in results)
         assert kinds.count("TimedOut") >= 2
         assert set(kinds) <= {"TimedOut", "Unavailable"}
+
+
+async def test_a_thaw_does_not_wait_for_slow_creates_nor_for_reads_after_other_thaws(
+    clock: FakeClock,
+) -> None:
+    limits = Limits(changing=1, switching=1, request_seconds=0.3, probe_seconds=0.2)
+    async with Bench(FakeRuntime("one", clock=clock), clock, limits).running() as bench:
+        await bench.until(lambda: bench.handle.is_listed)
+        bench.runtime.script("create_sandbox", hang=True)
+        order: list[str] = []
+
+        async def thaw(number: int) -> None:
+            order.append(f"thaw {number}")
+            await asyncio.sleep(0)
+
+        async def thaw_and_read(number: int) -> None:
+            unit_id = UnitId(f"u{number}")
+            await bench.handle.change("thaw", lambda: thaw(number), changes=unit_id, is_switch=True)
+            with pytest.raises(NotFound):
+                await bench.handle.unit_status(unit_id, after_switch=True)
+            order.append(f"read {number}")
+
+        create = asyncio.create_task(bench.handle.create_sandbox(sandbox_of("one", "a")))
+        await bench.clock.settle()
+        await asyncio.gather(*(thaw_and_read(number) for number in range(3)))
+        assert order == ["thaw 0", "thaw 1", "thaw 2", "read 0", "read 1", "read 2"]
+        assert not create.done()
+        with pytest.raises(TimedOut):
+            await create
 
 
 async def test_foreign_exceptions_become_ours(bench: Bench) -> None:
