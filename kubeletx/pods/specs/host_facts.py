@@ -71,9 +71,23 @@ def _has_swap_controller(root: Path, cgroup_version: int) -> bool:
         return (cgroups / "memory/memory.memsw.limit_in_bytes").exists()
     # The root cgroup has no memory.swap.max; the kernel shows it in every child with a memory controller.
     try:
-        return any((one / "memory.swap.max").exists() for one in cgroups.iterdir() if one.is_dir())
+        below = [one for one in cgroups.iterdir() if (one / "memory.max").exists()]
     except OSError:
         return False
+    return any((one / "memory.swap.max").exists() for one in below) if below else _may_limit_swap(root)
+
+
+def _may_limit_swap(root: Path) -> bool:
+    """Return True if new cgroups will have memory.swap.max. Used while no cgroup has the memory controller.
+
+    That is so on a node without systemd, before the agent or a runtime makes the first cgroup.
+    """
+    try:
+        controllers = (root / "sys/fs/cgroup/cgroup.controllers").read_text().split()
+        options = (root / "proc/cmdline").read_text().split()
+    except OSError:
+        return False
+    return "memory" in controllers and "swapaccount=0" not in options and (root / "proc/swaps").exists()
 
 
 def _version(release: str) -> tuple[int, int]:

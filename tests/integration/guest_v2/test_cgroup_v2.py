@@ -22,6 +22,7 @@ FREEZER = "tests/integration/runtimes/test_quark_freezer.py"
 STRATEGIES = "tests/integration/runtimes/test_quark_strategies.py"
 INSIDE = "tests/integration/guest_v2/inside.py"
 TESTS = (
+    f"{INSIDE}::test_an_agent_makes_qos_cgroups_hibernates_a_pod_and_sees_its_processes_killed",
     f"{FREEZER}::test_all_below_is_frozen_and_thawed_each_twice[v2]",
     f"{FREEZER}::test_a_cgroup_that_is_gone_is_not_found[v2]",
     f"{FREEZER}::test_a_cgroup_below_a_frozen_one_stays_frozen_and_the_error_says_so[v2]",
@@ -30,15 +31,15 @@ TESTS = (
     "tests/integration/pods/test_pod_cgroups.py"
     "::test_a_pod_s_cgroup_has_its_limits_takes_processes_and_is_removed_with_them",
     f"{INSIDE}::test_this_kernel_has_only_cgroup_v2",
-    f"{INSIDE}::test_a_killed_process_of_a_frozen_cgroup_ends_while_it_is_frozen",
+    f"{INSIDE}::test_a_signal_that_nothing_handles_ends_a_process_while_its_cgroup_is_frozen[SIGKILL]",
+    f"{INSIDE}::test_a_signal_that_nothing_handles_ends_a_process_while_its_cgroup_is_frozen[SIGTERM]",
     f"{INSIDE}::test_without_swap_a_reclaim_gives_back_pages_of_files_only",
     f"{INSIDE}::test_with_swap_a_reclaim_gives_back_all_and_the_process_finds_it_again",
     f"{INSIDE}::test_a_cgroup_without_a_share_of_swap_keeps_its_own_pages",
     f"{STRATEGIES}::test_a_new_runtime_object_finds_it_frozen_and_thaws_it[freezer]",
     f"{STRATEGIES}::test_a_frozen_container_uses_no_cpu_time[pause]",
-    f"{INSIDE}::test_an_agent_makes_qos_cgroups_hibernates_a_pod_and_sees_its_processes_killed",
 )
-"""Ids of the tests in the guest; those without daemons come first."""
+"""Ids of the tests in the guest. The agent comes first: it finds a node on which no program has made cgroups yet."""
 
 pytestmark = pytest.mark.timeout(TIMEOUT_SECONDS + 60)
 
