@@ -28,7 +28,7 @@ _LISTENS = re.compile(r"^Forwarding from (\S+) ->", re.MULTILINE)
 
 
 class Woken(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request to the hibernated pod showed. `seconds`: until its whole answer had arrived."""
+    """Answer of the hibernated pod to a request. `seconds`: from the request until the whole answer had arrived."""
 
     page: str
     seconds: float
