@@ -15,9 +15,8 @@ from kubeletx.pods import FINAL, ActionFailure, PodExecutor, PodWorker
 from kubeletx.pods.workloads.machine.facts import machine_of_facts
 from kubeletx.pods.workloads.overrides import with_power
 from kubeletx.pods.workloads.power import Power
-from kubeletx.pods.workloads.standby.facts import standby_of
+from kubeletx.pods.workloads.standby.facts import find_standby, memory_of, standby_of
 from kubeletx.pods.workloads.standby.results import StandbyAsked
-from kubeletx.pods.workloads.standby.status import find_standby, memory_of
 from kubeletx.pods.workloads.table import workload_of
 from kubeletx.server.standby.verbs import StandbyView
 from kubeletx.server.views import PodTarget

@@ -71,6 +71,10 @@ class Draft:
         """Return True if an action with this key is in flight or already planned."""
         return key in self._busy
 
+    def has_planned(self, kind: type[Action]) -> bool:
+        """Return True if an action of this class was added to this draft."""
+        return any(isinstance(action, kind) for action in self._actions)
+
     def do(self, action: Action) -> None:
         """Plan the action unless one with the same key is in flight or already planned.
 

@@ -137,6 +137,7 @@ def _plan_end(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
         return draft.plan("ended unbound")
     if not _may_act(facts, draft):
         return draft.plan("looks before stopping")
+    workload_of(facts).plan_end(desired, facts, draft)
     if not plan_stop_units(desired, facts, draft):
         return draft.plan("stops")
     if not facts.volumes.released and draft.is_due(facts.volumes.failure):
@@ -157,9 +158,10 @@ def _plan_delete(desired: DesiredPod, facts: PodFacts, draft: Draft) -> Plan:
     if facts.runtime is not None and not (facts.outage is not None and _is_forced(desired)):
         if not _may_act(facts, draft):
             return draft.plan("looks before stopping")
-        has_stopped = plan_stop_units(
-            desired, facts, draft, leave_sandboxes=workload_of(facts).leaves_sandboxes(facts)
-        )
+        workload = workload_of(facts)
+        workload.plan_end(desired, facts, draft)
+        leaves = workload.leaves_sandboxes(facts)
+        has_stopped = plan_stop_units(desired, facts, draft, leave_sandboxes=leaves)
         if not has_stopped or not plan_removal(facts, draft):
             return draft.plan("stops and removes")
     if facts.runtime is None and draft.is_busy("bind"):

@@ -8,7 +8,8 @@ from kubeletx.kube.types.core import PodStatus
 
 from ..model.facts import DesiredPod, PodFacts
 from .power import Power, strongest
-from .standby.status import HIBERNATED, STANDBY, find_standby
+from .standby.facts import find_standby
+from .standby.status import HIBERNATED, STANDBY
 from .table import workload_of
 
 _SPARED: Final = {Power.STANDBY: ("cpu",), Power.HIBERNATED: ("cpu", "memory")}

@@ -65,6 +65,9 @@ class Workload:
         `is_settled`: no container is due to start, now or after a back-off.
         """
 
+    def plan_end(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
+        """Plan actions that an ending pod needs besides its stops. Plain containers need none."""
+
     def plan_unit(self, unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
         """Plan actions for `unit`, the newest unit of a container in the ready sandbox, such as power changes.
 

@@ -219,7 +219,9 @@ def test_annotations_of_the_pod_reach_the_oci_runtime_if_the_handler_lists_them(
 def killed(pod: Pod) -> None:
     """Kill the processes of the pod's container from outside, as the kernel does when memory is short."""
     for pid in list_container_processes({container_id(pod)}):
-        with suppress(ProcessLookupError):  # cgroup v2: it ends at once with the first process of its container
+        with suppress(
+            ProcessLookupError
+        ):  # cgroup v2: it ends at once with the first process of its container
             os.kill(pid, signal.SIGKILL)
 
 

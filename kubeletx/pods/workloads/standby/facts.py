@@ -6,6 +6,9 @@ from typing import Self
 
 from msgspec.structs import replace
 
+from kubeletx.api import names
+from kubeletx.kube.types.core import PodCondition, PodStatus
+
 from ...model.facts import ActionFailure, Fact, PodFacts, WorkloadFacts
 
 
@@ -62,3 +65,16 @@ _NONE = RestFacts()
 def standby_of(facts: PodFacts) -> RestFacts:
     """Return the pod's failed freeze and thaw calls; empty facts if no call has failed."""
     return facts.of(RestFacts) or _NONE
+
+
+def find_standby(status: PodStatus | None) -> PodCondition | None:
+    """Return condition `names.STANDBY_CONDITION` of the status; None if there is none."""
+    conditions = status.conditions if status is not None else ()
+    return next((one for one in conditions if one.type == names.STANDBY_CONDITION), None)
+
+
+def memory_of(known: RestFacts) -> tuple[int, int] | None:
+    """Return the memory in bytes of all measured units before and after the hibernation; None without one."""
+    if not known.memory:
+        return None
+    return sum(one[0] for one in known.memory.values()), sum(one[1] for one in known.memory.values())

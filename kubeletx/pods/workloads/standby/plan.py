@@ -3,11 +3,11 @@
     freeze: all regular and ephemeral containers ─► last sidecar ─► ... ─► first sidecar
     thaw:   first sidecar ─► ... ─► last sidecar ─► all regular and ephemeral containers
 
-Either all containers of a pod are frozen or none. The pod is frozen only while no container is due to start and each
-running container has started: postStart hook done, startup and readiness probes passed. Otherwise, and after a failed
-freeze, the desired state counts as running, so that containers that are already frozen are thawed. Each call is
-planned from the last known state. If the pod should run again while a freeze is in flight, the thaw is planned as soon
-as the freeze has ended.
+Either all containers of a pod are frozen or none. The pod is frozen only while no container is due to start or being
+stopped and each running container has started: postStart hook done, startup and readiness probes passed. Otherwise, and
+after a failed freeze, the desired state counts as running, so that containers that are already frozen are thawed. Each
+call is planned from the last known state. If the pod should run again while a freeze is in flight, the thaw is planned
+as soon as the freeze has ended. A pod that ends is not frozen; each stop thaws its container first.
 
     state \\ desired  running   standby   hibernated
     RUNNING          -         freeze    hibernate
@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from kubeletx.api import UnitState, UnitSummary, names
 from kubeletx.kube.types.core import Container, Pod
 
-from ...model.actions import ReadOverrides
+from ...model.actions import ReadOverrides, StopUnit
 from ...model.draft import Draft
 from ...model.exits import exit_code_of
 from ...model.facts import DesiredPod, PodFacts
@@ -114,6 +114,21 @@ def plan_standby(desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settl
             draft.do(action)
 
 
+def plan_thaw_for_stop(desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
+    """Plan to thaw the frozen sidecars of a pod that ends, while one of its regular containers is alive.
+
+    The stop of a regular container thaws it and the sidecars, which its preStop hook may need. A freeze of a sidecar
+    that was in flight when the stop began ends after that.
+    """
+    if not any(True for _ in _living(desired.pod, facts, sidecars=False)):
+        return
+    for unit in _living(desired.pod, facts, sidecars=True):
+        if unit.state in RESTING:
+            action = SetStandby(name=unit.name, unit_id=unit.id, step=StandbyStep.THAW.value)
+            if draft.is_due(action.failure(facts)):
+                draft.do(action)
+
+
 def next_units(desired: DesiredPod, facts: PodFacts, wanted: Power) -> tuple[UnitSummary, ...]:
     """Return the units to bring to state `wanted` now: all regular containers together, sidecars one at a time."""
     target = _TARGETS[wanted]
@@ -138,8 +153,11 @@ def settled(pod: Pod, facts: PodFacts, known: F) -> F:
 def may_rest(desired: DesiredPod, facts: PodFacts, draft: Draft) -> bool:
     """Return True if the pod may be frozen now.
 
-    Each container must be frozen, ready or ended, and no failed freeze may be in its back-off.
+    Each container must be frozen, ready or ended, and no failed freeze may be in its back-off. No container is being
+    stopped: its preStop hook and its last work may need the others.
     """
+    if facts.stopping or draft.has_planned(StopUnit):
+        return False
     known = standby_of(facts)
     for container in (*_sidecars(desired.pod), *regular_units(desired.pod)):
         unit = facts.newest(container.name)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from kubeletx.api import KubeletxError, Unsupported
+from kubeletx.api.names import Event
+
 from ...model.backoff import SYNC
 from ...model.facts import ActionFailure, Now, PodFacts
 from ...model.results import Result, next_try
-from .actions import StandbyStep
+from .actions import SetStandby, StandbyStep
 from .facts import RestFacts, StandbyChange, standby_of
 
 
@@ -75,6 +78,17 @@ class StandbyAsked(Result, frozen=True):
         if known is None or not (known.rest_failures or known.thaw_failures):
             return facts
         return replace(facts, own=replace(known, rest_failures={}, thaw_failures={}))
+
+
+def standby_failed(action: SetStandby, error: KubeletxError) -> StandbyFailed:
+    """Return the result of a call that failed with this error.
+
+    A freeze that the runtime does not support is not tried again. A thaw always is: a runtime that has just come back
+    may not have the capability yet, and a pod that should run is never left frozen.
+    """
+    reason = error.reason or Event.FAILED_POWER
+    may_heal = _is_thaw(action.step) or not isinstance(error, Unsupported)
+    return StandbyFailed(action.name, action.step, reason, str(error), may_heal)
 
 
 def _is_thaw(step: str) -> bool:

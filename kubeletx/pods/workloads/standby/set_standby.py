@@ -59,9 +59,7 @@ async def set_standby(step: WorkloadStep, action: SetStandby) -> Result:
             text = f"Failed to {wanted.value} {name}: {error}"
             step.warning(Event.FAILED_POWER, text, container=name)
         level_of(error, log)("Failed to change standby", pod=step.desired.ref, container=name, err=str(error))
-        reason, may_heal = error.reason or Event.FAILED_POWER, not isinstance(error, Unsupported)
-        failed = results.StandbyFailed(name, action.step, reason, str(error), may_heal)
-        return after_error(error, step.now(), failed)
+        return after_error(error, step.now(), results.standby_failed(action, error))
     after = await _memory(step, action.unit_id) if before is not None else None
     if before is not None and after is None and step.facts.own.has_own_kernel:
         after = 0  # its emulator has ended and is measured no more
@@ -83,9 +81,9 @@ async def set_standby(step: WorkloadStep, action: SetStandby) -> Result:
 async def thaw_before_stop(step: WorkloadStep, unit_id: UnitId, grace_seconds: float) -> None:
     """If the unit is frozen or hibernated, thaw it, after the frozen sidecars of the pod that it may need.
 
-    Without this, a preStop hook in the frozen container would hang for the whole grace period. If a thaw fails, the
-    stop is not delayed. A machine that paused itself is not thawed, and a machine without grace period neither: it is
-    switched off, while a kill signal needs thawed processes.
+    Without this, a preStop hook in the frozen container would hang for the whole grace period. If a thaw fails, an
+    event says why, and the stop is not delayed. A machine that paused itself is not thawed, and a machine without grace
+    period neither: it is switched off, while a kill signal needs thawed processes.
     """
     snapshot, workload = step.facts.snapshot, workload_of(step.facts)
     if snapshot is None or not workload.can_standby(step.facts):
@@ -102,13 +100,18 @@ async def thaw_before_stop(step: WorkloadStep, unit_id: UnitId, grace_seconds: f
     ]
     if not any(unit.id == unit_id for unit in resting):
         return
-    order = [unit.id for name in sidecars for unit in resting if unit.name == name and unit.id != unit_id]
-    for one in (*order, unit_id):
+    order = [unit for name in sidecars for unit in resting if unit.name == name and unit.id != unit_id]
+    order += [unit for unit in resting if unit.id == unit_id]
+    for one in order:
         try:
             async with asyncio.timeout(seconds):
-                await _call(step, StandbyStep.THAW, one)
+                await _call(step, StandbyStep.THAW, one.id)
         except (KubeletxError, TimeoutError) as error:
-            log.warning("Failed to thaw before a stop", pod=step.desired.ref, unit=one, err=str(error))
+            text = str(error) or f"no answer after {seconds:g} s"
+            log.warning("Failed to thaw before a stop", pod=step.desired.ref, unit=one.id, err=text)
+            if isinstance(error, TimeoutError) or not is_silence(error):
+                text = f"Failed to thaw {one.name} before a stop: {text}"
+                step.warning(Event.FAILED_POWER, text, container=one.name)
 
 
 def _noun(step: WorkloadStep) -> str:

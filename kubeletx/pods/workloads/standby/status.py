@@ -7,13 +7,13 @@ from typing import Final
 from msgspec.structs import replace
 
 from kubeletx.api import UnitState, names
-from kubeletx.kube.types.core import PodCondition, PodStatus
+from kubeletx.kube.types.core import PodCondition
 
 from ...model.facts import DesiredPod, PodFacts
 from ...model.roles import ephemeral_units, init_units, is_sidecar, regular_units
 from ..power import STANDING_BY, Power
 from .actions import StandbyStep
-from .facts import RestFacts, standby_of
+from .facts import RestFacts, find_standby, memory_of, standby_of
 from .plan import RESTING
 
 STANDBY: Final = "Standby"
@@ -79,19 +79,6 @@ def standby_condition(
     if find_standby(facts.previous_status) is None:
         return ()
     return _kept(facts, _condition("False", NOT_FROZEN, _duration_text(known, StandbyStep.THAW)))
-
-
-def find_standby(status: PodStatus | None) -> PodCondition | None:
-    """Return condition `names.STANDBY_CONDITION` of the status; None if there is none."""
-    conditions = status.conditions if status is not None else ()
-    return next((one for one in conditions if one.type == names.STANDBY_CONDITION), None)
-
-
-def memory_of(known: RestFacts) -> tuple[int, int] | None:
-    """Return the memory in bytes of all measured units before and after the hibernation; None without one."""
-    if not known.memory:
-        return None
-    return sum(one[0] for one in known.memory.values()), sum(one[1] for one in known.memory.values())
 
 
 def _condition(status: str, reason: str, message: str) -> PodCondition:

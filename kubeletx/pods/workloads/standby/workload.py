@@ -37,6 +37,10 @@ class StandbyWorkload(Workload):
         """Plan the calls that freeze, hibernate or thaw the pod's containers; see `plan_standby`."""
         plan.plan_standby(desired, facts, draft, is_settled=is_settled)
 
+    def plan_end(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
+        """Plan to thaw frozen sidecars; see `plan.plan_thaw_for_stop`."""
+        plan.plan_thaw_for_stop(desired, facts, draft)
+
     # --- standby ---
 
     def can_standby(self, facts: PodFacts) -> bool:

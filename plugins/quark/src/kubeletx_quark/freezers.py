@@ -7,6 +7,7 @@ in a machine are not found.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ from .killed import find_killed
 log = structlog.get_logger(__name__)
 
 _RESTING = (FreezerState.FREEZING, FreezerState.FROZEN)
+UNFINISHED_SECONDS = 1.0
+"""Deadline of ending a freeze that an earlier agent process began."""
 
 
 class Seen(NamedTuple):
@@ -120,10 +123,31 @@ class Freezers:
         self._hidden |= missing - found.keys()
         return seen
 
+    async def finish(self) -> None:
+        """End the freezes of known containers that an agent process began and did not end, because it was killed.
+
+        A container that is not frozen after `UNFINISHED_SECONDS` runs again, as after any freeze that fails.
+        """
+        unfinished = [key for key, one in self._known.items() if _is_unfinished(one)]
+        await asyncio.gather(*(self._finish(one) for one in unfinished))
+
+    async def _finish(self, unit_id: UnitId) -> None:
+        try:
+            await self._known[unit_id].freeze(self._host.clock, UNFINISHED_SECONDS)
+        except KubeletxError as error:
+            log.warning("Undid an unfinished freeze", container_id=unit_id, err=str(error))
+
     def _add(self, hierarchy: Hierarchy, unit_id: UnitId, pid: int) -> Freezer:
         freezer = Freezer(container_cgroup(hierarchy, pid, unit_id), hierarchy.version)
         self._known[unit_id] = freezer
         return freezer
+
+
+def _is_unfinished(freezer: Freezer) -> bool:
+    try:
+        return freezer.state() is FreezerState.FREEZING
+    except KubeletxError:
+        return False
 
 
 def _look(

@@ -56,6 +56,8 @@ class Resting:
         self._suspects.clear()
         self._hibernated.load()
         self._signal.open(running)
+        await self._freezers.look(running, is_whole=True)
+        await self._freezers.finish()
         seen = await self._freezers.look(running, is_whole=True)
         for unit_id in running:
             name = await self._find(unit_id, seen.get(unit_id))

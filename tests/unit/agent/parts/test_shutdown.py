@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-from typing import ClassVar
 
 import pytest
 from msgspec.structs import replace
 
 from kubeletx.agent.parts import shutdown as part
-from kubeletx.api import PodUid, Unavailable
+from kubeletx.api import PodUid
 from kubeletx.kube.types.core import PodStatus
 from kubeletx.server.backend import AdminBackend
 from tests.unit.agent.agent_model import AgentModel, a_pod
+from tests.unit.agent.logind_model import Lock
 
 STATIC = """
 apiVersion: v1
@@ -21,45 +20,6 @@ kind: Pod
 metadata: {name: static, namespace: default}
 spec: {priorityClassName: system-node-critical, containers: [{name: main, image: busybox}]}
 """
-
-
-class Lock:
-    """What the agent sees of logind: `tell` begins a shutdown or calls it off."""
-
-    one: ClassVar[Lock]
-
-    def __init__(self, _blocking: object) -> None:
-        Lock.one = self
-        self.is_held = False
-        self.delay_seconds = 0
-        self.failures = 0
-        self._reported: asyncio.Queue[bool | None] = asyncio.Queue()
-
-    def tell(self, is_ending: bool | None) -> None:
-        """None: the bus goes away."""
-        self._reported.put_nowait(is_ending)
-
-    async def open(self, delay_seconds: int) -> bool:
-        if self.failures:
-            self.failures -= 1
-            raise Unavailable("no bus")
-        self.delay_seconds, self.is_held = delay_seconds, True
-        return False
-
-    async def hold(self) -> None:
-        self.is_held = True
-
-    def release(self) -> None:
-        self.is_held = False
-
-    async def next(self) -> bool:
-        reported = await self._reported.get()
-        if reported is None:
-            raise Unavailable("lost the bus")
-        return reported
-
-    def close(self) -> None:
-        self.is_held = False
 
 
 @pytest.fixture

@@ -193,14 +193,16 @@ async def test_a_deadline_thaws_a_frozen_container_before_its_hook_and_its_stop(
     ]
 
 
-async def test_a_thaw_that_fails_does_not_delay_the_stop(node: Node) -> None:
+async def test_a_thaw_that_fails_does_not_delay_the_stop_and_an_event_says_why(node: Node) -> None:
     async with node.running() as manager:
         worker = await node.start(a_pod())
         manager.ask_power(worker.uid, Power.STANDBY, "sessions")
         await node.until(partial(is_in, node, UnitState.PAUSED))
-        node.runtimes["one"].script("thaw", error=Conflict("the freezer is stuck"))
+        node.runtimes["one"].script("thaw", error=Conflict("a cgroup above it is frozen"))
         manager.remove("file", worker.uid)
         await node.until(lambda: worker.uid not in manager.workers)
+    (event,) = [one for one in node.sink.recorded if one.reason == "FailedPower"]
+    assert event.message == "Failed to thaw c0 before a stop: a cgroup above it is frozen"
 
 
 async def test_a_foreign_change_of_a_unit_is_still_looked_at(node: Node) -> None:

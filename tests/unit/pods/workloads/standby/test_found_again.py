@@ -1,0 +1,95 @@
+"""Frozen pods that a restarted agent finds: their source no longer has them, or the database is lost."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from kubeletx.api import PodUid, UnitState
+from kubeletx.kube.types.core import Container, ExecAction, Lifecycle, LifecycleHandler, Pod
+from tests.unit.pods.manager_model import Node, a_pod
+
+UID = PodUid("uid-web")
+HOOK = Lifecycle(pre_stop=LifecycleHandler(exec=ExecAction(command=("true",))))
+POWERS = (("standby", UnitState.PAUSED), ("hibernated", UnitState.SUSPENDED))
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def hooked() -> Pod:
+    pod = a_pod()
+    return replace(
+        pod, spec=replace(pod.spec, containers=(Container(name="c", image="busybox", lifecycle=HOOK),))
+    )
+
+
+def is_in(node: Node, state: UnitState) -> bool:
+    units = node.runtimes["one"].backend.find_units({})
+    return {unit.state for unit in units if unit.state.is_alive} == {state}
+
+
+async def freeze(node: Node, power: str, state: UnitState) -> None:
+    """Start the pod, and write a request for it."""
+    worker = await node.start(hooked())
+    await node.services.overrides.amend(worker, lambda one: replace(one, power=power))
+    await node.until(partial(is_in, node, state))
+
+
+def ending(node: Node) -> list[str]:
+    """What was called to end the pod in the last life of the agent."""
+    journal = node.runtimes["one"].journal
+    return [one.method for one in journal if one.method in ("thaw", "exec_sync", "stop_unit")]
+
+
+@pytest.mark.parametrize(("power", "state"), POWERS)
+async def test_a_frozen_pod_whose_source_no_longer_has_it_is_thawed_and_ends(
+    node: Node, power: str, state: UnitState
+) -> None:
+    async with node.running():
+        await freeze(node, power, state)
+    async with node.running() as manager:
+        await node.clock.run_for(5)
+        assert is_in(node, state)
+        manager.synced("file")
+        await node.until(lambda: not manager.workers)
+    assert ending(node) == ["thaw", "exec_sync", "stop_unit"]
+    assert not node.runtimes["one"].backend.sandboxes
+
+
+@pytest.mark.parametrize(("power", "state"), POWERS)
+async def test_a_frozen_pod_stays_frozen_without_the_database_and_is_thawed_before_it_ends(
+    node: Node, power: str, state: UnitState
+) -> None:
+    async with node.running():
+        await freeze(node, power, state)
+    for path in node.root.glob("db*"):
+        path.unlink()
+    async with node.running(keeps_orphans=True) as manager:
+        manager.synced("file")
+        await node.clock.run_for(30)
+        assert is_in(node, state), "nobody has asked for it yet"
+        manager.update("file", hooked())
+        await node.clock.run_for(30)
+        assert is_in(node, state)
+        assert node.runtimes["one"].counts["create_unit"] == 0
+        manager.remove("file", UID)
+        await node.until(lambda: not manager.workers)
+    assert ending(node) == ["thaw", "exec_sync", "stop_unit"]
+
+
+async def test_a_frozen_pod_without_a_request_is_thawed_by_a_restarted_agent(node: Node) -> None:
+    async with node.running():
+        await freeze(node, *POWERS[0])
+    for path in node.root.glob("pods/*/overrides*"):
+        path.unlink()
+    async with node.running() as manager:
+        manager.update("file", hooked())
+        manager.synced("file")
+        await node.until(partial(is_in, node, UnitState.RUNNING))
+    assert node.runtimes["one"].counts["create_unit"] == 0
