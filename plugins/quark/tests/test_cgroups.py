@@ -71,8 +71,12 @@ def test_a_foreign_a_hidden_and_a_missing_cgroup_are_refused(tmp_path: Path) -> 
     mount = tmp_path / "mount"
     with pytest.raises(Conflict, match=r"is in cgroup '/system.slice', which is not the container's"):
         container_cgroup(Hierarchy(2, "", mount, "/"), 7, ID, proc)
-    with pytest.raises(Conflict, match="is not visible below"):
+    with pytest.raises(Unsupported, match="is not visible below"):
         container_cgroup(Hierarchy(1, "freezer", mount, "/other"), 7, ID, proc)
+    (proc / "7" / "cgroup").write_text(f"6:freezer:/../../pods/{ID}\n")
+    with pytest.raises(Unsupported, match="is not visible below"):
+        container_cgroup(Hierarchy(1, "freezer", mount, "/"), 7, ID, proc)
+    (proc / "7" / "cgroup").write_text(f"6:freezer:/pods/{ID}\n")
     with pytest.raises(NotFound, match="is gone"):
         container_cgroup(Hierarchy(1, "freezer", mount, "/"), 7, ID, proc)
     with pytest.raises(NotFound, match="process 8 of container"):

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from kubeletx_quark import freezers
+from kubeletx_quark.cgroups import Hierarchy
 from kubeletx_quark.choice import choose
 from kubeletx_quark.plugin import make_runtime
 
-from kubeletx.api import InvalidPod, Runtime, SupportsStandby, UnitId, UnitState, names
+from kubeletx.api import InvalidPod, Runtime, SupportsStandby, UnitId, UnitState, Unsupported, names
 from kubeletx.testing import FakeHost, endpoint, sandbox_spec, unit_spec
 from kubeletx.testing.cri_server import FakeCriServer
 
@@ -165,3 +167,20 @@ async def test_a_container_is_thawed_as_it_was_frozen_if_the_strategy_has_change
     await standby_of(after).thaw(unit_id)
     assert not server.model.paused
     assert await state(after, unit_id) is UnitState.RUNNING
+
+
+async def test_without_a_request_a_container_whose_cgroup_is_not_seen_is_paused(
+    opened: Opened, server: FakeCriServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hidden(*_: object) -> Path:
+        raise Unsupported("cgroup '/one' is not visible below /sys/fs/cgroup/freezer")
+
+    monkeypatch.setattr(freezers, "container_cgroup", hidden)
+    monkeypatch.setattr(freezers, "find_hierarchy", lambda _: Hierarchy(1, "freezer", Path("/nowhere"), "/"))
+    unit_id = await start(await opened(""), "one")
+    await standby_of(await opened("")).freeze(unit_id)
+    assert server.model.paused == {unit_id}
+    server.model.paused.clear()
+    with pytest.raises(Unsupported, match="is not visible below"):
+        await standby_of(await opened("strategy=freezer")).freeze(unit_id)
+    assert not server.model.paused

@@ -32,6 +32,14 @@ def test_an_old_containerd_tells_its_handlers_in_its_configuration() -> None:
     assert read_backend(OLD, OLD_STATUS, None, "").handlers == ("crun", "runc")
 
 
+def test_the_runtime_types_of_handlers_are_those_of_containerds_configuration() -> None:
+    runc = "io.containerd.runc.v2"
+    assert read_backend(OLD, OLD_STATUS, None, "").handler_types == {"": runc, "crun": runc, "runc": runc}
+    for text in ('{"containerd": {"runtimes": {"a": null, "b": {"runtimeType": 1}}}}', "no json"):
+        status = pb.StatusResponse(info={"config": text})
+        assert read_backend(OLD, status, None, "").handler_types == {}
+
+
 def test_a_new_server_tells_its_handlers_itself() -> None:
     assert read_backend(NEW, NEW_STATUS, None, "").handlers == ("kata", "runc")
 

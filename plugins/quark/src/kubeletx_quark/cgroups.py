@@ -60,8 +60,8 @@ def find_hierarchy(controller: str, mountinfo: Path = MOUNTINFO) -> Hierarchy:
 def container_cgroup(hierarchy: Hierarchy, pid: int, container_id: str, proc: Path = Path("/proc")) -> Path:
     """Return the directory of a container's cgroup.
 
-    `pid`: id of the container's first process. Raises NotFound if the process or the cgroup is gone, and Conflict if
-    the process is in a cgroup that does not belong to the container.
+    `pid`: id of the container's first process. Raises NotFound if the process or the cgroup is gone, Conflict if
+    the process is in a cgroup that does not belong to the container, and Unsupported if the agent does not see it.
     """
     try:
         text = (proc / str(pid) / "cgroup").read_text()
@@ -76,10 +76,13 @@ def container_cgroup(hierarchy: Hierarchy, pid: int, container_id: str, proc: Pa
             "does not contain the container's id"
         )
     inside = PurePosixPath(*parts[: own[-1] + 1])
-    try:
-        directory = hierarchy.mount / inside.relative_to(hierarchy.root)
-    except ValueError:
-        raise Conflict(f"cgroup {path!r} is not visible below {hierarchy.mount}") from None
+    # In a cgroup namespace, a path outside of it begins with "..".
+    if ".." in parts or not inside.is_relative_to(hierarchy.root):
+        raise Unsupported(
+            f"cgroup {path!r} of container {container_id} is not visible below {hierarchy.mount}; mount the whole "
+            "hierarchy there, or use strategy pause"
+        )
+    directory = hierarchy.mount / inside.relative_to(hierarchy.root)
     if not directory.is_dir():
         raise NotFound(f"the cgroup of container {container_id}, {directory}, is gone")
     return directory

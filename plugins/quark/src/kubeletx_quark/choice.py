@@ -3,7 +3,8 @@
     containerd's runtime type of the handler       strategy
     io.containerd.quark.*                          signal    the requests that Quark's shim understands
     io.containerd.runc.*, or none is reported      freezer   its processes are in the container's cgroup
-                                                   pause     if the node has no freezer
+                                                   pause     if the node has no freezer, or the agent does not see
+                                                             the container's cgroup
     any other, such as io.containerd.kata.v2       pause     its processes may be in a machine, outside the cgroup
 
 The annotation is one of the pod's sandbox, and the handler is a property of the sandbox, so that both are known after a
@@ -50,6 +51,7 @@ class Choices:
         self._types: Mapping[str, str] = {}
         self._has_freezer = False
         self._of: dict[SandboxId, StrategyName] = {}
+        self._named: set[SandboxId] = set()
 
     def learn(self, types: Mapping[str, str], *, has_freezer: bool) -> None:
         """Set what the choices depend on. `types`: containerd's runtime type by handler; key "" is the default."""
@@ -71,6 +73,7 @@ class Choices:
         """
         try:
             chosen = StrategyName(annotations[names.STANDBY_STRATEGY])
+            self._named.add(sandbox_id)
         except (KeyError, ValueError):
             chosen, _ = self._of_handler(handler or self._handler)
         self._of[sandbox_id] = chosen
@@ -78,6 +81,7 @@ class Choices:
     def replace(self, listed: Iterable[SandboxSummary]) -> None:
         """Choose for all sandboxes of a list; drop those that are not in it."""
         self._of.clear()
+        self._named.clear()
         self.extend(listed)
 
     def extend(self, listed: Iterable[SandboxSummary]) -> None:
@@ -89,9 +93,14 @@ class Choices:
         """Return the strategy of a sandbox; None if it was neither created nor listed."""
         return self._of.get(sandbox_id)
 
+    def is_requested(self, sandbox_id: SandboxId) -> bool:
+        """Return True if the strategy of a sandbox was requested, by its annotation or by the endpoint's URL."""
+        return self._configured is not None or sandbox_id in self._named
+
     def remove(self, sandbox_id: SandboxId) -> None:
         """Drop a sandbox that was removed."""
         self._of.pop(sandbox_id, None)
+        self._named.discard(sandbox_id)
 
     def _of_handler(self, handler: str) -> tuple[StrategyName, str]:
         if self._configured is not None:

@@ -28,7 +28,7 @@ UNFINISHED_SECONDS = 1.0
 
 
 class Seen(NamedTuple):
-    """What a freezer and the processes of its container show.
+    """State that a freezer and the processes of its container show.
 
     `killed`: ids of processes of a frozen container that were killed and end when it is thawed.
     """

@@ -29,6 +29,7 @@ from kubeletx.api import (
     UnitState,
     UnitStatus,
     UnitSummary,
+    Unsupported,
     names,
 )
 from kubeletx.cri import ContainerdRuntime, ContainerdTasks, server_uuid
@@ -218,7 +219,10 @@ class QuarkRuntime(ContainerdRuntime):
         return summary
 
     async def _strategy_of(self, unit_id: UnitId) -> StrategyName:
-        """Return the strategy of a container, which is that of its sandbox. Raises NotFound."""
+        """Return the strategy of a container, which is that of its sandbox. Raises NotFound.
+
+        Raises Conflict if the choice depends on its cgroup, and its process is in a foreign one.
+        """
         owner = self.known.find(unit_id)
         if owner is not None:
             sandbox_id = owner.sandbox_id
@@ -230,6 +234,12 @@ class QuarkRuntime(ContainerdRuntime):
             found = self._choices.find(sandbox_id)
         if found is None:
             raise NotFound(f"sandbox {sandbox_id} of container {unit_id} is gone")
+        is_seen = self._freezers.get(unit_id) is not None
+        if found is StrategyName.FREEZER and not (is_seen or self._choices.is_requested(sandbox_id)):
+            try:
+                await self._freezers.find(unit_id)
+            except Unsupported:
+                return StrategyName.PAUSE
         return found
 
     async def _wake_units(self, sandbox_id: SandboxId) -> None:

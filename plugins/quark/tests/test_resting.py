@@ -1,0 +1,205 @@
+"""Which containers count as frozen while calls and other programs change them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest_asyncio
+from kubeletx_quark.config import StrategyName
+from kubeletx_quark.freezers import Freezers, Seen
+from kubeletx_quark.pause_strategy import PauseStrategy
+from kubeletx_quark.plugin import make_runtime
+from kubeletx_quark.resting import Resting
+from kubeletx_quark.signal_strategy import SignalStrategy
+
+from kubeletx.api import (
+    PodUid,
+    Runtime,
+    SandboxId,
+    SupportsEvents,
+    SupportsStandby,
+    UnitId,
+    UnitState,
+    UnitSummary,
+    names,
+)
+from kubeletx.cri import ContainerdTasks, CriClient
+from kubeletx.cri.stubs import containerd_events_pb2 as ev
+from kubeletx.testing import FakeHost, endpoint, sandbox_spec, unit_spec
+from kubeletx.testing.cri_server import FakeCriServer
+from kubeletx_testing.waiting import let_others_work
+
+UNIT = UnitId("u1")
+
+
+def summary(state: UnitState = UnitState.RUNNING) -> UnitSummary:
+    return UnitSummary(
+        id=UNIT,
+        sandbox_id=SandboxId("s1"),
+        uid=PodUid("p1"),
+        name="main",
+        attempt=0,
+        state=state,
+        created_at_ns=0,
+    )
+
+
+class StubFreezers:
+    """Freezers that show `hint` to a look and `now` to a read; `meanwhile` is called during a look."""
+
+    def __init__(self, hint: Seen, now: bool, meanwhile: Callable[[], None] = lambda: None) -> None:
+        self.hint, self.now, self.meanwhile = hint, now, meanwhile
+
+    async def look(self, unit_ids: Iterable[UnitId], *, is_whole: bool) -> dict[UnitId, Seen]:
+        found = dict.fromkeys(unit_ids, self.hint)
+        self.meanwhile()
+        return found
+
+    def is_frozen(self, unit_id: UnitId) -> bool | None:
+        return self.now
+
+    def add(self, unit_id: UnitId, pid: int) -> None:
+        return None
+
+
+def resting(tmp_path: Path, freezers: StubFreezers) -> Resting:
+    host, tasks = FakeHost(tmp_path), ContainerdTasks(CriClient("unix:///nowhere.sock"))
+    return Resting(
+        freezers=cast("Freezers", freezers),
+        pause=PauseStrategy(tasks),
+        by_signal=SignalStrategy(tasks, host, 19, 18),
+        tasks=tasks,
+        host=host,
+    )
+
+
+async def test_a_freeze_that_ends_during_a_look_stays_known(tmp_path: Path) -> None:
+    freezers = StubFreezers(Seen(is_frozen=False), now=True)
+    found = resting(tmp_path, freezers)
+    freezers.meanwhile = lambda: found.add(UNIT, StrategyName.FREEZER)
+    await found.look([summary()], is_whole=True)
+    assert found.state_of(summary()) is UnitState.PAUSED
+
+
+async def test_a_thaw_that_ends_during_a_look_stays_known(tmp_path: Path) -> None:
+    freezers = StubFreezers(Seen(is_frozen=True, killed=(7,)), now=False)
+    found = resting(tmp_path, freezers)
+    found.add(UNIT, StrategyName.FREEZER)
+    freezers.meanwhile = lambda: found.drop(UNIT)
+    assert await found.look([summary()], is_whole=True) == {}
+    assert found.state_of(summary()) is UnitState.RUNNING
+
+
+async def test_a_container_with_a_call_in_flight_is_left_out(tmp_path: Path) -> None:
+    freezers = StubFreezers(Seen(is_frozen=False), now=False)
+    found = resting(tmp_path, freezers)
+    found.add(UNIT, StrategyName.FREEZER)
+    with found.call(UNIT):
+        await found.look([summary()], is_whole=True)
+        assert found.state_of(summary()) is UnitState.PAUSED
+    await found.look([summary()], is_whole=True)
+    assert found.state_of(summary()) is UnitState.RUNNING
+
+
+async def test_killed_processes_are_reported_of_frozen_containers_without_a_call(tmp_path: Path) -> None:
+    found = resting(tmp_path, StubFreezers(Seen(is_frozen=True, killed=(7,)), now=True))
+    found.add(UNIT, StrategyName.PAUSE)
+    with found.call(UNIT):
+        assert await found.look([summary()], is_whole=False) == {}
+    assert await found.look([summary()], is_whole=False) == {UNIT: (7,)}
+
+
+async def test_an_ended_container_is_dropped(tmp_path: Path) -> None:
+    found = resting(tmp_path, StubFreezers(Seen(is_frozen=True), now=True))
+    found.add(UNIT, StrategyName.FREEZER)
+    found.add_hibernated(UNIT)
+    ended = summary(UnitState.EXITED)
+    await found.look([ended], is_whole=True)
+    assert (found.state_of(ended), UNIT in found, found.is_hibernated(UNIT)) == (
+        UnitState.EXITED,
+        False,
+        False,
+    )
+
+
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[FakeCriServer]:
+    async with FakeCriServer(tmp_path, uuid="1234") as one:
+        one.model.add_image("busybox")
+        yield one
+
+
+async def started(runtime: Runtime) -> UnitId:
+    sandbox = sandbox_spec("one")
+    sandbox_id = await runtime.create_sandbox(sandbox)
+    unit_id = await runtime.create_unit(sandbox_id, unit_spec("main"), sandbox)
+    await runtime.start_unit(unit_id)
+    return unit_id
+
+
+async def listed(runtime: Runtime) -> UnitState:
+    (one,) = await runtime.list_units({names.POD_UID: "uid-one"})
+    return one.state
+
+
+async def test_a_pause_by_another_program_of_a_container_without_cgroup_is_seen_by_its_event(
+    server: FakeCriServer, tmp_path: Path
+) -> None:
+    runtime = make_runtime(endpoint(f"{server.url}?strategy=pause"), None, FakeHost(tmp_path))
+    await runtime.open()
+    unit_id = await started(runtime)
+    stream = runtime.capability(SupportsEvents)
+    assert stream is not None
+    seen: list[Any] = []
+
+    async def read() -> None:
+        async for event in stream.events():
+            seen.append(event)
+
+    task = asyncio.create_task(read(), name="events")
+    await server.wait_subscribed("Subscribe")
+    assert await listed(runtime) is UnitState.RUNNING
+    server.model.paused.add(unit_id)
+    server.emit_containerd("/tasks/paused", ev.TaskPaused(container_id=unit_id))
+    while not seen:
+        await let_others_work()
+    assert await listed(runtime) is UnitState.PAUSED
+    standby = runtime.capability(SupportsStandby)
+    assert standby is not None
+    await standby.thaw(unit_id)
+    assert not server.model.paused
+    assert await listed(runtime) is UnitState.RUNNING
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await runtime.close()
+
+
+async def test_a_resume_by_another_program_of_a_container_without_cgroup_is_seen(
+    server: FakeCriServer, tmp_path: Path
+) -> None:
+    runtime = make_runtime(endpoint(f"{server.url}?strategy=pause"), None, FakeHost(tmp_path))
+    await runtime.open()
+    unit_id = await started(runtime)
+    standby = runtime.capability(SupportsStandby)
+    assert standby is not None
+    await standby.freeze(unit_id)
+    assert await listed(runtime) is UnitState.PAUSED
+    server.model.paused.clear()
+    assert await listed(runtime) is UnitState.RUNNING
+    await runtime.close()
+
+
+async def test_notes_on_limits_of_swap_of_containers_that_are_gone_are_removed(
+    server: FakeCriServer, tmp_path: Path
+) -> None:
+    host = FakeHost(tmp_path)
+    note = host.state_directory / "swap-limits" / "gone"
+    note.parent.mkdir(parents=True)
+    note.write_text("0")
+    runtime = make_runtime(endpoint(server.url), None, host)
+    await runtime.open()
+    assert not note.exists()
+    await runtime.close()
