@@ -69,8 +69,8 @@ def standby_condition(
         return _kept(facts, _condition("True", reason, "; ".join(filter(None, parts))))
     failed = next((f"{noun} {name}: {one.message}" for name, one in known.rest_failures.items()), "")
     if stuck:
-        shown = (stuck, f"before that, the freeze failed: {failed}" if failed else "")
-        return (_condition("False", THAW_FAILED, "; ".join(filter(None, shown))),)
+        text = f"{stuck}; before that, the freeze failed: {failed}" if failed else stuck
+        return (_condition("False", THAW_FAILED, text),)
     if wanted in STANDING_BY:
         if failed or obstacle:
             return (_condition("False", FREEZE_FAILED, failed or obstacle),)

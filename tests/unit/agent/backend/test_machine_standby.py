@@ -158,7 +158,7 @@ async def test_a_hibernated_machine_has_given_back_the_memory_of_its_emulator(
         found = condition(agent)
         assert found is not None
         mebibytes = unit.behaviour.memory_bytes / (1 << 20)
-        assert found.message == f"memory: {mebibytes:.1f} MiB before, 0.0 MiB after"
+        assert found.message == f"hibernated in 0.000s; memory: {mebibytes:.1f} MiB before, 0.0 MiB after"
         counters = (await backend.about.metrics()).counters
         assert counters["kubeletx_standby_freed_bytes_total"] == unit.behaviour.memory_bytes
 
