@@ -19,7 +19,7 @@ from kubeletx_testing.lab import Lab, pod_manifest
 from kubeletx_testing.lab.images import _architecture, image_ref
 from kubeletx_testing.lab.oci import Entry, build_image, build_layer
 
-from .standby_lab import QUARK, annotated
+from .standby_lab import QUARK
 
 RECORDS_PER_MIB: Final = {"python": 1100, "node": 2600}
 """Number of records that fill about a MiB of the heap."""
@@ -100,7 +100,6 @@ class Instance(msgspec.Struct, frozen=True):
             command=(str(self.program), f"/server.{extension}"),
             container={"env": [{"name": key, "value": str(value)} for key, value in variables.items()]},
             spec={"hostNetwork": True, "terminationGracePeriodSeconds": 0},
-            metadata=annotated(""),
         )
 
     @property

@@ -1,8 +1,9 @@
 """An agent that the benchmarks of standby control: the whole agent, and a Unix socket for requests in memory.
 
-``python -m script.benchmarks.standby_agent FLAGS`` runs ``kubeletx FLAGS``. `kubeletx` itself has no door for
-`PodManager.ask_power`, which only other parts of the agent call, nor for bare calls of a plugin. The path of the socket
-is in the environment variable `SOCKET_VARIABLE`. Each line is an `Order`; each answer is a `Done`.
+``python -m script.benchmarks.standby_agent FLAGS`` runs ``kubeletx FLAGS``. `PodManager.ask_power` is called only by
+other parts of the agent, and the plugin's own calls only by the agent: neither can be made from another process
+otherwise. The path of the socket is in the environment variable `SOCKET_VARIABLE`. Each line is an `Order`; each answer
+is a `Done`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the benchmarks of standby share: an agent that they control, pods that answer, and the freezer's files.
+"""Parts that the benchmarks of standby share: an agent that they control, pods that answer, and the freezer's files.
 
 A pod that answers runs ``nc -e cat``: what is sent over its connection comes back. The bytes are sent before the thaw
 and wait in the socket of the frozen process, so that the answer comes as soon as it gets CPU time again. Benchmark,
@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Final, Self
 
 import msgspec
 
+from kubeletx.api import names
 from kubeletx_testing.lab import CriCalls, PrivateAgent, pod_manifest
 from kubeletx_testing.lab.cgroups import list_container_cgroups
 from kubeletx_testing.lab.process import LabError
@@ -120,7 +121,7 @@ def echo_manifest(name: str, *, runtime: str = QUARK, standby: str = "") -> dict
 
 def annotated(standby: str) -> dict[str, Any]:
     """Metadata with annotation ``kubeletx.io/standby``; empty for an empty value."""
-    return {"annotations": {"kubeletx.io/standby": standby}} if standby else {}
+    return {"annotations": {names.STANDBY: standby}} if standby else {}
 
 
 class Freezer:
@@ -164,9 +165,9 @@ def wait_all(freezers: Iterable[Freezer], *, frozen: bool) -> int:
     return time.monotonic_ns()
 
 
-def containers(cri: CriCalls, names: Iterable[str]) -> dict[str, str]:
+def containers(cri: CriCalls, pods: Iterable[str]) -> dict[str, str]:
     """Return the ids of the running containers, by pod name."""
-    wanted = {f"{name}-{NODE}": name for name in names}
+    wanted = {f"{name}-{NODE}": name for name in pods}
     running = cri.call("ListContainers", filter={"state": {"state": 1}}).containers
     return {
         wanted[one.labels["io.kubernetes.pod.name"]]: one.id
@@ -175,9 +176,9 @@ def containers(cri: CriCalls, names: Iterable[str]) -> dict[str, str]:
     }
 
 
-def addresses(agent: PrivateAgent, names: Iterable[str]) -> dict[str, str]:
+def addresses(agent: PrivateAgent, pods: Iterable[str]) -> dict[str, str]:
     """Return the IP addresses of pods, by name; waits until the agent shows them."""
-    wanted = {f"{name}-{NODE}": name for name in names}
+    wanted = {f"{name}-{NODE}": name for name in pods}
     found: dict[str, str] = {}
 
     def all_known() -> bool:

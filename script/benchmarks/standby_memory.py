@@ -76,6 +76,7 @@ class _Memory(threading.Thread):
         self.compressed: list[float] = []
 
     def run(self) -> None:
+        """Take samples until `stop` is called."""
         while not self._ends.wait(_SAMPLE_SECONDS):
             working, compressed = self.read()
             self.times.append(round(self.seconds(), 3))

@@ -145,6 +145,21 @@ async def test_large_files_of_living_units_are_rotated(tmp_path):
     assert bench.log.read_bytes() == b""
 
 
+@pytest.mark.parametrize("state", [UnitState.PAUSED, UnitState.SUSPENDED])
+async def test_the_log_of_a_frozen_unit_is_looked_at_again_when_it_runs(tmp_path, state):
+    handle = FakeHandle("a", LogMode.FILE)
+    handle.state = state
+    bench = Bench(tmp_path, [handle])
+    handle.path = bench.log
+    bench.log.write_bytes(b"x" * 101)
+    async with bench.running():
+        await bench.clock.run_for(31)
+        assert handle.reopened == []
+        handle.state = UnitState.RUNNING
+        await bench.clock.run_for(11)
+    assert handle.reopened == ["a-unit"]
+
+
 @pytest.mark.parametrize("name", ["a\0b", "../../outside", "", "\ud800"])
 async def test_a_unit_with_a_name_that_no_container_has_stops_no_rotation(tmp_path, name):
     handle, liar = FakeHandle("a", LogMode.FILE), FakeHandle("b", LogMode.FILE)
