@@ -35,7 +35,10 @@ def pod() -> None:
 
 @pod.command()
 @click.argument("name", shell_complete=complete_pods)
-@boolean("--hibernate", help="Move its memory out of RAM, too; a wake then takes longer.")
+@boolean(
+    "--hibernate",
+    help="Take its memory back, too, as far as the kernel can; the next answer then takes longer.",
+)
 @_TIMEOUT
 @output_option("json", "yaml")
 @namespace_option
@@ -43,7 +46,11 @@ def pod() -> None:
 def standby(
     agent: AgentClient, name: str, hibernate: bool, timeout: str, output: str | None, namespace: str
 ) -> int:
-    """Freeze a pod once it is ready; it keeps its memory and uses no CPU time."""
+    """Freeze a pod once it is ready; it keeps its memory and uses no CPU time.
+
+    Exec, attach and each connection of a port-forward wake the pod while they last. A command counts more than
+    annotation kubeletx.io/standby.
+    """
     return _change(agent, "hibernate" if hibernate else "standby", name, namespace, timeout, output)
 
 
@@ -54,7 +61,10 @@ def standby(
 @namespace_option
 @with_agent
 def activate(agent: AgentClient, name: str, timeout: str, output: str | None, namespace: str) -> int:
-    """Wake a pod that is frozen or hibernated."""
+    """Wake a pod that is frozen or hibernated.
+
+    It then runs until 'kubeletx pod standby' is given.
+    """
     return _change(agent, "activate", name, namespace, timeout, output)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -53,9 +54,9 @@ def agent(
 
 
 @contextmanager
-def forwarded(agent: PrivateAgent) -> Iterator[str]:
-    """The URL of ``kubeletx port-forward`` to the pod, while the command runs."""
-    argv = [agent.argv()[0], f"--root-dir={agent.root_dir}", "port-forward", NAME, ":8080"]
+def forwarded(agent: PrivateAgent, pod: str = NAME, ports: str = ":8080") -> Iterator[str]:
+    """The URL of a page of the pod through ``kubeletx port-forward``, while the command runs."""
+    argv = [agent.argv()[0], f"--root-dir={agent.root_dir}", "port-forward", pod, ports]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         try:
@@ -102,3 +103,30 @@ async def test_a_port_forward_lets_the_pod_rest_and_each_connection_wakes_it(
             await running
     assert "Activated" in agent.cli("get", "events").stdout
     assert pod.status.container_statuses[0].restart_count == 0
+
+
+def test_the_first_try_of_the_page_works_as_it_is_shown(
+    agent: PrivateAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "standby.md").read_text()
+    tried = page.partition("## First try")[2].partition("\n## ")[0]
+    commands = [
+        line.partition("#")[0].split() for line in re.findall(r"^\$ kubeletx (.*)$", tried, re.MULTILINE)
+    ]
+    assert [words[0] for words in commands] == ["apply", "pod", "describe", "port-forward", "pod"]
+    put_manifest(tmp_path, pod_manifest("web", image="web", command=None), name="web.yaml")
+    monkeypatch.chdir(tmp_path)
+    for words in commands:
+        if words[0] == "port-forward":
+            with forwarded(agent, "web", words[-1].replace("8080:", ":")) as url:
+                with urllib.request.urlopen(url, timeout=60) as page_of_pod:
+                    assert page_of_pod.read() == b"ok\n"
+                agent.wait_for("web", is_frozen)
+            continue
+        answer = agent.cli(*words)
+        assert answer.returncode == 0, answer.stderr
+        if words[0] == "describe":
+            assert re.search(
+                r"^Standby: +Hibernated since .*memory: .* before, .* after", answer.stdout, re.M
+            )
+    agent.wait_for("web")

@@ -51,6 +51,7 @@ def test_conditions_reasons_events_and_metrics_exist() -> None:
         status.STANDBY,
         status.HIBERNATED,
         status.FREEZE_FAILED,
+        status.THAW_FAILED,
         status.NOT_FROZEN_YET,
         status.NOT_FROZEN,
     ):
