@@ -89,7 +89,7 @@ _PROCESSORS = 2
 
 
 class GuestRun(NamedTuple):
-    """What a command in the guest did.
+    """Result of a command in the guest.
 
     `status`: its exit status; None if it did not end, because the guest crashed. `output`: standard output and
     standard error. `console`: what the kernel printed, and the emulator.
