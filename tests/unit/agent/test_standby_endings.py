@@ -29,10 +29,10 @@ from tests.unit.agent.logind_model import Lock
 
 MI = 1 << 20
 WEB = PodTarget(namespace="default", name="web")
-GRACE_SECONDS = 45
-SOFT_SECONDS = 20
-SHUTDOWN_SECONDS = 30
-DEADLINE_SECONDS = 60
+GRACE_SECONDS = 9
+SOFT_SECONDS = 4
+SHUTDOWN_SECONDS = 6
+DEADLINE_SECONDS = 15
 HOOK = Lifecycle(pre_stop=LifecycleHandler(exec=ExecAction(command=("true",))))
 
 End = Callable[[AgentModel, AdminBackend], Awaitable[None]]
@@ -50,14 +50,14 @@ def victim() -> Pod:
 
 @pytest.fixture
 def agent(agent: AgentModel, monkeypatch: pytest.MonkeyPatch) -> AgentModel:
-    """An agent that gives pods 40 s when the host goes down, on a node with one CPU."""
+    """An agent that gives pods 8 s when the host goes down, on a node with one CPU."""
     monkeypatch.setattr(shutdown, "Logind", Lock)
-    agent.configure("shutdown", grace_seconds=40.0, critical_grace_seconds=10.0)
+    agent.configure("shutdown", grace_seconds=8.0, critical_grace_seconds=2.0)
     agent.configure(
         "eviction",
         hard={},
         soft={"memory.available": "100Mi"},
-        soft_grace_periods={"memory.available": "1m"},
+        soft_grace_periods={"memory.available": "5s"},
         max_pod_grace_seconds=SOFT_SECONDS,
     )
     return agent

@@ -315,7 +315,7 @@ def happen(model: FlightModel, event: str, detail: object) -> None:
             model.seen = model.snapshot()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(EVENTS, min_size=4, max_size=30))
 def test_a_pod_reaches_the_state_that_is_wanted_whatever_happened_to_calls(
     events: list[tuple[str, object]],
@@ -330,7 +330,7 @@ def test_a_pod_reaches_the_state_that_is_wanted_whatever_happened_to_calls(
     assert set(model.states().values()) == {TARGETS[wanted]}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.lists(EVENTS, min_size=4, max_size=30),
     st.sampled_from([Power.STANDBY, Power.HIBERNATED]),
@@ -353,7 +353,7 @@ def test_a_race_of_a_freeze_and_a_wake_ends_awake(
     assert set(model.states().values()) == {UnitState.RUNNING}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(EVENTS, min_size=4, max_size=25))
 def test_a_deleted_pod_ends_whatever_is_in_flight(events: list[tuple[str, object]]) -> None:
     model = a_pod()
