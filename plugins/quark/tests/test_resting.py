@@ -7,11 +7,16 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 import pytest_asyncio
+from kubeletx_quark import standby
+from kubeletx_quark.cgroups import Hierarchy
 from kubeletx_quark.config import StrategyName
+from kubeletx_quark.freezer import Freezer
 from kubeletx_quark.freezers import Freezers, Seen
 from kubeletx_quark.pause_strategy import PauseStrategy
 from kubeletx_quark.plugin import make_runtime
+from kubeletx_quark.reclaim import Reclaimed
 from kubeletx_quark.resting import Resting
 from kubeletx_quark.signal_strategy import SignalStrategy
 
@@ -21,12 +26,13 @@ from kubeletx.api import (
     SandboxId,
     SupportsEvents,
     SupportsStandby,
+    Unavailable,
     UnitId,
     UnitState,
     UnitSummary,
     names,
 )
-from kubeletx.cri import ContainerdTasks, CriClient
+from kubeletx.cri import ContainerdTask, ContainerdTasks, CriClient, TaskState
 from kubeletx.cri.stubs import containerd_events_pb2 as ev
 from kubeletx.testing import FakeHost, endpoint, sandbox_spec, unit_spec
 from kubeletx.testing.cri_server import FakeCriServer
@@ -167,9 +173,9 @@ async def test_a_pause_by_another_program_of_a_container_without_cgroup_is_seen_
     while not seen:
         await let_others_work()
     assert await listed(runtime) is UnitState.PAUSED
-    standby = runtime.capability(SupportsStandby)
-    assert standby is not None
-    await standby.thaw(unit_id)
+    able = runtime.capability(SupportsStandby)
+    assert able is not None
+    await able.thaw(unit_id)
     assert not server.model.paused
     assert await listed(runtime) is UnitState.RUNNING
     task.cancel()
@@ -183,9 +189,9 @@ async def test_a_resume_by_another_program_of_a_container_without_cgroup_is_seen
     runtime = make_runtime(endpoint(f"{server.url}?strategy=pause"), None, FakeHost(tmp_path))
     await runtime.open()
     unit_id = await started(runtime)
-    standby = runtime.capability(SupportsStandby)
-    assert standby is not None
-    await standby.freeze(unit_id)
+    able = runtime.capability(SupportsStandby)
+    assert able is not None
+    await able.freeze(unit_id)
     assert await listed(runtime) is UnitState.PAUSED
     server.model.paused.clear()
     assert await listed(runtime) is UnitState.RUNNING
@@ -203,3 +209,65 @@ async def test_notes_on_limits_of_swap_of_containers_that_are_gone_are_removed(
     await runtime.open()
     assert not note.exists()
     await runtime.close()
+
+
+class WithoutThreads(FakeHost):
+    """A host whose threads are all in use."""
+
+    async def blocking(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        raise Unavailable("no thread for this call")
+
+
+async def test_a_look_at_one_pod_needs_no_thread(tmp_path: Path) -> None:
+    directory = tmp_path / "cgroup"
+    directory.mkdir()
+    (directory / "freezer.state").write_text("FROZEN")
+    (directory / "cgroup.procs").write_text("")
+    tasks = ContainerdTasks(CriClient("unix:///nowhere.sock"))
+    freezers = Freezers(tasks, WithoutThreads(tmp_path))
+    freezers._hierarchy = Hierarchy(1, "freezer", tmp_path, "/")
+    freezers._known[UNIT] = Freezer(directory, 1)
+    assert await freezers.look([UNIT], is_whole=False) == {UNIT: Seen(is_frozen=True)}
+    with pytest.raises(Unavailable):
+        await freezers.look([UNIT], is_whole=True)
+
+
+async def test_reclaims_leave_threads_for_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running, most, gate = 0, 0, asyncio.Event()
+
+    class Counting(FakeHost):
+        async def blocking(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await gate.wait()
+            running -= 1
+            return Reclaimed(before_bytes=2, after_bytes=1)
+
+    monkeypatch.setattr(standby, "find_hierarchy", lambda _: Hierarchy(1, "memory", tmp_path, "/"))
+    monkeypatch.setattr(standby, "container_cgroup", lambda *_: tmp_path)
+    stub = StubFreezers(Seen(is_frozen=True), now=True)
+    found = resting(tmp_path, stub)
+
+    class Tasks:
+        async def get(self, task_id: str) -> ContainerdTask:
+            return ContainerdTask(id=task_id, state=TaskState.RUNNING, pid=1)
+
+    one = standby.Standby(
+        {},
+        cast("Any", None),
+        resting=found,
+        freezers=cast("Freezers", stub),
+        tasks=cast("ContainerdTasks", Tasks()),
+        host=Counting(tmp_path),
+    )
+    units = [UnitId(f"u{number}") for number in range(20)]
+    for unit_id in units:
+        found.add(unit_id, StrategyName.FREEZER)
+    async with asyncio.TaskGroup() as group:
+        for unit_id in units:
+            group.create_task(one.hibernate(unit_id), name=f"hibernate {unit_id}")
+        await let_others_work()
+        gate.set()
+    assert most == standby.RECLAIMS
+    assert all(found.is_hibernated(unit_id) for unit_id in units)

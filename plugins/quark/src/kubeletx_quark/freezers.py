@@ -47,6 +47,7 @@ class Freezers:
         self._hierarchy: Hierarchy | None = None
         self._known: dict[UnitId, Freezer] = {}
         self._hidden: set[UnitId] = set()
+        self._one_look = asyncio.Lock()
 
     def open(self) -> None:
         """Look which freezer is mounted, and drop what is known about containers."""
@@ -117,7 +118,11 @@ class Freezers:
         known = {key: self._known[key] for key in wanted if key in self._known}
         if self._hierarchy is None or not (known or missing):
             return {}
-        found, seen = await self._host.blocking(_look, self._hierarchy, known, missing)
+        if is_whole:
+            async with self._one_look:
+                found, seen = await self._host.blocking(_look, self._hierarchy, known, missing)
+        else:  # the few containers of a pod; looks at many pods at once would need too many threads
+            found, seen = _look(self._hierarchy, known, missing)
         for unit_id, freezer in found.items():
             self._known.setdefault(unit_id, freezer)
         self._hidden |= missing - found.keys()

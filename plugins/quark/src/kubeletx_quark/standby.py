@@ -5,6 +5,7 @@ A hibernated container is frozen, and its memory was reclaimed.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import structlog
@@ -22,6 +23,8 @@ from .strategy import Strategy
 
 log = structlog.get_logger(__name__)
 
+RECLAIMS = 2
+"""Reclaims that run at the same time; others wait. Each occupies one of the runtime's 4 threads, and lists need one."""
 _LIMITS = "swap-limits"
 """Directory for the limits of swap of containers whose memory is reclaimed now."""
 _NOT_RUNNING = (TaskState.CREATED, TaskState.STOPPED)
@@ -49,6 +52,7 @@ class Standby:
         self._freezers = freezers
         self._tasks = tasks
         self._host = host
+        self._reclaims = asyncio.Semaphore(RECLAIMS)
 
     async def freeze(self, unit_id: UnitId) -> None:
         """Freeze the container; succeeds if it is frozen or hibernated. After an error, it runs."""
@@ -157,4 +161,5 @@ class Standby:
         task = await self._tasks.get(unit_id)
         directory = container_cgroup(hierarchy, task.pid, unit_id)
         note = self._host.state_directory / _LIMITS / unit_id
-        return await self._host.blocking(reclaim, directory, hierarchy.version, note)
+        async with self._reclaims:
+            return await self._host.blocking(reclaim, directory, hierarchy.version, note)
