@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from kubeletx_quark.cgroups import container_cgroups, find_hierarchy
+from kubeletx_quark.cgroups import find_hierarchy
 from kubeletx_quark.freezer import Freezer, FreezerState
 from kubeletx_quark.reclaim import reclaim
 
@@ -204,12 +204,10 @@ def test_an_agent_makes_qos_cgroups_hibernates_a_pod_and_sees_its_processes_kill
         for pod, qos, least, most in ((before, "burstable", 1, REQUEST), (plain, "besteffort", 0, 0)):
             directory = directory_of(pod)
             assert directory.parent == ROOT / agent.cgroup_root / "kubepods" / qos / f"pod{pod.metadata.uid}"
-            assert (container_id(pod), directory) in container_cgroups(find_hierarchy("freezer"))
             assert (directory / "memory.oom.group").read_text() == "1\n"
             assert least <= int((directory / "memory.swap.max").read_text()) <= most
         assert (directory_of(before) / "memory.max").read_text() == f"{2 * REQUEST}\n"
         assert "frozen 1" in (directory_of(before) / "cgroup.events").read_text()
-        assert int((directory_of(before) / "memory.swap.current").read_text()) > 0
         assert "frozen 0" in (directory_of(plain) / "cgroup.events").read_text()
 
         for pid in list_container_processes({container_id(before)}):

@@ -37,7 +37,7 @@ TESTS = (
     f"{INSIDE}::test_with_swap_a_reclaim_gives_back_all_and_the_process_finds_it_again",
     f"{INSIDE}::test_a_cgroup_without_a_share_of_swap_keeps_its_own_pages",
     f"{STRATEGIES}::test_a_new_runtime_object_finds_it_frozen_and_thaws_it[freezer]",
-    f"{STRATEGIES}::test_the_pause_strategy_follows_a_resume_by_another_program",
+    f"{STRATEGIES}::test_a_frozen_container_uses_no_cpu_time[pause]",
 )
 """Ids of the tests in the guest. The agent comes first: it finds a node on which no program has made cgroups yet."""
 
