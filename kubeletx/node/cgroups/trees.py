@@ -116,7 +116,7 @@ class CgroupTrees:
     def remove(self, path: str, *, wait_seconds: float = REMOVE_SECONDS) -> None:
         """Kill the processes in the cgroup, then remove it and all cgroups below it; succeeds if it does not exist.
 
-        Raises Internal if it cannot be removed within `wait_seconds`.
+        They are thawed, too: with the freezer of cgroup v1, a frozen process does not end by SIGKILL. Raises Internal if it cannot be removed within `wait_seconds`.
         """
         if not path.strip("/"):
             raise Internal("refused to remove the root cgroup")
@@ -125,6 +125,8 @@ class CgroupTrees:
             for pid in self.processes(path):
                 with contextlib.suppress(ProcessLookupError):  # ended since cgroup.procs was read
                     os.kill(pid, signal.SIGKILL)
+            if self.version == 1:
+                _thaw(self._mount / "freezer" / path)
             if time.monotonic() > deadline:
                 left = sorted(self.processes(path))
                 raise Internal(f"cgroup /{path} cannot be removed; processes in it: {left or 'none'}")
@@ -264,3 +266,11 @@ def _remove_tree(directory: Path) -> bool:
         except OSError:
             gone = False
     return gone
+
+
+def _thaw(directory: Path) -> None:
+    """Thaw a cgroup of the v1 freezer and all below it; does nothing if they are gone."""
+    for path, _, names in os.walk(directory):
+        if "freezer.state" in names:
+            with contextlib.suppress(OSError):
+                Path(path, "freezer.state").write_text("THAWED")
