@@ -154,7 +154,8 @@ class BenchLab(msgspec.Struct, kw_only=True):
         """Remove all manifests and wait until the agent has removed every pod."""
         for path in self.manifests.glob("*.json"):
             path.unlink()
-        wait_until(lambda: not agent.pods(), "removal of all pods", pause_seconds=0.2)
+        # Frozen pods are thawed first, and hundreds take minutes.
+        wait_until(lambda: not agent.pods(), "removal of all pods", seconds=600, pause_seconds=0.2)
 
 
 def manifest(name: str, *, runtime: str | None = None) -> dict[str, Any]:
@@ -174,11 +175,17 @@ def wait_until(
 
 
 def wait_running(
-    cri: CriCalls, names: Sequence[str], *, pause_seconds: float = 0.25, suffix: str = f"-{NODE}"
+    cri: CriCalls,
+    names: Sequence[str],
+    *,
+    pause_seconds: float = 0.25,
+    suffix: str = f"-{NODE}",
+    seconds: float = 120,
 ) -> dict[str, int]:
     """Wait until the runtime lists a running container of each pod; returns pod name → startedAt in nanoseconds.
 
-    The agent is not asked. `suffix`: ending of the pods' names on the node, which static pods have.
+    The agent is not asked. `suffix`: ending of the pods' names on the node, which static pods have. Raises LabError after
+    `seconds`.
     """
     wanted = {name + suffix for name in names}
     found: dict[str, str] = {}
@@ -188,7 +195,7 @@ def wait_running(
         found.update({one.labels["io.kubernetes.pod.name"]: one.id for one in running})
         return wanted <= found.keys()
 
-    wait_until(all_run, f"start of {len(names)} pods", pause_seconds=pause_seconds)
+    wait_until(all_run, f"start of {len(names)} pods", seconds=seconds, pause_seconds=pause_seconds)
     return {name: cri.call("ContainerStatus", container_id=found[name]).status.started_at for name in wanted}
 
 

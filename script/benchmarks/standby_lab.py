@@ -31,7 +31,7 @@ ECHO: Final = ("sh", "-c", f"trap 'exit 0' TERM; nc -ll -p {ECHO_PORT} -e cat & 
 QUARK, PAUSE = "quark", "pause"
 """Names of the agent's runtimes: strategy freezer on the first containerd, and strategy pause on the second."""
 MAX_PODS: Final = 500
-ORDER_SECONDS: Final = 120.0
+ORDER_SECONDS: Final = 600.0
 """Deadline of an order."""
 _VERSION_1 = {"FROZEN\n": True, "FREEZING\n": False, "THAWED\n": False}
 

@@ -29,6 +29,7 @@ from .standby_lab import (
 CPU_SECONDS_PER_MINUTE: Final = 0.2
 RESIDENT_MB: Final = 120.0
 SETTLE_SECONDS: Final = 15.0
+START_SECONDS: Final = 600.0
 RUNNING_PODS: Final = 20
 WOKEN_PODS: Final = 10
 _MB_PER_MIB: Final = 1.048576
@@ -64,7 +65,7 @@ def standby_500(bench: BenchLab, sizes: Sizes) -> Result:
                 **{name: sleeping(name, standby="standby") for name in others},
             }
         )
-        wait_running(cri, [*woken, *running, *others], pause_seconds=1.0)
+        wait_running(cri, [*woken, *running, *others], pause_seconds=1.0, seconds=START_SECONDS)
         agent.order("wait running", [*woken, *running])
         with connections(addresses(agent, woken)) as open_connections:
             agent.order("standby", woken)
@@ -111,7 +112,7 @@ def standby_500(bench: BenchLab, sizes: Sizes) -> Result:
 
 
 def _wait_frozen(agent: StandbyAgent, cri: CriCalls, names: list[str]) -> None:
-    wait_running(cri, names, pause_seconds=1.0)
+    wait_running(cri, names, pause_seconds=1.0, seconds=START_SECONDS)
     wait_until(lambda: len(agent.pods()) >= len(names), "pods", pause_seconds=0.5)
     agent.order("wait standby", names)
 
