@@ -14,6 +14,7 @@ from kubeletx_quark.freezer import Freezer, FreezerState
 
 from kubeletx.api import Conflict, NotFound
 from kubeletx.runtimes.host.clock import SystemClock
+from kubeletx_testing.waiting import until
 from tests.integration.support.silent_files import SilentFileSystem
 
 CLOCK = SystemClock()
@@ -106,6 +107,23 @@ async def test_a_thread_in_uninterruptible_sleep_is_named_and_the_processes_run_
     with pytest.raises(Conflict, match=rf"not frozen after 0.2 s, runs again: thread {stuck.pid} \(cat\) is"):
         await freezer.freeze(CLOCK, 0.2)
     assert freezer.state() is FreezerState.THAWED
+
+
+async def test_processes_that_start_others_all_the_time_are_frozen_each_time(freezer: Freezer) -> None:
+    shells = [subprocess.Popen(["sh", "-c", "while :; do /bin/true; done"]) for _ in range(4)]
+    try:
+        for shell in shells:
+            (freezer.directory / "below" / "cgroup.procs").write_text(str(shell.pid))
+        for _ in range(100):
+            await freezer.freeze(CLOCK)
+            assert freezer.state() is FreezerState.FROZEN
+            await freezer.thaw(CLOCK)
+    finally:
+        let_go(freezer)
+        for shell in shells:
+            shell.kill()
+            shell.wait()
+        await until(lambda: not (freezer.directory / "below" / "cgroup.procs").read_text())
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kubeletx.api import Clock, Conflict, Internal, KubeletxError, NotFound, PermissionDenied, Unsupported
@@ -25,6 +25,8 @@ FREEZE_SECONDS = 5.0
 THAW_SECONDS = 2.0
 _FIRST_LOOK_SECONDS = 0.0002
 _LONGEST_LOOK_SECONDS = 0.02
+_LOOKS_BEFORE_THAW = 8
+"""Looks at a v1 cgroup that is still FREEZING, after which it is thawed for an instant and frozen again."""
 _SETTLE_SECONDS = 0.02
 """Time for thawed threads to leave state D, before the cause of a failed freeze is read."""
 _NAMED_THREADS = 3
@@ -73,7 +75,7 @@ class Freezer:
         """
         try:
             self._write(frozen=True)
-            await self._wait(clock, seconds, FreezerState.FROZEN)
+            await self._wait(clock, seconds, FreezerState.FROZEN, self._freeze_again)
         except _NotReached:
             before = set(self._threads_in_d())
             self._undo()
@@ -100,15 +102,36 @@ class Freezer:
                 f"still frozen: a cgroup above it is frozen, {above} or one above that; thaw it"
             ) from None
 
-    async def _wait(self, clock: Clock, seconds: float, wanted: FreezerState) -> None:
-        deadline, pause = clock.monotonic() + seconds, _FIRST_LOOK_SECONDS
+    async def _wait(
+        self,
+        clock: Clock,
+        seconds: float,
+        wanted: FreezerState,
+        again: Callable[[int], None] | None = None,
+    ) -> None:
+        """Look until the state is `wanted`. `again`: called after each look that showed another one, with its number."""
+        deadline, pause, looks = clock.monotonic() + seconds, _FIRST_LOOK_SECONDS, 0
         while (state := self.state()) is not wanted:
             if state is FreezerState.GONE:
                 raise NotFound(f"cgroup {self.directory} is gone")
             if clock.monotonic() >= deadline:
                 raise _NotReached
+            looks += 1
+            if again is not None:
+                again(looks)
             await clock.sleep(pause)
             pause = min(2 * pause, _LONGEST_LOOK_SECONDS)
+
+    def _freeze_again(self, looks: int) -> None:
+        """Repeat the request on cgroup v1; after every few looks, with a short thaw before it.
+
+        Linux does not freeze a v1 cgroup reliably while its processes start others: it can stay FREEZING for good, with
+        no thread in state D (seen on 6.18; runc repeats the request for the same reason).
+        """
+        if self._version == 1:
+            if looks % _LOOKS_BEFORE_THAW == 0:
+                self._write(frozen=False)
+            self._write(frozen=True)
 
     def _write(self, *, frozen: bool) -> None:
         words = ("THAWED", "FROZEN") if self._version == 1 else ("0", "1")
