@@ -14,7 +14,7 @@ from kubeletx_quark.freezer import Freezer, FreezerState
 
 from kubeletx.api import Conflict, NotFound
 from kubeletx.runtimes.host.clock import SystemClock
-from kubeletx_testing.waiting import until
+from kubeletx_testing.waiting import block_until
 from tests.integration.support.silent_files import SilentFileSystem
 
 CLOCK = SystemClock()
@@ -109,21 +109,26 @@ async def test_a_thread_in_uninterruptible_sleep_is_named_and_the_processes_run_
     assert freezer.state() is FreezerState.THAWED
 
 
-async def test_processes_that_start_others_all_the_time_are_frozen_each_time(freezer: Freezer) -> None:
+@pytest.fixture
+def forking(freezer: Freezer) -> Iterator[None]:
+    """Shells in the cgroup that start processes all the time."""
     shells = [subprocess.Popen(["sh", "-c", "while :; do /bin/true; done"]) for _ in range(4)]
-    try:
-        for shell in shells:
-            (freezer.directory / "below" / "cgroup.procs").write_text(str(shell.pid))
-        for _ in range(100):
-            await freezer.freeze(CLOCK)
-            assert freezer.state() is FreezerState.FROZEN
-            await freezer.thaw(CLOCK)
-    finally:
-        let_go(freezer)
-        for shell in shells:
-            shell.kill()
-            shell.wait()
-        await until(lambda: not (freezer.directory / "below" / "cgroup.procs").read_text())
+    for shell in shells:
+        (freezer.directory / "below" / "cgroup.procs").write_text(str(shell.pid))
+    yield
+    let_go(freezer)
+    for shell in shells:
+        shell.kill()
+        shell.wait()
+    block_until(lambda: not (freezer.directory / "below" / "cgroup.procs").read_text())
+
+
+@pytest.mark.usefixtures("forking")
+async def test_processes_that_start_others_all_the_time_are_frozen_each_time(freezer: Freezer) -> None:
+    for _ in range(100):
+        await freezer.freeze(CLOCK)
+        assert freezer.state() is FreezerState.FROZEN
+        await freezer.thaw(CLOCK)
 
 
 @pytest.fixture

@@ -106,7 +106,7 @@ class MachineModel(PodModel):
                 return Nothing()
             case SetStandby(name=name, unit_id=unit_id, step=step):
                 self._change(unit_id, AFTER[StandbyStep(step)])
-                return StandbySet(name, step)
+                return StandbySet(name, step, self.mono, self.mono)
             case SetPower(name=name, unit_id=unit_id, step=step):
                 if step == PowerStep.POWER_OFF.value:
                     self.amend(replace(self.written, off_unit=unit_id))

@@ -24,6 +24,7 @@ from kubeletx.pods.plan.pod import plan_pod
 from kubeletx.pods.workloads.overrides import PodOverrides
 from kubeletx.pods.workloads.power import Power
 from kubeletx.pods.workloads.standby.actions import SetStandby, StandbyStep
+from kubeletx.pods.workloads.standby.facts import StandbyFacts
 from kubeletx.pods.workloads.standby.plan import settled, wanted_power
 from kubeletx.pods.workloads.standby.results import StandbySet, standby_failed
 from tests.unit.pods.pod_model import AgentRestarted, Observed, PodModel, make_pod
@@ -85,7 +86,10 @@ class FlightModel(PodModel):
     # --- the worker ---
 
     def turn(self) -> Plan:
-        self.facts = replace(self.facts, own=settled(self.desired.pod, self.facts))
+        self.facts = replace(
+            self.facts,
+            own=settled(self.desired.pod, self.facts, self.facts.of(StandbyFacts) or StandbyFacts()),
+        )
         self.facts = Observed(self.seen if self.facts.runtime is not None else None, self.now()).onto(
             self.facts
         )
