@@ -35,7 +35,9 @@ def states(agent: AgentModel) -> Counter[UnitState]:
 
 
 def is_calm(agent: AgentModel) -> bool:
-    return not any(worker.is_unit_changing for worker in agent.parts.manager.workers.values())
+    """No input waits and no action is in flight, not even on a thread, for which the model's clock does not wait."""
+    workers = agent.parts.manager.workers.values()
+    return not any(worker.is_unit_changing or worker.facts.in_flight for worker in workers)
 
 
 def at_rest(agent: AgentModel, frozen: int) -> bool:
