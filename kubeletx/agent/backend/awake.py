@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import AsyncIterator
+from functools import partial
 
 from kubeletx.api import Conflict, TimedOut
 from kubeletx.pods import PodExecutor, PodWorker
@@ -19,8 +20,10 @@ THAW_SECONDS = 30.0
 
 
 @contextlib.asynccontextmanager
-async def kept_awake(services: PodExecutor, worker: PodWorker, *, may_thaw: bool) -> AsyncIterator[None]:
-    """Context in which the pod runs: a frozen pod is thawed first, and may be frozen again after the end.
+async def kept_awake(
+    services: PodExecutor, worker: PodWorker, *, may_thaw: bool, delay_seconds: float = 0.0
+) -> AsyncIterator[None]:
+    """Context in which the pod runs: a frozen pod is thawed first, and may be frozen again `delay_seconds` after the end.
 
     The request is only in memory. It has no effect on pods that cannot be frozen, and on machines that ``kubeletx vm`` or
     powerSpec paused or that paused themselves. `may_thaw` False: a frozen pod is left frozen, and Conflict is raised.
@@ -45,7 +48,12 @@ async def kept_awake(services: PodExecutor, worker: PodWorker, *, may_thaw: bool
             await _wait_awake(services, worker)
         yield
     finally:
-        worker.ask_power(None, owner)
+        if delay_seconds:
+            services.call_at(
+                services.clock.monotonic() + delay_seconds, partial(worker.ask_power, None, owner)
+            )
+        else:
+            worker.ask_power(None, owner)
 
 
 async def _wait_awake(services: PodExecutor, worker: PodWorker) -> None:

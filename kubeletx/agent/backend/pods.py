@@ -63,13 +63,18 @@ class PodBackend:
         logs: PodLogs,
         *,
         streams_thaw: bool = True,
+        standby_delay_seconds: float = 0.0,
     ) -> None:
-        """`streams_thaw`: exec, attach and forwarded connections thaw a frozen pod; False: they fail."""
+        """`streams_thaw`: exec, attach and forwarded connections thaw a frozen pod; False: they fail.
+
+        `standby_delay_seconds`: time for which the pod runs on after the last of them.
+        """
         self._manager = manager
         self._services = services
         self._applied = applied
         self._logs = logs
         self._streams_thaw = streams_thaw
+        self._standby_delay_seconds = standby_delay_seconds
 
     async def list_pods(self) -> Sequence[Pod]:
         """Return all pods with their status, sorted by namespace and name.
@@ -196,7 +201,12 @@ class PodBackend:
 
         Raises NotFound, or Conflict if the pod has no worker yet.
         """
-        return kept_awake(self._services, self.find_worker(target), may_thaw=self._streams_thaw)
+        return kept_awake(
+            self._services,
+            self.find_worker(target),
+            may_thaw=self._streams_thaw,
+            delay_seconds=self._standby_delay_seconds,
+        )
 
     async def exec(self, target: PodTarget, container: str, request: StreamRequest) -> Session | StreamUrl:
         """Run the command of `request` in a running container, and return the stream of its input and output.

@@ -179,6 +179,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
             "LimitedSwap: burstable pods get a share of the machine's swap (cgroup v2). Default: NoSwap."),
     Setting("pods.standby_streams", "kubeletx.standbyStreams", "", Choice(("thaw", "refuse")),
             "thaw: exec, attach and each forwarded connection wake a frozen pod. refuse: they fail, and it stays frozen."),
+    Setting("pods.standby_delay_seconds", "kubeletx.standbyDelay", "", Duration(),
+            "Time for which a woken pod runs on after its last exec, attach or forwarded connection."),
     Setting("pods.standby_requests_percent", "kubeletx.standbyRequestsPercent", "", PERCENT,
             "Share of requests that counts at admission: CPU of frozen pods, CPU and memory of hibernated ones."),
     # network

@@ -194,6 +194,11 @@ class PodSettings(Section, frozen=True, kw_only=True):
 
     thaw: the pod runs while they last. refuse: they fail, and the pod stays frozen.
     """
+    standby_delay_seconds: float = 0.0
+    """Time for which a woken pod runs on after its last exec, attach or forwarded connection; 0: it rests at once.
+
+    A client that comes back within this time meets no frozen pod, and a hibernated pod is not reclaimed between requests.
+    """
     standby_requests_percent: int = 100
     """Share of the CPU requests of frozen pods, and of the memory requests of hibernated ones, counted at admission."""
 

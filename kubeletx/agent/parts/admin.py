@@ -75,6 +75,7 @@ def make_admin(
         needs.sources.applied,
         PodLogs(needs.node.context, services, reader),
         streams_thaw=ctx.config.pods.standby_streams == "thaw",
+        standby_delay_seconds=ctx.config.pods.standby_delay_seconds,
     )
     backend = AdminBackend(
         about=AgentBackend(

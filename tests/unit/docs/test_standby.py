@@ -73,9 +73,12 @@ def test_conditions_reasons_events_and_metrics_exist() -> None:
 def test_settings_exist() -> None:
     known = {setting.key for setting in SETTINGS}
     said = re.findall(r"`(kubeletx\.\w+|memorySwap\.\w+)(?:: \w+)?`", PAGE)
-    assert {"kubeletx.standbyStreams", "kubeletx.standbyRequestsPercent", "memorySwap.swapBehavior"} == set(
-        said
-    )
+    assert {
+        "kubeletx.standbyStreams",
+        "kubeletx.standbyDelay",
+        "kubeletx.standbyRequestsPercent",
+        "memorySwap.swapBehavior",
+    } == set(said)
     assert set(said) <= known
 
 

@@ -71,6 +71,20 @@ async def test_the_pod_runs_until_the_last_of_several_streams_ends(agent: AgentM
         await agent.until(lambda: states(agent) == {UnitState.PAUSED})
 
 
+async def test_a_woken_pod_runs_on_for_the_delay_after_its_last_command(agent: AgentModel) -> None:
+    agent.configure("pods", standby_delay_seconds=30.0)
+    async with agent.running() as backend:
+        await frozen(agent, backend)
+        assert await agent.done(used(agent, backend)) == {UnitState.RUNNING}
+        await agent.clock.run_for(20)
+        assert await agent.done(used(agent, backend)) == {UnitState.RUNNING}
+        await agent.clock.run_for(20)
+        assert states(agent) == {UnitState.RUNNING}
+        assert agent.runtimes["one"].counts["thaw"] == 1
+        await agent.clock.run_for(11)
+        await agent.until(lambda: states(agent) == {UnitState.PAUSED}, seconds=1)
+
+
 async def test_a_command_during_a_freeze_waits_until_its_thaw(agent: AgentModel) -> None:
     async with agent.running() as backend:
         await agent.apply(a_pod("web"))
