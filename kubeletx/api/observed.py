@@ -378,7 +378,7 @@ class Traits(Seen, frozen=True, kw_only=True):
     standby_strategies: tuple[str, ...] = ()
     """Values of annotation ``kubeletx.io/standby-strategy`` that the runtime accepts; other pods are rejected.
 
-    Empty: the runtime chooses by itself, and a pod with the annotation is rejected.
+    Empty: a pod with the annotation is rejected.
     """
 
 

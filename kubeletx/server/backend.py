@@ -137,8 +137,8 @@ class PodVerbs(Protocol):
     def awake(self, target: PodTarget) -> AbstractAsyncContextManager[None]:
         """Return a context in which the pod runs, for the time of an exec, an attach or one forwarded connection.
 
-        A frozen pod is thawed on entry, and may be frozen again after the exit. Raises NotFound; the entry raises
-        Conflict if frozen pods are left frozen by the configuration or cannot be thawed.
+        A frozen pod is thawed on entry, and may be frozen again after the exit. Raises NotFound. The entry raises
+        Conflict if the configuration forbids the thaw, or if the pod cannot be thawed.
         """
         ...
 

@@ -153,7 +153,7 @@ async def serve_port_forward(
     finally:
         for task in tasks:
             task.cancel()
-        async with contextlib.AsyncExitStack() as closing:  # each is closed even if another one fails to
+        async with contextlib.AsyncExitStack() as closing:  # a failed close does not prevent the others
             closing.push_async_callback(ws.close)
             for session in sessions.values():
                 closing.push_async_callback(session.close)

@@ -74,10 +74,10 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     burst_pods: int = 100
     standby_pods: int = 200
     most_pods: int = 500
-    """Of these, 20 run, or a tenth if that is less."""
+    """Number of pods of `standby-500`; 20 of them run, or a tenth if that is less."""
     answers: int = 5
     heap_mib: int = 48
-    """Memory that an instance of `standby-memory` fills with records, about."""
+    """Approximate memory of the records of an instance of `standby-memory`."""
     hold_seconds: float = 1.5
     """Time in each state of the plot of an instance's memory."""
     instances: int = 2

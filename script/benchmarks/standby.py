@@ -96,7 +96,7 @@ class _Pod:
         return (receive(self._connection) - began) / 1e6
 
     def wake_bare(self, thaw: Callable[[], Any]) -> float:
-        """Freeze by the agent, and thaw by a bare call, which must not wait, while the agent is stopped."""
+        """Freeze by the agent, stop the agent, and thaw by a bare call. The call must not block."""
         self._freeze()
         assert self._agent.daemon is not None
         self._agent.daemon.pause()
@@ -118,7 +118,7 @@ class _Pod:
         return self.wake_bare(lambda: self._freezer.write(frozen=False))
 
     def wake_by_plugin(self) -> float:
-        """Thaw by the plugin's own call, of which the agent does not know."""
+        """Thaw by the plugin's own call, without the agent's knowledge."""
         return self._wake("thaw")
 
     def wake_by_agent(self) -> float:
@@ -166,7 +166,7 @@ class _BareCalls:
 
 
 def _wakes(pods: Sequence[_Pod], count: int, bare: Callable[[_Pod], float]) -> dict[str, list[float]]:
-    """Wake the pods `count` times by each way in turns, one pod after the other; returns milliseconds by way."""
+    """Wake the pods `count` times in each way, one pod after the other; returns milliseconds by way."""
     ways: dict[str, Callable[[_Pod], float]] = {
         "turn": _Pod.answer,
         "floor": bare,
@@ -174,7 +174,7 @@ def _wakes(pods: Sequence[_Pod], count: int, bare: Callable[[_Pod], float]) -> d
         "agent": _Pod.wake_by_agent,
     }
     times: dict[str, list[float]] = {way: [] for way in ways}
-    for pod in pods:  # the first of each warms it
+    for pod in pods:  # the first wake of each way is a warm-up
         for wake in ways.values():
             wake(pod)
     for number in range(count):
@@ -250,7 +250,7 @@ def standby_burst(bench: BenchLab, sizes: Sizes) -> Result:
                 f"   freeze {one.freeze[0]:.0f}, {other.freeze[0]:.0f}/s; thaw {one.thaw[0]:.0f}, {other.thaw[0]:.0f}/s",
                 flush=True,
             )
-            if number:  # the first warms both
+            if number:  # the first run is a warm-up
                 for side, found in ((bare, one), (ours, other)):
                     for field in _Burst.__struct_fields__:
                         getattr(side, field).extend(getattr(found, field))

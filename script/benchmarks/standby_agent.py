@@ -1,9 +1,8 @@
 """An agent that the benchmarks of standby control: the whole agent, and a Unix socket for requests in memory.
 
-``python -m script.benchmarks.standby_agent FLAGS`` runs ``kubeletx FLAGS``. `PodManager.ask_power` is called only by
-other parts of the agent, and the plugin's own calls only by the agent: neither can be made from another process
-otherwise. The path of the socket is in the environment variable `SOCKET_VARIABLE`. Each line is an `Order`; each answer
-is a `Done`.
+``python -m script.benchmarks.standby_agent FLAGS`` runs ``kubeletx FLAGS``. Only the agent calls
+`PodManager.ask_power` and the plugin. The socket makes these calls possible from another process. The path of the
+socket is in the environment variable `SOCKET_VARIABLE`. Each line is an `Order`; each answer is a `Done`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Parts that the benchmarks of standby share: an agent that they control, pods that answer, and the freezer's files.
 
-A pod that answers runs ``nc -e cat``: what is sent over its connection comes back. The bytes are sent before the thaw
+A pod that answers runs ``nc -e cat``, which returns what its connection receives. The bytes are sent before the thaw
 and wait in the socket of the frozen process, so that the answer comes as soon as it gets CPU time again. Benchmark,
 agent and pods share one monotonic clock.
 """
@@ -136,7 +136,7 @@ class Freezer:
         self._file = (version_1 or version_2)[0]
 
     def write(self, *, frozen: bool) -> None:
-        """Write the file, as plugins do, without waiting."""
+        """Write the file, as plugins do, and do not wait."""
         words = ("THAWED", "FROZEN") if self._is_old else ("0", "1")
         with os.fdopen(os.open(self._file, os.O_WRONLY), "w") as file:
             file.write(words[frozen])

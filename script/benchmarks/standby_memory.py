@@ -130,7 +130,7 @@ class _Measurement:
         """Seconds of the timeline at which the instance was frozen, reclaimed and woken."""
 
     def run(self) -> None:
-        """Start the instance as often as it is to be measured; each time freeze, wake, hibernate and wake it."""
+        """Repeat the measurement: start the instance, freeze, wake, hibernate and wake it."""
         for number in range(self._sizes.answers):
             name = f"{self._instance.kind}-{number}"
             before = self._zram.used_bytes()
@@ -152,7 +152,7 @@ class _Measurement:
             print(f"   {self._instance.kind} {key}: {median(found):.4g}", flush=True)
 
     def _frozen(self, name: str) -> None:
-        """Measure answers while it is warm, and the first after a freeze."""
+        """Measure answers of the warm instance, and the first answer after a freeze."""
         for _ in range(WARM_REQUESTS):
             began = time.monotonic()
             self._answer(began, "warm")
@@ -199,7 +199,7 @@ class _Measurement:
         self._agent.order("wait running", [name])
 
     def _answer(self, began: float, key: str) -> None:
-        """Wait for one answer. `began`: monotonic time from which it counts. `key` empty: it does not."""
+        """Wait for one answer. `began`: monotonic start of its time. `key` empty: the time is not kept."""
         with connect("127.0.0.1", self._port, seconds=60) as one:
             one.sendall(_REQUEST)
             answered = _whole_answer(one)

@@ -1,7 +1,7 @@
-"""Benchmarks of an agent with many pods that stand by: CPU time and memory at rest, and a wake among them.
+"""Benchmarks of an agent with many frozen pods: CPU time and memory at rest, and a wake among them.
 
-The pods have the annotation that freezes them once they are ready. They use the node's network, so that their start is
-quicker and the pod network's addresses suffice; those that are woken are in the pod network.
+The pods have the annotation that freezes them once they are ready. They use the node's network, so that they start
+faster and need no addresses of the pod network. Only pods that are woken are in the pod network.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _wait_frozen(agent: StandbyAgent, cri: CriCalls, names: list[str]) -> None:
 
 
 def _rest(agent: StandbyAgent, what: str, sizes: Sizes, *, has_goals: bool) -> list[Figure]:
-    """Wait until the agent is at rest, and measure it. `has_goals`: whether the goals are for this number of pods."""
+    """Wait until the agent is at rest, and measure it. `has_goals`: the goals apply to this number of pods."""
     time.sleep(min(SETTLE_SECONDS, sizes.idle_seconds))
     cpu, seconds = cpu_during(agent.pid, min(sizes.idle_seconds, 60.0))
     memory = round(resident_mib(agent.pid) * _MB_PER_MIB, 1)

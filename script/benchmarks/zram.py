@@ -12,7 +12,7 @@ from kubeletx_testing.lab.process import LabError
 
 _CONTROL = Path("/sys/class/zram-control")
 _HIGHEST_PRIORITY: Final = "32767"
-"""So that pages go to this device also if the machine has other swap."""
+"""Priority of this device over other swap of the machine."""
 
 
 class Zram:

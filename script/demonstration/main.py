@@ -312,11 +312,11 @@ def show_machine(agent: PrivateAgent, began: float) -> None:
 
 
 def show_standby(agent: PrivateAgent, forward: Daemon) -> str:
-    """Hibernate a pod, show what its memory was and is, and wake it with a request through a port-forward.
+    """Hibernate a pod, show its memory before and after, and wake it by a request through a port-forward.
 
     Returns the URL of the port-forward; the pod is hibernated again. Raises DemoFailed for a wrong answer.
     """
-    _say(f"hibernating {standby.POD}: it is frozen, and its memory is taken back")
+    _say(f"hibernating {standby.POD}: it is frozen, and its memory is reclaimed")
     forward.start()
     before = standby.memory_bytes(agent)
     standby.hibernate(agent)
@@ -327,7 +327,7 @@ def show_standby(agent: PrivateAgent, forward: Daemon) -> str:
     standby.wait_hibernated(agent)
     table = make_table(f"{standby.POD} on standby", "WHAT HAPPENS", "MEMORY", "")
     table.add_row("it runs", _mebibytes(before), "a web server that has read a 48 MiB file")
-    table.add_row("kx pod standby --hibernate", _mebibytes(after), "frozen; pages of files were given back")
+    table.add_row("kx pod standby --hibernate", _mebibytes(after), "frozen; pages of files were dropped")
     table.add_row(f"curl {url}", "", f"{woken.page!r}, {woken.seconds * 1000:.0f} ms later")
     table.add_row("the connection ends", _mebibytes(standby.memory_bytes(agent)), "hibernated again")
     console.print(table)
@@ -335,7 +335,7 @@ def show_standby(agent: PrivateAgent, forward: Daemon) -> str:
         "kx describe pod says:", f"  [green]{said}[/]", "", sep="\n", highlight=False, soft_wrap=True
     )
     if after > before / 2:
-        _say("what is left are not pages of files on a disk; without swap they stay in memory")
+        _say("the rest is not pages of files; without swap it stays in memory")
     if woken.page != standby.PAGE:
         raise DemoFailed(f"{standby.POD} serves {woken.page!r}")
     return url

@@ -1,7 +1,7 @@
 """The demo's pod on standby: hibernated, woken by a connection of a port-forward, and hibernated again.
 
 Its runtime is the plugin kubeletx-quark on the first containerd. The memory is read from the kernel's cgroup, not from the
-agent. The demo makes no swap on the user's machine, so that only pages of files are given back.
+agent. The demo makes no swap on the user's machine, so that only pages of files are dropped.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Woken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def endpoint(containerd: PrivateContainerd) -> str:
-    """Text of the endpoint whose containers can be frozen, as the agent's flag takes it.
+    """Value of the agent's flag for the endpoint whose containers can be frozen.
 
-    The second handler, since the containerd's own endpoint uses the first one.
+    It has the second handler, since the containerd's own endpoint uses the first one.
     """
     return f"container:{RUNTIME}:{containerd.endpoint}?handler={HANDLERS[1]}"
 
 
 def port_forward(agent: PrivateAgent) -> Daemon:
-    """Make, without starting it, ``kubeletx port-forward`` to the pod, with a free local port."""
+    """Make the process of ``kubeletx port-forward`` to the pod, on a free local port; it is not started."""
     return Daemon(
         name="port-forward",
         argv=[agent.argv()[0], f"--root-dir={agent.root_dir}", "port-forward", POD, f":{PORT}"],

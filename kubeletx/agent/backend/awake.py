@@ -25,9 +25,9 @@ async def kept_awake(
 ) -> AsyncIterator[None]:
     """Context in which the pod runs: a frozen pod is thawed first, and may be frozen again `delay_seconds` after the end.
 
-    The request is only in memory. It has no effect on pods that cannot be frozen, and on machines that ``kubeletx vm`` or
-    powerSpec paused or that paused themselves. `may_thaw` False: a frozen pod is left frozen, and Conflict is raised.
-    Raises Conflict if the runtime cannot thaw a container, TimedOut after `THAW_SECONDS`.
+    The request is only in memory. It has no effect on pods that cannot be frozen, on machines that ``kubeletx vm`` or
+    powerSpec paused, and on machines that paused themselves. `may_thaw` False: a frozen pod stays frozen, and
+    Conflict is raised. Raises Conflict if the runtime cannot thaw a container, TimedOut after `THAW_SECONDS`.
     """
     workload = workload_of(worker.facts)
     if not workload.can_standby(worker.facts):

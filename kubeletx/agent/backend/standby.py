@@ -56,7 +56,7 @@ class StandbyBackend:
         await self._services.overrides.amend(
             worker, lambda overrides: with_power(overrides, wanted.value, initial, power_of(desired.pod))
         )
-        # Not before `amend`: the worker would repeat a call of the old request, whose failure would be taken for this one.
+        # Before `amend`, the worker would repeat a call of the old request, and its failure would be reported.
         worker.apply(StandbyAsked())
         await self._wait(worker, verb, wanted, _failures(worker, wanted), timeout_seconds, ends)
         return self._view(worker)
@@ -86,7 +86,7 @@ class StandbyBackend:
             raise Conflict(f"pod {worker.desired.ref} is ending")
 
     def _check(self, worker: PodWorker) -> None:
-        """Raise the error that says why the pod can be neither frozen nor woken now; return if it can."""
+        """Raise the reason why the pod can be neither frozen nor woken now; return if it can."""
         ref = worker.desired.ref
         require_seen(self._services, worker)
         handle = self._services.registry.get(str(worker.facts.runtime))
@@ -144,8 +144,8 @@ class StandbyBackend:
             outage = worker.facts.outage
             if outage is not None:
                 raise TimedOut(
-                    f"pod {ref} is not known to be {wanted.value} after {seconds:g}s: {outage.message}; it is "
-                    "still wanted, and is carried out once the runtime answers"
+                    f"pod {ref} is not known to be {wanted.value} after {seconds:g}s: {outage.message}; the "
+                    "request stays in force, and is carried out once the runtime answers"
                 )
             status = self._services.board.statuses.get(worker.uid)
             users = sum(power == Power.RUNNING.value for power in worker.facts.asked.values())
@@ -154,8 +154,8 @@ class StandbyBackend:
                 (*_waits(status), *(f"{name} is {state}" for name, state in _states(worker).items()))
             )
             raise TimedOut(
-                f"pod {ref} is not {wanted.value} after {seconds:g}s: {states or 'no container runs'}{why}; it is "
-                "still wanted. Containers are frozen once all of them are started and ready"
+                f"pod {ref} is not {wanted.value} after {seconds:g}s: {states or 'no container runs'}{why}; the "
+                "request stays in force. Containers are frozen once all of them are started and ready"
             )
 
 

@@ -37,7 +37,7 @@ def pod() -> None:
 @click.argument("name", shell_complete=complete_pods)
 @boolean(
     "--hibernate",
-    help="Take its memory back, too, as far as the kernel can; the next answer then takes longer.",
+    help="Also reclaim its memory, as far as possible; the first answer after a wake then takes longer.",
 )
 @_TIMEOUT
 @output_option("json", "yaml")
@@ -48,7 +48,7 @@ def standby(
 ) -> int:
     """Freeze a pod once it is ready; it keeps its memory and uses no CPU time.
 
-    Exec, attach and each connection of a port-forward wake the pod while they last. A command counts more than
+    Exec, attach and each connection of a port-forward wake the pod while they last. A command replaces the request of
     annotation kubeletx.io/standby.
     """
     return _change(agent, "hibernate" if hibernate else "standby", name, namespace, timeout, output)

@@ -68,7 +68,7 @@ def _standby(pod: Pod) -> str:
 
 
 def _machine_standby(pod: Pod) -> str:
-    """Return Standby or Hibernated for a machine that rests by a request of standby; else empty."""
+    """Return Standby or Hibernated for a machine on standby; else empty."""
     found = next((one for one in pod.status.conditions if one.type == names.STANDBY_CONDITION), None)
     return found.reason or "" if found is not None and found.status == "True" else ""
 
@@ -165,7 +165,7 @@ def _restarts(count: _Count, now: datetime) -> str:
 def _machine(pod: Pod, now: datetime) -> PodSummary:
     """Compute the columns of a virtual machine as for a pod with one container.
 
-    STATUS shows a power state other than running, such as Paused; of a machine on standby Standby or Hibernated.
+    STATUS shows a power state other than running, such as Paused; for a machine on standby, Standby or Hibernated.
     """
     status = pod.status.virtual_machine_status
     reason, count = _regular(pod, _first(pod), _Count())

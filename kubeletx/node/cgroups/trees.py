@@ -116,7 +116,8 @@ class CgroupTrees:
     def remove(self, path: str, *, wait_seconds: float = REMOVE_SECONDS) -> None:
         """Kill the processes in the cgroup, then remove it and all cgroups below it; succeeds if it does not exist.
 
-        They are thawed, too: with the freezer of cgroup v1, a frozen process does not end by SIGKILL. Raises Internal if it cannot be removed within `wait_seconds`.
+        The processes are thawed, too: with the freezer of cgroup v1, a frozen process does not end by SIGKILL. Raises
+        Internal if the cgroup cannot be removed within `wait_seconds`.
         """
         if not path.strip("/"):
             raise Internal("refused to remove the root cgroup")

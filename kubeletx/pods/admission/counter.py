@@ -224,7 +224,7 @@ class NodeAdmission:
     def recount(self, pod: Pod, handle: HasTraits | None = None, source: SourceTraits = CLUSTER) -> None:
         """Reserve the pod's present resources instead of the earlier ones, without any check.
 
-        If it is frozen, still only a share of them is counted. `handle`: as for `restore`.
+        If the pod is frozen, only a share of them is counted, as before. `handle`: as for `restore`.
         """
         spared = tuple(self._spared.get(pod.uid, ()))
         self.release(pod.uid)

@@ -47,7 +47,7 @@ log = structlog.get_logger(__name__)
 KEEPING_SECONDS = 1.0
 """Interval of checks for new units, if any runtime leaves the writing of logs to the agent (raw-file, stream)."""
 _SILENT = (UnitState.PAUSED, UnitState.SUSPENDED)
-"""States of frozen units, which write nothing. To look at 200 logs costs 3 ms of CPU time, six times a minute."""
+"""States of frozen units, which write nothing. A look at 200 logs takes 3 ms of CPU time, six times a minute."""
 
 
 class LogKeeper:

@@ -11,10 +11,10 @@ A unit is a container or a machine.
            │  ask ─► tally ─► value changed: on_result
            └─ period      └─ liveness or startup failed, or startup passed: end until another unit or boot
 
-A result is dropped if the unit was paused at any time during the attempt. When a unit is paused, its readiness and all
-counts of failures begin again; when it runs again, readiness is probed at once and liveness after one period. While the unit is being stopped, or changed by an
-operator's command, only readiness is probed; if it survives, the other probes resume after their initial delay. Each
-task costs one timer while it sleeps. Source: kubelet, prober/worker.go.
+A result is dropped if the unit was paused at any time during the attempt. A pause resets readiness and all counts of
+failures. When the unit runs again, readiness is probed at once, and liveness after one period. While the unit is being
+stopped, or changed by an operator's command, only readiness is probed; if it survives, the other probes resume after
+their initial delay. Each task costs one timer while it sleeps. Source: kubelet, prober/worker.go.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class _Watch:
         self.woken: set[ProbeKind] = set()
         """Probes that began again because the unit was paused and runs again."""
         self.rests = 0
-        """How often the probes of the unit began to wait."""
+        """Number of times that the probes of the unit began to wait."""
         self.awake = asyncio.Event()
         self.started = asyncio.Event()
         if target.probe(ProbeKind.STARTUP) is None:

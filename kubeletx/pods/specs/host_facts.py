@@ -80,7 +80,7 @@ def _has_swap_controller(root: Path, cgroup_version: int) -> bool:
 def _may_limit_swap(root: Path) -> bool:
     """Return True if new cgroups will have memory.swap.max. Used while no cgroup has the memory controller.
 
-    That is so on a node without systemd, before the agent or a runtime makes the first cgroup.
+    This applies to a node without systemd, before the agent or a runtime makes the first cgroup.
     """
     try:
         controllers = (root / "sys/fs/cgroup/cgroup.controllers").read_text().split()

@@ -153,8 +153,9 @@ def ended(
 def with_power(overrides: PodOverrides, power: str, spec_power: str, power_spec: str) -> PodOverrides:
     """Return the overrides after an operator's command of ``kubeletx vm`` or ``kubeletx pod``.
 
-    `power`: requested state; `spec_power`: state by the pod alone, its spec and annotations (each a value of
-    `power.Power`). If both are equal, the override is removed. `power_spec`: the spec's field, such as ``Running``, stored with the override.
+    `power`: requested state. `spec_power`: state that the pod's spec and annotations request. Each is a value of
+    `power.Power`; if both are equal, the override is removed. `power_spec`: the spec's field, such as ``Running``,
+    stored with the override.
     """
     if power == spec_power:
         return replace(overrides, power="", power_spec="")

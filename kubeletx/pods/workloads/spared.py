@@ -19,7 +19,7 @@ _OF_REASON: Final = {STANDBY: _SPARED[Power.STANDBY], HIBERNATED: _SPARED[Power.
 def spared_resources(desired: DesiredPod, facts: PodFacts) -> tuple[str, ...]:
     """Return the resources that a frozen pod does not use: CPU, and memory if it is hibernated; empty if it runs.
 
-    Empty too from the moment when the pod should run again, before the first container is thawed.
+    Also empty once the pod should run again, before the first container is thawed.
     """
     if desired.is_ending:
         return ()
@@ -34,7 +34,7 @@ def spared_resources(desired: DesiredPod, facts: PodFacts) -> tuple[str, ...]:
 
 
 def spared_by(status: PodStatus | None) -> tuple[str, ...]:
-    """Return `spared_resources` by a stored status; used until the runtime has shown the pod after an agent restart."""
+    """Return `spared_resources` from a stored status; used after a restart until the runtime has listed the pod."""
     condition = find_standby(status)
     if condition is None or condition.status != "True":
         return ()

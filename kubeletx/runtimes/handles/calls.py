@@ -44,8 +44,11 @@ class CallClass(enum.Enum):
     SWITCHING = "switching"
     """Freeze or thaw. It has slots of its own, so that a wake does not wait for starts of pods."""
     SWITCHED = "switched"
-    """Read of a unit's status after its freeze or thaw. It shares the slots of SWITCHING but waits behind them: of many
-    pods that are frozen or woken together, all are so before their statuses are read."""
+    """Read of a unit's status after its freeze or thaw.
+
+    It shares the slots of SWITCHING and waits for all calls of that class: many pods that are frozen or woken together
+    change first, and their statuses are read afterwards.
+    """
     STOPPING = "stopping"
     QUERY = "query"
     PROBE = "probe"

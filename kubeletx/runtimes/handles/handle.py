@@ -344,7 +344,7 @@ class RuntimeHandle:
         `method`: name of the method, for messages and counters. `start`: makes the call. `more_seconds`: time for which
         the call waits by design, such as a grace period, added to the deadline. `changes`: the unit whose state the
         call changes; the Changed event that this causes is not reported: afterwards the caller uses `note_unit` or
-        `look`. `is_switch`: the call freezes or thaws the unit within milliseconds, and does not wait for slow calls.
+        `look`. `is_switch`: the call freezes or thaws the unit within milliseconds; it does not wait for slow calls.
         """
         call_class = CallClass.STOPPING if more_seconds else CallClass.CHANGING
         if is_switch:
@@ -378,7 +378,7 @@ class RuntimeHandle:
         return await self._query("list_units", lambda: self._runtime.list_units(match))
 
     async def unit_status(self, unit_id: UnitId, *, after_switch: bool = False) -> UnitStatus:
-        """Call `Runtime.unit_status`. `after_switch`: first all freezes and thaws that wait for a slot are made."""
+        """Call `Runtime.unit_status`. `after_switch`: the call waits until no freeze or thaw waits for a slot."""
         call_class = CallClass.SWITCHED if after_switch else CallClass.QUERY
         seconds = self._limits.query_seconds
         return await self._call(

@@ -31,7 +31,7 @@ async def open_forwarded(backend: PodVerbs, target: PodTarget, port: int) -> Ses
 
 
 class _Awake:
-    """Session that forwards all calls to another one, and leaves the context in which the pod is awake on `close`."""
+    """Session that forwards all calls to another one; `close` also leaves the context in which the pod is awake."""
 
     def __init__(self, session: Session, awake: AsyncExitStack) -> None:
         self._session = session

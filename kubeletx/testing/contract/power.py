@@ -110,7 +110,7 @@ class PowerContract(ContractBase):
             await runtime.stop_unit(unit_id, 30)
             status = await runtime.unit_status(unit_id)
             assert (status.summary.state, status.exit_code) == (UnitState.EXITED, 0), (
-                "a unit that rests is thawed before it is asked to stop; this one ends with code 0 when it is asked"
+                "a frozen unit is thawed before its stop signal; this one ends with code 0 on that signal"
             )
 
     async def test_a_unit_that_has_ended_cannot_be_frozen_and_an_unknown_one_is_not_found(

@@ -1,4 +1,4 @@
-"""What a reclaim writes and reports, how often, where it cannot be done, and the limit of swap that it lifts."""
+"""Writes and results of a reclaim, its errors, and the limit of swap that it lifts."""
 
 from __future__ import annotations
 

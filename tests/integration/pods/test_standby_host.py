@@ -1,4 +1,4 @@
-"""What the agent shows and promises about pods that stand by, with containerd, runc and plugins/quark."""
+"""The agent's output and calls for pods on standby, with containerd, runc and plugins/quark."""
 
 from __future__ import annotations
 
@@ -148,8 +148,8 @@ def test_a_pod_that_is_not_ready_is_named_and_frozen_once_it_is(agent: PrivateAg
     answer = agent.cli("pod", "standby", "web-lab", "--timeout", "500ms")
     assert (answer.returncode, answer.stdout) == (1, "")
     assert answer.stderr == (
-        "Error: pod default/web-lab is not standby after 0.5s: main is running; it is still wanted. Containers are "
-        "frozen once all of them are started and ready\n"
+        "Error: pod default/web-lab is not standby after 0.5s: main is running; the request stays in "
+        "force. Containers are frozen once all of them are started and ready\n"
     )
     assert "NotFrozenYet since " in done(agent, "describe", "pod", "web-lab")
     done(agent, "exec", "web-lab", "--", "touch", "/tmp/ready")

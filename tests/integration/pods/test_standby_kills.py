@@ -1,4 +1,4 @@
-"""Nothing is left half way: agent, shim and containerd are killed while pods freeze, hibernate and wake."""
+"""No pod stays in a partial state if agent, shim or containerd are killed while pods freeze, hibernate and wake."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.integration.support.kill_points import FREEZER, RECLAIM, RECORD, Kill
 from tests.integration.support.silent_files import SilentFileSystem
 
 STATES = {"standby": "Standby", "hibernate": "Hibernated", "activate": "Running"}
-# In each step the agent kills itself while it carries out the verb; a restarted one ends it. The pod has three
+# In each step the agent kills itself while it carries out the verb; the next one completes it. The pod has three
 # containers: two regular ones, which are frozen together, and a sidecar, which is frozen last and thawed first.
 STEPS = (
     ("standby", KillPoint(FREEZER, 1)),

@@ -1,6 +1,6 @@
 """Swap that a test switches on for itself: in zram, in a file, and in a file behind zswap; removed also after failures.
 
-Each raises `NoSwap`, with the reason, where the kernel or the file system of this machine does not have it.
+Each raises `NoSwap`, with the reason, if the kernel or the file system of this machine does not support it.
 """
 
 from __future__ import annotations

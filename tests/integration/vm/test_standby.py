@@ -1,6 +1,6 @@
-"""A machine that stands by, through a whole agent and a libvirtd of its own: one guest, which the tests share in order.
+"""A machine on standby, with a whole agent and a libvirtd of its own: one guest, which the tests share in order.
 
-Each test leaves the machine on standby or running; `awake` and `rests` bring it where a test needs it.
+Each test leaves the machine on standby or running; `awake` and `rests` change it to the state that a test needs.
 """
 
 from __future__ import annotations

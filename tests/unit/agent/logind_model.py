@@ -9,7 +9,7 @@ from kubeletx.api import Unavailable
 
 
 class Lock:
-    """What the agent sees of logind: `tell` begins a shutdown or calls it off."""
+    """The agent's view of logind: `tell` begins or cancels a shutdown."""
 
     one: ClassVar[Lock]
 
@@ -21,7 +21,7 @@ class Lock:
         self._reported: asyncio.Queue[bool | None] = asyncio.Queue()
 
     def tell(self, is_ending: bool | None) -> None:
-        """None: the bus goes away."""
+        """None: the bus disappears."""
         self._reported.put_nowait(is_ending)
 
     async def open(self, delay_seconds: int) -> bool:

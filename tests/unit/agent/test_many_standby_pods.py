@@ -35,7 +35,7 @@ def states(agent: AgentModel) -> Counter[UnitState]:
 
 
 def is_calm(agent: AgentModel) -> bool:
-    """No input waits and no action is in flight, not even on a thread, for which the model's clock does not wait."""
+    """No input waits and no action is in flight, also none on a thread: the model's clock does not wait for threads."""
     workers = agent.parts.manager.workers.values()
     return not any(worker.is_unit_changing or worker.facts.in_flight for worker in workers)
 

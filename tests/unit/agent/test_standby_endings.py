@@ -1,4 +1,4 @@
-"""Frozen and hibernated pods end as running ones do: thawed first, hook, grace period, and nothing is left."""
+"""Frozen and hibernated pods end as running ones do: thaw, hook, grace period, and no leftovers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def agent(agent: AgentModel, monkeypatch: pytest.MonkeyPatch) -> AgentModel:
 
 @pytest.fixture
 def pressure(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Make memory short from the call on."""
+    """Report memory pressure from the call on."""
     left = [900 * MI]
 
     def read(_root: object, _disks: object, *, mono: float, proc: object) -> tuple[Observation, ...]:

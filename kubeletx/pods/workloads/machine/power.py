@@ -126,7 +126,7 @@ def wanted_power(desired: DesiredPod, facts: PodFacts) -> Power:
 
 
 def created_power(desired: DesiredPod, facts: PodFacts) -> Power:
-    """Return the power state in which the machine is created: running before it stands by."""
+    """Return the power state in which the machine is created; a machine on standby is created running."""
     wanted = wanted_power(desired, facts)
     return Power.RUNNING if wanted in STANDING_BY else wanted
 
@@ -223,7 +223,7 @@ def next_step(unit: UnitSummary, facts: PodFacts, wanted: Power) -> PowerStep | 
 
 
 def _was_frozen(unit: UnitSummary, facts: PodFacts) -> bool:
-    """Return True if a call of standby, not one of ``kubeletx vm``, paused or suspended the machine, as far as known."""
+    """Return True if standby, and not ``kubeletx vm``, is known to have paused or suspended the machine."""
     if stood_by(facts):
         return True
     return standby_of(facts).steps.get(unit.name) in (StandbyStep.FREEZE.value, StandbyStep.HIBERNATE.value)
@@ -238,7 +238,7 @@ def resting_unit(desired: DesiredPod, facts: PodFacts) -> UnitSummary | None:
 
 
 def rest_of(desired: DesiredPod, facts: PodFacts) -> Power:
-    """Return STANDBY or HIBERNATED if the machine stands by or, after that, is not awake yet; else RUNNING."""
+    """Return STANDBY or HIBERNATED if the machine is on standby or not thawed yet; else RUNNING."""
     unit = resting_unit(desired, facts)
     if unit is None or not (wanted_power(desired, facts) in STANDING_BY or stood_by(facts)):
         return Power.RUNNING
@@ -248,7 +248,7 @@ def rest_of(desired: DesiredPod, facts: PodFacts) -> Power:
 def next_units(desired: DesiredPod, facts: PodFacts, wanted: Power) -> tuple[UnitSummary, ...]:
     """Return the machine's unit unless it has state `wanted`: RUNNING, STANDBY or HIBERNATED.
 
-    Empty if the machine does not live, and for RUNNING if standby is not why it rests.
+    Empty if the machine is not alive, and for RUNNING if it was not standby that paused or suspended it.
     """
     if wanted is Power.RUNNING:
         unit = resting_unit(desired, facts)
@@ -259,7 +259,7 @@ def next_units(desired: DesiredPod, facts: PodFacts, wanted: Power) -> tuple[Uni
 
 
 def held_text(desired: DesiredPod, facts: PodFacts) -> str:
-    """Return a sentence that the machine paused itself, with reason and remedy; empty if it did not."""
+    """Return a message that the machine paused itself, with reason and remedy; empty if it did not."""
     for one in regular_units(desired.pod):
         unit = facts.newest(one.name)
         if unit is not None and (reason := own_hold(facts, unit)):

@@ -126,7 +126,7 @@ class MachineWorkload(Workload):
         return power.wanted_power(desired, facts)
 
     def rest_of(self, desired: DesiredPod, facts: PodFacts) -> Power:
-        """Return STANDBY or HIBERNATED if the machine stands by; RUNNING also if ``vm pause`` paused it."""
+        """Return STANDBY or HIBERNATED if the machine is on standby; RUNNING also if ``vm pause`` paused it."""
         return power.rest_of(desired, facts)
 
     def next_units(self, desired: DesiredPod, facts: PodFacts, wanted: Power) -> Sequence[UnitSummary]:

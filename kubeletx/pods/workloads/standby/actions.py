@@ -36,7 +36,7 @@ class SetStandby(Action, frozen=True, kw_only=True):
 
     @property
     def holds_probes(self) -> bool:
-        """True for a freeze and a hibernation: an attempt that fails may stop some threads for seconds, too."""
+        """True for a freeze and a hibernation: even an attempt that fails may stop some threads for seconds."""
         return self.step != StandbyStep.THAW.value
 
     def failure(self, facts: PodFacts) -> ActionFailure | None:

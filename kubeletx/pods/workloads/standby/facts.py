@@ -1,4 +1,4 @@
-"""Facts that only pods have whose runtime can freeze and hibernate their units (containers or machines)."""
+"""Facts of pods whose runtime can freeze and hibernate their units (containers or machines)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class StandbyChange(Fact, frozen=True, kw_only=True):
 
 
 class RestFacts(WorkloadFacts, frozen=True, kw_only=True):
-    """Facts on standby, of pods of containers and of machines: failed calls and memory by container name, last changes.
+    """Facts on standby of pods of containers and of machines: failed calls, memory by container name, and last changes.
 
     The entry of a failed call is removed when a call of the same kind succeeds.
     """

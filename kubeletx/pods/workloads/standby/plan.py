@@ -140,7 +140,7 @@ def next_units(desired: DesiredPod, facts: PodFacts, wanted: Power) -> tuple[Uni
 
 
 def settled(pod: Pod, facts: PodFacts, known: F) -> F:
-    """Return `known`; a change of the pod that is under way has ended if all living units have its state."""
+    """Return `known`, with the change under way as the last one if all living units have its state."""
     change = known.under_way
     if change is None:
         return known
@@ -153,8 +153,8 @@ def settled(pod: Pod, facts: PodFacts, known: F) -> F:
 def may_rest(desired: DesiredPod, facts: PodFacts, draft: Draft) -> bool:
     """Return True if the pod may be frozen now.
 
-    Each container must be frozen, ready or ended, and no failed freeze may be in its back-off. No container is being
-    stopped: its preStop hook and its last work may need the others.
+    Each container must be frozen, ready or ended, and no failed freeze may be in its back-off. No container may be in
+    a stop: its preStop hook may need the others.
     """
     if facts.stopping or draft.has_planned(StopUnit):
         return False

@@ -71,7 +71,7 @@ class StandbyFailed(Result, frozen=True):
 
 
 class StandbyAsked(Result, frozen=True):
-    """A command requests a state: failed calls are dropped, so that also those are tried that were not to be retried."""
+    """A command requests a state: failed calls are dropped, so that calls without a retry are tried, too."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         known = facts.of(RestFacts)

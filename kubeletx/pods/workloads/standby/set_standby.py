@@ -62,7 +62,7 @@ async def set_standby(step: WorkloadStep, action: SetStandby) -> Result:
         return after_error(error, step.now(), results.standby_failed(action, error))
     after = await _memory(step, action.unit_id) if before is not None else None
     if before is not None and after is None and step.facts.own.has_own_kernel:
-        after = 0  # its emulator has ended and is measured no more
+        after = 0  # its emulator has ended and cannot be measured
     seconds = ended - began
     memory = (before, after) if before is not None and after is not None else None
     step.standby_changed(action.step, seconds, max(memory[0] - memory[1], 0) if memory is not None else 0)
@@ -82,8 +82,9 @@ async def thaw_before_stop(step: WorkloadStep, unit_id: UnitId, grace_seconds: f
     """If the unit is frozen or hibernated, thaw it, after the frozen sidecars of the pod that it may need.
 
     Without this, a preStop hook in the frozen container would hang for the whole grace period. If a thaw fails, an
-    event says why, and the stop is not delayed. A machine that paused itself is not thawed, and a machine without grace
-    period neither: it is switched off, while a kill signal needs thawed processes.
+    event has the reason, and the stop is not delayed. A machine that paused itself is not thawed. A machine without
+    grace period is not thawed either, since it is switched off; a container is, since a kill signal needs thawed
+    processes.
     """
     snapshot, workload = step.facts.snapshot, workload_of(step.facts)
     if snapshot is None or not workload.can_standby(step.facts):
@@ -148,7 +149,7 @@ async def _call(step: WorkloadStep, wanted: StandbyStep, unit_id: UnitId) -> Non
         StandbyStep.HIBERNATE: able.hibernate,
         StandbyStep.THAW: able.thaw,
     }[wanted]
-    # The end of a machine's emulator is another event than Changed, which is not expected here.
+    # A machine's hibernation ends its emulator, which causes another event than Changed; it is not expected here.
     ends = wanted is StandbyStep.HIBERNATE and step.facts.own.has_own_kernel
     is_switch = wanted is not StandbyStep.HIBERNATE  # a hibernation takes up to seconds
     await handle.change(

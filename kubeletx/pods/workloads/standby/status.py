@@ -55,11 +55,11 @@ def stood_by(facts: PodFacts) -> bool | None:
 def standby_condition(
     facts: PodFacts, rests: Power, wanted: Power, obstacle: str = ""
 ) -> tuple[PodCondition, ...]:
-    """Build condition `names.STANDBY_CONDITION`; empty if the pod never had it and shall run.
+    """Build condition `names.STANDBY_CONDITION`; empty if the pod never had it and should run.
 
-    Its last transition is the time since which the pod is frozen, or runs. `rests`: state in which the pod rests, else
-    RUNNING. `wanted`: desired power state. `obstacle`: why the pod cannot be frozen; empty if it can. The message says
-    how long the last freeze, hibernation or thaw of the whole pod took.
+    Its last transition is the time since which the pod is frozen, or runs. `rests`: result of `rest_of`. `wanted`:
+    desired power state. `obstacle`: why the pod cannot be frozen; empty if it can. The message has the duration of
+    the last freeze, hibernation or thaw of the whole pod.
     """
     known, noun = standby_of(facts), "machine" if facts.own.has_own_kernel else "container"
     stuck = _thaw_failure(facts, noun)
@@ -97,7 +97,7 @@ def _kept(facts: PodFacts, new: PodCondition) -> tuple[PodCondition, ...]:
 
 
 def _thaw_failure(facts: PodFacts, noun: str) -> str:
-    """Return a text about a unit that is still frozen because it cannot be thawed; empty if there is none."""
+    """Return a message about a unit that cannot be thawed; empty if there is none."""
     for name, failure in standby_of(facts).thaw_failures.items():
         unit = facts.newest(name)
         if unit is not None and unit.state in RESTING:

@@ -41,7 +41,7 @@ _AGENT_REBOOT = '{"execute":"guest-shutdown","arguments":{"mode":"reboot"}}'
 class Power:
     """Pauses, resumes, suspends, reboots and powers off the machines of one runtime.
 
-    It implements `SupportsMachine` and `SupportsStandby`, whose calls change a machine in the same way.
+    Implements `SupportsMachine` and `SupportsStandby`, whose calls change a machine in the same way.
     """
 
     def __init__(

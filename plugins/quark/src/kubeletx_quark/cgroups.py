@@ -60,8 +60,9 @@ def find_hierarchy(controller: str, mountinfo: Path = MOUNTINFO) -> Hierarchy:
 def container_cgroup(hierarchy: Hierarchy, pid: int, container_id: str, proc: Path = Path("/proc")) -> Path:
     """Return the directory of a container's cgroup.
 
-    `pid`: id of the container's first process. Raises NotFound if the process or the cgroup is gone, Conflict if
-    the process is in a cgroup that does not belong to the container, and Unsupported if the agent does not see it.
+    `pid`: id of the container's first process. Raises NotFound if the process or the cgroup is gone, Conflict if the
+    process is in a cgroup that does not belong to the container, and Unsupported if the agent does not see the
+    cgroup.
     """
     try:
         text = (proc / str(pid) / "cgroup").read_text()

@@ -7,8 +7,8 @@
                                                              the container's cgroup
     any other, such as io.containerd.kata.v2       pause     its processes may be in a machine, outside the cgroup
 
-The annotation is one of the pod's sandbox, and the handler is a property of the sandbox, so that both are known after a
-restart of the agent. The choices are kept from the lists of sandboxes that the agent makes anyway.
+Sandboxes have the annotation and the handler, so that both are known after a restart of the agent. The choices are
+made from the lists of sandboxes that the agent requests anyway.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .config import StrategyName
 
 _QUARK = "io.containerd.quark."
 _IN_CGROUPS = ("io.containerd.runc.", "io.containerd.runtime.v1.")
-"""Beginnings of runtime types whose containers are processes of this node: runc, crun and others with its shims."""
+"""Prefixes of runtime types whose containers are processes of this node: runc, and crun with its shims."""
 
 
 def choose(runtime_type: str, *, has_freezer: bool) -> tuple[StrategyName, str]:
@@ -42,10 +42,10 @@ def choose(runtime_type: str, *, has_freezer: bool) -> tuple[StrategyName, str]:
 
 
 class Choices:
-    """Strategies of the sandboxes of one runtime, which hold for all their containers."""
+    """Strategies of the sandboxes of one runtime; each applies to all containers of its sandbox."""
 
     def __init__(self, configured: StrategyName | None, handler: str) -> None:
-        """`configured`: strategy in the endpoint's URL; None: not set. `handler`: runtime handler in it, or empty."""
+        """`configured`, `handler`: strategy and runtime handler in the endpoint's URL; None or empty: not set."""
         self._configured = configured
         self._handler = handler
         self._types: Mapping[str, str] = {}

@@ -45,7 +45,7 @@ class StopName(enum.Enum):
 
 
 class QuarkConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of one endpoint. Signals are numbers. `strategy` None: chosen by what the runtime can do."""
+    """Settings of one endpoint. Signals are numbers. `strategy` None: chosen by the runtime type, see `choice`."""
 
     strategy: StrategyName | None = None
     freeze_signal: int = int(signal.SIGSTOP)

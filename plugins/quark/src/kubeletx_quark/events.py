@@ -9,7 +9,7 @@ from kubeletx.api import EventKind, RuntimeEvent, SupportsEvents, UnitId
 
 
 class PauseEvents:
-    """Events of another stream, unchanged. Implements `SupportsEvents`."""
+    """Event stream that passes on the events of another one unchanged. Implements `SupportsEvents`."""
 
     def __init__(self, stream: SupportsEvents, note: Callable[[UnitId], None]) -> None:
         """`note`: called with the id of each container that was paused or resumed, before its event is yielded."""

@@ -5,8 +5,8 @@
     is it frozen    FREEZING, then FROZEN           frozen 0, then frozen 1
     thaw            write THAWED                    write 0
 
-Freezing takes until each thread has reached a point where it can rest, usually less than a millisecond. A thread in
-uninterruptible sleep (state D, such as one that waits for a disk) does not get there until it wakes up. If a container
+A freeze lasts until each thread has reached a point where it can stop, usually less than a millisecond. A thread in
+uninterruptible sleep (state D, for example while it waits for a disk) reaches none until it wakes up. If a container
 is not frozen at the deadline, it is thawed again.
 """
 
@@ -26,12 +26,12 @@ THAW_SECONDS = 2.0
 _FIRST_LOOK_SECONDS = 0.0002
 _LONGEST_LOOK_SECONDS = 0.02
 _LOOKS_BEFORE_THAW = 8
-"""Looks at a v1 cgroup that is still FREEZING, after which it is thawed for an instant and frozen again."""
+"""Number of looks at a v1 cgroup that is FREEZING before it is thawed for an instant and frozen again."""
 _SETTLE_SECONDS = 0.02
 """Time for thawed threads to leave state D, before the cause of a failed freeze is read."""
 _NAMED_THREADS = 3
 _GONE = (FileNotFoundError, ProcessLookupError)
-"""Errors of a cgroup that was removed: on open, and on a file that is open (ENODEV is handled apart)."""
+"""Errors of a cgroup that was removed: on open, and on an open file (`_is_gone` also checks ENODEV)."""
 
 
 class FreezerState(enum.Enum):
@@ -54,7 +54,7 @@ class Freezer:
         self._file = directory / ("freezer.state" if version == 1 else "cgroup.freeze")
 
     def state(self) -> FreezerState:
-        """Read the freezer's state. A container is FROZEN, too, if a cgroup above it is frozen."""
+        """Read the freezer's state. It is also FROZEN if a cgroup above it is frozen."""
         try:
             if self._version == 1:
                 return FreezerState(self._file.read_text().strip().lower())
@@ -109,7 +109,7 @@ class Freezer:
         wanted: FreezerState,
         again: Callable[[int], None] | None = None,
     ) -> None:
-        """Look until the state is `wanted`. `again`: called after each look that showed another one, with its number."""
+        """Look until the state is `wanted`. `again`: called after each other state, with the number of looks."""
         deadline, pause, looks = clock.monotonic() + seconds, _FIRST_LOOK_SECONDS, 0
         while (state := self.state()) is not wanted:
             if state is FreezerState.GONE:
@@ -123,10 +123,10 @@ class Freezer:
             pause = min(2 * pause, _LONGEST_LOOK_SECONDS)
 
     def _freeze_again(self, looks: int) -> None:
-        """Repeat the request on cgroup v1; after every few looks, with a short thaw before it.
+        """Repeat the request on cgroup v1, after every few looks with a short thaw before it.
 
-        Linux does not freeze a v1 cgroup reliably while its processes start others: it can stay FREEZING for good, with
-        no thread in state D (seen on 6.18; runc repeats the request for the same reason).
+        Linux does not freeze a v1 cgroup reliably while its processes start others: it can stay FREEZING forever,
+        with no thread in state D (seen on 6.18). runc repeats the request for the same reason.
         """
         if self._version == 1:
             if looks % _LOOKS_BEFORE_THAW == 0:
@@ -142,9 +142,7 @@ class Freezer:
         except OSError as error:
             if self.directory.is_dir() and isinstance(error, FileNotFoundError):
                 needs = (
-                    "; it needs Linux 5.2"
-                    if self._version == 2
-                    else ", so that this is no cgroup of a freezer"
+                    "; it needs Linux 5.2" if self._version == 2 else "; this is not a cgroup of a freezer"
                 )
                 raise Unsupported(f"{self._file} does not exist{needs}") from error
             if _is_gone(error):

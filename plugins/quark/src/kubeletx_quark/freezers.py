@@ -1,8 +1,8 @@
 """`Freezers`: the freezers of the containers of one runtime, by container id.
 
-Lists read them to see which containers are frozen, by whatever program. A search of the hierarchy finds the cgroups, so
-that no call to containerd is needed. It is repeated only when a container was started since. The cgroups of containers
-in a machine are not found.
+Lists read them to find the containers that are frozen, also by other programs. A search of the hierarchy finds the
+cgroups, so that no call to containerd is needed. It is repeated only after a container was started. The cgroups of
+containers in a machine are not found.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Freezers:
         self._one_look = asyncio.Lock()
 
     def open(self) -> None:
-        """Look which freezer is mounted, and drop what is known about containers."""
+        """Find the mounted freezer, and drop all known containers."""
         self._known.clear()
         self._hidden.clear()
         try:
@@ -108,7 +108,7 @@ class Freezers:
         """Read the freezers of running containers, and the pending signals of the processes of frozen ones.
 
         Containers whose freezer is not known are left out. `is_whole`: `unit_ids` has all running containers of the
-        runtime; those that are not known are then searched.
+        runtime; unknown ones are then searched.
         """
         wanted = set(unit_ids)
         if is_whole:
@@ -121,7 +121,7 @@ class Freezers:
         if is_whole:
             async with self._one_look:
                 found, seen = await self._host.blocking(_look, self._hierarchy, known, missing)
-        else:  # the few containers of a pod; looks at many pods at once would need too many threads
+        else:  # the few containers of a pod; a thread for each look would be too many
             found, seen = _look(self._hierarchy, known, missing)
         for unit_id, freezer in found.items():
             self._known.setdefault(unit_id, freezer)
@@ -129,7 +129,7 @@ class Freezers:
         return seen
 
     async def finish(self) -> None:
-        """End the freezes of known containers that an agent process began and did not end, because it was killed.
+        """End the freezes of known containers that a killed agent process began and did not end.
 
         A container that is not frozen after `UNFINISHED_SECONDS` runs again, as after any freeze that fails.
         """
@@ -158,7 +158,7 @@ def _is_unfinished(freezer: Freezer) -> bool:
 def _look(
     hierarchy: Hierarchy, known: dict[UnitId, Freezer], missing: set[UnitId]
 ) -> tuple[dict[UnitId, Freezer], dict[UnitId, Seen]]:
-    """Return the freezers of containers in `missing`, and what all show. Blocks, about 0.1 ms for each container."""
+    """Return the freezers of containers in `missing`, and the state of all. Blocks, 0.1 ms for each container."""
     found: dict[UnitId, Freezer] = {}
     if missing:
         for container_id, directory in container_cgroups(hierarchy):

@@ -1,8 +1,8 @@
-"""Finds processes that were killed while their container is frozen, which live until it is thawed.
+"""Finds processes that were killed while their container is frozen and that end when it is thawed.
 
-With the freezer of cgroup v1, a frozen process does not act on any signal. One that was killed, by an operator or by the
-kernel for lack of memory, is shown as alive. Its pending SIGKILL shows the truth: the kernel adds it to each thread of the
-process for every signal whose effect is the end of the process. A frozen process of cgroup v2 ends at once. Source:
+With the freezer of cgroup v1, a frozen process does not act on any signal. A process that was killed, by an operator
+or by the kernel for lack of memory, is shown as alive and has a pending SIGKILL: the kernel adds it to each thread of
+the process for every signal that ends the process. On cgroup v2 a frozen process ends at once. Source:
 kernel/signal.c, complete_signal; proc(5), SigPnd and ShdPnd.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from kubeletx.api import Clock
 
 ENDED_SECONDS = 2.0
-"""Time in which thawed processes that were killed must end, before the container is looked at again."""
+"""Longest wait for the end of killed processes after their thaw."""
 _LOOK_SECONDS = 0.005
 _KILL = 1 << (signal.SIGKILL - 1)
 _PENDING = re.compile(rb"^S(?:ig|hd)Pnd:\s*([0-9a-f]+)", re.MULTILINE)

@@ -1,12 +1,12 @@
 """Moves the memory of a frozen container out of RAM: file pages are dropped, other pages go to swap if there is any.
 
-Swap may be a disk, or memory again: zram and zswap keep the pages compressed. Without swap, only file pages and pages
-that the kernel can drop are given back.
+Swap may be a disk, or memory: zram and zswap keep the pages compressed. Without swap, only file pages and pages that
+the kernel can drop are reclaimed.
 
     cgroup v1    write 0 to memory.force_empty
     cgroup v2    write the present usage to memory.reclaim (Linux 5.19)
 
-One write seldom reclaims all: pages in use or in writeback are passed over. It is repeated while memory still comes back.
+One write seldom reclaims all: pages in use or in writeback are skipped. It is repeated while it reclaims memory.
 
 On v2, ``memory.swap.max`` of the container may forbid swap, as kubelets set it. It is lifted while memory is reclaimed,
 and then restored; pages that are in swap stay there. The old value is stored in a file meanwhile, so that it is also
@@ -28,7 +28,7 @@ from kubeletx.api import Internal, KubeletxError, NotFound, PermissionDenied, Un
 ROUNDS = 8
 """Largest number of writes."""
 LEAST_BYTES = 256 << 10
-"""A write that gave back less was the last one."""
+"""A write that reclaims less is the last one."""
 
 _USAGE = {1: "memory.usage_in_bytes", 2: "memory.current"}
 _TRIGGER = {1: "memory.force_empty", 2: "memory.reclaim"}
@@ -41,8 +41,8 @@ _GONE = (errno.ENODEV, errno.ESRCH)
 class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
     """Result of one reclaim, in bytes.
 
-    `before_bytes`, `after_bytes`: the container's memory usage. `swapped_bytes`: additional usage of swap. Memory that
-    zram or zswap use for compressed pages is not counted by any of them on cgroup v1, nor for zram on v2.
+    `before_bytes`, `after_bytes`: the container's memory usage. `swapped_bytes`: additional usage of swap. None of
+    them counts the compressed pages in zram, nor, on cgroup v1, those in zswap.
     """
 
     before_bytes: int
@@ -56,11 +56,11 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reclaim(directory: Path, version: int, note: Path) -> Reclaimed:
-    """Reclaim as much memory of the cgroup as possible. Blocks, for seconds with much memory.
+    """Reclaim as much memory of the cgroup as possible. Blocks for up to seconds.
 
     `directory`: of the cgroup in the hierarchy of the memory controller. `version`: of that hierarchy. `note`: file
-    for the limit of swap while it is lifted; its directory is made. Raises Unsupported if the kernel has no such file,
-    NotFound if the cgroup is gone, and PermissionDenied without the rights of root.
+    that has the limit of swap while it is lifted; its directory is created. Raises Unsupported if the kernel has no
+    such file, NotFound if the cgroup is gone, and PermissionDenied without the rights of root.
     """
     usage = directory / _USAGE[version]
     if not directory.is_dir():
@@ -82,9 +82,9 @@ def reclaim(directory: Path, version: int, note: Path) -> Reclaimed:
 
 
 def restore_swap_limit(directory: Path, note: Path) -> None:
-    """Restore the limit of swap that an agent which was killed has lifted, and remove the note.
+    """Restore the limit of swap that a killed agent had lifted, and remove the note.
 
-    `directory`: of the container's cgroup. `note`: file that was passed to `reclaim`; nothing is done without it.
+    `directory`: of the container's cgroup. `note`: file that was passed to `reclaim`; without it nothing is done.
     """
     if not note.is_file():
         return

@@ -1,12 +1,12 @@
 """`Resting`: which containers of one runtime are frozen, by which strategy, and which of these are hibernated.
 
-CRI shows frozen containers as running. The truth is read from the kernel's freezer, so that a container that another
-program froze or thawed is seen, too, and from containerd where processes are not in the container's cgroup. A strategy
-is stored with each frozen container, since it must be thawed as it was frozen: containerd refuses an exec in a container
-that it paused, even if the freezer was thawed.
+CRI shows frozen containers as running. Their state is read from the kernel's freezer, so that changes by other
+programs are seen. It is read from containerd if the processes are not in the container's cgroup. A strategy is stored
+with each frozen container, since it must be thawed as it was frozen: containerd refuses an exec in a container that
+it paused, even if the freezer was thawed.
 
-Reading takes a thread, and calls may freeze or thaw containers meanwhile. What was read is a hint only; where it differs
-from what is known, the freezer is read again, and containers with a call in flight are left out.
+Files are read in a thread, while calls may freeze or thaw containers. The result is only a hint: if it differs from
+the known state, the freezer is read again. Containers with a call in flight are left out.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Resting:
         self._suspects: set[UnitId] = set()
 
     async def open(self, running: Collection[UnitId]) -> None:
-        """Find all frozen containers, also those of earlier agent processes. `running`: those that CRI shows as such."""
+        """Find all frozen containers, also those of earlier agent processes. `running`: by CRI."""
         self._by.clear()
         self._suspects.clear()
         self._hibernated.load()
@@ -77,7 +77,7 @@ class Resting:
         return len(self._by)
 
     def strategy_of(self, unit_id: UnitId) -> StrategyName | None:
-        """Return how a container was frozen; None if it runs as far as is known."""
+        """Return the strategy that froze a container; None if it is not known to be frozen."""
         return self._by.get(unit_id)
 
     def is_hibernated(self, unit_id: UnitId) -> bool:
@@ -101,7 +101,7 @@ class Resting:
         self._signal.forget(unit_id)
 
     def suspect(self, unit_id: UnitId) -> None:
-        """Note that an event says that a container was paused or resumed; the next look at it asks containerd."""
+        """Record that a container may have been paused or resumed; the next look at it asks containerd."""
         self._suspects.add(unit_id)
 
     @contextmanager
@@ -128,7 +128,7 @@ class Resting:
         return is_frozen is not False
 
     async def find_strategy(self, unit_id: UnitId) -> StrategyName | None:
-        """Ask the kernel and containerd how a container is frozen; None if it runs. Raises NotFound without a task."""
+        """Ask the kernel and containerd which strategy froze a container. None: it runs. Raises NotFound."""
         task = await self._tasks.get(unit_id)
         if task.state in PAUSED:
             return StrategyName.PAUSE
@@ -142,10 +142,10 @@ class Resting:
     async def look(
         self, listed: Sequence[UnitSummary], *, is_whole: bool
     ) -> Mapping[UnitId, tuple[int, ...]]:
-        """Look which of the containers in a list are frozen.
+        """Find the frozen containers of a list.
 
-        Returns the frozen containers with processes that were killed and end when they are thawed, with the ids of the
-        processes. `is_whole`: the list has all containers of the runtime.
+        Returns the ids of killed processes, which end when they are thawed, by frozen container. `is_whole`: the list
+        has all containers of the runtime.
         """
         running = [one.id for one in listed if one.state is UnitState.RUNNING]
         seen = await self._freezers.look(running, is_whole=is_whole)
@@ -158,7 +158,7 @@ class Resting:
         }
 
     async def refresh(self, summary: UnitSummary, hint: Seen | None = None) -> None:
-        """Look whether one container is frozen. `summary`: from CRI. `hint`: what a look has just shown."""
+        """Update whether one container is frozen. `summary`: from CRI. `hint`: result of a look just before."""
         unit_id = summary.id
         if unit_id in self._calls:
             return
@@ -195,7 +195,7 @@ class Resting:
             log.info("A container was frozen by another program", container_id=unit_id, strategy=name.value)
 
     async def _find(self, unit_id: UnitId, seen: Seen | None) -> StrategyName | None:
-        """Return how a container was frozen before this object was opened; None if it runs."""
+        """Return the strategy that froze a container before this object was opened; None if it runs."""
         if await self._signal.is_frozen(unit_id):
             return StrategyName.SIGNAL
         if seen is not None and not seen.is_frozen:

@@ -50,7 +50,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 ENDED_SECONDS = 2.0
-"""Time in which CRI shows that a container has ended whose first process has."""
+"""Longest time from the end of a container's first process until CRI shows the end of the container."""
 _LOOK_SECONDS = 0.02
 
 
@@ -128,7 +128,7 @@ class QuarkRuntime(ContainerdRuntime):
         return super().capability(protocol)
 
     async def find_events(self) -> SupportsEvents | None:
-        """Return the events of `ContainerdRuntime`; containers that others pause or resume are noted."""
+        """Return the events of `ContainerdRuntime`; containers that other programs pause or resume are recorded."""
         found = await super().find_events()
         return PauseEvents(found, self._resting.suspect) if found is not None else None
 
@@ -221,7 +221,7 @@ class QuarkRuntime(ContainerdRuntime):
     async def _strategy_of(self, unit_id: UnitId) -> StrategyName:
         """Return the strategy of a container, which is that of its sandbox. Raises NotFound.
 
-        Raises Conflict if the choice depends on its cgroup, and its process is in a foreign one.
+        Raises Conflict if the choice depends on the container's cgroup, and its process is in a foreign one.
         """
         owner = self.known.find(unit_id)
         if owner is not None:

@@ -24,9 +24,9 @@ from .strategy import Strategy
 log = structlog.get_logger(__name__)
 
 RECLAIMS = 2
-"""Reclaims that run at the same time; others wait. Each occupies one of the runtime's 4 threads, and lists need one."""
+"""Number of concurrent reclaims; others wait. Each occupies one of the runtime's 4 threads, and lists need one."""
 _LIMITS = "swap-limits"
-"""Directory for the limits of swap of containers whose memory is reclaimed now."""
+"""Directory of the swap limits that are lifted during a reclaim."""
 _NOT_RUNNING = (TaskState.CREATED, TaskState.STOPPED)
 
 Choose = Callable[[UnitId], Awaitable[StrategyName]]
@@ -64,7 +64,7 @@ class Standby:
             self._resting.add(unit_id, name)
 
     async def thaw(self, unit_id: UnitId) -> None:
-        """Let a frozen or hibernated container continue, also one that another program froze; succeeds if it runs."""
+        """Thaw a frozen or hibernated container, also if another program froze it; succeeds if it runs."""
         with self._resting.call(unit_id):
             name = self._resting.strategy_of(unit_id) or await self._resting.find_strategy(unit_id)
             if name is not None:
@@ -97,16 +97,16 @@ class Standby:
         )
 
     async def look(self, listed: Sequence[UnitSummary], *, is_whole: bool) -> Sequence[UnitId]:
-        """Look which of the containers in a list are frozen, and thaw those with processes that were killed.
+        """Find the frozen containers of a list, and thaw those with processes that were killed.
 
-        Returns the thawed containers whose first process has ended; CRI shows that soon. Others of them run. `is_whole`:
-        the list has all containers of the runtime.
+        Returns the thawed containers whose first process has ended, which CRI shows soon; other thawed containers
+        run. `is_whole`: the list has all containers of the runtime.
         """
         killed = await self._resting.look(listed, is_whole=is_whole)
         return [unit_id for unit_id, pids in killed.items() if await self._let_end(unit_id, pids)]
 
     async def restore_limits(self) -> None:
-        """Restore the limits of swap that an agent which was killed during a reclaim has lifted."""
+        """Restore the limits of swap that were lifted when the agent was killed during a reclaim."""
         for note in (self._host.state_directory / _LIMITS).glob("*"):
             try:
                 task = await self._tasks.get(note.name)

@@ -1,9 +1,9 @@
 """Command ``python -m kubeletx_testing.lab``.
 
-``check`` lists what this machine lacks for a lab. ``sweep DIRECTORY`` removes what an aborted lab with this
-base directory left behind. ``cgroup-v2 RESULTS COMMAND...`` runs a command in a guest with cgroup v2, in the present
-directory; what it writes to /run/results is in the directory RESULTS afterwards, and its exit status is that of the
-command. See `cgroup_v2_guest`.
+``check`` lists what this machine lacks for a lab. ``sweep DIRECTORY`` removes what an aborted lab with this base
+directory left behind. ``cgroup-v2 RESULTS COMMAND...`` runs a command in a guest with cgroup v2, in the present
+directory; its files in /run/results are in the directory RESULTS. The exit status is that of the command. See
+`cgroup_v2_guest`.
 """
 
 from __future__ import annotations

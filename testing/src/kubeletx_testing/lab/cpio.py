@@ -9,7 +9,7 @@ from __future__ import annotations
 class CpioArchive:
     """Collects the entries of an archive; `finish` returns it.
 
-    Names have no leading slash, and a directory comes before what it contains. A name that is there already is passed over.
+    Names have no leading slash, and a directory comes before what it contains. A name that exists already is skipped.
     """
 
     def __init__(self) -> None:

@@ -148,7 +148,7 @@ async def test_a_hibernated_machine_has_given_back_the_memory_of_its_emulator(
         real = kvm(agent).list_unit_stats
 
         async def of_running(match: Any) -> list[UnitStats]:
-            """As libvirt: there are no figures of a machine without emulator."""
+            """Report no usage of a machine without emulator, as libvirt does."""
             return [one for one in await real(match) if state(agent) is not UnitState.SUSPENDED]
 
         monkeypatch.setattr(kvm(agent), "list_unit_stats", of_running)

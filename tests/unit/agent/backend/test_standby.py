@@ -91,7 +91,7 @@ async def test_a_pod_that_is_not_ready_stays_awake_and_the_request_in_force(agen
         await agent.apply(
             a_pod("web", containers=(Container(name="c", image="busybox", readiness_probe=probe),))
         )
-        with pytest.raises(TimedOut, match="not standby after 5s: c is running; it is still wanted"):
+        with pytest.raises(TimedOut, match="not standby after 5s: c is running; the request stays in force"):
             await agent.done(backend.standby.set_standby(WEB, "standby", 5))
         agent.runtimes["one"].scripts.clear()
         await agent.until(lambda: states(agent) == {UnitState.PAUSED})

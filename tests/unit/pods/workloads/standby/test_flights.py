@@ -1,7 +1,7 @@
 """Standby with calls in flight: random histories of requests, answers, lost answers, exits and restarts, on the plan.
 
-A call takes effect on the runtime and is answered at moments of its own. A call whose deadline passed may take effect at
-any later moment, or never. What the plan reads is as old as its last look.
+The effect of a call and its answer have separate times. A call whose deadline passed may take effect at any later
+time, or never. The plan reads the state at its last look.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class FlightModel(PodModel):
         self.desired = replace(self.desired, pod=replace(self.desired.pod, spec=spec))
         self.calls: dict[str, act.Action] = {}
         self.late: list[SetStandby] = []
-        """Calls that the agent has given up, which may still take effect."""
+        """Calls that the agent abandoned and that may still take effect."""
         self.written = ""
         self.seen = self.snapshot()
 
@@ -159,7 +159,7 @@ class FlightModel(PodModel):
         return bool(found)
 
     def note(self, action: SetStandby) -> None:
-        """What is known of this one unit is new; all else is as old as the last look."""
+        """Update what is known of this unit; all else is as old as the last look."""
         (now,) = [u for u in self.units if u.summary.id == action.unit_id]
         units = tuple(now.summary if one.id == action.unit_id else one for one in self.seen.units)
         self.seen = replace(self.seen, units=units, statuses={**self.seen.statuses, action.unit_id: now})

@@ -73,7 +73,7 @@ async def test_a_frozen_pod_stays_frozen_without_the_database_and_is_thawed_befo
     async with node.running(keeps_orphans=True) as manager:
         manager.synced("file")
         await node.clock.run_for(30)
-        assert is_in(node, state), "nobody has asked for it yet"
+        assert is_in(node, state), "no request has been made yet"
         manager.update("file", hooked())
         await node.clock.run_for(30)
         assert is_in(node, state)
