@@ -63,7 +63,10 @@ class StandbyAgent(PrivateAgent):
     def end(self) -> Done:
         """Wait for the answer to the order that `begin` gave. Raises LabError if it failed."""
         assert self._answers is not None
-        done = msgspec.json.decode(self._answers.readline(), type=Done)
+        answer = self._answers.readline()
+        if not answer:
+            raise LabError("the agent ended while it carried out an order")
+        done = msgspec.json.decode(answer, type=Done)
         if done.error:
             raise LabError(f"the agent failed to carry out an order: {done.error}")
         return done

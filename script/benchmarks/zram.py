@@ -1,4 +1,7 @@
-"""Swap in compressed memory that a benchmark makes and removes: a zram device."""
+"""Swap in compressed memory that a benchmark makes and removes: a zram device.
+
+The device has a label, by which the next run finds and removes the one of a run that was killed.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,11 @@ from typing import Final
 from kubeletx_testing.lab.process import LabError
 
 _CONTROL = Path("/sys/class/zram-control")
+_BLOCKS = Path("/sys/block")
+_SWAPS = Path("/proc/swaps")
+LABEL: Final = "kubeletx-bench"
+_LABEL_AT: Final = 1052
+"""Offset of the label in a swap area. Source: util-linux, include/swapheader.h."""
 _HIGHEST_PRIORITY: Final = "32767"
 """Priority of this device over other swap of the machine."""
 
@@ -19,7 +27,7 @@ class Zram:
     """A zram device that is in use as swap."""
 
     def __init__(self, number: str) -> None:
-        self._block = Path(f"/sys/block/zram{number}")
+        self._block = _BLOCKS / f"zram{number}"
         self.device = Path(f"/dev/zram{number}")
 
     @property
@@ -35,20 +43,40 @@ class Zram:
 
 @contextmanager
 def zram_swap(size: str = "1G") -> Iterator[Zram]:
-    """Context manager: makes a zram device, uses it as swap, and removes it at the end. Raises LabError if it cannot."""
+    """Context manager: makes a zram device, uses it as swap, and removes it at the end. Raises LabError if it cannot.
+
+    Devices that earlier runs left are removed first.
+    """
+    for device in Path("/dev").glob("zram*"):
+        if has_label(device):
+            _remove(device)
     try:
         number = (_CONTROL / "hot_add").read_text().strip()
     except OSError as err:
         raise LabError(f"this kernel makes no zram devices: {err}") from err
     zram = Zram(number)
     try:
-        Path(f"/sys/block/zram{number}/disksize").write_text(size)
-        subprocess.run(["mkswap", "-q", zram.device], check=True)
+        (_BLOCKS / zram.device.name / "disksize").write_text(size)
+        subprocess.run(["mkswap", "-q", "-L", LABEL, zram.device], check=True)
         subprocess.run(["swapon", "-p", _HIGHEST_PRIORITY, zram.device], check=True)
-        try:
-            yield zram
-        finally:
-            subprocess.run(["swapoff", zram.device], check=True)
+        yield zram
     finally:
-        Path(f"/sys/block/zram{number}/reset").write_text("1")
-        (_CONTROL / "hot_remove").write_text(number)
+        _remove(zram.device)
+
+
+def has_label(device: Path) -> bool:
+    """True if the device is a swap area that `zram_swap` made."""
+    try:
+        with device.open("rb") as opened:
+            opened.seek(_LABEL_AT)
+            return opened.read(len(LABEL) + 1) == LABEL.encode() + b"\0"
+    except OSError:
+        return False
+
+
+def _remove(device: Path) -> None:
+    if any(line.split()[0] == str(device) for line in _SWAPS.read_text().splitlines()):
+        # Its own session: a second Ctrl-C does not end it.
+        subprocess.run(["swapoff", device], check=True, start_new_session=True)
+    (_BLOCKS / device.name / "reset").write_text("1")
+    (_CONTROL / "hot_remove").write_text(device.name.removeprefix("zram"))

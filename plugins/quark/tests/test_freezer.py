@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -98,3 +99,25 @@ async def test_a_freeze_that_takes_too_long_is_undone(tmp_path: Path, version: i
     ):
         await one.freeze(clock)
     assert (one.directory / FILES[version][0]).read_text().startswith(WORDS[version][0])
+
+
+class Obedient(Freezer):
+    """A freezer that is freezing for good once it is asked to."""
+
+    def state(self) -> FreezerState:
+        is_asked = self._file.read_text().startswith(("FROZEN", "1"))
+        return FreezerState.FREEZING if is_asked else FreezerState.THAWED
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_thaw_during_a_freeze_is_not_undone(tmp_path: Path, version: int) -> None:
+    one = Obedient(freezer(tmp_path, version, WORDS[version][0]).directory, version)
+    clock = FakeClock()
+    freeze = asyncio.create_task(one.freeze(clock), name="freeze")
+    await asyncio.sleep(0)
+    assert one.state() is FreezerState.FREEZING
+    await one.thaw(clock)
+    clock.advance(1)
+    with pytest.raises(Conflict, match="thawed by another call or program"):
+        await asyncio.wait_for(freeze, 5)
+    assert one.state() is FreezerState.THAWED

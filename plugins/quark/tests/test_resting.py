@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 import pytest_asyncio
@@ -14,13 +16,16 @@ from kubeletx_quark.cgroups import Hierarchy
 from kubeletx_quark.config import StrategyName
 from kubeletx_quark.freezer import Freezer
 from kubeletx_quark.freezers import Freezers, Seen
+from kubeletx_quark.killed import ENDED_SECONDS
 from kubeletx_quark.pause_strategy import PauseStrategy
 from kubeletx_quark.plugin import make_runtime
 from kubeletx_quark.reclaim import Reclaimed
 from kubeletx_quark.resting import Resting
 from kubeletx_quark.signal_strategy import SignalStrategy
+from msgspec.structs import replace
 
 from kubeletx.api import (
+    Host,
     PodUid,
     Runtime,
     SandboxId,
@@ -34,11 +39,14 @@ from kubeletx.api import (
 )
 from kubeletx.cri import ContainerdTask, ContainerdTasks, CriClient, TaskState
 from kubeletx.cri.stubs import containerd_events_pb2 as ev
-from kubeletx.testing import FakeHost, endpoint, sandbox_spec, unit_spec
+from kubeletx.testing import FakeClock, FakeHost, endpoint, sandbox_spec, unit_spec
 from kubeletx.testing.cri_server import FakeCriServer
-from kubeletx_testing.waiting import let_others_work
+from kubeletx_testing.waiting import let_others_work, until
 
 UNIT = UnitId("u1")
+NO_PROCESS = 2**22 + 1
+"""No process has this id: it is above the kernel's largest."""
+LABELS = {names.AGENT_ID: "agent-under-test", names.RUNTIME_NAME: "under-test"}
 
 
 def summary(state: UnitState = UnitState.RUNNING) -> UnitSummary:
@@ -50,6 +58,7 @@ def summary(state: UnitState = UnitState.RUNNING) -> UnitSummary:
         attempt=0,
         state=state,
         created_at_ns=0,
+        labels=LABELS,
     )
 
 
@@ -79,6 +88,7 @@ def resting(tmp_path: Path, freezers: StubFreezers) -> Resting:
         by_signal=SignalStrategy(tasks, host, 19, 18),
         tasks=tasks,
         host=host,
+        labels=LABELS,
     )
 
 
@@ -211,6 +221,87 @@ async def test_notes_on_limits_of_swap_of_containers_that_are_gone_are_removed(
     await runtime.close()
 
 
+class KilledInside(StubFreezers):
+    """Freezers that show every container as frozen, with `pid` killed. `finished` has what `finish` gets."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(Seen(is_frozen=True, killed=(pid,)), now=True)
+        self.finished: list[UnitId] = []
+
+    async def finish(self, unit_ids: Iterable[UnitId]) -> None:
+        self.finished += unit_ids
+
+
+def labelled(unit_id: str, **labels: str) -> UnitSummary:
+    return replace(summary(), id=UnitId(unit_id), labels=labels)
+
+
+class RunningTasks:
+    """Tasks of containers that run."""
+
+    async def get(self, task_id: str) -> ContainerdTask:
+        return ContainerdTask(id=task_id, state=TaskState.RUNNING, pid=1)
+
+
+class Thawing:
+    """A strategy that notes which containers it thaws."""
+
+    def __init__(self) -> None:
+        self.thawed: list[UnitId] = []
+
+    async def thaw(self, unit_id: UnitId) -> None:
+        self.thawed.append(unit_id)
+
+
+def letting_end(strategy: Thawing, found: Resting, host: Host) -> standby.Standby:
+    return standby.Standby(
+        {StrategyName.FREEZER: cast("Any", strategy)},
+        cast("Any", None),
+        resting=found,
+        freezers=cast("Any", None),
+        tasks=cast("ContainerdTasks", RunningTasks()),
+        host=host,
+    )
+
+
+async def test_containers_of_other_agents_are_neither_thawed_nor_frozen_by_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freezers, strategy = KilledInside(NO_PROCESS), Thawing()
+    found = resting(tmp_path, freezers)
+    one = letting_end(strategy, found, FakeHost(tmp_path))
+    others = [
+        labelled("of another agent", **(LABELS | {names.AGENT_ID: "another"})),
+        labelled("of another runtime", **(LABELS | {names.RUNTIME_NAME: "another"})),
+        labelled("of no agent"),
+    ]
+    listed = [summary(), *others]
+    for unit in listed:
+        found.add(unit.id, StrategyName.FREEZER)
+    await one.look(listed, is_whole=True)
+    assert strategy.thawed == [UNIT]
+    assert all(found.state_of(unit) is UnitState.PAUSED for unit in others)
+    monkeypatch.setattr(found, "find_strategy", AsyncMock(return_value=None))
+    await found.open(listed)
+    assert freezers.finished == [UNIT]
+    with found.call(UNIT):
+        await found.open(listed)
+    assert freezers.finished == [UNIT]
+
+
+async def test_processes_that_do_not_end_delay_a_list_only_once(tmp_path: Path) -> None:
+    clock = FakeClock(auto_advance=True)
+    found, strategy = resting(tmp_path, KilledInside(os.getpid())), Thawing()
+    one = letting_end(strategy, found, FakeHost(tmp_path, clock=clock))
+    listed = [labelled(f"u{number}", **LABELS) for number in range(5)]
+    for unit in listed:
+        found.add(unit.id, StrategyName.FREEZER)
+    began = clock.monotonic()
+    assert await one.look(listed, is_whole=True) == []
+    assert strategy.thawed == [unit.id for unit in listed]
+    assert clock.monotonic() - began == pytest.approx(ENDED_SECONDS, abs=0.1)
+
+
 class WithoutThreads(FakeHost):
     """A host whose threads are all in use."""
 
@@ -232,42 +323,79 @@ async def test_a_look_at_one_pod_needs_no_thread(tmp_path: Path) -> None:
         await freezers.look([UNIT], is_whole=True)
 
 
-async def test_reclaims_leave_threads_for_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    running, most, gate = 0, 0, asyncio.Event()
+class Counting(FakeHost):
+    """A host whose threads return once `gate` is set; counts the calls, and the most of them at one time."""
 
-    class Counting(FakeHost):
-        async def blocking(self, function: Any, *args: Any, **kwargs: Any) -> Any:
-            nonlocal running, most
-            running += 1
-            most = max(most, running)
-            await gate.wait()
-            running -= 1
-            return Reclaimed(before_bytes=2, after_bytes=1)
+    def __init__(self, state_directory: Path) -> None:
+        super().__init__(state_directory)
+        self.gate = asyncio.Event()
+        self.begun = self.running = self.most = 0
 
+    async def blocking(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        self.begun += 1
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await self.gate.wait()
+        finally:
+            self.running -= 1
+        return Reclaimed(before_bytes=2, after_bytes=1)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Counting:
+    return Counting(tmp_path)
+
+
+@pytest.fixture
+def frozen(tmp_path: Path) -> Resting:
+    """Twenty frozen containers."""
+    found = resting(tmp_path, StubFreezers(Seen(is_frozen=True), now=True))
+    for number in range(20):
+        found.add(UnitId(f"u{number}"), StrategyName.FREEZER)
+    return found
+
+
+@pytest.fixture
+def reclaiming(
+    tmp_path: Path, host: Counting, frozen: Resting, monkeypatch: pytest.MonkeyPatch
+) -> standby.Standby:
     monkeypatch.setattr(standby, "find_hierarchy", lambda _: Hierarchy(1, "memory", tmp_path, "/"))
     monkeypatch.setattr(standby, "container_cgroup", lambda *_: tmp_path)
-    stub = StubFreezers(Seen(is_frozen=True), now=True)
-    found = resting(tmp_path, stub)
-
-    class Tasks:
-        async def get(self, task_id: str) -> ContainerdTask:
-            return ContainerdTask(id=task_id, state=TaskState.RUNNING, pid=1)
-
-    one = standby.Standby(
+    return standby.Standby(
         {},
         cast("Any", None),
-        resting=found,
-        freezers=cast("Freezers", stub),
-        tasks=cast("ContainerdTasks", Tasks()),
-        host=Counting(tmp_path),
+        resting=frozen,
+        freezers=cast("Any", None),
+        tasks=cast("ContainerdTasks", RunningTasks()),
+        host=host,
     )
-    units = [UnitId(f"u{number}") for number in range(20)]
-    for unit_id in units:
-        found.add(unit_id, StrategyName.FREEZER)
+
+
+async def test_reclaims_leave_threads_for_lists(
+    host: Counting, frozen: Resting, reclaiming: standby.Standby
+) -> None:
     async with asyncio.TaskGroup() as group:
-        for unit_id in units:
-            group.create_task(one.hibernate(unit_id), name=f"hibernate {unit_id}")
+        for unit_id in frozen:
+            group.create_task(reclaiming.hibernate(unit_id), name=f"hibernate {unit_id}")
         await let_others_work()
-        gate.set()
-    assert most == standby.RECLAIMS
-    assert all(found.is_hibernated(unit_id) for unit_id in units)
+        host.gate.set()
+    assert host.most == standby.RECLAIMS
+    assert all(frozen.is_hibernated(unit_id) for unit_id in frozen)
+
+
+async def test_a_reclaim_whose_caller_gave_up_counts_until_its_thread_returns(
+    host: Counting, frozen: Resting, reclaiming: standby.Standby
+) -> None:
+    given_up, later = tuple(frozen)[: standby.RECLAIMS], tuple(frozen)[-1]
+    tasks = [asyncio.create_task(reclaiming.hibernate(one), name=f"hibernate {one}") for one in given_up]
+    await until(lambda: host.running == standby.RECLAIMS)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    last = asyncio.create_task(reclaiming.hibernate(later), name=f"hibernate {later}")
+    await let_others_work()
+    assert host.begun == standby.RECLAIMS
+    host.gate.set()
+    await last
+    assert [frozen.is_hibernated(one) for one in (*given_up, later)] == [False] * len(given_up) + [True]

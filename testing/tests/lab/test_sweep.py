@@ -78,6 +78,29 @@ def test_frozen_containers_are_thawed_in_either_version_of_cgroups(
     assert list((tmp_path / "memory" / "ours").iterdir()) == []
 
 
+def test_a_container_that_is_removed_while_it_is_thawed_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroups, "_CGROUPS", tmp_path)
+    for name in ("freezer.state", "cgroup.freeze"):
+        file = tmp_path / name / "ours" / name
+        file.parent.mkdir(parents=True)
+        file.symlink_to("/dev/full")  # its writes fail
+    cgroups.thaw_containers({"ours"})
+
+
+def test_a_lab_s_frozen_cgroups_above_its_containers_are_thawed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroups, "_CGROUPS", tmp_path)
+    ours, other = (tmp_path / "freezer" / name / "pod" / "freezer.state" for name in ("lab", "other"))
+    for file in (ours, other):
+        file.parent.mkdir(parents=True)
+        file.write_text("FROZEN")
+    cgroups.thaw_cgroups("lab")
+    assert (ours.read_text(), other.read_text()) == ("THAWED", "FROZEN")
+
+
 def test_an_emulator_behind_a_libvirtd_of_the_lab_is_found_by_its_pid_file(tmp_path: Path) -> None:
     pids = tmp_path / "libvirtd" / "d0" / "qemu"
     pids.mkdir(parents=True)

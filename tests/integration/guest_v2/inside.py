@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from kubeletx.kube.types.core import Pod
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx_testing.lab import PrivateAgent, PrivateContainerd, get_tool, pod_manifest, put_manifest
 from kubeletx_testing.lab.cgroups import list_container_cgroups, list_container_processes
+from tests.integration.support.swap_devices import zram
 
 ROOT = Path("/sys/fs/cgroup")
 CLOCK = SystemClock()
@@ -52,21 +53,6 @@ kind: KubeletConfiguration
 failSwapOn: false
 memorySwap: {swapBehavior: LimitedSwap}
 """
-
-
-@contextmanager
-def swap() -> Iterator[None]:
-    """64 MiB of swap in memory."""
-    number = Path("/sys/class/zram-control/hot_add").read_text().strip()
-    Path(f"/sys/block/zram{number}/disksize").write_text("64M")
-    subprocess.run(["mkswap", "-q", f"/dev/zram{number}"], check=True)
-    subprocess.run(["swapon", f"/dev/zram{number}"], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["swapoff", f"/dev/zram{number}"], check=True)
-        Path(f"/sys/block/zram{number}/reset").write_text("1")
-        Path("/sys/class/zram-control/hot_remove").write_text(number)
 
 
 @pytest.fixture
@@ -130,12 +116,12 @@ async def test_a_signal_that_nothing_handles_ends_a_process_while_its_cgroup_is_
 
 
 async def test_without_swap_a_reclaim_gives_back_pages_of_files_only(
-    cgroup: Path, filled: subprocess.Popen[str]
+    cgroup: Path, filled: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     assert of(cgroup, "file") >= FILE
     freezer = Freezer(cgroup, 2)
     await freezer.freeze(CLOCK)
-    given = reclaim(cgroup, 2)
+    given = reclaim(cgroup, 2, tmp_path / "note")
     assert freezer.state() is FreezerState.FROZEN
     assert given.freed_bytes >= FILE // 2
     assert given.swapped_bytes == 0
@@ -145,27 +131,29 @@ async def test_without_swap_a_reclaim_gives_back_pages_of_files_only(
 
 
 async def test_with_swap_a_reclaim_gives_back_all_and_the_process_finds_it_again(
-    cgroup: Path, filled: subprocess.Popen[str]
+    cgroup: Path, filled: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     freezer = Freezer(cgroup, 2)
-    with swap():
+    with zram():
         await freezer.freeze(CLOCK)
-        given = reclaim(cgroup, 2)
+        given = reclaim(cgroup, 2, tmp_path / "note")
         assert given.swapped_bytes >= ANONYMOUS // 2
         assert given.freed_bytes >= (ANONYMOUS + FILE) // 2
         await freezer.thaw(CLOCK)
         assert asked(filled) == str(ANONYMOUS)
 
 
-async def test_a_cgroup_without_a_share_of_swap_keeps_its_own_pages(
-    cgroup: Path, filled: subprocess.Popen[str]
+async def test_a_cgroup_without_a_share_of_swap_gets_one_only_while_it_is_reclaimed(
+    cgroup: Path, filled: subprocess.Popen[str], tmp_path: Path
 ) -> None:
-    (cgroup / "memory.swap.max").write_text("0")
-    with swap():
-        given = reclaim(cgroup, 2)
-        assert given.swapped_bytes == 0
-        assert given.after_bytes >= ANONYMOUS
-        assert given.freed_bytes >= FILE // 2
+    limit, note = cgroup / "memory.swap.max", tmp_path / "note"
+    limit.write_text("0")
+    with zram():
+        given = reclaim(cgroup, 2, note)
+        assert given.swapped_bytes >= ANONYMOUS // 2
+        assert limit.read_text() == "0\n"
+        assert not note.exists()
+        assert asked(filled) == str(ANONYMOUS)
 
 
 def container_id(pod: Pod) -> str:
@@ -187,7 +175,7 @@ def test_an_agent_makes_qos_cgroups_hibernates_a_pod_and_sees_its_processes_kill
 ) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(CONFIG)
-    with swap():
+    with zram():
         others = [f"--disable-plugin=kubeletx-{name}" for name in OTHER_PLUGINS]
         agent = make_agent(
             endpoints=f"container:quark:{containerd_a.endpoint}?handler=runc",

@@ -35,7 +35,7 @@ TESTS = (
     f"{INSIDE}::test_a_signal_that_nothing_handles_ends_a_process_while_its_cgroup_is_frozen[SIGTERM]",
     f"{INSIDE}::test_without_swap_a_reclaim_gives_back_pages_of_files_only",
     f"{INSIDE}::test_with_swap_a_reclaim_gives_back_all_and_the_process_finds_it_again",
-    f"{INSIDE}::test_a_cgroup_without_a_share_of_swap_keeps_its_own_pages",
+    f"{INSIDE}::test_a_cgroup_without_a_share_of_swap_gets_one_only_while_it_is_reclaimed",
     f"{STRATEGIES}::test_a_new_runtime_object_finds_it_frozen_and_thaws_it[freezer]",
     f"{STRATEGIES}::test_a_frozen_container_uses_no_cpu_time[pause]",
 )

@@ -118,9 +118,13 @@ def web(agent: PrivateAgent, manifests: Path) -> Pod:
     return agent.wait_for("web")
 
 
+def words(verb: str) -> tuple[str, ...]:
+    """The words of the command line that requests it."""
+    return ("pod", "standby", "web-lab", "--hibernate") if verb == "hibernate" else ("pod", verb, "web-lab")
+
+
 def command(agent: PrivateAgent, verb: str) -> None:
-    words = ("standby", "web-lab", "--hibernate") if verb == "hibernate" else (verb, "web-lab")
-    answer = agent.cli("pod", *words)
+    answer = agent.cli(*words(verb))
     assert answer.returncode == 0, answer.stderr
 
 
@@ -130,8 +134,7 @@ def test_an_agent_killed_at_any_step_of_a_freeze_a_hibernation_or_a_wake_ends_it
     assert agent.node().status.capacity["pods"] == "500"
     for verb, point in STEPS:
         points.arm(point)
-        words = ("standby", "web-lab", "--hibernate") if verb == "hibernate" else (verb, "web-lab")
-        assert agent.cli("pod", *words).returncode != 0
+        assert agent.cli(*words(verb)).returncode != 0
         assert agent.daemon is not None
         assert agent.daemon.wait(30) == -signal.SIGKILL, f"{verb} did not reach {point}"
         assert not points.is_armed
@@ -219,9 +222,8 @@ def test_a_forced_deletion_says_that_a_cgroup_above_is_frozen_and_ends_when_it_i
     try:
         answer = agent.cli("delete", "pod", "other", "--force", "--grace-period=0", "--no-wait")
         assert answer.returncode == 0, answer.stderr
-        if (
-            freezer_file(ids(pod)["main"]).name == "freezer.state"
-        ):  # with cgroup v2, SIGKILL ends frozen processes
+        # With cgroup v2, SIGKILL ends frozen processes.
+        if freezer_file(ids(pod)["main"]).name == "freezer.state":
             block_until(lambda: "a cgroup above it is frozen" in agent.cli("get", "events").stdout)
             assert agent.pod("other") is not None
     finally:

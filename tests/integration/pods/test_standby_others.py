@@ -50,12 +50,22 @@ def write(file: Path | None, *, frozen: bool) -> None:
     file.write_text(words[frozen])
 
 
-def is_frozen(pod: Pod) -> bool:
+def frozen_word(pod: Pod) -> str:
+    """What the file that freezes the pod's container says; empty while it has no cgroup."""
     file = freezer_file(pod)
     try:
-        return file is not None and file.read_text().strip() in ("FROZEN", "1")
+        return file.read_text().strip() if file is not None else ""
     except OSError:
-        return False  # removed meanwhile
+        return ""  # removed meanwhile
+
+
+def is_frozen(pod: Pod) -> bool:
+    return frozen_word(pod) in ("FROZEN", "1")
+
+
+def is_thawed(pod: Pod) -> bool:
+    """True if nothing wants it frozen: with cgroup v1, the file says FREEZING at first."""
+    return frozen_word(pod) in ("THAWED", "0")
 
 
 def standby(agent: PrivateAgent, name: str) -> None:
@@ -66,7 +76,7 @@ def standby(agent: PrivateAgent, name: str) -> None:
 def test_another_program_changes_nothing_for_long(agent: PrivateAgent, manifests: Path) -> None:
     before = started(agent, manifests, "web")
     write(freezer_file(before), frozen=True)
-    agent.wait_for("web", lambda pod: not is_frozen(pod))
+    agent.wait_for("web", is_thawed)
     standby(agent, "web")
     assert is_frozen(before)
     write(freezer_file(before), frozen=False)

@@ -113,13 +113,15 @@ async def test_a_thread_in_uninterruptible_sleep_is_named_and_the_processes_run_
 def forking(freezer: Freezer) -> Iterator[None]:
     """Shells in the cgroup that start processes all the time."""
     shells = [subprocess.Popen(["sh", "-c", "while :; do /bin/true; done"]) for _ in range(4)]
-    for shell in shells:
-        (freezer.directory / "below" / "cgroup.procs").write_text(str(shell.pid))
-    yield
-    let_go(freezer)
-    for shell in shells:
-        shell.kill()
-        shell.wait()
+    try:
+        for shell in shells:
+            (freezer.directory / "below" / "cgroup.procs").write_text(str(shell.pid))
+        yield
+    finally:
+        let_go(freezer)
+        for shell in shells:
+            shell.kill()
+            shell.wait()
     block_until(lambda: not (freezer.directory / "below" / "cgroup.procs").read_text())
 
 

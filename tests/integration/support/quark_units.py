@@ -21,6 +21,7 @@ from kubeletx.api import (
     SupportsStandby,
     UnitId,
     UnitState,
+    names,
 )
 from kubeletx.cri import ContainerdTask, ContainerdTasks, CriClient
 from kubeletx.runtimes.host.clock import SystemClock
@@ -75,7 +76,8 @@ async def starting(containerd: PrivateContainerd, directory: Path) -> AsyncItera
 
     async def run(parameters: str, script: str, annotations: Mapping[str, str] | None = None) -> Unit:
         host = FakeHost(directory, clock=SystemClock())
-        runtime = make_runtime(endpoint(f"{containerd.endpoint}?{parameters}"), None, host)
+        served = endpoint(f"{containerd.endpoint}?{parameters}")
+        runtime = make_runtime(served, None, host)
         await runtime.open()
         images = runtime.capability(SupportsImages)
         assert images is not None
@@ -85,7 +87,16 @@ async def starting(containerd: PrivateContainerd, directory: Path) -> AsyncItera
         sandbox = sandbox_spec(name, log_directory=str(directory), annotations=dict(annotations or {}))
         sandbox_id = await runtime.create_sandbox(sandbox)
         made.append((runtime, sandbox_id))
-        spec = unit_spec("main", detail=Process(command=("sh", "-c", script)), log_path="main.log")
+        spec = unit_spec(
+            "main",
+            detail=Process(command=("sh", "-c", script)),
+            log_path="main.log",
+            labels={
+                names.CONTAINER_NAME: "main",
+                names.AGENT_ID: host.agent_id,
+                names.RUNTIME_NAME: served.name,
+            },
+        )
         unit_id = await runtime.create_unit(sandbox_id, replace(spec, image=image), sandbox)
         await runtime.start_unit(unit_id)
         return Unit(runtime, unit_id, (await task(containerd, unit_id)).pid, directory / "main.log")

@@ -70,8 +70,8 @@ class Freezer:
     async def freeze(self, clock: Clock, seconds: float = FREEZE_SECONDS) -> None:
         """Freeze all processes, and wait until they are frozen; succeeds if they are already.
 
-        Raises Conflict if they are not frozen after `seconds`, with the threads that are the cause, and NotFound if the
-        cgroup is gone. After an error or a cancellation the processes run again.
+        Raises Conflict if they are not frozen after `seconds`, with the threads that are the cause, or if they are thawed
+        meanwhile, and NotFound if the cgroup is gone. After an error or a cancellation the processes run again.
         """
         try:
             self._write(frozen=True)
@@ -114,6 +114,8 @@ class Freezer:
         while (state := self.state()) is not wanted:
             if state is FreezerState.GONE:
                 raise NotFound(f"cgroup {self.directory} is gone")
+            if state is FreezerState.THAWED:  # not by `_freeze_again`, which is one step
+                raise Conflict("thawed by another call or program while it froze")
             if clock.monotonic() >= deadline:
                 raise _NotReached
             looks += 1

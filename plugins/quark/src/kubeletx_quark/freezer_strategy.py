@@ -37,10 +37,3 @@ class FreezerStrategy:
             await freezer.thaw(self._clock)
         except Conflict as error:
             raise Conflict(f"container {unit_id}: {error}") from error
-
-    async def is_frozen(self, unit_id: UnitId) -> bool:
-        """Read the freezer file of a container whose freezer is known; False for any other container."""
-        return self._freezers.is_frozen(unit_id) is True
-
-    def forget(self, unit_id: UnitId) -> None:
-        """Do nothing: `Freezers` keeps the paths."""

@@ -128,17 +128,19 @@ class Freezers:
         self._hidden |= missing - found.keys()
         return seen
 
-    async def finish(self) -> None:
-        """End the freezes of known containers that a killed agent process began and did not end.
+    async def finish(self, unit_ids: Iterable[UnitId]) -> None:
+        """End the freezes of these containers that a killed agent process began and did not end.
 
-        A container that is not frozen after `UNFINISHED_SECONDS` runs again, as after any freeze that fails.
+        Containers whose freezer is not known are left out. A container that is not frozen after `UNFINISHED_SECONDS`
+        runs again, as after any freeze that fails.
         """
-        unfinished = [key for key, one in self._known.items() if _is_unfinished(one)]
-        await asyncio.gather(*(self._finish(one) for one in unfinished))
+        known = {key: self._known[key] for key in unit_ids if key in self._known}
+        unfinished = {key: one for key, one in known.items() if _is_unfinished(one)}
+        await asyncio.gather(*(self._finish(key, one) for key, one in unfinished.items()))
 
-    async def _finish(self, unit_id: UnitId) -> None:
+    async def _finish(self, unit_id: UnitId, freezer: Freezer) -> None:
         try:
-            await self._known[unit_id].freeze(self._host.clock, UNFINISHED_SECONDS)
+            await freezer.freeze(self._host.clock, UNFINISHED_SECONDS)
         except KubeletxError as error:
             log.warning("Undid an unfinished freeze", container_id=unit_id, err=str(error))
 

@@ -1,7 +1,7 @@
-"""`Records`: the ids of hibernated containers, as empty files in the runtime's state directory.
+"""`Records`: ids of containers, as empty files in a directory of the runtime's state.
 
-The kernel shows that a container is frozen, but not that its memory was reclaimed. A lost file costs little: the
-container then counts as frozen. A file is not flushed to the disk, since no container outlives the machine.
+They keep what the kernel does not show: that the memory of a frozen container was reclaimed, and that a container was
+frozen by a signal. A file is not flushed to the disk, since no container outlives the machine.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kubeletx.api import UnitId
 
 
 class Records:
-    """Set of the ids of hibernated containers, which survives restarts of the agent."""
+    """Set of container ids, which survives restarts of the agent."""
 
     def __init__(self, directory: Path) -> None:
         """`directory`: made when the first id is added."""

@@ -7,12 +7,15 @@ it paused, even if the freezer was thawed.
 
 Files are read in a thread, while calls may freeze or thaw containers. The result is only a hint: if it differs from
 the known state, the freezer is read again. Containers with a call in flight are left out.
+
+A containerd may also run containers of other agents. Their states are shown, too, but only the runtime's own containers
+are frozen or thawed without a call.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import structlog
@@ -40,24 +43,29 @@ class Resting:
         by_signal: SignalStrategy,
         tasks: ContainerdTasks,
         host: Host,
+        labels: Mapping[str, str],
     ) -> None:
-        """`tasks`: of the containerd that runs the containers. `host`: of the runtime."""
+        """`tasks`: of the containerd that runs the containers. `labels`: of the runtime's own containers."""
         self._freezers = freezers
         self._pause, self._signal = pause, by_signal
         self._tasks = tasks
+        self._labels = labels
         self._hibernated = Records(host.state_directory / "hibernated")
         self._by: dict[UnitId, StrategyName] = {}
         self._calls: Counter[UnitId] = Counter()
         self._suspects: set[UnitId] = set()
 
-    async def open(self, running: Collection[UnitId]) -> None:
-        """Find all frozen containers, also those of earlier agent processes. `running`: by CRI."""
+    async def open(self, listed: Sequence[UnitSummary]) -> None:
+        """Find all frozen containers, also those of earlier agent processes. `listed`: all containers, from CRI."""
+        running = _running(listed)
         self._by.clear()
         self._suspects.clear()
         self._hibernated.load()
         self._signal.open(running)
         await self._freezers.look(running, is_whole=True)
-        await self._freezers.finish()
+        await self._freezers.finish(
+            [one.id for one in listed if self._is_own(one) and one.id not in self._calls]
+        )
         seen = await self._freezers.look(running, is_whole=True)
         for unit_id in running:
             name = await self._find(unit_id, seen.get(unit_id))
@@ -144,17 +152,17 @@ class Resting:
     ) -> Mapping[UnitId, tuple[int, ...]]:
         """Find the frozen containers of a list.
 
-        Returns the ids of killed processes, which end when they are thawed, by frozen container. `is_whole`: the list
-        has all containers of the runtime.
+        Returns the runtime's own frozen containers that have killed processes, with the ids of these processes. They end
+        when the container is thawed. `is_whole`: the list has all containers of the runtime.
         """
-        running = [one.id for one in listed if one.state is UnitState.RUNNING]
-        seen = await self._freezers.look(running, is_whole=is_whole)
+        seen = await self._freezers.look(_running(listed), is_whole=is_whole)
         for one in listed:
             await self.refresh(one, seen.get(one.id))
+        own = {one.id for one in listed if self._is_own(one)}
         return {
             key: one.killed
             for key, one in seen.items()
-            if one.killed and key in self._by and key not in self._calls
+            if one.killed and key in own and key in self._by and key not in self._calls
         }
 
     async def refresh(self, summary: UnitSummary, hint: Seen | None = None) -> None:
@@ -183,6 +191,9 @@ class Resting:
             return summary.state
         return UnitState.SUSPENDED if summary.id in self._hibernated else UnitState.PAUSED
 
+    def _is_own(self, summary: UnitSummary) -> bool:
+        return self._labels.items() <= summary.labels.items()
+
     async def _discover(self, unit_id: UnitId) -> None:
         self._suspects.discard(unit_id)
         try:
@@ -204,3 +215,7 @@ class Resting:
             return await self.find_strategy(unit_id)
         except NotFound:
             return None
+
+
+def _running(listed: Sequence[UnitSummary]) -> list[UnitId]:
+    return [one.id for one in listed if one.state is UnitState.RUNNING]

@@ -8,6 +8,7 @@ whose processes were killed.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -67,7 +68,12 @@ class QuarkRuntime(ContainerdRuntime):
         pause = PauseStrategy(tasks)
         by_signal = SignalStrategy(tasks, host, config.freeze_signal, config.thaw_signal)
         self._resting = Resting(
-            freezers=self._freezers, pause=pause, by_signal=by_signal, tasks=tasks, host=host
+            freezers=self._freezers,
+            pause=pause,
+            by_signal=by_signal,
+            tasks=tasks,
+            host=host,
+            labels={names.AGENT_ID: host.agent_id, names.RUNTIME_NAME: endpoint.name},
         )
         self._standby = Standby(
             {
@@ -108,7 +114,7 @@ class QuarkRuntime(ContainerdRuntime):
         await self.list_sandboxes({})
         listed = await super().list_units({})
         await self._standby.restore_limits()
-        await self._resting.open([one.id for one in listed if one.state is UnitState.RUNNING])
+        await self._resting.open(listed)
 
     def traits(self) -> Traits:
         """Return the traits of the CRI server, and the strategies that pods may name; the default comes first.
@@ -191,7 +197,9 @@ class QuarkRuntime(ContainerdRuntime):
             return listed
         ended = await self._standby.look(listed, is_whole=names.POD_UID not in match)
         if ended:
-            listed = [await self._ended(one) if one.id in ended else one for one in listed]
+            changed = await asyncio.gather(*(self._ended(one) for one in listed if one.id in ended))
+            by_id = {one.id: one for one in changed}
+            listed = [by_id.get(one.id, one) for one in listed]
         return [self._corrected(one) for one in listed]
 
     async def unit_status(self, unit_id: UnitId) -> UnitStatus:

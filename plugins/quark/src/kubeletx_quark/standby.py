@@ -103,7 +103,8 @@ class Standby:
         run. `is_whole`: the list has all containers of the runtime.
         """
         killed = await self._resting.look(listed, is_whole=is_whole)
-        return [unit_id for unit_id, pids in killed.items() if await self._let_end(unit_id, pids)]
+        ended = await asyncio.gather(*(self._let_end(unit_id, pids) for unit_id, pids in killed.items()))
+        return [unit_id for unit_id, has_ended in zip(killed, ended, strict=True) if has_ended]
 
     async def restore_limits(self) -> None:
         """Restore the limits of swap that were lifted when the agent was killed during a reclaim."""
@@ -161,5 +162,15 @@ class Standby:
         task = await self._tasks.get(unit_id)
         directory = container_cgroup(hierarchy, task.pid, unit_id)
         note = self._host.state_directory / _LIMITS / unit_id
-        async with self._reclaims:
-            return await self._host.blocking(reclaim, directory, hierarchy.version, note)
+        await self._reclaims.acquire()
+        running = asyncio.create_task(
+            self._host.blocking(reclaim, directory, hierarchy.version, note), name=f"reclaim {unit_id}"
+        )
+        running.add_done_callback(self._let_next_begin)
+        # If the caller gives up, because of its deadline, the thread works on. It counts until it returns.
+        return await asyncio.shield(running)
+
+    def _let_next_begin(self, reclaimed: asyncio.Future[Reclaimed]) -> None:
+        self._reclaims.release()
+        if not reclaimed.cancelled():
+            reclaimed.exception()  # marks it as seen: its caller may have given up

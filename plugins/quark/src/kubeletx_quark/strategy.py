@@ -20,11 +20,3 @@ class Strategy(Protocol):
     async def thaw(self, unit_id: UnitId) -> None:
         """Let the container continue; succeeds, without any effect, if it runs."""
         ...
-
-    async def is_frozen(self, unit_id: UnitId) -> bool:
-        """Return True if the container is frozen by this mechanism now."""
-        ...
-
-    def forget(self, unit_id: UnitId) -> None:
-        """Drop what is known about a container that is gone."""
-        ...

@@ -114,6 +114,8 @@ def run_with_cgroup_v2(
     script.write_text(_script(command, directory))
     script.chmod(0o755)
     emulator = Daemon(name="console", argv=_emulator(kernel, initramfs, results), directory=results)
+    for earlier in (results / "status", results / "output", emulator.log_path):
+        earlier.unlink(missing_ok=True)
     emulator.start()
     try:
         emulator.wait(timeout_seconds)

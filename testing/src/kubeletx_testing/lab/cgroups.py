@@ -63,13 +63,23 @@ def thaw_containers(ids: set[str]) -> None:
     `ids`: container ids.
     """
     for directory in list_container_cgroups(ids):
-        for name, text in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
-            try:
-                file = os.open(directory / name, os.O_WRONLY)
-            except OSError:  # not the hierarchy of the freezer, or just removed
-                continue
-            with os.fdopen(file, "w") as opened, contextlib.suppress(OSError):
-                opened.write(text)
+        _thaw(directory)
+
+
+def thaw_cgroups(root: str) -> None:
+    """Thaw a cgroup and all cgroups below it. `root`: path of the cgroup without a leading slash."""
+    for directory in cgroups_below(root):
+        _thaw(directory)
+
+
+def _thaw(directory: Path) -> None:
+    for name, text in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
+        # Fails if it is not the hierarchy of the freezer, or was just removed.
+        with (
+            contextlib.suppress(OSError),
+            os.fdopen(os.open(directory / name, os.O_WRONLY), "w") as opened,
+        ):
+            opened.write(text)
 
 
 def cgroups_below(root: str) -> list[Path]:

@@ -54,6 +54,7 @@ def find_owner(base_dir: Path) -> int | None:
 def clean(base_dir: Path) -> None:
     """Remove everything that belongs to `base_dir`, and the directory itself; succeeds if there is nothing."""
     end_processes(pid for pid in list_processes(base_dir) if not _is_shim(pid))
+    cgroups.thaw_cgroups(cni.network_name(base_dir))
     if base_dir.is_dir():
         for directory in _containerd_directories(base_dir):
             end_containers(directory)
