@@ -56,9 +56,9 @@ class StandbyBackend:
         await self._services.overrides.amend(
             worker, lambda overrides: with_power(overrides, wanted.value, initial, power_of(desired.pod))
         )
-        # Before `amend`, the worker would repeat a call of the old request, and its failure would be reported.
+        # Not before `amend`: the worker would repeat a call of the old request, whose failure would end this one.
         worker.apply(StandbyAsked())
-        await self._wait(worker, verb, wanted, _failures(worker, wanted), timeout_seconds, ends)
+        await self._wait(worker, verb, wanted, timeout_seconds, ends)
         return self._view(worker)
 
     async def _wait_bound(self, worker: PodWorker, seconds: float) -> None:
@@ -86,7 +86,7 @@ class StandbyBackend:
             raise Conflict(f"pod {worker.desired.ref} is ending")
 
     def _check(self, worker: PodWorker) -> None:
-        """Raise the reason why the pod can be neither frozen nor woken now; return if it can."""
+        """Raise Unavailable if the runtime does not answer, Unsupported if it cannot freeze the pod's units."""
         ref = worker.desired.ref
         require_seen(self._services, worker)
         handle = self._services.registry.get(str(worker.facts.runtime))
@@ -113,16 +113,12 @@ class StandbyBackend:
             memory_after_bytes=after,
         )
 
-    async def _wait(
-        self,
-        worker: PodWorker,
-        verb: str,
-        wanted: Power,
-        before: dict[str, ActionFailure],
-        seconds: float,
-        ends: float,
-    ) -> None:
-        ref = worker.desired.ref
+    async def _wait(self, worker: PodWorker, verb: str, wanted: Power, seconds: float, ends: float) -> None:
+        """Wait until the pod has the state `wanted`; raise as `set_standby` does.
+
+        `seconds`: the command's timeout, for messages. `ends`: its monotonic end.
+        """
+        ref, before = worker.desired.ref, _failures(worker, wanted)
 
         def is_there() -> bool:
             self._check_alive(worker)
@@ -141,22 +137,24 @@ class StandbyBackend:
 
         left = max(ends - self._services.clock.monotonic(), 0.0)
         if not await wait_for_worker(self._services, worker, is_there, left, what="pod"):
-            outage = worker.facts.outage
-            if outage is not None:
-                raise TimedOut(
-                    f"pod {ref} is not known to be {wanted.value} after {seconds:g}s: {outage.message}; the "
-                    "request stays in force, and is carried out once the runtime answers"
-                )
-            status = self._services.board.statuses.get(worker.uid)
-            users = sum(power == Power.RUNNING.value for power in worker.facts.asked.values())
-            why = f"; {users} open streams or other users keep it awake" if users else ""
-            states = ", ".join(
-                (*_waits(status), *(f"{name} is {state}" for name, state in _states(worker).items()))
+            raise TimedOut(self._late_text(worker, wanted, seconds))
+
+    def _late_text(self, worker: PodWorker, wanted: Power, seconds: float) -> str:
+        """Return the message that says why the pod does not have the state `wanted` after `seconds`."""
+        ref, facts = worker.desired.ref, worker.facts
+        if facts.outage is not None:
+            return (
+                f"pod {ref} is not known to be {wanted.value} after {seconds:g}s: {facts.outage.message}; the "
+                "request stays in force, and is carried out once the runtime answers"
             )
-            raise TimedOut(
-                f"pod {ref} is not {wanted.value} after {seconds:g}s: {states or 'no container runs'}{why}; the "
-                "request stays in force. Containers are frozen once all of them are started and ready"
-            )
+        users = sum(power == Power.RUNNING.value for power in facts.asked.values())
+        why = f"; {users} open streams or other users keep it awake" if users else ""
+        waits = _waits(self._services.board.statuses.get(worker.uid))
+        states = ", ".join((*waits, *(f"{name} is {state}" for name, state in _states(worker).items())))
+        return (
+            f"pod {ref} is not {wanted.value} after {seconds:g}s: {states or 'no container runs'}{why}; the "
+            "request stays in force. Containers are frozen once all of them are started and ready"
+        )
 
 
 def _failures(worker: PodWorker, wanted: Power) -> dict[str, ActionFailure]:

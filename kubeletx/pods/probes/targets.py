@@ -25,8 +25,8 @@ class ProbeTarget(msgspec.Struct, frozen=True, kw_only=True):
     another boot its probes begin again. `delays_anew`: the machine rebooted at an unknown time, so that initial delays
     count from now.
     `field`: path of the container in the pod, for events, such as spec.containers{web}. `is_resting`: the unit is not
-    running, for example paused or suspended, so that probes wait. `is_held`: an action that may pause it is in flight, so
-    that probes wait, too. `is_stopping`: only readiness is probed.
+    running, for example paused or suspended, so that probes wait. `is_held`: an action that may pause it is in flight,
+    so that probes wait, too. `is_stopping`: only readiness is probed.
     `was_started`, `was_ready`: values that an earlier agent process reported for this unit; None if there are none.
     """
 

@@ -143,11 +143,13 @@ class ProbeSet:
             self._take(watch, kind, Tally(value=True, is_decided=True))
             return
         delay = self._first_delay(watch.target, timing, is_woken=kind in watch.woken)
-        if kind is ProbeKind.LIVENESS and kind in watch.woken:
-            delay = max(delay, timing.period_seconds)  # a hibernated unit is slow at first
         if kind in watch.resumes:
             delay = timing.initial_delay_seconds  # the command may have been a reboot
+        if kind is ProbeKind.LIVENESS and kind in watch.woken:
+            delay = max(delay, timing.period_seconds)  # a hibernated unit is slow at first
         await self._clock.sleep(delay)
+        watch.resumes.discard(kind)  # a later freeze does not repeat the delay
+        watch.woken.discard(kind)
         while True:
             await watch.may_ask(kind)
             asked_at, rests = self._clock.monotonic(), watch.rests
@@ -233,7 +235,7 @@ class _Watch:
         if target.was_ready is not None:
             self.tallies[ProbeKind.READINESS] = first_tally(ProbeKind.READINESS, target.was_ready)
         self.woken: set[ProbeKind] = set()
-        """Probes that began again because the unit was paused and runs again."""
+        """Probes that began again because the unit was paused and runs again, until their first delay has passed."""
         self.rests = 0
         """Number of times that the probes of the unit began to wait."""
         self.awake = asyncio.Event()
@@ -250,7 +252,7 @@ class _Watch:
         return bool(target.boot) and self.boot != target.boot
 
     def update(self, target: ProbeTarget) -> bool:
-        """Replace the target, which has the unit's present state; probes wait while the unit does not run.
+        """Replace the target, which has the unit's present state; probes wait while the unit does not run or is held.
 
         Return True if the unit was paused or suspended and runs again.
         """

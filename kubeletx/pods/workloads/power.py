@@ -6,6 +6,8 @@ import enum
 from collections.abc import Iterable
 from typing import Final
 
+from kubeletx.api import UnitState
+
 
 class Power(enum.Enum):
     """Desired power state of a pod.
@@ -25,6 +27,8 @@ class Power(enum.Enum):
 
 STANDING_BY: Final = (Power.STANDBY, Power.HIBERNATED)
 """States of pods on standby."""
+RESTING: Final = (UnitState.PAUSED, UnitState.SUSPENDED)
+"""States of a frozen (PAUSED) and a hibernated (SUSPENDED) unit; a machine also has them after ``vm pause``."""
 
 _STRENGTH = (Power.RUNNING, Power.PAUSED, Power.STANDBY, Power.SUSPENDED, Power.HIBERNATED, Power.OFF)
 """Power states, strongest first: if one requester needs the pod running, it runs."""

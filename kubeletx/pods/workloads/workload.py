@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol, TypeVar
 
-from kubeletx.api import UnitSpec, UnitState, UnitSummary
+from kubeletx.api import UnitSpec, UnitSummary
 from kubeletx.kube.types.core import (
     AnyUnit,
     Container,
@@ -23,7 +23,7 @@ from kubeletx.kube.types.core import (
 
 from ..model.draft import Draft
 from ..model.facts import DesiredPod, PodFacts, WorkloadFacts
-from .power import Power
+from .power import RESTING, Power
 
 T = TypeVar("T")
 
@@ -201,7 +201,7 @@ class Workload:
 
         Empty if the unit is in another state.
         """
-        if unit.state in (UnitState.PAUSED, UnitState.SUSPENDED):
+        if unit.state in RESTING:
             why = self.rest_reason(facts, unit)
             return f"{unit.name} is {self.state_word(unit)}" + (f" ({why})" if why else "")
         return f"{unit.name} is off" if self.was_switched_off(facts, unit) else ""

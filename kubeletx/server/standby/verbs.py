@@ -12,10 +12,10 @@ class StandbyView(View, frozen=True, kw_only=True):
     """Standby of one pod.
 
     `power`: the requested state: running, standby or hibernated. `containers`: the present state of each container that
-    has not ended, such as running, paused (frozen) or suspended (hibernated). `since`: time since which the pod is frozen,
-    or runs again; None if it was never frozen. `took_seconds`: duration of the last freeze, hibernation or thaw of the
-    whole pod; None if there was none since the agent started. `memory_before_bytes` and `memory_after_bytes`: memory of
-    a hibernated pod before and after the hibernation; None if it was not measured.
+    has not ended, such as running, paused (frozen) or suspended (hibernated). `since`: time since which the pod is
+    frozen, or runs again; None if it was never frozen. `took_seconds`: duration of the last freeze, hibernation or thaw
+    of the whole pod; None if there was none since the agent started. `memory_before_bytes` and `memory_after_bytes`:
+    memory of a hibernated pod before and after the hibernation; None if it was not measured.
     """
 
     namespace: str

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from kubeletx.api import NicStatus, UnitId
 
 from ...model.facts import ActionFailure, Fact, PodFacts
-from ..standby.facts import RestFacts
+from ..standby.facts import StandbyFacts
 
 NO_EPHEMERAL: Final = (
     "spec.ephemeralContainers: a machine has no ephemeral containers: kubectl exec runs commands in its guest, "
@@ -34,11 +34,11 @@ class MachineUnit(Fact, frozen=True, kw_only=True):
     """True if the interfaces must be listed again, because one was attached or detached or a call failed."""
 
 
-class MachineFacts(RestFacts, frozen=True, kw_only=True):
+class MachineFacts(StandbyFacts, frozen=True, kw_only=True):
     """Facts of a machine pod: one with `spec.virtualMachine`, or on a runtime for virtual machines.
 
-    `can_power`, `can_nics`, `can_resize`: the runtime can change the power state, the network interfaces and the size
-    of a machine. `units`: facts by the name of the machine.
+    `can_standby`, `can_power`, `can_nics`, `can_resize`: the runtime can freeze a machine, and change its power state,
+    its network interfaces and its size. `units`: facts by the name of the machine.
     """
 
     reboots: ClassVar[bool] = True

@@ -33,10 +33,10 @@ from ...model.draft import Draft
 from ...model.facts import DesiredPod, PodFacts
 from ...model.roles import regular_units
 from ..overrides import overrides_of
-from ..power import STANDING_BY, Power
+from ..power import RESTING, STANDING_BY, Power
 from ..standby.actions import SetStandby, StandbyStep
 from ..standby.facts import standby_of
-from ..standby.plan import RESTING, STEPS, may_rest, with_requests
+from ..standby.plan import STEPS, TARGETS, may_rest, with_requests
 from ..standby.plan import initial_power as power_of_annotation
 from ..standby.status import stood_by
 from .actions import SetPower
@@ -76,7 +76,6 @@ MACHINE_WORDS: Final = {
 }
 """Words for the states of a machine in the messages of ``vm`` commands."""
 
-_RESTS: Final = {Power.STANDBY: UnitState.PAUSED, Power.HIBERNATED: UnitState.SUSPENDED}
 _STEPS: Final = {
     (UnitState.RUNNING, Power.PAUSED): PowerStep.PAUSE,
     (UnitState.RUNNING, Power.SUSPENDED): PowerStep.SUSPEND,
@@ -217,16 +216,15 @@ def next_step(unit: UnitSummary, facts: PodFacts, wanted: Power) -> PowerStep | 
         return None
     if was_switched_off(facts, unit):
         return None if wanted is Power.OFF else PowerStep.START
-    if wanted in STANDING_BY or (wanted is Power.RUNNING and _was_frozen(unit, facts)):
+    if wanted in STANDING_BY or (wanted is Power.RUNNING and _was_frozen(facts)):
         return STEPS.get((unit.state, wanted))
     return _STEPS.get((unit.state, wanted))
 
 
-def _was_frozen(unit: UnitSummary, facts: PodFacts) -> bool:
-    """Return True if standby, and not ``kubeletx vm``, is known to have paused or suspended the machine."""
-    if stood_by(facts):
-        return True
-    return standby_of(facts).steps.get(unit.name) in (StandbyStep.FREEZE.value, StandbyStep.HIBERNATE.value)
+def _was_frozen(facts: PodFacts) -> bool:
+    """Return True if a call of standby, not one of ``kubeletx vm``, is known to have paused or suspended the machine."""
+    frozen = (StandbyStep.FREEZE.value, StandbyStep.HIBERNATE.value)
+    return stood_by(facts) or standby_of(facts).last_step in frozen
 
 
 def resting_unit(desired: DesiredPod, facts: PodFacts) -> UnitSummary | None:
@@ -255,7 +253,7 @@ def next_units(desired: DesiredPod, facts: PodFacts, wanted: Power) -> tuple[Uni
         return (unit,) if unit is not None else ()
     newest = (facts.newest(one.name) for one in regular_units(desired.pod))
     living = (unit for unit in newest if unit is not None and unit.state.is_alive)
-    return tuple(unit for unit in living if unit.state is not _RESTS[wanted])
+    return tuple(unit for unit in living if unit.state is not TARGETS[wanted])
 
 
 def held_text(desired: DesiredPod, facts: PodFacts) -> str:

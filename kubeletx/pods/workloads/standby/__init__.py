@@ -1,5 +1,5 @@
 """Rules for pods of containers that can be frozen, hibernated and resumed (thawed) by their runtime.
 
-Machines have their own plan. They share the action, its step and results, the rule when a pod may be frozen, and the
-condition.
+Machines share the action, its step and results, the rule when a pod may be frozen, and the condition. Their plan is in
+`pods.workloads.machine`.
 """

@@ -22,7 +22,7 @@ def check_standby(pod: Pod, runtime: RuntimeTraits, traits: Traits | None) -> Re
         return Rejection(
             reason=names.RUNTIME_UNSUPPORTED,
             message="the pod's runtime cannot do what the pod needs: standby "
-            f"(metadata.annotations[{names.STANDBY}]); remove the annotation or choose a runtime that freezes containers",
+            f"(metadata.annotations[{names.STANDBY}]); remove the annotation or choose a runtime that can freeze pods",
         )
     strategy, known = notes.get(names.STANDBY_STRATEGY), traits.standby_strategies
     if strategy is None or strategy in known:

@@ -29,14 +29,12 @@ class StandbyChange(Fact, frozen=True, kw_only=True):
         return self.ended_at - self.began_at
 
 
-class RestFacts(WorkloadFacts, frozen=True, kw_only=True):
-    """Facts on standby of pods of containers and of machines: failed calls, memory by container name, and last changes.
+class StandbyFacts(WorkloadFacts, frozen=True, kw_only=True):
+    """Facts of a pod of containers that can be frozen: failed calls, memory by container name, and last changes.
 
-    The entry of a failed call is removed when a call of the same kind succeeds.
+    `MachineFacts` extend them. The entry of a failed call is removed when a call of the same kind succeeds.
     """
 
-    can_standby: bool = True
-    """True if the runtime can freeze and hibernate the pod's units."""
     rest_failures: dict[str, ActionFailure] = {}
     """Failures of freezing or hibernating; `retry_at` None if the runtime can never do it."""
     thaw_failures: dict[str, ActionFailure] = {}
@@ -47,24 +45,24 @@ class RestFacts(WorkloadFacts, frozen=True, kw_only=True):
     """Change of the pod of which some containers have the new state; None if there is none."""
     last: StandbyChange | None = None
     """Last change that all containers took part in; None if there was none since the agent started."""
-    steps: dict[str, str] = {}
-    """Last successful call of this agent process for each container or machine, a value of `StandbyStep`."""
+
+    @property
+    def last_step(self) -> str:
+        """The last successful call of this agent process, a value of `StandbyStep`; empty if there was none."""
+        change = self.under_way or self.last
+        return change.step if change is not None else ""
 
     def edited(self) -> Self:
         """Return the facts without failures, so that calls that were not to be retried are tried again."""
         return replace(self, rest_failures={}, thaw_failures={})
 
 
-class StandbyFacts(RestFacts, frozen=True, kw_only=True):
-    """Facts of a pod of containers that can be frozen."""
+_NONE = StandbyFacts()
 
 
-_NONE = RestFacts()
-
-
-def standby_of(facts: PodFacts) -> RestFacts:
-    """Return the pod's failed freeze and thaw calls; empty facts if no call has failed."""
-    return facts.of(RestFacts) or _NONE
+def standby_of(facts: PodFacts) -> StandbyFacts:
+    """Return the pod's facts on standby, also of a machine; empty facts if the pod cannot be frozen."""
+    return facts.of(StandbyFacts) or _NONE
 
 
 def find_standby(status: PodStatus | None) -> PodCondition | None:
@@ -73,7 +71,7 @@ def find_standby(status: PodStatus | None) -> PodCondition | None:
     return next((one for one in conditions if one.type == names.STANDBY_CONDITION), None)
 
 
-def memory_of(known: RestFacts) -> tuple[int, int] | None:
+def memory_of(known: StandbyFacts) -> tuple[int, int] | None:
     """Return the memory in bytes of all measured units before and after the hibernation; None without one."""
     if not known.memory:
         return None

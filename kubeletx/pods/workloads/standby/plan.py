@@ -33,22 +33,19 @@ from ...model.exits import exit_code_of
 from ...model.facts import DesiredPod, PodFacts
 from ...model.roles import ephemeral_units, init_units, is_sidecar, regular_units
 from ..overrides import overrides_of
-from ..power import Power, strongest
+from ..power import RESTING, Power, strongest
 from .actions import SetStandby, StandbyStep
-from .facts import RestFacts, standby_of
+from .facts import StandbyFacts, standby_of
 
-F = TypeVar("F", bound=RestFacts)
+F = TypeVar("F", bound=StandbyFacts)
 
-KNOWN: Final = (Power.RUNNING, Power.STANDBY, Power.HIBERNATED)
-"""Power states of containers; the others exist only for machines and are ignored here."""
-RESTING: Final = (UnitState.PAUSED, UnitState.SUSPENDED)
-"""States of a frozen (PAUSED) and a hibernated (SUSPENDED) container."""
-_WORDS: Final = {power.value: power for power in KNOWN}
-_TARGETS: Final = {
+TARGETS: Final = {
     Power.RUNNING: UnitState.RUNNING,
     Power.STANDBY: UnitState.PAUSED,
     Power.HIBERNATED: UnitState.SUSPENDED,
 }
+"""State of a unit by the desired power state. The other power states exist only for machines and are ignored here."""
+_WORDS: Final = {power.value: power for power in TARGETS}
 _STATES: Final = {
     StandbyStep.FREEZE.value: UnitState.PAUSED,
     StandbyStep.HIBERNATE.value: UnitState.SUSPENDED,
@@ -131,7 +128,7 @@ def plan_thaw_for_stop(desired: DesiredPod, facts: PodFacts, draft: Draft) -> No
 
 def next_units(desired: DesiredPod, facts: PodFacts, wanted: Power) -> tuple[UnitSummary, ...]:
     """Return the units to bring to state `wanted` now: all regular containers together, sidecars one at a time."""
-    target = _TARGETS[wanted]
+    target = TARGETS[wanted]
     apps = tuple(unit for unit in _living(desired.pod, facts, sidecars=False) if unit.state is not target)
     sidecars = [unit for unit in _living(desired.pod, facts, sidecars=True) if unit.state is not target]
     if wanted is Power.RUNNING:
@@ -139,12 +136,17 @@ def next_units(desired: DesiredPod, facts: PodFacts, wanted: Power) -> tuple[Uni
     return apps or tuple(sidecars[-1:])
 
 
+def living_units(pod: Pod, facts: PodFacts) -> tuple[UnitSummary, ...]:
+    """Return the units of all containers that run or are frozen."""
+    return (*_living(pod, facts, sidecars=True), *_living(pod, facts, sidecars=False))
+
+
 def settled(pod: Pod, facts: PodFacts, known: F) -> F:
     """Return `known`, with the change under way as the last one if all living units have its state."""
     change = known.under_way
     if change is None:
         return known
-    units = [unit for sidecars in (True, False) for unit in _living(pod, facts, sidecars=sidecars)]
+    units = living_units(pod, facts)
     if not units or any(unit.state is not _STATES[change.step] for unit in units):
         return known
     return replace(known, under_way=None, last=change)
@@ -184,7 +186,7 @@ def _living(pod: Pod, facts: PodFacts, *, sidecars: bool) -> Iterator[UnitSummar
     """Yield the units of the sidecars, or else of all other containers, that run or are frozen, in spec order."""
     for container in _sidecars(pod) if sidecars else (*regular_units(pod), *ephemeral_units(pod)):
         unit = facts.newest(container.name)
-        if unit is not None and (unit.state is UnitState.RUNNING or unit.state in RESTING):
+        if unit is not None and unit.state.is_alive:
             yield unit
 
 

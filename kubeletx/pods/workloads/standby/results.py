@@ -11,14 +11,14 @@ from ...model.backoff import SYNC
 from ...model.facts import ActionFailure, Now, PodFacts
 from ...model.results import Result, next_try
 from .actions import SetStandby, StandbyStep
-from .facts import RestFacts, StandbyChange, standby_of
+from .facts import StandbyChange, StandbyFacts, standby_of
 
 
 class StandbySet(Result, frozen=True):
     """Container `name` was frozen, hibernated or thawed. `step`: a value of `StandbyStep`.
 
-    `began_at`, `ended_at`: monotonic start and end of the call. `memory`: bytes before and after a hibernation; None for
-    other steps and if they were not measured.
+    `began_at`, `ended_at`: monotonic start and end of the call. `memory`: bytes before and after a hibernation; None
+    for other steps and if they were not measured.
     """
 
     name: str
@@ -32,11 +32,10 @@ class StandbySet(Result, frozen=True):
         memory = {key: one for key, one in known.memory.items() if key != self.name}
         if self.memory is not None:
             memory[self.name] = self.memory
-        steps = {**known.steps, self.name: self.step}
-        facts = replace(facts, own=replace(self._with_change(known), memory=memory, steps=steps))
+        facts = replace(facts, own=replace(self._with_change(known), memory=memory))
         return _with_failure(replace(facts, changed_at=now.mono), self.name, self.step, None)
 
-    def _with_change(self, known: RestFacts) -> RestFacts:
+    def _with_change(self, known: StandbyFacts) -> StandbyFacts:
         """Return the facts with this call added to the change of the pod that it belongs to."""
         last, change = known.last, known.under_way
         if last is not None and last.step == self.step and self.began_at < last.ended_at:
@@ -74,7 +73,7 @@ class StandbyAsked(Result, frozen=True):
     """A command requests a state: failed calls are dropped, so that calls without a retry are tried, too."""
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
-        known = facts.of(RestFacts)
+        known = facts.of(StandbyFacts)
         if known is None or not (known.rest_failures or known.thaw_failures):
             return facts
         return replace(facts, own=replace(known, rest_failures={}, thaw_failures={}))

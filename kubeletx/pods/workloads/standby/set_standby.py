@@ -12,6 +12,7 @@ from kubeletx.api import (
     NotFound,
     SupportsStandby,
     SupportsStats,
+    TimedOut,
     UnitId,
     Unsupported,
     names,
@@ -21,11 +22,11 @@ from kubeletx.api.names import Event
 from ...call_errors import after_error, is_silence, level_of
 from ...model.results import LookNeeded, Result
 from ...model.roles import init_units, is_sidecar
+from ..power import RESTING
 from ..step import WorkloadStep
 from ..table import workload_of
 from . import results
 from .actions import SetStandby, StandbyStep
-from .plan import RESTING
 
 log = structlog.get_logger(__name__)
 
@@ -37,9 +38,10 @@ _SAYS: Final = {
 STATS_SECONDS = 2.0
 """Deadline of one reading of a container's memory, before and after a hibernation."""
 WAKE_SECONDS = 5.0
-"""Deadline of one thaw before a stop; of a machine, whose memory may be on the disk, at least its grace period.
+"""Deadline of one thaw of a container in a pod that ends, and of a thaw before a stop.
 
-If the thaw fails, the unit is stopped while frozen.
+For a machine, whose memory may be on the disk, it is at least the grace period. If the thaw fails, the unit is stopped
+while frozen.
 """
 
 
@@ -49,7 +51,7 @@ async def set_standby(step: WorkloadStep, action: SetStandby) -> Result:
     before = await _memory(step, action.unit_id) if wanted is StandbyStep.HIBERNATE else None
     began = step.now().mono
     try:
-        await _call(step, wanted, action.unit_id)
+        await _call(step, wanted, action.unit_id, seconds=_deadline(step, wanted))
         ended = step.now().mono
         handle.note_unit(await handle.unit_status(action.unit_id, after_switch=True))
     except NotFound:
@@ -105,14 +107,18 @@ async def thaw_before_stop(step: WorkloadStep, unit_id: UnitId, grace_seconds: f
     order += [unit for unit in resting if unit.id == unit_id]
     for one in order:
         try:
-            async with asyncio.timeout(seconds):
-                await _call(step, StandbyStep.THAW, one.id)
-        except (KubeletxError, TimeoutError) as error:
-            text = str(error) or f"no answer after {seconds:g} s"
-            log.warning("Failed to thaw before a stop", pod=step.desired.ref, unit=one.id, err=text)
-            if isinstance(error, TimeoutError) or not is_silence(error):
-                text = f"Failed to thaw {one.name} before a stop: {text}"
+            await _call(step, StandbyStep.THAW, one.id, seconds=seconds)
+        except KubeletxError as error:
+            log.warning("Failed to thaw before a stop", pod=step.desired.ref, unit=one.id, err=str(error))
+            if not is_silence(error):
+                text = f"Failed to thaw {one.name} before a stop: {error}"
                 step.warning(Event.FAILED_POWER, text, container=one.name)
+
+
+def _deadline(step: WorkloadStep, wanted: StandbyStep) -> float | None:
+    """Return the seconds after which the thaw of a container in a pod that ends is given up; None for other calls."""
+    is_ending = step.desired.deletion is not None and not step.facts.own.has_own_kernel
+    return WAKE_SECONDS if is_ending and wanted is StandbyStep.THAW else None
 
 
 def _noun(step: WorkloadStep) -> str:
@@ -139,7 +145,8 @@ async def _memory(step: WorkloadStep, unit_id: UnitId) -> int | None:
     return found.memory_working_set_bytes
 
 
-async def _call(step: WorkloadStep, wanted: StandbyStep, unit_id: UnitId) -> None:
+async def _call(step: WorkloadStep, wanted: StandbyStep, unit_id: UnitId, *, seconds: float | None) -> None:
+    """Make the call; raise TimedOut after `seconds`, None: after the deadline of all changing calls."""
     handle = step.handle
     able: SupportsStandby | None = handle.capability(SupportsStandby)
     if able is None:
@@ -152,6 +159,12 @@ async def _call(step: WorkloadStep, wanted: StandbyStep, unit_id: UnitId) -> Non
     # A machine's hibernation ends its emulator, which causes another event than Changed; it is not expected here.
     ends = wanted is StandbyStep.HIBERNATE and step.facts.own.has_own_kernel
     is_switch = wanted is not StandbyStep.HIBERNATE  # a hibernation takes up to seconds
-    await handle.change(
-        wanted.value, lambda: verb(unit_id), changes=None if ends else unit_id, is_switch=is_switch
-    )
+    try:
+        async with asyncio.timeout(seconds):
+            await handle.change(
+                wanted.value, lambda: verb(unit_id), changes=None if ends else unit_id, is_switch=is_switch
+            )
+    except TimeoutError as error:
+        raise TimedOut(
+            f"runtime {handle.name}: {wanted.value} did not return within {seconds:g} s"
+        ) from error

@@ -10,11 +10,10 @@ from kubeletx.api import UnitState, names
 from kubeletx.kube.types.core import PodCondition
 
 from ...model.facts import DesiredPod, PodFacts
-from ...model.roles import ephemeral_units, init_units, is_sidecar, regular_units
-from ..power import STANDING_BY, Power
+from ..power import RESTING, STANDING_BY, Power
 from .actions import StandbyStep
-from .facts import RestFacts, find_standby, memory_of, standby_of
-from .plan import RESTING
+from .facts import StandbyFacts, find_standby, memory_of, standby_of
+from .plan import living_units
 
 STANDBY: Final = "Standby"
 HIBERNATED: Final = "Hibernated"
@@ -37,19 +36,16 @@ _MEBIBYTE: Final = 1 << 20
 
 def rest_of(desired: DesiredPod, facts: PodFacts) -> Power:
     """Return STANDBY if all living containers are frozen, HIBERNATED if all are hibernated, else RUNNING."""
-    pod = desired.pod
-    sidecars = (one for one in init_units(pod) if is_sidecar(one))
-    newest = (facts.newest(one.name) for one in (*sidecars, *regular_units(pod), *ephemeral_units(pod)))
-    states = {unit.state for unit in newest if unit is not None and unit.state.is_alive}
+    states = {unit.state for unit in living_units(desired.pod, facts)}
     if not states or not states.issubset(RESTING):
         return Power.RUNNING
     return Power.HIBERNATED if states == {UnitState.SUSPENDED} else Power.STANDBY
 
 
-def stood_by(facts: PodFacts) -> bool | None:
-    """Return the last published value of condition `names.STANDBY_CONDITION`; None if the pod did not have it."""
+def stood_by(facts: PodFacts) -> bool:
+    """Return True if the last published status has condition `names.STANDBY_CONDITION` with status True."""
     found = find_standby(facts.previous_status)
-    return None if found is None else found.status == "True"
+    return found is not None and found.status == "True"
 
 
 def standby_condition(
@@ -105,14 +101,14 @@ def _thaw_failure(facts: PodFacts, noun: str) -> str:
     return ""
 
 
-def _duration_text(known: RestFacts, step: StandbyStep) -> str:
+def _duration_text(known: StandbyFacts, step: StandbyStep) -> str:
     last = known.last
     if last is None or last.step != step.value:
         return ""
     return f"{_DONE[step]} in {last.seconds:.3f}s"
 
 
-def _memory_text(known: RestFacts) -> str:
+def _memory_text(known: StandbyFacts) -> str:
     """Return the memory of all hibernated containers before and after; empty if it was not measured."""
     found = memory_of(known)
     if found is None:

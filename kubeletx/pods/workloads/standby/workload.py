@@ -13,7 +13,7 @@ from ...model.facts import DesiredPod, PodFacts
 from ..power import Power
 from ..workload import RuntimeTraits, Workload
 from . import plan
-from .facts import StandbyFacts
+from .facts import StandbyFacts, standby_of
 from .status import rest_of, standby_condition
 
 
@@ -27,7 +27,7 @@ class StandbyWorkload(Workload):
         """
         if runtime.capability(SupportsStandby) is None:
             return None
-        return plan.settled(pod, facts, facts.of(StandbyFacts) or StandbyFacts())
+        return plan.settled(pod, facts, standby_of(facts))
 
     def plan_first(self, desired: DesiredPod, facts: PodFacts, draft: Draft) -> None:
         """Plan to load the overrides file of a pod from before this agent process; it may have been frozen."""

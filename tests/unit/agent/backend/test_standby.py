@@ -450,60 +450,55 @@ async def test_the_condition_says_why_a_pod_does_not_rest(agent: AgentModel) -> 
         assert pods == {"standby": 1, "hibernated": 0}
 
 
+REQUESTING = Container(
+    name="c", image="busybox", resources=ResourceRequirements(requests={"cpu": "100m", "memory": "10Mi"})
+)
+
+
+def counted(agent: AgentModel) -> tuple[int, int]:
+    """The CPU in millicores and the memory in MiB that are counted for all pods."""
+    amounts = agent.parts.manager._services.admission.occupancy.amounts
+    return amounts["cpu"], amounts["memory"] >> 20
+
+
 async def test_a_pod_counts_in_full_before_its_first_container_is_thawed(agent: AgentModel) -> None:
     agent.configure("pods", standby_requests_percent=10)
-    container = Container(
-        name="c", image="busybox", resources=ResourceRequirements(requests={"cpu": "100m", "memory": "10Mi"})
-    )
-
-    def counted() -> tuple[int, int]:
-        amounts = agent.parts.manager._services.admission.occupancy.amounts
-        return amounts["cpu"], amounts["memory"] >> 20
-
     async with agent.running() as backend:
-        await agent.apply(a_pod("web", containers=(container,)))
-        assert counted() == (100, 10)
+        await agent.apply(a_pod("web", containers=(REQUESTING,)))
+        assert counted(agent) == (100, 10)
         await agent.done(backend.standby.set_standby(WEB, "standby", 60))
-        assert counted() == (10, 10)
+        assert counted(agent) == (10, 10)
         await agent.done(backend.standby.set_standby(WEB, "hibernate", 60))
-        assert counted() == (10, 1)
+        assert counted(agent) == (10, 1)
         stuck = agent.runtimes["one"].script("thaw", hang=True)
         waking = asyncio.create_task(backend.standby.set_standby(WEB, "activate", 60))
         await agent.until(lambda: agent.runtimes["one"].counts["thaw"] == 1)
-        assert counted() == (100, 10)
+        assert counted(agent) == (100, 10)
         stuck.release()
         await agent.done(waking)
-        assert counted() == (100, 10)
+        assert counted(agent) == (100, 10)
 
 
 async def test_a_frozen_pod_whose_runtime_does_not_answer_after_a_restart_is_shown_and_counted_as_before(
     agent: AgentModel,
 ) -> None:
     agent.configure("pods", standby_requests_percent=10)
-    container = Container(
-        name="c", image="busybox", resources=ResourceRequirements(requests={"cpu": "100m", "memory": "10Mi"})
-    )
-
-    def counted() -> tuple[int, int]:
-        amounts = agent.parts.manager._services.admission.occupancy.amounts
-        return amounts["cpu"], amounts["memory"] >> 20
-
     async with agent.running() as backend:
-        await agent.apply(a_pod("web", containers=(container,)))
+        await agent.apply(a_pod("web", containers=(REQUESTING,)))
         await agent.done(backend.standby.set_standby(WEB, "hibernate", 60))
         before = condition(agent)
-        assert counted() == (10, 1)
+        assert counted(agent) == (10, 1)
     agent.runtimes["one"].backend.kill()
     async with agent.running() as backend:
         await agent.clock.run_for(30)
         assert condition(agent) == before
-        assert counted() == (10, 1)
+        assert counted(agent) == (10, 1)
         agent.runtimes["one"].backend.revive()
         await agent.clock.run_for(30)
         assert condition(agent) == before
-        assert counted() == (10, 1)
+        assert counted(agent) == (10, 1)
         await agent.done(backend.standby.set_standby(WEB, "activate", 60))
-        assert counted() == (100, 10)
+        assert counted(agent) == (100, 10)
 
 
 async def test_every_count_of_a_frozen_pod_after_a_restart_is_its_share(agent: AgentModel) -> None:

@@ -268,6 +268,23 @@ async def test_a_startup_probe_still_comes_first_after_a_freeze(bench: Bench) ->
     assert (bench.last.startup, bench.last.readiness) == (True, True)
 
 
+async def test_a_freeze_after_a_command_delays_liveness_by_a_period_and_readiness_not_at_all(
+    bench: Bench,
+) -> None:
+    container = replace(LIVE, readiness_probe=probe("ready", period_seconds=60, initial_delay_seconds=7))
+    bench.set.sync([bench.target(container, delays_anew=True)])
+    await bench.clock.run_for(8)
+    bench.set.sync([bench.target(container, is_stopping=True)])
+    bench.set.sync([bench.target(container)])
+    await bench.clock.run_for(2)
+    bench.set.sync([bench.target(container, is_resting=True)])
+    await bench.clock.run_for(10)
+    bench.asked.clear()
+    bench.set.sync([bench.target(container, started_at=bench.clock.now() - timedelta(seconds=20))])
+    await bench.clock.run_for(6)
+    assert bench.asked == [("ready", 20), ("live", 25)]
+
+
 async def test_a_unit_that_was_held_while_it_was_asked_is_not_blamed(bench: Bench) -> None:
     container = Container(name="web", liveness_probe=probe("live", failure_threshold=1))
     bench.gives["live"] = ProbeOutcome.FAILURE

@@ -12,9 +12,6 @@ from msgspec.structs import replace
 from kubeletx.api import EventKind, PodUid, SandboxId, TimedOut, UnitId, UnitState, UnitSummary, names
 from kubeletx.kube.types.core import (
     Container,
-    ExecAction,
-    Lifecycle,
-    LifecycleHandler,
     Pod,
     ResourceRequirements,
 )
@@ -27,9 +24,8 @@ from kubeletx.pods.workloads.machine.power import PowerStep, next_step
 from kubeletx.pods.workloads.power import Power
 from kubeletx.pods.workloads.standby.actions import StandbyStep
 from tests.unit.pods.manager_model import Node, a_pod
+from tests.unit.pods.workloads.standby.standby_model import HOOK, count, ending, is_in
 
-HOOK = Lifecycle(pre_stop=LifecycleHandler(exec=ExecAction(command=("true",))))
-ENDING = ("thaw", "exec_sync", "stop_unit")
 RESTS = {"standby": UnitState.PAUSED, "hibernated": UnitState.SUSPENDED}
 
 
@@ -46,23 +42,6 @@ def a_machine(word: str = "", name: str = "vm", *, cpu: str = "0", priority: int
     pod = replace(pod, spec=replace(pod.spec, containers=(container,)))
     notes = {names.WORKLOAD_TYPE: "vm", **({names.STANDBY: word} if word else {})}
     return replace(pod, metadata=replace(pod.metadata, annotations=notes))
-
-
-def states(node: Node) -> set[UnitState]:
-    return {unit.state for unit in node.runtimes["one"].backend.find_units({}) if unit.state.is_alive}
-
-
-def is_in(node: Node, state: UnitState) -> bool:
-    return states(node) == {state}
-
-
-def count(node: Node, method: str) -> int:
-    return node.runtimes["one"].counts[method]
-
-
-def calls(node: Node) -> list[str]:
-    """The calls that end a machine, in order."""
-    return [one.method for one in node.runtimes["one"].journal if one.method in ENDING]
 
 
 async def resting(node: Node, word: str) -> PodWorker:
@@ -116,7 +95,7 @@ async def test_a_deleted_machine_is_thawed_before_its_hook_and_its_stop(node: No
         worker = await resting(node, word)
         manager.remove("file", worker.uid)
         await node.until(lambda: worker.uid not in manager.workers)
-        assert calls(node) == ["thaw", "exec_sync", "stop_unit"]
+        assert ending(node) == ["thaw", "exec_sync", "stop_unit"]
         assert not node.runtimes["one"].backend.sandboxes
 
 
@@ -139,7 +118,7 @@ async def test_a_machine_that_is_ended_by_its_deadline_shuts_down_in_order(node:
         worker = await node.start(pod)
         await node.until(partial(is_in, node, RESTS[word]))
         await node.until(lambda: node.phase(worker.uid) == "Failed", seconds=400)
-        assert calls(node) == ["thaw", "exec_sync", "stop_unit"]
+        assert ending(node) == ["thaw", "exec_sync", "stop_unit"]
 
 
 @pytest.mark.parametrize("word", RESTS)
@@ -152,7 +131,7 @@ async def test_a_preempted_machine_shuts_down_in_order(node: Node, word: str) ->
         await node.until(lambda: node.phase("uid-critical") == "Running")
         status = node.services.board.statuses[a_machine().uid]
         assert (status.phase, status.reason) == ("Failed", "Preempting")
-        assert calls(node) == ["thaw", "exec_sync", "stop_unit"]
+        assert ending(node) == ["thaw", "exec_sync", "stop_unit"]
 
 
 @pytest.mark.parametrize("word", RESTS)
@@ -162,7 +141,7 @@ async def test_an_evicted_machine_shuts_down_in_order(node: Node, word: str) -> 
         now = node.clock.monotonic()
         worker.delete(Deletion(requested_at=now, grace_seconds=1, reason=names.EVICTED, message="memory"))
         await node.until(lambda: node.phase(worker.uid) == "Failed")
-        assert calls(node) == ["thaw", "exec_sync", "stop_unit"]
+        assert ending(node) == ["thaw", "exec_sync", "stop_unit"]
 
 
 async def test_a_thaw_that_fails_does_not_delay_the_stop(node: Node) -> None:

@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from kubeletx.api import PodUid, UnitState
-from kubeletx.kube.types.core import Container, ExecAction, Lifecycle, LifecycleHandler, Pod
+from kubeletx.kube.types.core import Container, Pod
 from tests.unit.pods.manager_model import Node, a_pod
+from tests.unit.pods.workloads.standby.standby_model import HOOK, ending, is_in
 
 UID = PodUid("uid-web")
-HOOK = Lifecycle(pre_stop=LifecycleHandler(exec=ExecAction(command=("true",))))
 POWERS = (("standby", UnitState.PAUSED), ("hibernated", UnitState.SUSPENDED))
 
 
@@ -29,22 +29,11 @@ def hooked() -> Pod:
     )
 
 
-def is_in(node: Node, state: UnitState) -> bool:
-    units = node.runtimes["one"].backend.find_units({})
-    return {unit.state for unit in units if unit.state.is_alive} == {state}
-
-
 async def freeze(node: Node, power: str, state: UnitState) -> None:
     """Start the pod, and write a request for it."""
     worker = await node.start(hooked())
     await node.services.overrides.amend(worker, lambda one: replace(one, power=power))
     await node.until(partial(is_in, node, state))
-
-
-def ending(node: Node) -> list[str]:
-    """What was called to end the pod in the last life of the agent."""
-    journal = node.runtimes["one"].journal
-    return [one.method for one in journal if one.method in ("thaw", "exec_sync", "stop_unit")]
 
 
 @pytest.mark.parametrize(("power", "state"), POWERS)

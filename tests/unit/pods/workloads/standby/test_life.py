@@ -21,7 +21,7 @@ from kubeletx.kube.types.core import (
 )
 from kubeletx.pods.workloads.power import Power
 from tests.unit.pods.manager_model import Node, a_pod
-from tests.unit.pods.workloads.standby.test_standby import count, is_in, is_ready, states
+from tests.unit.pods.workloads.standby.standby_model import count, is_in, is_ready, states
 
 TRUE = ExecAction(command=("true",))
 

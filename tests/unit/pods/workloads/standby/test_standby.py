@@ -11,15 +11,16 @@ import pytest
 from msgspec.structs import replace
 
 from kubeletx.api import Conflict, EventKind, NotFound, PodUid, TimedOut, UnitState, Unsupported
-from kubeletx.kube.types.core import Container, ExecAction, Lifecycle, LifecycleHandler, Pod
+from kubeletx.kube.types.core import Container, Pod
 from kubeletx.pods.overrides import OverrideFiles
 from kubeletx.pods.records import PodRecords
 from kubeletx.pods.worker import PodWorker
 from kubeletx.pods.workloads.power import Power
+from kubeletx.pods.workloads.standby import set_standby
 from kubeletx.store.queue import WorkQueue
+from tests.unit.pods import manager_model
 from tests.unit.pods.manager_model import Node, a_pod
-
-HOOK = Lifecycle(pre_stop=LifecycleHandler(exec=ExecAction(command=("true",))))
+from tests.unit.pods.workloads.standby.standby_model import HOOK, count, is_in, is_ready, states
 
 
 @pytest.fixture
@@ -30,24 +31,6 @@ def node(tmp_path: Path) -> Node:
 def pod_of(*containers: Container) -> Pod:
     pod = a_pod()
     return replace(pod, spec=replace(pod.spec, containers=containers))
-
-
-def states(node: Node) -> set[UnitState]:
-    units = node.runtimes["one"].backend.find_units({})
-    return {unit.state for unit in units if unit.state.is_alive}
-
-
-def is_in(node: Node, state: UnitState) -> bool:
-    return states(node) == {state}
-
-
-def count(node: Node, method: str) -> int:
-    return node.runtimes["one"].counts[method]
-
-
-def is_ready(node: Node, worker: PodWorker) -> bool:
-    status = node.services.board.statuses[worker.uid]
-    return any(one.type == "Ready" and one.status == "True" for one in status.conditions)
 
 
 async def write(node: Node, worker: PodWorker, power: str) -> None:
@@ -203,6 +186,24 @@ async def test_a_thaw_that_fails_does_not_delay_the_stop_and_an_event_says_why(n
         await node.until(lambda: worker.uid not in manager.workers)
     (event,) = [one for one in node.sink.recorded if one.reason == "FailedPower"]
     assert event.message == "Failed to thaw c0 before a stop: a cgroup above it is frozen"
+
+
+async def test_a_sidecar_whose_thaw_hangs_does_not_hold_up_the_end_of_its_pod(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager_model, "FAST", replace(manager_model.FAST, request_seconds=120.0))
+    monkeypatch.setattr(set_standby, "WAKE_SECONDS", 0.05)
+    sidecar = Container(name="s", image="busybox", restart_policy="Always")
+    pod = replace(a_pod(), spec=replace(a_pod().spec, init_containers=(sidecar,)))
+    async with node.running() as manager:
+        worker = await node.start(pod)
+        manager.ask_power(worker.uid, Power.STANDBY, "sessions")
+        await node.until(lambda: count(node, "freeze") == 2 and is_in(node, UnitState.PAUSED))
+        node.runtimes["one"].script("thaw", hang=True, key=node.runtimes["one"].backend.find_unit("s"))
+        manager.remove("file", worker.uid)
+        await node.until(lambda: worker.uid not in manager.workers, seconds=900)
+    failed = {one.message for one in node.sink.recorded if one.reason == "FailedPower"}
+    assert "Failed to thaw s before a stop: runtime one: thaw did not return within 0.05 s" in failed
 
 
 async def test_a_foreign_change_of_a_unit_is_still_looked_at(node: Node) -> None:
