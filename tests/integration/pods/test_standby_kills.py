@@ -233,6 +233,30 @@ def test_a_forced_deletion_says_that_a_cgroup_above_is_frozen_and_ends_when_it_i
     assert not list_container_cgroups(set(ids(pod).values()))
 
 
+def test_a_frozen_pod_ended_by_force_while_containerd_does_not_answer_leaves_nothing(
+    make_agent: Callable[..., PrivateAgent], containerd_a: PrivateContainerd, tmp_path: Path
+) -> None:
+    agent = make_agent(
+        endpoints=f"container:quark:{containerd_a.endpoint}?handler=runc",
+        flags=("--runtime-health-grace-period=1s",),
+    )
+    agent.start()
+    pod = applied(agent, tmp_path)
+    assert agent.cli("pod", "standby", "other").returncode == 0
+    containerd_a.pause()
+    try:
+        agent.wait_for("other", lambda pod: "RuntimeReachable" in str(pod.status.conditions))
+        answer = agent.cli("delete", "pod", "other", "--force", "--grace-period=0", "--no-wait")
+        assert answer.returncode == 0, answer.stderr
+        agent.wait_gone("other")
+        agent.kill()
+    finally:
+        containerd_a.resume()
+    agent.start()
+    block_until(lambda: not list_container_processes(set(ids(pod).values())))
+    block_until(lambda: not list_container_cgroups(set(ids(pod).values())))
+
+
 def test_a_restart_of_containerd_restarts_the_containers_that_it_paused(
     make_agent: Callable[..., PrivateAgent], containerd_a: PrivateContainerd, manifests: Path
 ) -> None:
