@@ -292,7 +292,11 @@ class SupportsStandby(Protocol):
         ...
 
     async def hibernate(self, unit_id: UnitId) -> None:
-        """Write the memory of a RUNNING or PAUSED unit to disk and free it; the unit becomes SUSPENDED."""
+        """Write the memory of a RUNNING or PAUSED unit to disk and free it; the unit becomes SUSPENDED.
+
+        If the pod of a container should run again, the call is cancelled: undo what it has done, so that the
+        container is in the same state as before, and then pass the cancellation on.
+        """
         ...
 
 

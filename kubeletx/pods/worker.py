@@ -6,7 +6,7 @@
 
 Planning is serial, actions run concurrently. Inputs need bounded memory: the newest spec, a request to query the
 runtime with the events that caused it, results of the actions in flight. A deletion cancels waits, pulls, probes and
-hooks; create, start, stop and remove run to their deadline.
+hooks, and a plan names hibernations to cancel; create, start, stop and remove run to their deadline.
 """
 
 from __future__ import annotations
@@ -297,6 +297,8 @@ class PodWorker:
         if not plan.is_partial:
             self._refusals = plan.refusals
         self.plan = plan
+        for key in plan.cancels:
+            self._cancel_once(key)
         for action in plan.actions:
             self._start(action)
         self._with_in_flight()
@@ -313,7 +315,10 @@ class PodWorker:
         stopping.update(dict.fromkeys(self._held.values(), math.inf))
         in_flight = frozenset(self._tasks) | frozenset(self._held)
         held = frozenset(str(getattr(one, "name", "")) for one in self._actions.values() if one.holds_probes)
-        self.facts = replace(self.facts, in_flight=in_flight, stopping=stopping, probes_held=held)
+        revocable = frozenset(key for key, one in self._actions.items() if one.revocable)
+        self.facts = replace(
+            self.facts, in_flight=in_flight, revocable=revocable, stopping=stopping, probes_held=held
+        )
         return self.facts
 
     def _start(self, action: Action) -> None:
@@ -343,8 +348,19 @@ class PodWorker:
             log.exception("Action failed with a bug", pod=self.desired.ref, action=action.key, recent=recent)
             return self._context.failed(action, "InternalError", f"{type(error).__name__}: {error}")
 
+    def _cancel_once(self, key: str) -> None:
+        """Cancel the action in flight with this key; a second cancellation would interrupt what undoes the call."""
+        task = self._tasks.get(key)
+        if task is not None and not task.cancelling():
+            task.cancel()
+
     def _ended(self, action: Action, task: asyncio.Task[Result]) -> None:
-        """Remove an ended action from those in flight; apply its result unless it was cancelled."""
+        """Remove an ended action from those in flight; apply its result.
+
+        One that was cancelled has none. If it was revocable, the pod's state is read, since the runtime may have not
+        undone it, and it is counted for `pacing`, so that a readiness that changes all the time does not repeat it
+        without delays.
+        """
         self._tasks.pop(action.key, None)
         self._actions.pop(action.key, None)
         self._stop_ends_at.pop(action.key, None)
@@ -352,7 +368,10 @@ class PodWorker:
         seconds = now.mono - self._began_at.pop(action.key, now.mono)
         result = None if task.cancelled() else task.result()
         self.history.add(action, result, at=now.wall, seconds=seconds)
-        if result is not None:
+        if result is None and action.revocable:
+            facts = results.apply(self.facts, results.LookNeeded(), now)
+            self.facts, _ = count_done(facts, action, now, was_cancelled=True)
+        elif result is not None:
             self.facts, done = count_done(results.apply(self.facts, result, now), action, now)
             if done == NOTICED:
                 self._tell_no_effect(action)

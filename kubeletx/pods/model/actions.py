@@ -2,9 +2,9 @@
 
 A unit is a container or a virtual machine. Each action has a key; while one with the same key runs, it is not
 started again. Actions that change the same sandbox or unit share a key, so that at most one changing call runs
-for each. The deletion of a pod cancels its `cancellable` actions, such as image pulls and hooks. Create, start,
-stop and remove run to their deadline; a query of the runtime then shows their effect (docs/architecture.md,
-"Rules that hold everywhere", 8).
+for each. The deletion of a pod cancels its `cancellable` actions, such as image pulls and hooks. A plan cancels
+`revocable` ones, which are hibernations of containers. Create, start, stop and remove run to their deadline; a query of
+the runtime then shows their effect (docs/architecture.md, "Rules that hold everywhere", 8).
 """
 
 from __future__ import annotations
@@ -50,6 +50,11 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def holds_probes(self) -> bool:
         """True if the action may pause its container, so that probes of it wait until the action has ended."""
+        return False
+
+    @property
+    def revocable(self) -> bool:
+        """True if a plan may cancel the action (`Plan.cancels`), because the runtime then undoes what it has done."""
         return False
 
     def failure(self, facts: PodFacts) -> ActionFailure | None:

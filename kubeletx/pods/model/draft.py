@@ -45,6 +45,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     goal: Goal
     actions: tuple[Action, ...] = ()
+    cancels: tuple[str, ...] = ()
+    """Keys of revocable actions in flight (`Action.revocable`) to cancel, because they lead away from what is wanted."""
     wake_at: float | None = None
     finished: bool = False
     why: str = ""
@@ -60,12 +62,19 @@ class Draft:
     def __init__(self, goal: Goal, facts: PodFacts, now: Now) -> None:
         self.goal, self.now = goal, now
         self._busy = set(facts.in_flight)
+        self._revocable = facts.revocable
+        self._cancels: set[str] = set()
         self._stop_failure = facts.stop_failure
         self._paces = facts.paces
         self._actions: list[Action] = []
         self._wake_at: float | None = None
         self.notice: Notice | None = None
         self._refusals: list[Notice] = []
+
+    @property
+    def is_cancelling(self) -> bool:
+        """True if an action in flight is to be cancelled."""
+        return bool(self._cancels)
 
     def is_busy(self, key: str) -> bool:
         """Return True if an action with this key is in flight or already planned."""
@@ -91,9 +100,18 @@ class Draft:
         self._actions.append(action)
 
     def end(self, action: Action) -> None:
-        """Plan a stop or removal. After a failure of any stop or removal, wait first until its back-off has passed."""
+        """Plan a stop or removal. After a failure of any stop or removal, wait first until its back-off has passed.
+
+        A revocable action in flight with the same key is cancelled; the stop follows when it has ended.
+        """
         if self.is_due(self._stop_failure):
+            self.cancel(action.key)
             self.do(action)
+
+    def cancel(self, key: str) -> None:
+        """Plan to cancel the action in flight with this key if it is revocable; otherwise it runs on."""
+        if key in self._revocable:
+            self._cancels.add(key)
 
     def look(self, facts: PodFacts) -> None:
         """Plan to read the pod's state from its runtime.
@@ -133,6 +151,7 @@ class Draft:
         return Plan(
             goal=self.goal,
             actions=tuple(self._actions),
+            cancels=tuple(sorted(self._cancels)),
             wake_at=self._wake_at,
             finished=finished,
             why=why,

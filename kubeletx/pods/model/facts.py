@@ -214,11 +214,12 @@ class Outage(Fact, frozen=True, kw_only=True):
 class Pace(Fact, frozen=True, kw_only=True):
     """Runs of one action in a row that changed nothing: their number (`count`), and monotonic time of the last (`at`).
 
-    See `pacing`.
+    `cancelled`: number of those that a plan cancelled. See `pacing`.
     """
 
     count: int
     at: float
+    cancelled: int = 0
 
 
 class WorkloadFacts(Fact, frozen=True, kw_only=True):
@@ -288,6 +289,8 @@ class PodFacts(Fact, frozen=True, kw_only=True):
     admitted: bool = False
     in_flight: frozenset[str] = frozenset()
     """Keys of the actions in flight."""
+    revocable: frozenset[str] = frozenset()
+    """Those keys in flight whose action may be cancelled by a plan (`Action.revocable`)."""
     stopping: dict[str, float] = {}
     """Container name → monotonic time at which the grace period of its running stop ends."""
     probes_held: frozenset[str] = frozenset()

@@ -50,17 +50,21 @@ def due_at(paces: Mapping[str, Pace], action: Action) -> float | None:
     return pace.at + min(policy.initial_seconds * float(1 << doublings), policy.cap_seconds)
 
 
-def count_done(facts: PodFacts, action: Action, now: Now) -> tuple[PodFacts, int]:
+def count_done(
+    facts: PodFacts, action: Action, now: Now, *, was_cancelled: bool = False
+) -> tuple[PodFacts, int]:
     """Count a run of the action that has just ended; return the new facts and its number of runs in a row.
 
-    The number is 0 if the action failed or if its repeats are not counted.
+    The number is 0 if the action failed or if its repeats are not counted. Runs that were cancelled delay the next one
+    like others, but the number is without them: that they had no effect is no fault of the runtime.
     """
     if not action.doing or action.failure(facts) is not None:
         return facts, 0
     paces = {key: one for key, one in facts.paces.items() if now.mono - one.at <= FORGOTTEN_SECONDS}
     before = paces.get(_key(action))
-    pace = Pace(count=1 if before is None else before.count + 1, at=now.mono)
-    return replace(facts, paces={**paces, _key(action): pace}), pace.count
+    count, cancelled = (before.count, before.cancelled) if before is not None else (0, 0)
+    pace = Pace(count=count + 1, cancelled=cancelled + was_cancelled, at=now.mono)
+    return replace(facts, paces={**paces, _key(action): pace}), pace.count - pace.cancelled
 
 
 def count_look(facts: PodFacts, action: Look, now: Now, *, has_news: bool) -> PodFacts:

@@ -450,7 +450,10 @@ class PodResizeFailed(Result, frozen=True):
 
 
 class LookNeeded(Result, frozen=True):
-    """The runtime no longer has a container or sandbox of the pod. The pod's state is read from the runtime next."""
+    """The runtime no longer has a container or sandbox of the pod, or a call that changes it was cancelled.
+
+    The pod's state is read from the runtime next.
+    """
 
     def _apply(self, facts: PodFacts, now: Now) -> PodFacts:
         return replace(facts, changed_at=now.mono, look_wanted_at=now.mono)

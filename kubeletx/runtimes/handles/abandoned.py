@@ -34,6 +34,8 @@ class AbandonableCalls:
     def __init__(self, runtime: str) -> None:
         self._runtime = runtime
         self._left: dict[str, set[asyncio.Task[object]]] = {}
+        self.on_end: Callable[[], None] = lambda: None
+        """Called when an abandoned call ends: it may have taken effect after the runtime's state was read."""
         self._before_opening: set[asyncio.Task[object]] = set()
 
     @property
@@ -107,3 +109,4 @@ class AbandonableCalls:
             task.exception()
         self._left[method].discard(task)
         self._before_opening.discard(task)
+        self.on_end()

@@ -141,6 +141,7 @@ class RuntimeHandle:
             tee=self._tee,
             throttled=self._throttled,
         )
+        self._connection.gate.abandoned.on_end = self._watch.want_list
 
     def __repr__(self) -> str:
         return f"RuntimeHandle({self.name}, {self.endpoint.url})"

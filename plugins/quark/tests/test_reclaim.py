@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -103,6 +104,26 @@ def test_a_limit_of_swap_is_lifted_meanwhile_and_restored_also_after_an_error(
         reclaim(directory, 2, note)
     assert seen == [("max", "0")]
     assert (directory / "memory.swap.max").read_text().split() == ["0ax"], "files of a test keep their tails"
+    assert not note.exists()
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_stopped_reclaim_begins_no_further_write_and_restores_the_limit_of_swap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    files = {**V2, "memory.current": str(9 * LEAST_BYTES), "memory.swap.max": "0\n\n\n"}
+    directory, note, stop = cgroup(tmp_path, files), tmp_path / "notes" / "one", threading.Event()
+
+    def give_back() -> None:
+        (directory / "memory.current").write_text(str(LEAST_BYTES))
+        stop.set()
+
+    if not is_late:
+        stop.set()
+    written = on_reclaim(monkeypatch, give_back)
+    reclaim(directory, 2, note, stop)
+    assert len(written) == int(is_late)
+    assert (directory / "memory.swap.max").read_text().startswith("0")
     assert not note.exists()
 
 

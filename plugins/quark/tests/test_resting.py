@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
@@ -41,7 +42,7 @@ from kubeletx.cri import ContainerdTask, ContainerdTasks, CriClient, TaskState
 from kubeletx.cri.stubs import containerd_events_pb2 as ev
 from kubeletx.testing import FakeClock, FakeHost, endpoint, sandbox_spec, unit_spec
 from kubeletx.testing.cri_server import FakeCriServer
-from kubeletx_testing.waiting import let_others_work, until
+from kubeletx_testing.waiting import let_others_work
 
 UNIT = UnitId("u1")
 NO_PROCESS = 2**22 + 1
@@ -323,79 +324,137 @@ async def test_a_look_at_one_pod_needs_no_thread(tmp_path: Path) -> None:
         await freezers.look([UNIT], is_whole=True)
 
 
-class Counting(FakeHost):
-    """A host whose threads return once `gate` is set; counts the calls, and the most of them at one time."""
-
-    def __init__(self, state_directory: Path) -> None:
-        super().__init__(state_directory)
-        self.gate = asyncio.Event()
-        self.begun = self.running = self.most = 0
-
-    async def blocking(self, function: Any, *args: Any, **kwargs: Any) -> Any:
-        self.begun += 1
-        self.running += 1
-        self.most = max(self.most, self.running)
-        try:
-            await self.gate.wait()
-        finally:
-            self.running -= 1
-        return Reclaimed(before_bytes=2, after_bytes=1)
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Counting:
-    return Counting(tmp_path)
-
-
-@pytest.fixture
-def frozen(tmp_path: Path) -> Resting:
-    """Twenty frozen containers."""
-    found = resting(tmp_path, StubFreezers(Seen(is_frozen=True), now=True))
-    for number in range(20):
-        found.add(UnitId(f"u{number}"), StrategyName.FREEZER)
-    return found
-
-
-@pytest.fixture
-def reclaiming(
-    tmp_path: Path, host: Counting, frozen: Resting, monkeypatch: pytest.MonkeyPatch
+def standby_of(
+    monkeypatch: pytest.MonkeyPatch, found: Resting, stub: StubFreezers, host: FakeHost, path: Path
 ) -> standby.Standby:
-    monkeypatch.setattr(standby, "find_hierarchy", lambda _: Hierarchy(1, "memory", tmp_path, "/"))
-    monkeypatch.setattr(standby, "container_cgroup", lambda *_: tmp_path)
+    """A `Standby` of containers whose memory is in the cgroup `path` and that are frozen by the freezer."""
+
+    class Tasks:
+        async def get(self, task_id: str) -> ContainerdTask:
+            return ContainerdTask(id=task_id, state=TaskState.RUNNING, pid=1)
+
+    class Strategy:
+        async def freeze(self, unit_id: UnitId) -> None:
+            stub.now = True
+
+        async def thaw(self, unit_id: UnitId) -> None:
+            stub.now = False
+
+    async def choose(unit_id: UnitId) -> StrategyName:
+        return StrategyName.FREEZER
+
+    monkeypatch.setattr(standby, "find_hierarchy", lambda _: Hierarchy(1, "memory", path, "/"))
+    monkeypatch.setattr(standby, "container_cgroup", lambda *_: path)
     return standby.Standby(
-        {},
-        cast("Any", None),
-        resting=frozen,
-        freezers=cast("Any", None),
-        tasks=cast("ContainerdTasks", RunningTasks()),
+        {StrategyName.FREEZER: cast("Any", Strategy())},
+        choose,
+        resting=found,
+        freezers=cast("Freezers", stub),
+        tasks=cast("ContainerdTasks", Tasks()),
         host=host,
     )
 
 
-async def test_reclaims_leave_threads_for_lists(
-    host: Counting, frozen: Resting, reclaiming: standby.Standby
-) -> None:
+async def test_reclaims_leave_threads_for_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running, most, gate = 0, 0, asyncio.Event()
+
+    class Counting(FakeHost):
+        async def blocking(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await gate.wait()
+            running -= 1
+            return Reclaimed(before_bytes=2, after_bytes=1)
+
+    stub = StubFreezers(Seen(is_frozen=True), now=True)
+    found = resting(tmp_path, stub)
+    one = standby_of(monkeypatch, found, stub, Counting(tmp_path), tmp_path)
+    units = [UnitId(f"u{number}") for number in range(20)]
+    for unit_id in units:
+        found.add(unit_id, StrategyName.FREEZER)
     async with asyncio.TaskGroup() as group:
-        for unit_id in frozen:
-            group.create_task(reclaiming.hibernate(unit_id), name=f"hibernate {unit_id}")
+        for unit_id in units:
+            group.create_task(one.hibernate(unit_id), name=f"hibernate {unit_id}")
         await let_others_work()
-        host.gate.set()
-    assert host.most == standby.RECLAIMS
-    assert all(frozen.is_hibernated(unit_id) for unit_id in frozen)
+        gate.set()
+    assert most == standby.RECLAIMS
+    assert all(found.is_hibernated(unit_id) for unit_id in units)
 
 
-async def test_a_reclaim_whose_caller_gave_up_counts_until_its_thread_returns(
-    host: Counting, frozen: Resting, reclaiming: standby.Standby
+@pytest.mark.parametrize("was_frozen", [False, True])
+async def test_a_cancelled_hibernation_is_undone_at_once_and_its_thread_keeps_its_slot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was_frozen: bool
 ) -> None:
-    given_up, later = tuple(frozen)[: standby.RECLAIMS], tuple(frozen)[-1]
-    tasks = [asyncio.create_task(reclaiming.hibernate(one), name=f"hibernate {one}") for one in given_up]
-    await until(lambda: host.running == standby.RECLAIMS)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    last = asyncio.create_task(reclaiming.hibernate(later), name=f"hibernate {later}")
+    stops: list[threading.Event] = []
+    gate = asyncio.Event()
+
+    class Slow(FakeHost):
+        async def blocking(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+            stops.append(args[-1])
+            await gate.wait()
+            return Reclaimed(before_bytes=2, after_bytes=1)
+
+    stub = StubFreezers(Seen(is_frozen=was_frozen), now=was_frozen)
+    found = resting(tmp_path, stub)
+    one = standby_of(monkeypatch, found, stub, Slow(tmp_path), tmp_path)
+    if was_frozen:
+        found.add(UNIT, StrategyName.FREEZER)
+    first = asyncio.create_task(one.hibernate(UNIT), name="first")
     await let_others_work()
-    assert host.begun == standby.RECLAIMS
-    host.gate.set()
-    await last
-    assert [frozen.is_hibernated(one) for one in (*given_up, later)] == [False] * len(given_up) + [True]
+    assert [stop.is_set() for stop in stops] == [False]
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert (stub.now, UNIT in found, found.is_hibernated(UNIT)) == (was_frozen, was_frozen, False)
+    assert [stop.is_set() for stop in stops] == [True]
+    assert one._reclaims._value == standby.RECLAIMS - 1, "its thread still writes"
+    second = asyncio.create_task(one.hibernate(UNIT), name="second")
+    await let_others_work()
+    assert len(stops) == 1, "the thread of the first one will restore the limit of swap"
+    gate.set()
+    await second
+    assert (len(stops), found.is_hibernated(UNIT)) == (2, True)
+    assert one._reclaims._value == standby.RECLAIMS
+
+
+async def test_a_hibernation_that_is_cancelled_before_its_reclaim_begins_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub = StubFreezers(Seen(is_frozen=False), now=False)
+    found = resting(tmp_path, stub)
+    one = standby_of(monkeypatch, found, stub, FakeHost(tmp_path), tmp_path / "no cgroup")
+    for _ in range(standby.RECLAIMS):
+        await one._reclaims.acquire()
+    task = asyncio.create_task(one.hibernate(UNIT), name="waits for a slot")
+    await let_others_work()
+    assert (stub.now, task.done()) == (True, False)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (stub.now, UNIT in found) == (False, False)
+
+
+async def test_a_pause_that_is_cancelled_is_undone_although_containerd_carried_it_out() -> None:
+    class Tasks:
+        state = TaskState.RUNNING
+
+        async def pause(self, task_id: str) -> None:
+            self.state = TaskState.PAUSED
+            await asyncio.Event().wait()
+
+        async def get(self, task_id: str) -> ContainerdTask:
+            return ContainerdTask(id=task_id, state=self.state, pid=1)
+
+        async def resume(self, task_id: str) -> None:
+            self.state = TaskState.RUNNING
+
+    tasks = Tasks()
+    strategy = PauseStrategy(cast("ContainerdTasks", tasks))
+    freeze = asyncio.create_task(strategy.freeze(UNIT), name="freeze")
+    await let_others_work()
+    assert (await tasks.get(UNIT)).state is TaskState.PAUSED
+    freeze.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await freeze
+    assert (await tasks.get(UNIT)).state is TaskState.RUNNING

@@ -171,7 +171,7 @@ def plan_power(unit: UnitSummary, desired: DesiredPod, facts: PodFacts, draft: D
         )
         return
     if isinstance(step, StandbyStep):
-        standby = SetStandby(name=unit.name, unit_id=unit.id, step=step.value)
+        standby = SetStandby(name=unit.name, unit_id=unit.id, step=step.value, is_machine=True)
         if draft.is_due(standby.failure(facts)):
             draft.do(standby)
         return

@@ -26,6 +26,7 @@ class SetStandby(Action, frozen=True, kw_only=True):
     name: str
     unit_id: UnitId
     step: str
+    is_machine: bool = False
     subject: ClassVar[str] = "unit"
     doing: ClassVar[str] = "changing the standby state of"
 
@@ -38,6 +39,15 @@ class SetStandby(Action, frozen=True, kw_only=True):
     def holds_probes(self) -> bool:
         """True for a freeze and a hibernation: even an attempt that fails may stop some threads for seconds."""
         return self.step != StandbyStep.THAW.value
+
+    @property
+    def revocable(self) -> bool:
+        """True for the hibernation of a container, which takes seconds; freezes and thaws take milliseconds.
+
+        False for a machine: hypervisors such as libvirt save its memory in a job that goes on when its caller is
+        cancelled, so that a wake has to wait for its end.
+        """
+        return self.step == StandbyStep.HIBERNATE.value and not self.is_machine
 
     def failure(self, facts: PodFacts) -> ActionFailure | None:
         known = standby_of(facts)

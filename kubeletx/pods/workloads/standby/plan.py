@@ -7,7 +7,9 @@ Either all containers of a pod are frozen or none. The pod is frozen only while 
 stopped and each running container has started: postStart hook done, startup and readiness probes passed. Otherwise, and
 after a failed freeze, the desired state counts as running, so that containers that are already frozen are thawed. Each
 call is planned from the last known state. If the pod should run again while a freeze is in flight, the thaw is planned
-as soon as the freeze has ended. A pod that ends is not frozen; each stop thaws its container first.
+as soon as the freeze has ended. A hibernation in flight is cancelled as soon as the pod should not be hibernated: the
+runtime undoes it, the pod's state is read, and containers that are still frozen are thawed. A pod that ends is not
+frozen; each stop thaws its container first.
 
     state \\ desired  running   standby   hibernated
     RUNNING          -         freeze    hibernate
@@ -104,6 +106,8 @@ def plan_standby(desired: DesiredPod, facts: PodFacts, draft: Draft, *, is_settl
     wanted = wanted_power(desired, facts)
     if wanted is not Power.RUNNING and not (is_settled and may_rest(desired, facts, draft)):
         wanted = Power.RUNNING
+    if wanted is not Power.HIBERNATED:
+        _cancel_hibernations(facts, draft)
     for unit in next_units(desired, facts, wanted):
         step = STEPS[(unit.state, wanted)]
         action = SetStandby(name=unit.name, unit_id=unit.id, step=step.value)
@@ -115,8 +119,9 @@ def plan_thaw_for_stop(desired: DesiredPod, facts: PodFacts, draft: Draft) -> No
     """Plan to thaw the frozen sidecars of a pod that ends, while one of its regular containers is alive.
 
     The stop of a regular container thaws it and the sidecars, which its preStop hook may need. A freeze of a sidecar
-    that was in flight when the stop began ends after that.
+    that was in flight when the stop began ends after that; a hibernation in flight is cancelled.
     """
+    _cancel_hibernations(facts, draft)
     if not any(True for _ in _living(desired.pod, facts, sidecars=False)):
         return
     for unit in _living(desired.pod, facts, sidecars=True):
@@ -124,6 +129,11 @@ def plan_thaw_for_stop(desired: DesiredPod, facts: PodFacts, draft: Draft) -> No
             action = SetStandby(name=unit.name, unit_id=unit.id, step=StandbyStep.THAW.value)
             if draft.is_due(action.failure(facts)):
                 draft.do(action)
+
+
+def _cancel_hibernations(facts: PodFacts, draft: Draft) -> None:
+    for key in facts.revocable:
+        draft.cancel(key)
 
 
 def next_units(desired: DesiredPod, facts: PodFacts, wanted: Power) -> tuple[UnitSummary, ...]:
@@ -156,9 +166,9 @@ def may_rest(desired: DesiredPod, facts: PodFacts, draft: Draft) -> bool:
     """Return True if the pod may be frozen now.
 
     Each container must be frozen, ready or ended, and no failed freeze may be in its back-off. No container may be in
-    a stop: its preStop hook may need the others.
+    a stop, or have its hibernation cancelled for one: its preStop hook may need the others.
     """
-    if facts.stopping or draft.has_planned(StopUnit):
+    if facts.stopping or draft.has_planned(StopUnit) or draft.is_cancelling:
         return False
     known = standby_of(facts)
     for container in (*_sidecars(desired.pod), *regular_units(desired.pod)):

@@ -6,6 +6,8 @@ containers as PAUSED. It works with every OCI runtime that can pause, also with 
 
 from __future__ import annotations
 
+import asyncio
+
 from kubeletx.api import NotFound, TimedOut, Unavailable, UnitId
 from kubeletx.cri import ContainerdTasks, TaskState
 
@@ -22,8 +24,12 @@ class PauseStrategy:
         self._paused: set[UnitId] = set()
 
     async def freeze(self, unit_id: UnitId) -> None:
-        """Call Pause."""
-        await self._tasks.pause(unit_id)
+        """Call Pause; after a cancellation, the container runs."""
+        try:
+            await self._tasks.pause(unit_id)
+        except asyncio.CancelledError:
+            await self.thaw(unit_id)  # containerd may have paused it
+            raise
         self._paused.add(unit_id)
 
     async def thaw(self, unit_id: UnitId) -> None:

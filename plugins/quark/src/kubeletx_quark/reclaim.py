@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,8 +56,10 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.before_bytes - self.after_bytes, 0)
 
 
-def reclaim(directory: Path, version: int, note: Path) -> Reclaimed:
+def reclaim(directory: Path, version: int, note: Path, stop: threading.Event | None = None) -> Reclaimed:
     """Reclaim as much memory of the cgroup as possible. Blocks for up to seconds.
+
+    Once `stop` is set, no further write to reclaim memory is begun; the limit of swap is restored as always.
 
     `directory`: of the cgroup in the hierarchy of the memory controller. `version`: of that hierarchy. `note`: file
     that has the limit of swap while it is lifted; its directory is created. Raises Unsupported if the kernel has no
@@ -70,6 +73,8 @@ def reclaim(directory: Path, version: int, note: Path) -> Reclaimed:
         with _lifted_swap_limit(directory, note):
             now = before
             for _ in range(ROUNDS):
+                if stop is not None and stop.is_set():
+                    break
                 _write(directory / _TRIGGER[version], "0" if version == 1 else str(now))
                 last, now = now, _number(usage)
                 if last - now < LEAST_BYTES:

@@ -6,6 +6,7 @@ A hibernated container is frozen, and its memory was reclaimed.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import structlog
@@ -53,6 +54,8 @@ class Standby:
         self._tasks = tasks
         self._host = host
         self._reclaims = asyncio.Semaphore(RECLAIMS)
+        self._reclaiming: dict[UnitId, asyncio.Task[Reclaimed]] = {}
+        """Reclaims whose thread has not ended, also of calls that were cancelled."""
 
     async def freeze(self, unit_id: UnitId) -> None:
         """Freeze the container; succeeds if it is frozen or hibernated. After an error, it runs."""
@@ -74,7 +77,7 @@ class Standby:
     async def hibernate(self, unit_id: UnitId) -> None:
         """Freeze the container, and reclaim its memory; succeeds if it is hibernated.
 
-        If its memory cannot be reclaimed, the container is in the same state as before.
+        If its memory cannot be reclaimed, or if this call is cancelled, the container is in the same state as before.
         """
         with self._resting.call(unit_id):
             was_frozen = await self._resting.rests(unit_id)
@@ -162,15 +165,25 @@ class Standby:
         task = await self._tasks.get(unit_id)
         directory = container_cgroup(hierarchy, task.pid, unit_id)
         note = self._host.state_directory / _LIMITS / unit_id
+        while (earlier := self._reclaiming.get(unit_id)) is not None:
+            await asyncio.wait((earlier,))  # its thread restores the limit of swap when it ends
         await self._reclaims.acquire()
+        stop = threading.Event()
         running = asyncio.create_task(
-            self._host.blocking(reclaim, directory, hierarchy.version, note), name=f"reclaim {unit_id}"
+            self._host.blocking(reclaim, directory, hierarchy.version, note, stop), name=f"reclaim {unit_id}"
         )
-        running.add_done_callback(self._let_next_begin)
-        # If the caller gives up, because of its deadline, the thread works on. It counts until it returns.
-        return await asyncio.shield(running)
+        self._reclaiming[unit_id] = running
+        running.add_done_callback(lambda done: self._reclaimed(unit_id, done))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            stop.set()  # the thread ends after its present write, which is not waited for
+            raise
 
-    def _let_next_begin(self, reclaimed: asyncio.Future[Reclaimed]) -> None:
+    def _reclaimed(self, unit_id: UnitId, task: asyncio.Task[Reclaimed]) -> None:
+        """Let the next reclaim begin. Called at the end of the thread, also if the caller was cancelled before."""
+        if self._reclaiming.get(unit_id) is task:
+            del self._reclaiming[unit_id]
         self._reclaims.release()
-        if not reclaimed.cancelled():
-            reclaimed.exception()  # marks it as seen: its caller may have given up
+        if not task.cancelled():
+            task.exception()  # marks it as retrieved: after a cancellation nobody reads it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from kubeletx.api import names
 from kubeletx.apiserver.status.patch import status_patch
 from kubeletx.kube.types.core import ContainerStatus, HostIP, PodCondition, PodIP, PodStatus
 
@@ -63,3 +64,25 @@ def test_fields_of_other_owners_are_never_touched() -> None:
     assert (
         status_patch(PodStatus(nominated_node_name="n", phase="Pending"), PodStatus(phase="Pending")) is None
     )
+
+
+def test_the_condition_of_a_pod_on_standby_is_sent_and_deleted_by_name() -> None:
+    frozen = PodCondition(
+        type=names.STANDBY_CONDITION, status="True", reason="Standby", message="frozen in 0.004s"
+    )
+    runs = PodCondition(type=names.STANDBY_CONDITION, status="False", reason="NotFrozen")
+    sent = {
+        "type": "kubeletx.io/Standby",
+        "status": "True",
+        "reason": "Standby",
+        "message": "frozen in 0.004s",
+    }
+    assert status_patch(PodStatus(), PodStatus(conditions=(frozen,))) == {"conditions": [sent]}
+    assert status_patch(PodStatus(conditions=(frozen,)), PodStatus(conditions=(runs,))) == {
+        "conditions": [
+            {"type": "kubeletx.io/Standby", "status": "False", "reason": "NotFrozen", "message": None}
+        ]
+    }
+    assert status_patch(PodStatus(conditions=(runs,)), PodStatus()) == {
+        "conditions": [{"$patch": "delete", "type": "kubeletx.io/Standby"}]
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import AsyncIterator
 
@@ -15,8 +16,9 @@ from kubeletx.runtimes.handles.abandoned import MOST_ABANDONED, MOST_OF_METHOD, 
 from kubeletx.runtimes.handles.calls import CallClass, CallGate
 from kubeletx.runtimes.handles.limits import Limits
 from kubeletx.runtimes.handles.plugin_call import PluginCall, find_plugin_call, plugin_call, plugin_function
-from kubeletx.testing import FakeClock
+from kubeletx.testing import FakeClock, FakeRuntime
 from kubeletx.testing.bad_plugins.swallows_cancellation import CancellationSwallowingRuntime
+from kubeletx_testing.waiting import let_others_work
 from tests.unit.runtimes.conftest import FAST, Bench
 
 SECONDS = 0.01
@@ -156,3 +158,26 @@ async def test_the_running_call_is_found_from_the_stack() -> None:
     own = CallGate("one", Limits(), abandons=False)
     assert await own.call("probe", CallClass.PROBE, 60, inside) == ("one", "probe")
     assert find_plugin_call(sys._getframe()) is None
+
+
+async def test_the_end_of_an_abandoned_call_is_a_reason_to_list_the_runtime(clock: FakeClock) -> None:
+    runtime, released = FakeRuntime("one", clock=clock), asyncio.Event()
+    bench = Bench(runtime, clock, FAST)
+
+    async def hibernate() -> None:
+        while not released.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await released.wait()
+
+    async with bench.running():
+        await bench.clock.run_for(5)
+        caller = asyncio.create_task(bench.handle.change("hibernate", hibernate), name="caller")
+        await let_others_work()
+        caller.cancel()
+        async with asyncio.timeout(60):
+            with pytest.raises(asyncio.CancelledError):
+                await caller
+        assert bench.handle.abandoned == {"hibernate": 1}
+        lists = runtime.counts["list_units"]
+        released.set()
+        await bench.until(lambda: runtime.counts["list_units"] == lists + 1, seconds=2)

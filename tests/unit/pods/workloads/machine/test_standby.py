@@ -65,6 +65,20 @@ async def test_requests_in_memory_freeze_and_wake_a_machine_without_a_write(node
         await node.until(partial(is_in, node, UnitState.PAUSED))
 
 
+async def test_a_wake_does_not_interrupt_the_save_of_a_machines_memory(node: Node) -> None:
+    async with node.running() as manager:
+        worker = await node.start(a_machine())
+        saving = node.runtimes["one"].script("hibernate", hang=True)
+        manager.ask_power(worker.uid, Power.HIBERNATED, "sessions")
+        await node.until(lambda: count(node, "hibernate") == 1)
+        manager.ask_power(worker.uid, Power.RUNNING, "sessions")
+        await node.clock.run_for(0.2)
+        assert worker.is_unit_changing, "the hypervisor would save on without its caller"
+        saving.release()
+        await node.until(lambda: count(node, "thaw") == 1)
+        await node.until(partial(is_in, node, UnitState.RUNNING))
+
+
 async def test_a_wake_during_a_freeze_ends_awake(node: Node) -> None:
     async with node.running() as manager:
         worker = await node.start(a_machine())

@@ -1,13 +1,15 @@
 """Standby with calls in flight: random histories of requests, answers, lost answers, exits and restarts, on the plan.
 
 The effect of a call and its answer have separate times. A call whose deadline passed may take effect at any later
-time, or never. The plan reads the state at its last look.
+time, or never; so may a hibernation that was cancelled, and the runtime may also ignore the cancellation and answer. The plan
+reads the state at its last look.
 """
 
 from __future__ import annotations
 
 import enum
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -56,6 +58,13 @@ class Answer(enum.Enum):
     NOT_ABLE = "not done, the runtime has no standby at this moment"
     NOT_SILENT = "not done, no answer"
     LATER_SILENT = "done later, no answer"
+    CANCELLED = "not done or undone, cancelled"
+    DONE_CANCELLED = "done, cancelled"
+    LATER_CANCELLED = "done later, cancelled"
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.name.endswith("CANCELLED")
 
     @property
     def error(self) -> KubeletxError | None:
@@ -78,6 +87,8 @@ class FlightModel(PodModel):
         spec = replace(self.desired.pod.spec, containers=containers)
         self.desired = replace(self.desired, pod=replace(self.desired.pod, spec=spec))
         self.calls: dict[str, act.Action] = {}
+        self.cancelled: set[str] = set()
+        """Keys of calls that the plan has cancelled; those still in flight may end with any answer."""
         self.late: list[SetStandby] = []
         """Calls that the agent abandoned and that may still take effect."""
         self.written = ""
@@ -94,8 +105,14 @@ class FlightModel(PodModel):
             self.facts
         )
         stops = {one.name: self.mono + 30 for one in self.calls.values() if isinstance(one, act.StopUnit)}
-        self.facts = replace(self.facts, in_flight=frozenset(self.calls), stopping=stops)
+        revocable = frozenset(key for key, one in self.calls.items() if one.revocable)
+        self.facts = replace(self.facts, in_flight=frozenset(self.calls), revocable=revocable, stopping=stops)
         plan = plan_pod(self.desired, self.facts, self.now())
+        for key in plan.cancels:
+            call = self.calls[key]
+            assert isinstance(call, SetStandby)
+            assert call.step == StandbyStep.HIBERNATE.value, "freezes and thaws take milliseconds"
+            self.cancelled.add(key)
         for action in plan.actions:
             self.begin(action)
         self.finished = plan.finished
@@ -121,15 +138,20 @@ class FlightModel(PodModel):
             self.finish(action, self._carry_out(action))
             self.seen = self.snapshot()
 
-    def finish(self, action: act.Action, result: results.Result) -> None:
+    def finish(self, action: act.Action, result: results.Result, *, was_cancelled: bool = False) -> int:
         facts = results.apply(self.facts, result, self.now())
-        self.facts, _ = count_done(facts, action, self.now())
+        self.facts, done = count_done(facts, action, self.now(), was_cancelled=was_cancelled)
+        return done
 
     # --- the runtime ---
 
     def answer(self, key: str, answer: Answer) -> None:
         """End the call with this key."""
         action = self.calls.pop(key)
+        was_cancelled = key in self.cancelled
+        self.cancelled.discard(key)
+        if answer.is_cancelled and not was_cancelled:
+            answer = Answer.DONE
         if isinstance(action, act.StopUnit):
             self.finish(action, self._carry_out(action))
             self.seen = self.snapshot()
@@ -138,12 +160,12 @@ class FlightModel(PodModel):
         if answer is Answer.NOT_ABLE and action.step != StandbyStep.THAW.value:
             # A freeze that the runtime cannot do is not tried again; see test_plan.py.
             answer = Answer.NOT_FAILED
-        if answer is Answer.LATER_SILENT:
+        if answer in (Answer.LATER_SILENT, Answer.LATER_CANCELLED):
             self.late.append(action)
         is_there = self.take_effect(action) if answer.name.startswith("DONE") else True
         error = answer.error
-        if not is_there:
-            self.finish(action, results.LookNeeded())
+        if not is_there or answer.is_cancelled:
+            self.finish(action, results.LookNeeded(), was_cancelled=answer.is_cancelled)
         elif error is None:
             self.note(action)
             self.finish(action, StandbySet(action.name, action.step, self.mono, self.mono))
@@ -172,6 +194,7 @@ class FlightModel(PodModel):
         """The agent ends and starts; its calls are still on the way."""
         self.late += [one for one in self.calls.values() if isinstance(one, SetStandby)]
         self.calls.clear()
+        self.cancelled.clear()
         self.facts = AgentRestarted().onto(self.facts)
         self.seen = self.snapshot()
 
@@ -216,7 +239,7 @@ class FlightModel(PodModel):
         return {u.summary.name: u.summary.state for u in reversed(self.units) if u.summary.state.is_alive}
 
     def calm(self) -> None:
-        """From now on the runtime is sane: every call is done and answered, each change is reported."""
+        """From now on the runtime is sane: every call is done and answered, or undone if it was cancelled."""
         for action in self.late:
             self.take_effect(action)
         self.late.clear()
@@ -225,8 +248,8 @@ class FlightModel(PodModel):
             self.probe(True)
             plan = self.turn()
             for key in list(self.calls):
-                self.answer(key, Answer.DONE)
-            if plan.actions:
+                self.answer(key, Answer.CANCELLED)
+            if plan.actions or plan.cancels:
                 continue
             if plan.wake_at is None:
                 return
@@ -384,3 +407,90 @@ def test_a_sidecar_whose_freeze_ends_during_a_stop_is_thawed_at_once() -> None:
     call = model.calls["unit/s1"]
     assert isinstance(call, SetStandby)
     assert call.step == StandbyStep.THAW.value
+
+
+@pytest.mark.parametrize("answer", Answer)
+@pytest.mark.parametrize("was_frozen", [False, True])
+@pytest.mark.parametrize("wakes", ["request", "command", "annotation", "freeze"])
+def test_a_hibernation_in_flight_is_cancelled_by_each_request_nearer_to_running(
+    wakes: str, was_frozen: bool, answer: Answer
+) -> None:
+    model = a_pod()
+    model.annotate("standby" if was_frozen else "")
+    model.calm()
+    model.annotate("hibernated")
+    model.turn()
+    assert set(model.calls) == {"unit/a", "unit/b"}
+    assert model.turn().cancels == (), "it is still wanted"
+    match wakes:
+        case "request":
+            model.ask(Power.RUNNING)
+        case "command":
+            model.facts = replace(model.facts, overrides=PodOverrides(power="running"))
+        case "annotation":
+            model.annotate("")
+        case "freeze":
+            model.annotate("standby")
+    assert model.turn().cancels == ("unit/a", "unit/b")
+    for key in ("unit/a", "unit/b"):
+        model.answer(key, answer)
+    model.calm()
+    wanted = UnitState.PAUSED if wakes == "freeze" else UnitState.RUNNING
+    assert model.states() == dict.fromkeys(NAMES, wanted)
+
+
+@pytest.mark.parametrize("answer", Answer)
+def test_a_hibernation_in_flight_is_cancelled_by_the_deletion_of_its_pod(answer: Answer) -> None:
+    model = a_pod()
+    model.ask(Power.HIBERNATED)
+    model.turn()
+    model.delete()
+    assert model.turn().cancels == ("unit/a", "unit/b")
+    for key in ("unit/a", "unit/b"):
+        model.answer(key, answer)
+    model.calm()
+    assert model.finished
+    assert not model.units
+
+
+def test_the_stop_of_one_container_cancels_all_hibernations_of_its_pod() -> None:
+    model = a_pod()
+    model.ask(Power.HIBERNATED)
+    model.turn()
+    model.redefine()
+    assert model.turn().cancels == ("unit/a", "unit/b")
+
+
+def test_a_freeze_and_a_thaw_in_flight_are_not_cancelled() -> None:
+    model = a_pod()
+    model.ask(Power.STANDBY)
+    model.turn()
+    model.ask(Power.RUNNING)
+    assert model.turn().cancels == ()
+    model.calm()
+    model.ask(Power.HIBERNATED)
+    model.calm()
+    model.ask(Power.STANDBY)
+    model.turn()
+    model.ask(Power.HIBERNATED)
+    assert {one.step for one in model.calls.values() if isinstance(one, SetStandby)} == {"thaw"}
+    assert model.turn().cancels == ()
+
+
+def test_hibernations_that_a_flapping_readiness_cancels_are_repeated_with_delays() -> None:
+    model = a_pod()
+    model.ask(Power.HIBERNATED)
+    began = model.mono
+    for _ in range(200):
+        model.probe(True)
+        model.turn()
+        model.probe(False)
+        model.turn()
+        for key in list(model.calls):
+            model.answer(key, Answer.CANCELLED)
+        model.turn()
+    hibernations = [one for one in model.journal if isinstance(one, SetStandby) and one.name == "a"]
+    assert model.mono - began < 2
+    assert len(hibernations) < 10
+    result = StandbySet("a", StandbyStep.HIBERNATE.value, model.mono, model.mono)
+    assert model.finish(hibernations[-1], result) == 1, "the cancelled ones do not count as without effect"

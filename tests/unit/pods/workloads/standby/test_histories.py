@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,8 @@ class WatchedRuntime(FakeRuntime):
         super().__init__(*arguments, **fields)
         self.wrong: list[str] = []
         """What was wrong with calls; an exception would only be one more failed call for the agent."""
+        self.ignoring = 0
+        """Number of next hibernations that take long and ignore their cancellation."""
         self._in_flight: dict[UnitId, list[str]] = defaultdict(list)
         self._last: dict[UnitId, str] = {}
 
@@ -56,7 +60,20 @@ class WatchedRuntime(FakeRuntime):
         await self._watched("freeze", unit_id, super().freeze)
 
     async def hibernate(self, unit_id: UnitId) -> None:
-        await self._watched("hibernate", unit_id, super().hibernate)
+        real: Callable[[UnitId], Awaitable[None]] = super().hibernate
+        if self.ignoring:
+            self.ignoring -= 1
+            real = partial(self._hibernate_in_any_case, real)
+        await self._watched("hibernate", unit_id, real)
+
+    async def _hibernate_in_any_case(
+        self, real: Callable[[UnitId], Awaitable[None]], unit_id: UnitId
+    ) -> None:
+        end = self.clock.monotonic() + 0.2
+        while (left := end - self.clock.monotonic()) > 0:
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.clock.sleep(left)
+        await real(unit_id)
 
     async def thaw(self, unit_id: UnitId) -> None:
         await self._watched("thaw", unit_id, super().thaw)
@@ -104,7 +121,7 @@ class WatchedNode(Node):
         return self.states() == dict.fromkeys(NAMES, state)
 
 
-FAULTS = ("error", "hang", "lost answer", "slow")
+FAULTS = ("error", "hang", "lost answer", "slow", "ignores its cancellation")
 CALLS = st.sampled_from(["freeze", "thaw", "hibernate", "unit_status"])
 EVENTS = st.one_of(
     st.tuples(st.just("ask"), st.sampled_from([Power.RUNNING, Power.STANDBY, Power.HIBERNATED, None])),
@@ -117,7 +134,7 @@ EVENTS = st.one_of(
 LIVES = st.lists(st.lists(EVENTS, max_size=8), min_size=1, max_size=3)
 
 
-def fault(runtime: FakeRuntime, call: str, kind: str) -> None:
+def fault(runtime: WatchedRuntime, call: str, kind: str) -> None:
     """Let the next call of this method fail, hang until its deadline, lose its answer, or take long."""
     match kind:
         case "error":
@@ -128,6 +145,8 @@ def fault(runtime: FakeRuntime, call: str, kind: str) -> None:
             runtime.script(call, times=1, error=Unavailable("connection lost"), after_effect=True)
         case "slow":
             runtime.script(call, times=1, delay_seconds=0.2)
+        case "ignores its cancellation":
+            runtime.ignoring += 1
 
 
 async def happen(node: WatchedNode, worker: PodWorker, event: str, detail: Any) -> None:
@@ -138,7 +157,7 @@ async def happen(node: WatchedNode, worker: PodWorker, event: str, detail: Any) 
         case "write":
             await node.services.overrides.amend(worker, lambda one: replace(one, power=detail))
         case "fault":
-            fault(runtime, *detail)
+            fault(node.made[-1], *detail)
         case "time":
             await let_others_work()
             await node.clock.run_for(detail)

@@ -234,3 +234,25 @@ async def test_a_pod_that_is_frozen_and_woken_often_is_so_at_once_each_time(node
         # Each wait moves the clock by up to a second; delays of repeated actions would add up to half a minute.
         assert node.clock.monotonic() - began < 15
     assert "RuntimeWithoutEffect" not in node.sink.reasons()
+
+
+async def test_a_wake_does_not_wait_for_the_end_of_a_hibernation(node: Node) -> None:
+    async with node.running() as manager:
+        worker = await node.start(a_pod(containers=2))
+        node.runtimes["one"].script("hibernate", hang=True)
+        manager.ask_power(worker.uid, Power.HIBERNATED, "sessions")
+        await node.until(lambda: count(node, "hibernate") == 2)
+        manager.ask_power(worker.uid, Power.RUNNING, "sessions")
+        await node.until(lambda: not worker.is_unit_changing, seconds=1)
+        assert is_in(node, UnitState.RUNNING)
+        assert count(node, "hibernate") == 2
+
+
+async def test_a_stop_does_not_wait_for_the_end_of_a_hibernation(node: Node) -> None:
+    async with node.running() as manager:
+        worker = await node.start(a_pod(containers=2))
+        node.runtimes["one"].script("hibernate", hang=True)
+        manager.ask_power(worker.uid, Power.HIBERNATED, "sessions")
+        await node.until(lambda: count(node, "hibernate") == 2)
+        manager.remove("file", worker.uid)
+        await node.until(lambda: not manager.workers, seconds=5)
