@@ -53,6 +53,8 @@ class WatchedRuntime(FakeRuntime):
         """What was wrong with calls; an exception would only be one more failed call for the agent."""
         self.ignoring = 0
         """Number of next hibernations that take long and ignore their cancellation."""
+        self.deaf = 0
+        """Number of such hibernations in flight."""
         self._in_flight: dict[UnitId, list[str]] = defaultdict(list)
         self._last: dict[UnitId, str] = {}
 
@@ -69,10 +71,12 @@ class WatchedRuntime(FakeRuntime):
     async def _hibernate_in_any_case(
         self, real: Callable[[UnitId], Awaitable[None]], unit_id: UnitId
     ) -> None:
+        self.deaf += 1
         end = self.clock.monotonic() + 0.2
         while (left := end - self.clock.monotonic()) > 0:
             with contextlib.suppress(asyncio.CancelledError):
                 await self.clock.sleep(left)
+        self.deaf -= 1
         await real(unit_id)
 
     async def thaw(self, unit_id: UnitId) -> None:
@@ -167,6 +171,13 @@ async def happen(node: WatchedNode, worker: PodWorker, event: str, detail: Any) 
             (runtime.backend.kill if detail else runtime.backend.revive)()
 
 
+async def end_deaf_calls(node: WatchedNode) -> None:
+    """Let calls end that ignore their cancellation: the end of the agent waits for them and does not move the clock."""
+    node.made[-1].ignoring = 0
+    while node.made[-1].deaf:
+        await node.clock.run_for(0.3)
+
+
 async def play(root: Path, lives: list[list[tuple[str, Any]]], *, deletes: bool) -> None:
     node = WatchedNode(root, "one")
     await live(node, lives, deletes=deletes)
@@ -182,6 +193,7 @@ async def live(node: WatchedNode, lives: list[list[tuple[str, Any]]], *, deletes
             worker = manager.workers[UID]
             for event, detail in events:
                 await happen(node, worker, event, detail)
+            await end_deaf_calls(node)
             node.runtimes["one"].backend.revive()
     async with node.running() as manager:
         manager.update("file", the_pod())
