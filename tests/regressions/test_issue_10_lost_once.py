@@ -104,6 +104,7 @@ async def test_an_outage_is_one_line_for_all_clients_and_a_broken_watch_is_none(
         assert lines_of(lines) == []
         await until(lambda: api.watch_count("pods") == 2)
         api.stop()
+        await until(lambda: lines_of(lines))
         await more()
         assert lines_of(lines) == [LOST]
         api.faults.add(Rule(code=503, times=20))  # a load balancer is there before its servers
