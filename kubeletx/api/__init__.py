@@ -118,14 +118,7 @@ from .runtime import (
     SupportsStandby,
     SupportsStats,
 )
-from .seats import (
-    Remedy,
-    RemedyFactory,
-    RemedyResult,
-    VolumeDriver,
-    VolumeDriverFactory,
-    VolumeRequest,
-)
+from .seats import Remedy, RemedyFactory, RemedyResult
 from .specfiles import SandboxRecord, SpecFiles, UnitRecord
 from .specs import (
     Capabilities,
@@ -157,6 +150,17 @@ from .specs import (
 )
 from .streams import Channel, Session, StreamRequest, StreamUrl
 from .threads import BoundedThreadPool, WhenFull
+from .volumes import (
+    BaseVolumeDriver,
+    ReadyVolume,
+    VolumeCapabilities,
+    VolumeDriver,
+    VolumeDriverFactory,
+    VolumeHost,
+    VolumePod,
+    VolumeRequest,
+    VolumeStats,
+)
 
 if TYPE_CHECKING:
     from .records import (
@@ -182,6 +186,7 @@ __all__ = [
     "Allow",
     "AlreadyExists",
     "BaseRuntime",
+    "BaseVolumeDriver",
     "Blocking",
     "BoundedThreadPool",
     "Capabilities",
@@ -248,6 +253,7 @@ __all__ = [
     "ProcessSecurity",
     "ProfileType",
     "PullProgress",
+    "ReadyVolume",
     "Record",
     "RecordEvent",
     "RecordGone",
@@ -327,9 +333,13 @@ __all__ = [
     "UnitStatus",
     "UnitSummary",
     "Unsupported",
+    "VolumeCapabilities",
     "VolumeDriver",
     "VolumeDriverFactory",
+    "VolumeHost",
+    "VolumePod",
     "VolumeRequest",
+    "VolumeStats",
     "WhenFull",
     "every_feature_but",
     "find_image_reference",

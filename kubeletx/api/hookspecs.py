@@ -21,7 +21,8 @@ from .health import HealthCheckFactory
 from .host import RuntimeFactory
 from .panels import PanelFactory
 from .pod_sources import PodSourceFactory
-from .seats import RemedyFactory, VolumeDriverFactory
+from .seats import RemedyFactory
+from .volumes import VolumeDriverFactory
 
 PROJECT = "kubeletx"
 ENTRY_POINT_GROUP = "kubeletx"
@@ -123,10 +124,23 @@ class RegisterPanel(Protocol):
 
 
 class RegisterVolumeDriver(Protocol):
-    """Function that the hook `kubeletx_register_volume_drivers` gets as `register`; it always raises Unsupported."""
+    """Function that the hook `kubeletx_register_volume_drivers` gets as `register`; each call registers one driver."""
 
-    def __call__(self, name: str, factory: VolumeDriverFactory, *, settings: type[Any] | None = None) -> None:
-        """Always raise Unsupported: this agent does not support volume drivers yet."""
+    def __call__(
+        self,
+        name: str,
+        factory: VolumeDriverFactory,
+        *,
+        sources: tuple[str, ...],
+        settings: type[Any] | None = None,
+    ) -> None:
+        """Register a volume driver.
+
+        `name`, `settings`: as for `RegisterHealthCheck`. `sources`: what the driver serves: fields of a v1 Volume
+        that the agent does not prepare itself, such as ``csi``, or one driver of a field, such as
+        ``flexVolume:example.com/ramdisk``. A driver that names the volume's driver is used before one that serves the
+        whole field. No two registrations may serve the same source.
+        """
         ...
 
 
@@ -165,7 +179,7 @@ def kubeletx_register_panels(register: RegisterPanel) -> None:
 
 @hookspec
 def kubeletx_register_volume_drivers(register: RegisterVolumeDriver) -> None:
-    """Register volume drivers. Not supported yet: each call of `register` raises Unsupported."""
+    """Register volume drivers by calling `register` once for each."""
 
 
 @hookspec

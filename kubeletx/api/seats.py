@@ -1,50 +1,17 @@
-"""Protocols of hooks that the agent does not support yet: volume drivers, and remedies for other nodes.
+"""Protocol of a hook that the agent does not support yet: remedies for other nodes.
 
-They show what a plugin will have to implement. A plugin that registers such an object now is loaded as *failed*, with
+It shows what a plugin will have to implement. A plugin that registers such an object now is loaded as *failed*, with
 the reason, so that no operator believes that the object is in use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
 
-from .identity import PodUid
 from .plugin_host import PluginHost
-
-
-class VolumeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One volume of one pod, as a `VolumeDriver` gets it.
-
-    `uid`: UID of the pod. `name`: name of the volume in the pod. `options`: fields of the volume's source, as
-    JSON values.
-    """
-
-    uid: PodUid
-    name: str
-    options: Mapping[str, Any] = {}
-    read_only: bool = False
-
-
-class VolumeDriver(Protocol):
-    """Driver that makes volumes available on this node. Every call may be repeated."""
-
-    async def prepare(self, request: VolumeRequest, target: Path) -> None:
-        """Make the volume available at the path `target`; succeeds if it is already there.
-
-        A failed call leaves nothing behind.
-        """
-        ...
-
-    async def release(self, request: VolumeRequest, target: Path) -> None:
-        """Remove the volume from the path `target`; succeeds if it is not there.
-
-        The volume may have been prepared before a restart of the agent.
-        """
-        ...
 
 
 class RemedyResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +29,5 @@ class Remedy(Protocol):
         ...
 
 
-VolumeDriverFactory = Callable[[Any, PluginHost], VolumeDriver]
-"""Function from the plugin's settings (None if there are none) and its `PluginHost` to the driver. Must not do I/O."""
 RemedyFactory = Callable[[Any, PluginHost], Remedy]
 """Function from the plugin's settings (None if there are none) and its `PluginHost` to the remedy. Must not do I/O."""

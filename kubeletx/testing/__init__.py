@@ -9,7 +9,7 @@ from .fake_calls import RecordedCall
 from .fake_records import FakeRecords
 from .fake_runtime import FakeRuntime
 from .faults import Script
-from .host import FakeEventSink, FakeHost, FakePluginHost, Recorded, endpoint
+from .host import FakeEventSink, FakeHost, FakePluginHost, FakeVolumeHost, Recorded, endpoint
 from .pod_sink import FakePodSink
 from .sessions import FakeSession
 from .specs import sandbox_spec, unit_spec
@@ -25,6 +25,7 @@ __all__ = [
     "FakeRecords",
     "FakeRuntime",
     "FakeSession",
+    "FakeVolumeHost",
     "Recorded",
     "RecordedCall",
     "Script",

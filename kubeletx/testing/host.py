@@ -1,4 +1,4 @@
-"""`FakeHost` and `FakePluginHost`: fakes of the objects through which plugins use the agent, for tests of plugins.
+"""`FakeHost`, `FakePluginHost` and `FakeVolumeHost`: fakes of the objects through which plugins use the agent, for tests of plugins.
 
 Events are kept in `sink.recorded`, blocking calls run in a thread, and the test provides the state directory
 (pytest's ``tmp_path``).
@@ -119,6 +119,25 @@ class FakePluginHost:
     async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function in a thread and return its result."""
         return await asyncio.to_thread(function, *args, **kwargs)
+
+
+class FakeVolumeHost(FakePluginHost):
+    """Implements `kubeletx.api.VolumeHost`, the agent as a volume driver sees it, for one driver under test."""
+
+    @property
+    def plugins_directory(self) -> Path:
+        """Directory ``plugins`` below the state directory, made at its first use."""
+        return _made(self.state_directory / "plugins")
+
+    @property
+    def volume_plugin_directory(self) -> Path:
+        """Directory ``volume-plugins`` below the state directory, made at its first use."""
+        return _made(self.state_directory / "volume-plugins")
+
+
+def _made(path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def endpoint(

@@ -1,4 +1,4 @@
-"""`RegistrationHost`: implements `kubeletx.api.PluginHost` for one registration."""
+"""`RegistrationHost`: implements `PluginHost` and `VolumeHost` of `kubeletx.api` for one registration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class RegistrationHost:
-    """Services of the agent that the code of one plugin registration may use. Implements `kubeletx.api.PluginHost`."""
+    """Services of the agent that the code of one plugin registration may use. Implements `kubeletx.api.VolumeHost`."""
 
     def __init__(self, name: str, parts: PluginHostParts) -> None:
         self._name = name
@@ -38,6 +38,16 @@ class RegistrationHost:
         path = self._parts.root / "plugins" / self._name
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
+
+    @property
+    def plugins_directory(self) -> Path:
+        """Directory ``<root>/plugins``."""
+        return self._parts.root / "plugins"
+
+    @property
+    def volume_plugin_directory(self) -> Path:
+        """Directory of executable volume drivers."""
+        return self._parts.volume_plugin_directory
 
     @property
     def clock(self) -> Clock:

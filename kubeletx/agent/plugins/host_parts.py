@@ -26,3 +26,5 @@ class PluginHostParts(msgspec.Struct, frozen=True, kw_only=True):
     events: EventSink
     records: RecordKinds
     cluster: ClusterObjects | None = None
+    volume_plugin_directory: Path = Path()
+    """Directory of executable volume drivers (``--volume-plugin-dir``)."""

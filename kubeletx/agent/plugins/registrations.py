@@ -20,6 +20,7 @@ from kubeletx.api import (
     PluginHost,
     PodSource,
     Unsupported,
+    VolumeDriver,
 )
 from kubeletx.pods.model.sources import BUILT_IN
 from kubeletx.runtimes.endpoints.isolation_rule import default_isolation
@@ -27,6 +28,7 @@ from kubeletx.runtimes.endpoints.kinds import KindTable
 from kubeletx.runtimes.plugins.identity import PluginIdentity
 from kubeletx.runtimes.plugins.register_arguments import RegisterArguments
 from kubeletx.runtimes.plugins.required_methods import check_methods
+from kubeletx.volumes.sources import DRIVER_SOURCES, NAMED_DRIVERS
 
 
 class Hook(enum.Enum):
@@ -36,6 +38,7 @@ class Hook(enum.Enum):
     POD_SOURCE = "pod-source"
     ADMISSION_CHECK = "admission-check"
     PANEL = "panel"
+    VOLUME_DRIVER = "volume-driver"
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +64,8 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     """True: a failure of this admission check admits the pod; False: the pod waits."""
     title: str = ""
     """Title of a panel; empty for other registrations."""
+    sources: tuple[str, ...] = ()
+    """Sources of volumes that a volume driver serves, such as ``flexVolume``; empty for other registrations."""
 
     @property
     def label(self) -> str:
@@ -96,13 +101,22 @@ class Registrations:
         return {item.name: item.settings for item in self}
 
     def add(self, item: Registration) -> None:
-        """Add one registration. Raises AlreadyExists if another registration has the name."""
+        """Add one registration. Raises AlreadyExists if another has the name, or serves one of its volume sources."""
         if (other := self._items.get(item.name)) is not None:
             raise AlreadyExists(
                 f"{item.label} of {item.origin}: the name is taken by {other.label} of {other.origin}; "
                 "uninstall one of them"
             )
+        for source in item.sources:
+            if (other := self._serving(source)) is not None:
+                raise AlreadyExists(
+                    f"{item.label} of {item.origin}: volume source {source!r} is served by {other.label} of "
+                    f"{other.origin}; uninstall one of them"
+                )
         self._items[item.name] = item
+
+    def _serving(self, source: str) -> Registration | None:
+        return next((item for item in self if source in item.sources), None)
 
 
 def isolation_of_registration(item: Registration, configured: Mapping[str, str]) -> str:
@@ -197,14 +211,31 @@ def registrars(into: Registrations, plugin: PluginIdentity) -> Mapping[str, Call
         check = _checked(plugin, Hook.PANEL, name, factory, unknown, ("title", "settings"))
         add(Hook.PANEL, name, factory, check.settings(settings), title=check.text("title", title) or name)
 
-    for register in (health_check, pod_source, admission_check, panel):
+    def volume_driver(
+        name: str,
+        factory: Any,
+        *,
+        sources: Any = (),
+        settings: type[Any] | None = None,
+        **unknown: object,
+    ) -> None:
+        check = _checked(plugin, Hook.VOLUME_DRIVER, name, factory, unknown, ("sources", "settings"))
+        add(
+            Hook.VOLUME_DRIVER,
+            name,
+            factory,
+            check.settings(settings),
+            sources=_volume_sources(check, sources),
+        )
+
+    for register in (health_check, pod_source, admission_check, panel, volume_driver):
         register.__qualname__ = "register"  # in Python's own messages about its arguments
     return {
         "kubeletx_register_health_checks": health_check,
         "kubeletx_register_pod_sources": pod_source,
         "kubeletx_register_admission_checks": admission_check,
         "kubeletx_register_panels": panel,
-        "kubeletx_register_volume_drivers": _refusing("volume driver", plugin),
+        "kubeletx_register_volume_drivers": volume_driver,
         "kubeletx_register_remedies": _refusing("remedy", plugin),
     }
 
@@ -214,6 +245,7 @@ _PROTOCOLS: Mapping[Hook, type] = {
     Hook.POD_SOURCE: PodSource,
     Hook.ADMISSION_CHECK: AdmissionCheck,
     Hook.PANEL: Panel,
+    Hook.VOLUME_DRIVER: VolumeDriver,
 }
 
 
@@ -236,6 +268,24 @@ def _checked(
     if isinstance(factory, type):
         check_methods(factory, _PROTOCOLS[hook], plugin, f"{hook.value} {checked!r}")
     return check
+
+
+def _volume_sources(check: RegisterArguments, given: object) -> tuple[str, ...]:
+    """Return the volume sources that a driver serves; raises InvalidConfig for one that no driver can serve."""
+    sources = check.words("sources", given, required=True)
+    for source in sources:
+        field, colon, driver = source.partition(":")
+        if field not in DRIVER_SOURCES:
+            problem = f"{field!r} is no field of a volume that a driver can serve"
+            raise check.wrong("sources", problem, f"use one of: {', '.join(DRIVER_SOURCES)}")
+        if colon and (field not in NAMED_DRIVERS or not driver):
+            fix = (
+                f"write {field!r}"
+                if field not in NAMED_DRIVERS
+                else f"write '{field}:' and the driver's name"
+            )
+            raise check.wrong("sources", f"{source!r} names no driver of {field}", fix)
+    return tuple(dict.fromkeys(sources))
 
 
 def _refusing(what: str, plugin: PluginIdentity) -> Callable[..., None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from types import ModuleType
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from kubeletx.agent.plugins import Plugins, load_plugins
-from kubeletx.api import ENTRY_POINT_GROUP, hookimpl
+from kubeletx.api import ENTRY_POINT_GROUP, BaseVolumeDriver, ReadyVolume, VolumeRequest, hookimpl
 
 
 def plugin(monkeypatch: pytest.MonkeyPatch, name: str, **hooks: Any) -> EntryPoint:
@@ -132,24 +133,63 @@ def test_a_hook_that_is_a_coroutine_is_explained(monkeypatch: pytest.MonkeyPatch
     assert "make it a plain function" in reason(found, "late")
 
 
-@pytest.mark.parametrize(
-    ("hook", "words"),
-    [
-        ("kubeletx_register_volume_drivers", "volume driver 'x': this agent does not support it yet"),
-        ("kubeletx_register_remedies", "remedy 'x': this agent does not support it yet"),
-    ],
-)
-def test_a_hook_whose_place_is_only_prepared_refuses_in_words(
-    monkeypatch: pytest.MonkeyPatch, hook: str, words: str
-) -> None:
-    def registering(register: Any) -> None:
+def test_a_hook_whose_place_is_only_prepared_refuses_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kubeletx_register_remedies(register: Any) -> None:
         register("x", object, settings=None)
 
     found = load_plugins(
         [
-            plugin(monkeypatch, "early", **{hook: registering}),
+            plugin(monkeypatch, "early", kubeletx_register_remedies=kubeletx_register_remedies),
             plugin(monkeypatch, "good", kubeletx_register_health_checks=checks("fine")),
         ]
     )
     assert {one.name: one.state for one in found.loaded} == {"early": "failed", "good": "ready"}
-    assert words in reason(found, "early")
+    assert "remedy 'x': this agent does not support it yet" in reason(found, "early")
+
+
+class Volumes(BaseVolumeDriver):
+    async def prepare(self, request: VolumeRequest) -> ReadyVolume:
+        return ReadyVolume()
+
+    async def release(self, request: VolumeRequest) -> None:
+        pass
+
+
+def volumes(name: str, *sources: str) -> Callable[[Any], None]:
+    def kubeletx_register_volume_drivers(register: Any) -> None:
+        register(name, Volumes, sources=sources)
+
+    return kubeletx_register_volume_drivers
+
+
+@pytest.mark.parametrize(
+    ("sources", "words"),
+    [
+        ((), "it is empty"),
+        (("emptyDir",), "'emptyDir' is no field of a volume that a driver can serve"),
+        (
+            ("flexVolume:",),
+            "'flexVolume:' names no driver of flexVolume; write 'flexVolume:' and the driver's name",
+        ),
+        (("rbd:x",), "'rbd:x' names no driver of rbd; write 'rbd'"),
+    ],
+)
+def test_a_volume_driver_names_what_it_serves(
+    monkeypatch: pytest.MonkeyPatch, sources: tuple[str, ...], words: str
+) -> None:
+    found = load_plugins(
+        [plugin(monkeypatch, "disks", kubeletx_register_volume_drivers=volumes("disks", *sources))]
+    )
+    assert words in reason(found, "disks")
+
+
+def test_two_volume_drivers_cannot_serve_one_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = load_plugins(
+        [
+            plugin(monkeypatch, "one", kubeletx_register_volume_drivers=volumes("one", "flexVolume", "csi")),
+            plugin(monkeypatch, "more", kubeletx_register_volume_drivers=volumes("more", "flexVolume:a/b")),
+            plugin(monkeypatch, "two", kubeletx_register_volume_drivers=volumes("two", "csi")),
+        ]
+    )
+    assert {one.name: one.state for one in found.loaded} == {"one": "ready", "more": "ready", "two": "failed"}
+    assert "volume source 'csi' is served by volume-driver/one of plugin one" in reason(found, "two")

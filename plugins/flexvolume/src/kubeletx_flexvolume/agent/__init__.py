@@ -1,0 +1,1 @@
+"""The storage agent: the process behind the driver kubeletx.io/storage."""

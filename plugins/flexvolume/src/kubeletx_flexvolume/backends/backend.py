@@ -1,0 +1,81 @@
+"""`Backend`: one kind of storage, such as image files on loop devices.
+
+The agent calls a backend for one volume at a time, after it has journaled the step. Every call may be repeated.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from ..attachments.holder import Holder
+from ..values import StorageVolume
+
+
+class SourceType(enum.Enum):
+    """What an attached volume is on the node."""
+
+    DEVICE = "device"
+    """A block device, which is formatted if it is blank and mounted by its file system."""
+    DIRECTORY = "directory"
+    """A directory of the node, which is bind-mounted."""
+    REMOTE = "remote"
+    """A file system of a server, which is mounted with `AttachedSource.fs_type`."""
+
+
+class AttachedSource(msgspec.Struct, frozen=True, kw_only=True):
+    """An attached volume. `source`: path of the device or directory, or the remote source for mount(8).
+
+    `fs_type`, `mount_options`: for a remote source.
+    """
+
+    type: SourceType
+    source: str
+    fs_type: str = ""
+    mount_options: tuple[str, ...] = ()
+
+
+class FenceResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of `Backend.fence`. `fenced`: True: the holder can no longer write. `why`: one clause for users."""
+
+    fenced: bool
+    why: str
+
+
+class Backend(Protocol):
+    """One kind of storage. All methods raise KubeletxErrors: Unavailable or TimedOut if a retry may help."""
+
+    async def attach(
+        self, volume: StorageVolume, *, read_only: bool, secrets: Mapping[str, bytes]
+    ) -> AttachedSource:
+        """Attach the volume to this node, and return what it is here. If it is attached already, only return that.
+
+        Makes a volume that does not exist if `volume.size_bytes` is not 0. A failed call leaves nothing attached.
+        """
+        ...
+
+    async def find(self, volume: StorageVolume) -> AttachedSource | None:
+        """Return what the volume is on this node; None if it is not attached. Raises if that cannot be found out."""
+        ...
+
+    async def detach(self, volume: StorageVolume, *, force: bool = False) -> None:
+        """Detach the volume from this node; succeeds if it is not attached.
+
+        When it returns, no device of the volume exists here. `force`: give up writes that are not done yet; used when
+        the storage does not answer. Raises Unavailable while the volume is in use.
+        """
+        ...
+
+    async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
+        """Try to make sure that `holder` cannot write to the volume any more, now and later.
+
+        A backend that cannot do or know that answers `fenced` False with the reason.
+        """
+        ...
+
+    async def expand(self, volume: StorageVolume, size_bytes: int) -> int:
+        """Make the device at least `size_bytes` large, also while it is attached; return its size in bytes."""
+        ...

@@ -1,0 +1,1 @@
+"""Removal of the volumes of a storage cluster that is being deleted."""

@@ -1,0 +1,1 @@
+"""Calls executable FlexVolume drivers for pods of kubeletx."""
