@@ -89,7 +89,7 @@ class VolumeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VolumeCapabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a driver can do with a prepared volume.
+    """Capabilities of a driver for one prepared volume.
 
     `fs_group`: True: the agent applies the pod's fsGroup to the files. False: the files keep their group, or the
     driver has applied it. `selinux_relabel`: the volume's files may be relabelled. `stats`, `expand`: the methods of

@@ -11,7 +11,7 @@ DRIVER = "kubeletx.io/storage"
 
 
 class AccessMode(enum.Enum):
-    """Who may use a volume at the same time. Source: core/v1 PersistentVolumeAccessMode."""
+    """Rule for the pods that may use a volume at the same time. Source: core/v1 PersistentVolumeAccessMode."""
 
     READ_WRITE_ONCE = "ReadWriteOnce"
     """Pods of one node."""

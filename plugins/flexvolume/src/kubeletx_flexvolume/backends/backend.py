@@ -16,7 +16,7 @@ from ..values import StorageVolume
 
 
 class SourceType(enum.Enum):
-    """What an attached volume is on the node."""
+    """Kind of an attached volume on the node."""
 
     DEVICE = "device"
     """A block device, which is formatted if it is blank and mounted by its file system."""
