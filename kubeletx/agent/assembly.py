@@ -57,7 +57,7 @@ async def assemble(
         runtimes = made.add(make_runtimes(ctx, node, link, endpoints))
         volumes = made.add(make_volumes(ctx, node))
         images = made.add(make_images(ctx, runtimes, made.objects))
-        plugin_services = made.add(make_plugins(ctx, node, made.objects))
+        plugin_services = made.add(make_plugins(ctx, node, volumes, made.objects))
         below = PodNeeds(
             node=node,
             link=link,

@@ -6,7 +6,7 @@ reference of their pods to an object is refused, unless the reference is optiona
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -17,12 +17,13 @@ class ObjectData(msgspec.Struct, frozen=True, kw_only=True):
     """Content of one config map or secret. The repr shows only the keys, not the values.
 
     `text`: ``data`` of a config map; empty for a secret. `binary`: ``binaryData`` of a config map, or ``data``
-    of a secret, decoded from base64. `uid`: UID of the object.
+    of a secret, decoded from base64. `uid`: UID of the object. `type`: type of a secret; empty for a config map.
     """
 
     text: dict[str, str] = {}
     binary: dict[str, bytes] = {}
     uid: str = ""
+    type: str = ""
 
     def __repr__(self) -> str:
         return f"ObjectData(keys={sorted(self.as_bytes())})"
@@ -74,21 +75,31 @@ class ClusterServiceAccount(msgspec.Struct, frozen=True, kw_only=True):
 class ClusterVolume(msgspec.Struct, frozen=True, kw_only=True):
     """Persistent volume that a claim is bound to.
 
-    `kind`: local, hostPath or nfs; other text describes a kind that the node does not support. `path`: path on
-    the node, or on the NFS server `server`. `is_block`: the volume is a raw device, not a file system.
+    `kind`: field of its spec that describes the volume, such as local, nfs or flexVolume; empty: unknown. `path`: path
+    on the node, or on the NFS server `server`. `is_block`: the volume is a raw device, not a file system.
     `check`: ``type`` of a hostPath, such as DirectoryOrCreate. `is_here` False: the volume's node affinity
     excludes this node.
     """
 
     name: str
     kind: str
-    path: str
+    path: str = ""
     server: str = ""
     read_only: bool = False
     is_block: bool = False
     check: str = ""
     mount_options: tuple[str, ...] = ()
     is_here: bool = True
+    uid: str = ""
+    claim: str = ""
+    """Name of the claim, in the pod's namespace."""
+    source: dict[str, Any] = {}
+    """Fields of a source that a volume driver serves, as JSON values; empty for local, hostPath and nfs."""
+    access_modes: tuple[str, ...] = ()
+    capacity_bytes: int = 0
+    """Size of the volume; 0: unknown."""
+    claim_bytes: int = 0
+    """Size in the status of the claim; 0: unknown. Less than `capacity_bytes`: the file system must be expanded."""
 
 
 class ClusterObjects(Protocol):
@@ -140,5 +151,19 @@ class ClusterObjects(Protocol):
         None: the claim does not exist. Raises Unavailable while the claim is not bound, or if it is one of
         `ObjectUser.own_claims` and has another owner. In all these cases the pod's volumes are prepared again
         once the claim can be used.
+        """
+        ...
+
+    async def find_volume_secret(self, uid: PodUid, namespace: str, name: str) -> ObjectData | None:
+        """Read a secret that a volume of the followed pod `uid` names, in any namespace; None if it does not exist.
+
+        Each call reads it from the cluster. Raises Unavailable if it cannot be read now.
+        """
+        ...
+
+    async def note_expanded(self, uid: PodUid, claim: str, size_bytes: int) -> None:
+        """Write to the status of the claim that its file system now has `size_bytes`.
+
+        Raises Unavailable if it cannot be written now; does nothing if the claim does not exist any more.
         """
         ...

@@ -8,6 +8,7 @@ from .fake_backend import Behaviour, FakeBackend
 from .fake_calls import RecordedCall
 from .fake_records import FakeRecords
 from .fake_runtime import FakeRuntime
+from .fake_volume_driver import FakeVolumeDriver
 from .faults import Script
 from .host import FakeEventSink, FakeHost, FakePluginHost, FakeVolumeHost, Recorded, endpoint
 from .pod_sink import FakePodSink
@@ -25,6 +26,7 @@ __all__ = [
     "FakeRecords",
     "FakeRuntime",
     "FakeSession",
+    "FakeVolumeDriver",
     "FakeVolumeHost",
     "Recorded",
     "RecordedCall",

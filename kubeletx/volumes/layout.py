@@ -2,6 +2,9 @@
 
     pods/<uid>/                                        0750
         volumes/kubernetes.io~<kind>/<volume>          0750 up to the volume itself
+        volumes/<vendor>~<driver>/<volume>             volumes of flexVolume drivers
+        volumeDevices/kubernetes.io~<kind>/<volume>    block devices of volume drivers
+        volumes.json                                   journal of volumes that volume drivers prepare (`journal`)
         volume-subpaths/<volume>/<container>/<index>   bind mounts of subPath
         containers/<container>/<attempt>               termination message file, 0666
         plugins/
@@ -13,6 +16,7 @@ becomes part of a path.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +28,7 @@ PROJECTED: Final = "projected"
 CONFIG_MAP: Final = "configmap"
 SECRET: Final = "secret"
 NFS: Final = "nfs"
+FLEX_VOLUME: Final = "flexVolume"
 LOCAL: Final = "local-volume"
 
 DIRECTORY_MODE: Final = 0o750
@@ -48,6 +53,36 @@ def volumes_dir(root_dir: Path, uid: PodUid) -> Path:
 def volume_dir(root_dir: Path, uid: PodUid, kind: str, name: str) -> Path:
     """Return the directory of one volume. `kind`: a constant of this module for its kind, such as `EMPTY_DIR`."""
     return volumes_dir(root_dir, uid) / f"kubernetes.io~{kind}" / check_name(name, "spec.volumes[].name")
+
+
+def driver_volume_dir(
+    root_dir: Path, uid: PodUid, source: str, driver: str, name: str, *, is_block: bool = False
+) -> Path:
+    """Return the target of a volume that a volume driver prepares.
+
+    `source`, `driver`: as in `VolumeRequest`. `name`: of the persistent volume, or of the volume in the pod.
+    """
+    if source == FLEX_VOLUME:
+        kind = check_name(driver.replace("/", "~"), f"{FLEX_VOLUME}.driver")
+    else:
+        kind = source_directory(source)
+    base = devices_dir(root_dir, uid) if is_block else volumes_dir(root_dir, uid)
+    return base / kind / check_name(name, "spec.volumes[].name")
+
+
+def source_directory(source: str) -> str:
+    """Return the name of the directory for volumes of one source, such as ``kubernetes.io~scale-io``."""
+    return "kubernetes.io~" + re.sub(r"(?<=[a-z])(?=[A-Z])", "-", source).lower()
+
+
+def devices_dir(root_dir: Path, uid: PodUid) -> Path:
+    """Return the directory of the pod's block volumes that volume drivers prepare."""
+    return pod_dir(root_dir, uid) / "volumeDevices"
+
+
+def journal_path(root_dir: Path, uid: PodUid) -> Path:
+    """Return the path of the journal of the pod's volumes that volume drivers prepare."""
+    return pod_dir(root_dir, uid) / "volumes.json"
 
 
 def subpaths_dir(root_dir: Path, uid: PodUid) -> Path:

@@ -17,6 +17,7 @@ import msgspec
 from kubeletx.api.counting import LabelledDurations
 from kubeletx.kube.types.core import Pod, Volume
 
+from . import layout
 from .cluster_objects import ObjectSet
 from .kinds.table import kind_of
 from .references import claim_of
@@ -33,12 +34,10 @@ _PLUGINS = {
     "config_map": "kubernetes.io/configmap",
     "secret": "kubernetes.io/secret",
     "image": "kubernetes.io/image",
-    "nfs": "kubernetes.io/nfs",
 }
 _BEHIND_CLAIMS = {
     "local": "kubernetes.io/local-volume",
     "hostPath": "kubernetes.io/host-path",
-    "nfs": "kubernetes.io/nfs",
 }
 
 
@@ -85,14 +84,20 @@ class OperationCounts:
 
 
 def plugin_of(pod: Pod, volume: Volume, objects: ObjectSet | None) -> str:
-    """Return the kubelet's plugin name for the volume, such as ``kubernetes.io/nfs``.
+    """Return the kubelet's plugin name for a volume without a driver, such as ``kubernetes.io/secret``.
 
     For a claim it is the plugin of the persistent volume; empty if that is unknown. `objects`: see `SetUp.objects`.
     """
     kind = kind_of(volume)
-    if kind == "flex_volume" and volume.flex_volume is not None:
-        return f"flexvolume-{volume.flex_volume.driver}"
     if kind not in ("persistent_volume_claim", "ephemeral"):
         return _PLUGINS.get(kind, kind)
     claimed = objects.claims.get(claim_of(pod, volume)) if objects is not None else None
     return _BEHIND_CLAIMS.get(getattr(claimed, "kind", ""), "")
+
+
+def plugin_name(source: str, driver: str) -> str:
+    """Return the kubelet's plugin name for a volume of a volume driver.
+
+    `source`, `driver`: as in `VolumeRequest`. The plugin of a flexVolume has the name of its driver.
+    """
+    return driver if source == layout.FLEX_VOLUME else layout.source_directory(source).replace("~", "/")

@@ -1,41 +1,48 @@
 """`VolumePreparer`: prepares the volumes of pods on the node, and removes them.
 
-File system calls run on threads (`Blocking`), one call at a time for each pod. A call that hangs, for instance on a
-dead NFS server, occupies only its thread: once it is past its deadline, further calls for this pod fail at once, and
-other pods are not affected. Preparing a pod again only updates content that changed. Releasing is idempotent. It finds
-mounts in the kernel's mount table, not in memory, so that it also works for pods that an earlier agent process
-prepared.
+The kinds that only need files of the node (`kinds`) are prepared together, on one thread for each pod. Volumes of
+volume drivers are prepared at the same time, each in a task of its own (`driver_volumes`). Preparing a pod again only
+updates content that changed. Releasing is idempotent: drivers release what the pod's journal has; then everything that
+is still mounted below the pod's directory is unmounted. Neither needs the memory of an earlier agent process.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
-import structlog
 from msgspec.structs import replace
 
-from kubeletx.api import Blocking, ClusterObjects, KubeletxError, PodUid, TimedOut, Unavailable
+from kubeletx.api import (
+    Blocking,
+    ClusterObjects,
+    KubeletxError,
+    PodUid,
+    TimedOut,
+)
 from kubeletx.api.names import Event
 from kubeletx.kube.types.core import Pod, PodUnit
 
 from . import layout
 from .cluster_objects import ObjectSet
 from .container_mounts import ContainerMounts, MountRequest, build_mounts
+from .driver_volumes import DriverVolumes
+from .drivers import DriverEntry, VolumeDrivers
 from .fetch import fetch_objects
 from .files.safe_paths import make_private
+from .journal import PodJournal
+from .kinds import nfs
+from .kinds.nfs import NfsDriver
 from .kinds.table import mount_text, set_up_volume
-from .mounting import LinuxMounter, Mounter, mount_error
+from .mounting import LinuxMounter, Mounter
 from .operations import MOUNT, UNMOUNT, OperationCounts, Operations, plugin_of
 from .pod_fields import FieldContext
-from .prepared import PreparedVolume, PreparedVolumes, SetUp, SetUpVolume
-from .teardown import Orphan, find_orphans, remove_pod_directory, tear_down
-
-log = structlog.get_logger(__name__)
-
-T = TypeVar("T")
+from .prepared import PreparedVolume, PreparedVolumes, SetUp
+from .resolving import PodVolumes, ready_volume, resolve_volumes, wanted_volumes
+from .teardown import Orphan, find_orphans, remove_pod_directory, tear_down, unmount_sub_paths
+from .turns import PodTurns
 
 PREPARE_SECONDS: Final = 123.0
 """Seconds after which preparing a pod's volumes fails with an event (docs/kubelet-parity.md, row V1)."""
@@ -43,7 +50,7 @@ RELEASE_SECONDS: Final = 123.0
 
 
 class VolumePreparer:
-    """Prepares and releases the volumes of all pods on this node, at most one call at a time for each pod."""
+    """Prepares and releases the volumes of all pods on this node."""
 
     def __init__(
         self,
@@ -52,22 +59,34 @@ class VolumePreparer:
         blocking: Blocking,
         fields: FieldContext,
         mounter: Mounter | None = None,
-        drivers: Mapping[str, SetUpVolume] | None = None,
+        working: Blocking | None = None,
+        boot_id: str = "",
     ) -> None:
         """`root_dir`: the agent's root directory. `blocking`: runs a function on a thread.
 
-        `fields`: the node's data for the downward API. `mounter`: None: a `LinuxMounter`. `drivers`: set-up functions
-        of additional volume kinds, by attribute of `Volume`, such as ``flex_volume``.
+        `fields`: the node's data for the downward API. `mounter`: None: a `LinuxMounter`. `working`: runs functions
+        on volumes of drivers, which may hang; None: `blocking`. `boot_id`: of the running kernel.
         """
         self._root_dir = root_dir.resolve()  # the mount table knows no links
         self._blocking = blocking
         self._fields = fields
         self._mounter: Mounter = mounter or LinuxMounter()
-        self._drivers = dict(drivers or {})
-        self._running: dict[PodUid, asyncio.Future[Any]] = {}
-        self._overdue: set[PodUid] = set()
+        self._turns = PodTurns(blocking)
         self._ready: dict[PodUid, PreparedVolumes] = {}
         self.operations = OperationCounts()
+        self.drivers = VolumeDrivers()
+        """Volume drivers. Those of plugins are added before the first pod starts."""
+        own_nfs = NfsDriver(self._mounter, working or blocking)
+        self.drivers.add(DriverEntry(name=nfs.NAME, driver=own_nfs, sources=nfs.SOURCES))
+        self.driven = DriverVolumes(
+            root_dir=self._root_dir,
+            drivers=self.drivers,
+            files=blocking,
+            working=working or blocking,
+            mounter=self._mounter,
+            operations=self.operations,
+            boot_id=boot_id,
+        )
 
     async def prepare(
         self,
@@ -85,9 +104,13 @@ class VolumePreparer:
         if not pod.spec.volumes:
             return PreparedVolumes(uid=pod.uid)
         objects = await self._fetch(pod, cluster, deadline_seconds)
+        volumes = resolve_volumes(pod, objects, self.drivers, self._root_dir)
         done = Operations()
         try:
-            ready = await self._run(pod.uid, deadline_seconds, self._prepare, pod, objects, done)
+            if volumes.driven:
+                ready = await self._prepare_all(pod, volumes, objects, cluster, deadline_seconds, done)
+            else:
+                ready = await self._prepare_own(pod, volumes, objects, deadline_seconds, done)
         finally:
             self.operations.add(done)
         self._ready[pod.uid] = ready
@@ -129,19 +152,25 @@ class VolumePreparer:
             root_dir=self._root_dir,
             mounter=self._mounter,
         )
-        return await self._run(pod.uid, deadline_seconds, build_mounts, request)
+        return await self._turns.run(pod.uid, deadline_seconds, build_mounts, request)
 
     async def release(self, uid: PodUid, *, deadline_seconds: float = RELEASE_SECONDS) -> None:
-        """Unmount and remove all volumes of the pod; the directories of hostPath volumes stay as they are.
+        """Release and remove all volumes of the pod; the directories of hostPath volumes stay as they are.
 
-        Succeeds if the pod has no volumes. Raises Unavailable while a volume is in use. The rest of the pod's
-        directory, which has the termination messages, is kept until `remove_directory`.
+        Volumes of drivers are released by their drivers, also those of an earlier agent process. Succeeds if the pod
+        has no volumes. Raises Unavailable while a volume is in use. The rest of the pod's directory, which has the
+        termination messages, is kept until `remove_directory`.
         """
         had_volumes = self._ready.pop(uid, None) is not None
         done = Operations()
         try:
             with done.timed("", UNMOUNT):
-                await self._run(uid, deadline_seconds, tear_down, self._root_dir, uid, self._mounter)
+                if not await self._tear_down(uid, deadline_seconds):
+                    await self._turns.run(
+                        uid, deadline_seconds, unmount_sub_paths, self._root_dir, uid, self._mounter
+                    )
+                    await self.driven.release(uid, deadline_seconds)
+                    await self._tear_down(uid, deadline_seconds)
         finally:
             if had_volumes:
                 self.operations.add(done)
@@ -149,23 +178,68 @@ class VolumePreparer:
     async def remove_directory(self, uid: PodUid, *, deadline_seconds: float = RELEASE_SECONDS) -> None:
         """Remove the pod's whole directory; call `release` before.
 
-        Raises Unavailable while something is mounted in it.
+        Raises Unavailable while something is mounted in it, or a volume driver has not released a volume of the pod.
         """
-        await self._run(uid, deadline_seconds, remove_pod_directory, self._root_dir, uid, self._mounter)
+        await self._turns.run(uid, deadline_seconds, remove_pod_directory, self._root_dir, uid, self._mounter)
 
     def ready_volumes(self) -> Iterator[PreparedVolume]:
         """Yield every volume that this process prepared and has not released."""
         for ready in self._ready.values():
             yield from ready.volumes.values()
 
+    def journals(self) -> dict[PodUid, PodJournal]:
+        """Return the journals of pods with volumes of drivers."""
+        return self.driven.journals
+
     async def find_orphans(self, known: frozenset[PodUid]) -> Sequence[Orphan]:
         """Return the directories of pods that are not in `known`, for the clean-up at the agent's start."""
         return await self._blocking(find_orphans, self._root_dir, known, self._mounter)
 
-    def _prepare(self, pod: Pod, objects: ObjectSet | None, done: Operations) -> PreparedVolumes:
+    async def close(self) -> None:
+        """Cancel running calls of volume drivers. All volumes stay as they are."""
+        await self.driven.close()
+
+    async def _prepare_all(
+        self,
+        pod: Pod,
+        volumes: PodVolumes,
+        objects: ObjectSet | None,
+        cluster: ClusterObjects | None,
+        deadline_seconds: float,
+        done: Operations,
+    ) -> PreparedVolumes:
+        """Prepare volumes of drivers and the others at the same time. Raises the first error when all have ended."""
+        wanted = wanted_volumes(volumes.driven, cluster)
+        own, driven = await asyncio.gather(
+            self._prepare_own(pod, volumes, objects, deadline_seconds, done),
+            self.driven.prepare(pod.uid, wanted, deadline_seconds),
+            return_exceptions=True,
+        )
+        for error in (own, driven):
+            if isinstance(error, BaseException):
+                raise error
+        assert isinstance(own, PreparedVolumes)
+        assert isinstance(driven, dict)
+        found = own.volumes | {name: ready_volume(entry) for name, entry in driven.items()}
+        return PreparedVolumes(uid=pod.uid, volumes=found)
+
+    async def _prepare_own(
+        self,
+        pod: Pod,
+        volumes: PodVolumes,
+        objects: ObjectSet | None,
+        deadline_seconds: float,
+        done: Operations,
+    ) -> PreparedVolumes:
+        return await self._turns.run(pod.uid, deadline_seconds, self._prepare, pod, volumes, objects, done)
+
+    def _prepare(
+        self, pod: Pod, volumes: PodVolumes, objects: ObjectSet | None, done: Operations
+    ) -> PreparedVolumes:
         make_private(layout.volumes_dir(self._root_dir, pod.uid))
         ready: dict[str, PreparedVolume] = {}
-        for index, volume in enumerate(pod.spec.volumes):
+        for index in volumes.own:
+            volume = pod.spec.volumes[index]
             request = SetUp(
                 pod=pod,
                 volume=volume,
@@ -178,11 +252,14 @@ class VolumePreparer:
             try:
                 plugin = plugin_of(pod, volume, objects)
                 with done.timed(plugin, MOUNT):
-                    ready[volume.name] = replace(set_up_volume(request, self._drivers), plugin=plugin)
+                    ready[volume.name] = replace(set_up_volume(request), plugin=plugin)
             except KubeletxError as err:
-                err.message = mount_text(request, str(err))
+                err.message = mount_text(request.field, volume.name, str(err))
                 raise
         return PreparedVolumes(uid=pod.uid, volumes=ready)
+
+    async def _tear_down(self, uid: PodUid, deadline_seconds: float) -> bool:
+        return await self._turns.run(uid, deadline_seconds, tear_down, self._root_dir, uid, self._mounter)
 
     async def _fetch(
         self, pod: Pod, cluster: ClusterObjects | None, deadline_seconds: float
@@ -197,58 +274,3 @@ class VolumePreparer:
                 f"objects that pod {pod.ref} refers to could not be read within {deadline_seconds:.0f} s",
                 reason=Event.FAILED_MOUNT,
             ) from err
-
-    async def _run(self, uid: PodUid, deadline_seconds: float, function: Callable[..., T], *args: Any) -> T:
-        """Run `function` on a thread once earlier calls for this pod have ended, and return its result.
-
-        Raises TimedOut after the deadline; the thread still runs then, and until it ends, later calls for this pod
-        raise Unavailable at once. Calls wait for each other, since several containers of a pod may be created at the
-        same time and a release may follow an abandoned preparation.
-        """
-        running: asyncio.Future[T] | None = None
-        try:
-            async with asyncio.timeout(deadline_seconds) as limit:
-                await self._wait_turn(uid)
-                running = self._begin(uid, function, *args)
-                return await asyncio.shield(running)
-        except OSError as err:
-            if (
-                not limit.expired()
-            ):  # a file server's time-out (ETIMEDOUT) is one of its errors, not of this wait
-                raise mount_error("cannot prepare or release volumes", err) from err
-            if running is None:
-                raise _still_busy() from err
-            if not running.done():
-                self._overdue.add(uid)
-            raise TimedOut(
-                f"the pod's volumes took longer than {deadline_seconds:.0f} s; a file system may hang",
-                reason=Event.FAILED_MOUNT,
-            ) from err
-
-    async def _wait_turn(self, uid: PodUid) -> None:
-        while (earlier := self._running.get(uid)) is not None and not earlier.done():
-            if uid in self._overdue:
-                raise _still_busy()
-            await asyncio.wait([earlier])
-
-    def _begin(self, uid: PodUid, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        running = asyncio.ensure_future(self._blocking(function, *args))
-        if isinstance(running, asyncio.Task):
-            running.set_name(f"volumes-{uid}")
-        self._running[uid] = running
-        running.add_done_callback(lambda done: self._forget(uid, done))
-        return running
-
-    def _forget(self, uid: PodUid, done: asyncio.Future[Any]) -> None:
-        if self._running.get(uid) is done:
-            del self._running[uid]
-            self._overdue.discard(uid)
-        if not done.cancelled() and (err := done.exception()) is not None:
-            log.debug("Volume work failed", pod_uid=uid, err=str(err))
-
-
-def _still_busy() -> Unavailable:
-    return Unavailable(
-        "earlier work on the pod's volumes has not returned yet; a file system may hang",
-        reason=Event.FAILED_MOUNT,
-    )

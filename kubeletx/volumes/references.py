@@ -25,7 +25,7 @@ def object_user(pod: Pod) -> ObjectUser:
         uid=pod.uid,
         name=pod.name,
         namespace=pod.namespace,
-        service_account=spec.service_account_name or spec.service_account or DEFAULT_SERVICE_ACCOUNT,
+        service_account=service_account_of(pod),
         config_maps=frozenset(
             [*config_maps_of_volumes(pod), *(name for one in containers for name in config_maps_of(one))]
         ),
@@ -40,6 +40,11 @@ def object_user(pod: Pod) -> ObjectUser:
         ),
         own_claims=frozenset(claim_of(pod, one) for one in spec.volumes if one.ephemeral is not None),
     )
+
+
+def service_account_of(pod: Pod) -> str:
+    """Return the name of the pod's service account."""
+    return pod.spec.service_account_name or pod.spec.service_account or DEFAULT_SERVICE_ACCOUNT
 
 
 def config_maps_of_volumes(pod: Pod) -> list[str]:

@@ -1,12 +1,14 @@
 """Removes volumes: unmounts everything below a pod's directory, then removes the agent's own directories.
 
-The mounts are found in the kernel's mount table; the agent keeps no record of them. A directory is removed only if
-nothing is mounted in it, so that the removal never reaches a hostPath, an NFS export or another pod. All calls block.
+The mounts are found in the kernel's mount table. Volumes of volume drivers are released by their drivers first, as the
+pod's journal has them. A directory is removed only if nothing is mounted in it, so that the removal never reaches a
+hostPath, an NFS export or another pod. All calls block.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import msgspec
@@ -31,20 +33,40 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
     mounts: tuple[str, ...] = ()
 
 
-def tear_down(root_dir: Path, uid: PodUid, mounter: Mounter) -> None:
-    """Unmount everything below the pod's directory, then remove its volumes and subPath directories.
+def tear_down(root_dir: Path, uid: PodUid, mounter: Mounter) -> bool:
+    """Unmount everything below the pod's directory, remove its volumes and subPath directories, and return True.
 
+    Returns False, and does nothing, while the pod has a journal: its volumes must be released by their drivers first.
     Idempotent. Raises Unavailable while a mount is in use.
     """
-    directory = layout.pod_dir(root_dir, uid)
-    _unmount_below(directory, mounter)
-    for part in (layout.volumes_dir(root_dir, uid), layout.subpaths_dir(root_dir, uid)):
+    if os.path.lexists(layout.journal_path(root_dir, uid)):
+        return False
+    _unmount_below(layout.pod_dir(root_dir, uid), mounter)
+    for part in (
+        layout.volumes_dir(root_dir, uid),
+        layout.devices_dir(root_dir, uid),
+        layout.subpaths_dir(root_dir, uid),
+    ):
         _remove(part)
+    return True
+
+
+def unmount_sub_paths(root_dir: Path, uid: PodUid, mounter: Mounter) -> None:
+    """Unmount the bind mounts of the pod's subPath mounts, which keep their volumes in use.
+
+    Raises Unavailable while one is in use.
+    """
+    _unmount_below(layout.subpaths_dir(root_dir, uid), mounter)
 
 
 def remove_pod_directory(root_dir: Path, uid: PodUid, mounter: Mounter) -> None:
-    """Remove the pod's whole directory. Raises Unavailable while something is mounted in it."""
+    """Remove the pod's whole directory. Raises Unavailable while something is mounted in it, or it has a journal."""
     directory = layout.pod_dir(root_dir, uid)
+    if os.path.lexists(layout.journal_path(root_dir, uid)):
+        raise Unavailable(
+            f"{directory} still has volumes of volume drivers; release volumes first",
+            reason=Event.FAILED_KILL_POD,
+        )
     real = directory.parent.resolve() / directory.name
     left = mounts_below(mounter.mounts(real), real)
     if left:

@@ -273,8 +273,8 @@ def test_the_flags_of_distributions_are_accepted_and_each_without_effect_names_i
         "--pod-infra-container-image",
         "--runtime-cgroups",
         "--containerd",
-        "--volume-plugin-dir",
     }
+    assert str(config.volumes.plugin_dir) == "/var/lib/kubelet/volumeplugins"
     assert all(one.consequence for one in config.unused)
 
 

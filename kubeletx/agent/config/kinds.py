@@ -60,19 +60,20 @@ class String(msgspec.Struct, frozen=True):
 
 
 class PathKind(msgspec.Struct, frozen=True):
-    """Kind of a path. A relative path is resolved from the working directory; an empty one is parsed to None."""
+    """Kind of a path. A relative path is resolved from the working directory; an empty one is `empty_means`."""
 
     word: str = "PATH"
+    empty_means: Path | None = None
 
     def from_file(self, value: object) -> Path | None:
-        """Convert a string to an absolute path; None for an empty string. Raises ValueError for another type."""
+        """Convert a string to an absolute path. Raises ValueError for another type."""
         if not isinstance(value, str):
             raise ValueError(f"is {type_word(value)}; a path is expected")
         return self.from_flag(value)
 
     def from_flag(self, text: str) -> Path | None:
-        """Return the absolute path; None for an empty text."""
-        return Path(text).absolute() if text else None
+        """Return the absolute path; `empty_means` for an empty text."""
+        return Path(text).absolute() if text else self.empty_means
 
     def show(self, value: Any) -> object:
         return str(value) if value is not None else ""

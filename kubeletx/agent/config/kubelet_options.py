@@ -85,10 +85,7 @@ _NETWORK: Final = (
 
 _STORAGE: Final = (
     _option("enableControllerAttachDetach", "enable-controller-attach-detach", _BOOL,
-            "kubeletx supports no volumes that must be attached, so the node attaches none", True),
-    _option("volumePluginDir", "volume-plugin-dir", _TEXT,
-            "FlexVolume drivers are not supported; pods with such volumes do not start",
-            "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/"),
+            "volumes are always attached by the node itself", *_BOTH),
     _option("", "experimental-mounter-path", _TEXT, "volumes are mounted by the system's own mount helpers"),
     _option("", "experimental-allocatable-ignore-eviction", _BOOL,
             "hard eviction thresholds are still subtracted from Allocatable", False),

@@ -32,6 +32,7 @@ from .kinds import (
     Taints,
 )
 from .kubelet_words import EXTERNAL
+from .tree import VOLUME_PLUGIN_DIR
 
 PORT: Final = Integer(low=0, high=65535)
 PERCENT: Final = Integer(low=0, high=100)
@@ -96,6 +97,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
             "How long a plugin's pod source may take to set all its pods before it counts as degraded."),
     Setting("plugins.panel_seconds", "kubeletx.pluginPanelTimeout", "", Duration(zero_means=10.0),
             "Deadline of one panel of a plugin."),
+    Setting("plugins.volume_seconds", "kubeletx.pluginVolumeTimeout", "", Duration(zero_means=120.0),
+            "Deadline of a volume driver's preparation, release or expansion of one volume."),
     Setting("plugins.stall_seconds", "kubeletx.pluginStallTimeout", "", Duration(zero_means=30.0),
             "How long the plugin of a runtime may block the agent before pluginStallAction is taken."),
     Setting("plugins.stall_action", "kubeletx.pluginStallAction", "", Choice(("restart", "log")),
@@ -192,6 +195,9 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("network.cluster_domain", "clusterDomain", "cluster-domain", String(), "The cluster's DNS domain."),
     Setting("network.resolv_conf", "resolvConf", "resolv-conf", PathKind(),
             "Resolver file of the node on which the resolver files of pods are based; empty: none."),
+    # volumes
+    Setting("volumes.plugin_dir", "volumePluginDir", "volume-plugin-dir", PathKind(empty_means=VOLUME_PLUGIN_DIR),
+            "Directory of executable FlexVolume drivers, for the plugin kubeletx-flexvolume."),
     # images
     Setting("images.serialize_pulls", "serializeImagePulls", "serialize-image-pulls", Boolean(),
             "Pull one image at a time for each store."),

@@ -71,7 +71,8 @@ class PluginSettings(Section, frozen=True, kw_only=True):
 
     `disabled`: names of plugins, or of their distributions, that are not imported. `variables`: names of environment
     variables that processes of plugins get beside the usual ones. `pod_source_sync_seconds`: a pod
-    source that has not delivered all its pods within this time is reported as degraded. `stall_seconds`: time for which
+    source that has not delivered all its pods within this time is reported as degraded. `volume_seconds`: deadline of
+    a volume driver's preparation, release or expansion of one volume. `stall_seconds`: time for which
     the plugin of a runtime may block the agent. `stall_action`: what the agent does then: ``restart`` (it ends, and its
     next start isolates the runtime) or ``log``.
     """
@@ -82,6 +83,7 @@ class PluginSettings(Section, frozen=True, kw_only=True):
     admission_check_seconds: float = 5.0
     pod_source_sync_seconds: float = 60.0
     panel_seconds: float = 10.0
+    volume_seconds: float = 120.0
     stall_seconds: float = 30.0
     stall_action: str = "restart"
 
@@ -217,6 +219,16 @@ class NetworkSettings(Section, frozen=True, kw_only=True):
 
     None (an empty string in the configuration file): pods get no name servers from the host.
     """
+
+
+VOLUME_PLUGIN_DIR = Path("/usr/libexec/kubernetes/kubelet-plugins/volume/exec")
+
+
+class VolumeSettings(Section, frozen=True, kw_only=True):
+    """Settings of volumes."""
+
+    plugin_dir: Path = VOLUME_PLUGIN_DIR
+    """Directory of executable FlexVolume drivers (the kubelet's default)."""
 
 
 class ImageSettings(Section, frozen=True, kw_only=True):
@@ -413,6 +425,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeSettings = NodeSettings()
     pods: PodSettings = PodSettings()
     network: NetworkSettings = NetworkSettings()
+    volumes: VolumeSettings = VolumeSettings()
     images: ImageSettings = ImageSettings()
     logs: LogSettings = LogSettings()
     cgroups: CgroupSettings = CgroupSettings()

@@ -14,6 +14,7 @@ from .guard import Kubelet, find_kubelets, is_port_free
 from .pod_cgroups import has_swap
 
 APPARMOR = Path("/sys/module/apparmor")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class HostReadings(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +29,8 @@ class HostReadings(msgspec.Struct, frozen=True, kw_only=True):
     """Kubelet processes on the machine."""
     is_port_free: Callable[[str, int], bool] = is_port_free
     """Returns True if no process listens on the address and port."""
+    boot_id: str = ""
+    """Boot ID of the running kernel; empty: unknown."""
     has_apparmor: bool = False
     has_swap: bool = False
 
@@ -39,6 +42,7 @@ def read_host() -> HostReadings:
         trees=trees,
         facts=read_host_facts(trees.version),
         kubelets=tuple(find_kubelets()),
+        boot_id=BOOT_ID.read_text().strip(),
         has_apparmor=APPARMOR.exists(),
         has_swap=has_swap(),
     )

@@ -19,6 +19,7 @@ from .part import Part, PartContext, Task
 from .pods import PodsAssembly
 from .sources import SourcesAssembly
 from .views import ViewsAssembly
+from .volumes import VolumesAssembly
 
 if TYPE_CHECKING:
     from ..plugins.services import PluginServices
@@ -52,11 +53,12 @@ class PluginFeeds(msgspec.Struct, frozen=True):
 
 
 def make_plugins(
-    ctx: PartContext, node: NodeAssembly, objects: Mapping[str, ClusterObjects]
+    ctx: PartContext, node: NodeAssembly, volumes: VolumesAssembly, objects: Mapping[str, ClusterObjects]
 ) -> PluginsAssembly:
-    """Call the factories of the health checks, pod sources, admission checks and panels that plugins registered.
+    """Call the factories of the health checks, pod sources and so on that plugins registered.
 
-    `objects`: access to API objects by name of the pod source.
+    Their volume drivers are added to the table of `volumes`. `objects`: access to API objects by name of the pod
+    source.
     """
     if not len(ctx.plugins.registrations):
         return PluginsAssembly(part=Part(name="plugins"), services=None)
@@ -73,12 +75,15 @@ def make_plugins(
             events=node.events,
             records=StoreRecords(ctx.store).of,
             cluster=objects.get(API),
+            volume_plugin_directory=ctx.config.volumes.plugin_dir,
         ),
         own_settings=ctx.plugins.decode_settings(ctx.config.runtimes.plugins),
         settings=ctx.config.plugins,
         node=node.ref,
         isolation=ctx.config.runtimes.plugin_isolation,
     )
+    for driver in services.volume_drivers:
+        volumes.preparer.drivers.add(driver.entry)
     return PluginsAssembly(
         part=Part(name="plugins", close=(services.close,), health=(services.health,)), services=services
     )

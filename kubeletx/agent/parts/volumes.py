@@ -1,4 +1,4 @@
-"""Component of the agent: volumes of pods, and the threads for blocking file work."""
+"""Component of the agent: volumes of pods, and the threads for blocking file work and for volumes that may hang."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from .node import NodeAssembly
 from .part import Part, PartContext
 
 VOLUME_THREADS = 16
-"""Number of threads that measure volumes. A file server that does not answer blocks one of them."""
+"""Number of threads that measure volumes, and of those that prepare them.
+
+A file server that does not answer blocks one of them.
+"""
 
 
 class VolumesAssembly(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,9 +33,17 @@ class VolumesAssembly(msgspec.Struct, frozen=True, kw_only=True):
 def make_volumes(ctx: PartContext, node: NodeAssembly) -> VolumesAssembly:
     """Build the thread pools for file work, and the object that sets up and tears down pods' volumes."""
     files, measuring = FileThreads(), BoundedThreadPool("volume-usage", VOLUME_THREADS)
+    working = BoundedThreadPool("volume-drivers", VOLUME_THREADS, owner="pool")
+    preparer = VolumePreparer(
+        root_dir=ctx.config.root_dir,
+        blocking=files,
+        fields=node.context.fields(),
+        working=working.run,
+        boot_id=ctx.host.boot_id,
+    )
     return VolumesAssembly(
-        part=Part(name="volumes", close=(files.close, measuring.close)),
+        part=Part(name="volumes", close=(files.close, measuring.close, working.close, preparer.close)),
         files=files,
         measuring=measuring,
-        preparer=VolumePreparer(root_dir=ctx.config.root_dir, blocking=files, fields=node.context.fields()),
+        preparer=preparer,
     )

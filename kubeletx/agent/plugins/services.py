@@ -27,10 +27,11 @@ if TYPE_CHECKING:  # loaded only when something is isolated, to save memory
     from kubeletx.runtimes.isolation.usage import ChildUsage
 
     from .isolated.processes import PluginProcesses
+    from .volume_drivers import PluginVolumeDriver
 
 
 class PluginServices:
-    """The health checks, pod sources, admission checks and panels that plugins registered.
+    """The health checks, pod sources, admission checks, panels and volume drivers that plugins registered.
 
     The constructor calls the plugins' factories; the agent calls it once, at its start.
     """
@@ -83,6 +84,7 @@ class PluginServices:
             {one.name: self._make(one) for one in registrations.of(Hook.PANEL)},
             timeout_seconds=settings.panel_seconds,
         )
+        self.volume_drivers = self._make_volume_drivers(registrations, settings.volume_seconds)
 
     def background(
         self, on_checks: Callable[[tuple[CheckFacts, ...]], None]
@@ -91,7 +93,14 @@ class PluginServices:
 
         `on_checks`: called with the results of all health checks at the start and after each change.
         """
-        return {"plugin-health": partial(self._health.run, on_checks)}
+        tasks: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+            "plugin-health": partial(self._health.run, on_checks)
+        }
+        if self.volume_drivers:
+            from .volume_drivers import open_all
+
+            tasks["plugin-volumes"] = partial(open_all, self.volume_drivers)
+        return tasks
 
     def health(self) -> tuple[PartHealth, ...]:
         """Return the last results of the plugins' health checks as entries of ``/healthz``."""
@@ -110,12 +119,25 @@ class PluginServices:
         return self._processes.usage(distribution) if self._processes is not None else None
 
     async def close(self) -> None:
-        """Cancel running calls of panels, and let idle threads of all registrations end."""
+        """Cancel running calls of panels, close volume drivers, and let idle threads of all registrations end."""
         await self.panels.close()
+        if self.volume_drivers:
+            from .volume_drivers import close_all
+
+            await close_all(self.volume_drivers)
         if self._processes is not None:
             await self._processes.close()
         for host in self._hosts:
             host.close()
+
+    def _make_volume_drivers(
+        self, registrations: Registrations, seconds: float
+    ) -> tuple[PluginVolumeDriver, ...]:
+        if not (found := registrations.of(Hook.VOLUME_DRIVER)):
+            return ()
+        from .volume_drivers import PluginVolumeDriver
+
+        return tuple(PluginVolumeDriver(*self._make(one), seconds) for one in found)
 
     def _make(self, registration: Registration) -> tuple[Callbacks, Any]:
         callbacks = Callbacks(registration, self._parts.clock, self.counts)

@@ -7,6 +7,7 @@
 | service accounts        | read when a credential provider needs them   |                       |
 | services                | one watch of all                             | `services.py`         |
 | claims and volumes      | read when a pod's volumes are made ready     | `volumes.py`          |
+| secrets of volumes      | read when a volume driver needs one          |                       |
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from kubeletx.api import (
     ClusterService,
     ClusterServiceAccount,
     ClusterVolume,
+    KubeletxError,
     NotFound,
     ObjectData,
     ObjectUser,
@@ -27,10 +29,10 @@ from kubeletx.api import (
     Unavailable,
 )
 from kubeletx.kube.client import KubeClient, Reflector
-from kubeletx.kube.client.resources import SERVICE_ACCOUNTS, SERVICES
-from kubeletx.kube.types.objects import Service, ServiceAccount
+from kubeletx.kube.client.resources import SECRETS, SERVICE_ACCOUNTS, SERVICES
+from kubeletx.kube.types.objects import Secret, Service, ServiceAccount
 
-from .followed import FollowedKind, FollowedObjects
+from .followed import FollowedKind, FollowedObjects, data_of
 from .services import ServiceSink
 from .tokens import PodTokens
 from .volumes import ClaimedVolumes
@@ -113,6 +115,20 @@ class ApiObjects:
 
     async def find_volume(self, uid: PodUid, claim: str) -> ClusterVolume | None:
         return await self._volumes.find(self._user(uid), claim)
+
+    async def find_volume_secret(self, uid: PodUid, namespace: str, name: str) -> ObjectData | None:
+        self._user(uid)
+        try:
+            return data_of(await self._client.get(SECRETS.path(namespace, name), Secret))
+        except NotFound:
+            return None
+        except (
+            KubeletxError
+        ) as error:  # also PermissionDenied of the Node authorizer, which may not know the pod yet
+            raise Unavailable(f'secret "{namespace}/{name}": {error}') from error
+
+    async def note_expanded(self, uid: PodUid, claim: str, size_bytes: int) -> None:
+        await self._volumes.note_expanded(self._user(uid), claim, size_bytes)
 
     def _user(self, uid: PodUid) -> ObjectUser:
         user = self._users.get(uid)

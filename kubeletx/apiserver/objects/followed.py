@@ -221,4 +221,4 @@ def data_of(item: Content) -> ObjectData:
     """Convert a config map or secret to `ObjectData`."""
     if isinstance(item, ConfigMap):
         return ObjectData(text=item.data, binary=item.binary_data, uid=str(item.metadata.uid))
-    return ObjectData(binary=item.data, uid=str(item.metadata.uid))
+    return ObjectData(binary=item.data, uid=str(item.metadata.uid), type=item.type)

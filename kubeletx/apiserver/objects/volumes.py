@@ -11,14 +11,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from kubeletx.api import Clock, ClusterVolume, KubeletxError, NotFound, ObjectUser, PodUid, Unavailable
 from kubeletx.kube.client import KubeClient
+from kubeletx.kube.client.requests import Patch
 from kubeletx.kube.client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
-from kubeletx.kube.types.objects import PersistentVolume, PersistentVolumeClaim
+from kubeletx.kube.text.quantity import NANO, Format, Quantity, to_bytes
+from kubeletx.kube.types.meta import json_name
+from kubeletx.kube.types.objects import PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec
 from kubeletx.pods.admission import selects
+from kubeletx.volumes.sources import DRIVER_SOURCES
 
 BOUND = "Bound"
+_RESIZING = ("Resizing", "FileSystemResizePending")
+"""Conditions of a claim that end with the expansion of its file system on the node."""
 FIRST_SECONDS, CAP_SECONDS = 1.0, 10.0
 
 _Key = tuple[str, str]
@@ -96,6 +103,23 @@ class ClaimedVolumes:
             self._known[key] = found
         return found
 
+    async def note_expanded(self, user: ObjectUser, claim: str, size_bytes: int) -> None:
+        """Write the new size of the claim's file system to its status; does nothing if the claim is gone.
+
+        As the kubelet does after an expansion on the node: status.capacity, and no condition that an expansion of the
+        file system is pending. Raises Unavailable if that failed, or another writer changed the claim meanwhile.
+        """
+        try:
+            found = await self._claim(user.namespace, claim)
+            path = PERSISTENT_VOLUME_CLAIMS.path(user.namespace, claim, "status")
+            await self._client.patch(
+                path, _expanded(found, size_bytes), PersistentVolumeClaim, kind=Patch.MERGE
+            )
+        except NotFound:
+            return
+        except KubeletxError as error:
+            raise Unavailable(f"persistentvolumeclaim {user.namespace}/{claim}: {error}") from error
+
     def leave(self, uid: PodUid) -> None:
         """Forget the claims of a pod that is gone, unless other pods use them."""
         for key, users in list(self._users.items()):
@@ -137,32 +161,55 @@ class ClaimedVolumes:
         owner = volume.spec.claim_ref
         if owner is None or owner.uid != claim.metadata.uid:
             raise _NotUsable(f"{what}: volume {volume.metadata.name} is bound to another claim")
-        return self._translated(volume)
+        return self._translated(claim, volume)
 
-    def _translated(self, volume: PersistentVolume) -> ClusterVolume:
-        spec, name = volume.spec, volume.metadata.name
+    def _translated(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> ClusterVolume:
+        spec = volume.spec
         affinity = spec.node_affinity.required if spec.node_affinity is not None else None
-        kind, path, server, read_only, check = "unknown", "", "", False, ""
-        if spec.local is not None:
-            kind, path = "local", spec.local.path
-        elif spec.host_path is not None:
-            kind, path, check = "hostPath", spec.host_path.path, spec.host_path.type or ""
-        elif spec.nfs is not None:
-            kind, path, server = "nfs", spec.nfs.path, spec.nfs.server
-            read_only = spec.nfs.read_only
-        elif spec.csi is not None:
-            kind = f"csi, driver {spec.csi.get('driver', '')}"
         return ClusterVolume(
-            name=name,
-            kind=kind,
-            path=path,
-            server=server,
-            read_only=read_only,
+            name=volume.metadata.name,
+            uid=str(volume.metadata.uid),
+            claim=claim.metadata.name,
             is_block=spec.volume_mode == "Block",
-            check=check,
             mount_options=spec.mount_options,
+            access_modes=spec.access_modes,
+            capacity_bytes=_storage(spec.capacity),
+            claim_bytes=_storage(claim.status.capacity),
             is_here=affinity is None or selects(affinity, *self._node()),
+            **_source(spec),
         )
+
+
+def _source(spec: PersistentVolumeSpec) -> dict[str, Any]:
+    """Return the fields of `ClusterVolume` that depend on the source of the persistent volume."""
+    if spec.local is not None:
+        return {"kind": "local", "path": spec.local.path}
+    if spec.host_path is not None:
+        return {"kind": "hostPath", "path": spec.host_path.path, "check": spec.host_path.type or ""}
+    if (nfs := spec.nfs) is not None:
+        return {"kind": "nfs", "path": nfs.path, "server": nfs.server, "read_only": nfs.read_only}
+    for name in PersistentVolumeSpec.__struct_fields__:
+        if (field := json_name(name)) in DRIVER_SOURCES and (source := getattr(spec, name)) is not None:
+            return {"kind": field, "source": source, "read_only": source.get("readOnly") is True}
+    return {"kind": ""}
+
+
+def _expanded(claim: PersistentVolumeClaim, size_bytes: int) -> dict[str, Any]:
+    """Return the patch of a claim's status after its file system has grown."""
+    amounts = {**claim.status.capacity, "storage": str(Quantity(size_bytes * NANO, Format.BINARY))}
+    status: dict[str, Any] = {"capacity": amounts}
+    left = [one for one in claim.status.conditions if one.type not in _RESIZING]
+    if len(left) < len(claim.status.conditions):
+        status["conditions"] = left or None
+    return {"metadata": {"resourceVersion": claim.metadata.resource_version}, "status": status}
+
+
+def _storage(amounts: Mapping[str, str]) -> int:
+    """Return the amount of storage in bytes; 0 if it is missing or malformed."""
+    try:
+        return to_bytes(amounts.get("storage", "0"))
+    except ValueError:
+        return 0
 
 
 def _is_owned(claim: PersistentVolumeClaim, uid: PodUid) -> bool:

@@ -80,10 +80,19 @@ class ClaimSpec(ApiStruct, frozen=True, kw_only=True):
     volume_mode: str | None = None
 
 
+class ClaimCondition(ApiStruct, frozen=True, kw_only=True):
+    """Condition of a claim. `type`: such as FileSystemResizePending."""
+
+    type: str = ""
+    status: str = ""
+
+
 class ClaimStatus(ApiStruct, frozen=True, kw_only=True):
-    """Status of a claim. `phase`: Pending, Bound or Lost."""
+    """Status of a claim. `phase`: Pending, Bound or Lost. `capacity`: resource name → size that pods can use."""
 
     phase: str = ""
+    capacity: dict[str, str] = {}
+    conditions: tuple[ClaimCondition, ...] = ()
 
 
 class PersistentVolumeClaim(ApiStruct, frozen=True, kw_only=True):
@@ -118,15 +127,35 @@ class ClaimReference(ApiStruct, frozen=True, kw_only=True):
 
 
 class PersistentVolumeSpec(ApiStruct, frozen=True, kw_only=True):
-    """Specification of a persistent volume.
+    """Specification of a persistent volume; exactly one source is set.
 
-    Only sources that the agent mounts are decoded, and `csi`, which it refuses with the name of the driver.
+    Sources that the agent does not mount itself are mappings of JSON values, for volume drivers.
     """
 
     local: LocalVolumeSource | None = None
     host_path: HostPathVolumeSource | None = None
     nfs: NFSVolumeSource | None = None
+    aws_elastic_block_store: dict[str, Any] | None = None
+    azure_disk: dict[str, Any] | None = None
+    azure_file: dict[str, Any] | None = None
+    cephfs: dict[str, Any] | None = None
+    cinder: dict[str, Any] | None = None
     csi: dict[str, Any] | None = None
+    fc: dict[str, Any] | None = None
+    flex_volume: dict[str, Any] | None = None
+    flocker: dict[str, Any] | None = None
+    gce_persistent_disk: dict[str, Any] | None = None
+    glusterfs: dict[str, Any] | None = None
+    iscsi: dict[str, Any] | None = None
+    photon_persistent_disk: dict[str, Any] | None = None
+    portworx_volume: dict[str, Any] | None = None
+    quobyte: dict[str, Any] | None = None
+    rbd: dict[str, Any] | None = None
+    scale_io: dict[str, Any] | None = None
+    storageos: dict[str, Any] | None = None
+    vsphere_volume: dict[str, Any] | None = None
+    capacity: dict[str, str] = {}
+    access_modes: tuple[str, ...] = ()
     claim_ref: ClaimReference | None = None
     mount_options: tuple[str, ...] = ()
     volume_mode: str | None = None

@@ -1,38 +1,59 @@
-"""nfs volumes: an NFS export, mounted for this pod by the system's mount helper (Debian package nfs-common)."""
+"""`NfsDriver`: volume driver for nfs volumes, mounted by the system's mount helper (Debian package nfs-common).
+
+A server that does not answer blocks the threads that mount and unmount its exports; `working` has threads for that.
+"""
 
 from __future__ import annotations
 
-from .. import layout
+from pathlib import Path
+from typing import Final
+
+from kubeletx.api import (
+    BaseVolumeDriver,
+    Blocking,
+    InvalidPod,
+    ReadyVolume,
+    VolumeCapabilities,
+    VolumeRequest,
+)
+from kubeletx.api.names import Event
+
 from ..mountinfo import find_mount
-from ..prepared import PreparedVolume, SetUp, VolumeError
-from .empty_dir import make_volume_dir
+from ..mounting import Mounter
 
-MODE = 0o750
+NAME: Final = "nfs"
+SOURCES: Final = ("nfs",)
+_CAPABILITIES: Final = VolumeCapabilities(fs_group=False, selinux_relabel=False)
 
 
-def set_up(request: SetUp, options: tuple[str, ...] = ()) -> PreparedVolume:
-    """Mount the export in the pod's directory, unless it is mounted there already.
+class NfsDriver(BaseVolumeDriver):
+    """Volume driver that mounts NFS exports, one mount for each pod. Implements `kubeletx.api.VolumeDriver`."""
 
-    `options`: mount options of a persistent volume, such as ``nfsvers=4.2``.
-    """
-    source = request.volume.nfs
-    assert source is not None
-    if not source.server or not source.path.startswith("/"):
-        raise VolumeError(
-            field=f"{request.field}.nfs",
-            problem="needs a server and an absolute path",
-            fix="name the export as the server does",
-        )
-    path = layout.volume_dir(request.root_dir, request.pod.uid, layout.NFS, request.volume.name)
-    make_volume_dir(path, MODE)
-    if find_mount(request.mounter.mounts(path), path) is None:
-        chosen = (*options, *(("ro",) if source.read_only else ()))
-        request.mounter.mount_by_helper(
-            _export(source.server, source.path), path, fstype="nfs", options=chosen
-        )
-    return PreparedVolume(
-        name=request.volume.name, source=str(path), read_only=source.read_only, managed=False
-    )
+    def __init__(self, mounter: Mounter, working: Blocking) -> None:
+        """`working`: runs calls that a server may block."""
+        self._mounter = mounter
+        self._working = working
+
+    async def prepare(self, request: VolumeRequest) -> ReadyVolume:
+        server, path = request.options.get("server", ""), request.options.get("path", "")
+        if not server or not str(path).startswith("/"):
+            raise InvalidPod(
+                field="nfs",
+                problem="needs a server and an absolute path",
+                fix="name the export as the server does",
+                reason=Event.FAILED_MOUNT,
+            )
+        await self._working(self._mount, request, _export(server, path))
+        return ReadyVolume(read_only=request.read_only, capabilities=_CAPABILITIES)
+
+    async def release(self, request: VolumeRequest) -> None:
+        await self._working(self._mounter.unmount, Path(request.target))
+
+    def _mount(self, request: VolumeRequest, export: str) -> None:
+        target = Path(request.target)
+        if find_mount(self._mounter.mounts(target), target) is None:
+            options = (*request.mount_options, *(("ro",) if request.read_only else ()))
+            self._mounter.mount_by_helper(export, target, fstype="nfs", options=options)
 
 
 def _export(server: str, path: str) -> str:

@@ -1,7 +1,8 @@
-"""persistentVolumeClaim and ephemeral volumes whose persistent volume is of type local, hostPath or nfs.
+"""persistentVolumeClaim and ephemeral volumes whose persistent volume is of type local or hostPath.
 
 See docs/kubelet-parity.md, row V9. The claim was resolved to a `ClusterVolume` before (`fetch`); this module prepares
-that volume. As in the kubelet, the pod's fsGroup is applied to a local volume but not to a hostPath.
+that volume. As in the kubelet, the pod's fsGroup is applied to a local volume but not to a hostPath. Persistent
+volumes of other types have volume drivers.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from msgspec.structs import replace
 
 from kubeletx.api import ClusterVolume, SourceKind, Unavailable
 from kubeletx.api.names import Event
-from kubeletx.kube.types.core import HostPathVolumeSource, NFSVolumeSource, Volume
+from kubeletx.kube.types.core import HostPathVolumeSource, Volume
 
 from .. import layout
 from ..cluster_objects import read
 from ..files.ownership import set_group
 from ..prepared import PreparedVolume, SetUp, VolumeError
 from ..references import claim_of
-from . import host_path, nfs
+from . import host_path
 from .empty_dir import make_volume_dir
 
 
 def set_up(request: SetUp) -> PreparedVolume:
-    """Prepare the persistent volume that the claim is bound to: check a path of the node, or mount an NFS export."""
+    """Prepare the persistent volume that the claim is bound to: check a path of the node."""
     source = request.volume.persistent_volume_claim
     field = f"{request.field}.{'ephemeral' if source is None else 'persistentVolumeClaim'}"
     claim = claim_of(request.pod, request.volume)
@@ -58,14 +59,13 @@ def _of_kind(request: SetUp, volume: ClusterVolume, field: str) -> PreparedVolum
             return _local(request, volume, field)
         case "hostPath":
             source = HostPathVolumeSource(path=volume.path, type=volume.check or None)
-            return host_path.set_up(_with(request, host_path=source))
-        case "nfs":
-            export = NFSVolumeSource(server=volume.server, path=volume.path, read_only=volume.read_only)
-            return nfs.set_up(_with(request, nfs=export), volume.mount_options)
+            return host_path.set_up(_with(request, source))
+    driver = volume.source.get("driver")
+    kind = f"{volume.kind}, driver {driver}" if driver else volume.kind or "unknown"
     raise VolumeError(
         field=field,
-        problem=f"volume {volume.name} has a type that kubeletx does not support ({volume.kind})",
-        fix="use local, hostPath or nfs",
+        problem=f"no volume driver serves volume {volume.name} ({kind})",
+        fix="install a plugin that does, or use local, hostPath or nfs",
     )
 
 
@@ -115,8 +115,6 @@ def _share(request: SetUp, volume: ClusterVolume) -> None:
     make_volume_dir(done, layout.DIRECTORY_MODE)
 
 
-def _with(
-    request: SetUp, *, host_path: HostPathVolumeSource | None = None, nfs: NFSVolumeSource | None = None
-) -> SetUp:
-    """Return a copy of the request with a hostPath or nfs volume in place of the claim."""
-    return replace(request, volume=Volume(name=request.volume.name, host_path=host_path, nfs=nfs))
+def _with(request: SetUp, host_path: HostPathVolumeSource) -> SetUp:
+    """Return a copy of the request with a hostPath volume in place of the claim."""
+    return replace(request, volume=Volume(name=request.volume.name, host_path=host_path))

@@ -1,4 +1,8 @@
-"""Table of the set-up functions of volume kinds, and `set_up_volume`, which prepares a volume of any kind."""
+"""Table of the set-up functions of volume kinds, and `set_up_volume`, which prepares a volume of any kind.
+
+These kinds need only files and mounts of the node. Volumes of volume drivers, nfs among them, do not pass through here
+(`driver_volumes`).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from ..cluster_objects import Unread
 from ..files.atomic_writer import DATA
 from ..mounting import mount_error
 from ..prepared import PreparedVolume, SetUp, SetUpVolume, VolumeError
-from . import config_map, downward_api, empty_dir, host_path, image, nfs, persistent, projected, secret
+from . import config_map, downward_api, empty_dir, host_path, image, persistent, projected, secret
 
 KINDS: Final[Mapping[str, SetUpVolume]] = {
     "empty_dir": empty_dir.set_up,
@@ -24,7 +28,6 @@ KINDS: Final[Mapping[str, SetUpVolume]] = {
     "config_map": config_map.set_up,
     "secret": secret.set_up,
     "image": image.set_up,
-    "nfs": nfs.set_up,
     "persistent_volume_claim": persistent.set_up,
     "ephemeral": persistent.set_up,
 }
@@ -55,19 +58,20 @@ def written_before(request: SetUp, kind: str) -> PreparedVolume | None:
     return PreparedVolume(name=request.volume.name, source=str(path), read_only=True)
 
 
-def set_up_volume(request: SetUp, drivers: Mapping[str, SetUpVolume]) -> PreparedVolume:
+def set_up_volume(request: SetUp) -> PreparedVolume:
     """Prepare one volume on the node. Raises KubeletxError with reason FailedMount.
 
-    `drivers`: set-up functions of additional kinds, by attribute of `Volume`. If a cluster object cannot be read and
-    the volume was written before, its files are left unchanged and it is returned.
+    If a cluster object cannot be read and the volume was written before, its files are left unchanged and it is
+    returned.
     """
     kind = kind_of(request.volume)
-    set_up = KINDS.get(kind) or drivers.get(kind)
+    set_up = KINDS.get(kind)
     if set_up is None:
+        driver = getattr(getattr(request.volume, kind), "driver", "")
         raise VolumeError(
             field=f"{request.field}.{json_name(kind)}",
-            problem="kubeletx and its plugins have no volume driver for this type of volume",
-            fix="use " + ", ".join(json_name(name) for name in (*KINDS, *drivers)),
+            problem="no volume driver serves " + (f"driver {driver!r}" if driver else "this type of volume"),
+            fix="install a plugin that does, or use " + ", ".join(json_name(name) for name in KINDS),
         )
     try:
         return set_up(request)
@@ -81,12 +85,13 @@ def set_up_volume(request: SetUp, drivers: Mapping[str, SetUpVolume]) -> Prepare
         raise mount_error(json_name(kind), err) from err
 
 
-def mount_text(request: SetUp, problem: str) -> str:
+def mount_text(volume_field: str, name: str, problem: str) -> str:
     """Return the event message for a volume that could not be prepared; it begins like the kubelet's message.
 
-    `problem`: text of the error. A manifest field at its beginning is moved to the end.
+    `volume_field`: path of the volume, such as ``spec.volumes[0]``. `problem`: text of the error. A manifest field at
+    its beginning is moved to the end.
     """
     field, colon, rest = problem.partition(": ")
-    if colon and field.startswith(request.field):
+    if colon and field.startswith(volume_field):
         problem = f"{rest} ({field})"
-    return f'MountVolume.SetUp failed for volume "{request.volume.name}" : {problem}'
+    return f'MountVolume.SetUp failed for volume "{name}" : {problem}'

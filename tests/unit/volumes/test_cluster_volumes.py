@@ -182,9 +182,9 @@ async def test_an_export_is_mounted_once_by_the_systems_helper(tmp_path: Path) -
     )
     for _ in range(2):
         found = await prepare_claim(tmp_path, volume, mounter=mounter)
-    assert mounter.calls == ["mount nfs d nfsvers=4.2,ro"]
+    assert mounter.calls == ["mount nfs pv nfsvers=4.2,ro"]
     assert mounter.table[0].source == "files:/x"
-    assert found.source.endswith("/volumes/kubernetes.io~nfs/d")
+    assert found.source.endswith("/volumes/kubernetes.io~nfs/pv")
     assert found.read_only
 
 
@@ -205,7 +205,7 @@ async def test_an_export_needs_no_cluster_and_goes_when_the_pod_goes(tmp_path: P
         (ClusterVolume(name="pv", kind="local", path="/nowhere/at/all"), "does not exist"),
         (ClusterVolume(name="pv", kind="local", path="/dev/null", is_block=True), "is no block device"),
         (ClusterVolume(name="pv", kind="local", path="/dev/null"), "is no directory"),
-        (ClusterVolume(name="pv", kind="csi, driver x", path=""), r"does not support \(csi, driver x\)"),
+        (ClusterVolume(name="pv", kind="csi", source={"driver": "x"}), r"serves volume pv \(csi, driver x\)"),
         (ClusterVolume(name="pv", kind="local", path="/", is_here=False), "node affinity"),
     ],
 )

@@ -12,14 +12,13 @@ from kubeletx.kube.types.core import ObjectMeta, Pod, PodSpec, Volume
 from kubeletx.kube.types.volumes import (
     ConfigMapVolumeSource,
     EmptyDirVolumeSource,
-    FlexVolumeSource,
     HostPathVolumeSource,
     PersistentVolumeClaimVolumeSource,
 )
 from kubeletx.volumes import VolumePreparer
 from kubeletx.volumes.cluster_objects import ObjectSet
 from kubeletx.volumes.mountinfo import MountPoint
-from kubeletx.volumes.operations import plugin_of
+from kubeletx.volumes.operations import plugin_name, plugin_of
 from kubeletx.volumes.pod_fields import FieldContext
 
 
@@ -73,7 +72,6 @@ async def test_each_set_up_and_each_release_is_counted(tmp_path: Path) -> None:
     [
         (Volume(name="v"), "kubernetes.io/empty-dir"),
         (Volume(name="v", config_map=ConfigMapVolumeSource(name="c")), "kubernetes.io/configmap"),
-        (Volume(name="v", flex_volume=FlexVolumeSource(driver="a/b")), "flexvolume-a/b"),
         (
             Volume(name="v", persistent_volume_claim=PersistentVolumeClaimVolumeSource(claim_name="disk")),
             "kubernetes.io/local-volume",
@@ -87,3 +85,16 @@ async def test_each_set_up_and_each_release_is_counted(tmp_path: Path) -> None:
 def test_plugins_have_the_kubelets_names(volume: Volume, plugin: str) -> None:
     objects = ObjectSet(claims={"disk": ClusterVolume(name="pv", kind="local", path="/d")})
     assert plugin_of(pod(volume), volume, objects) == plugin
+
+
+@pytest.mark.parametrize(
+    ("source", "driver", "plugin"),
+    [
+        ("flexVolume", "example.com/disk", "example.com/disk"),
+        ("nfs", "", "kubernetes.io/nfs"),
+        ("csi", "disk.example.com", "kubernetes.io/csi"),
+        ("scaleIO", "", "kubernetes.io/scale-io"),
+    ],
+)
+def test_volumes_of_drivers_have_the_kubelets_names_too(source: str, driver: str, plugin: str) -> None:
+    assert plugin_name(source, driver) == plugin

@@ -75,6 +75,10 @@ class FakeCluster:
         self.claims: dict[str, ClusterVolume] = {}
         self.tokens: dict[TokenParameters, bytes] = {}
         self.services: tuple[ClusterService, ...] = ()
+        self.volume_secrets: dict[tuple[str, str], ObjectData] = {}
+        """Secrets of volumes by namespace and name."""
+        self.expanded: dict[str, int] = {}
+        """Sizes that were written to claims, by claim."""
         self.followed: dict[PodUid, ObjectUser] = {}
 
     def follow(self, pod: ObjectUser) -> None:
@@ -91,6 +95,12 @@ class FakeCluster:
 
     async def find_volume(self, uid: PodUid, claim: str) -> ClusterVolume | None:
         return self.claims.get(claim)
+
+    async def find_volume_secret(self, uid: PodUid, namespace: str, name: str) -> ObjectData | None:
+        return self.volume_secrets.get((namespace, name))
+
+    async def note_expanded(self, uid: PodUid, claim: str, size_bytes: int) -> None:
+        self.expanded[claim] = size_bytes
 
     async def find_config_map(self, namespace: str, name: str) -> ObjectData | None:
         assert namespace == "default"

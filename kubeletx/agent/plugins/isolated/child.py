@@ -24,6 +24,7 @@ from kubeletx.api import (
     PodUid,
     Records,
     Unavailable,
+    VolumeDriver,
 )
 from kubeletx.runtimes.host.clock import SystemClock
 from kubeletx.runtimes.isolation.child import ChildEvents, run_child, serve
@@ -43,6 +44,7 @@ PROTOCOLS = {
     Hook.ADMISSION_CHECK: AdmissionCheck,
     Hook.PANEL: Panel,
     Hook.POD_SOURCE: RunningSource,
+    Hook.VOLUME_DRIVER: VolumeDriver,
 }
 
 
@@ -106,6 +108,7 @@ def _host_parts(init: ServicesInit, peer: Peer) -> PluginHostParts:
         events=ChildEvents(peer),
         records=records,
         cluster=_remote_cluster(peer) if init.has_cluster else None,
+        volume_plugin_directory=Path(init.volume_plugin_directory),
     )
 
 

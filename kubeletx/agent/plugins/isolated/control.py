@@ -26,8 +26,8 @@ class ServicesInit(msgspec.Struct, frozen=True, kw_only=True):
     """Argument of `ServicesControl.init`.
 
     `hooks`: registrations to make, by name, such as ``health-check``. `settings`: their settings as JSON values, by name; without those that have none.
-    `root`: the agent's root directory. `has_cluster`: the agent has a cluster that the child may read. `sys_path`:
-    import path of the agent.
+    `root`: the agent's root directory. `volume_plugin_directory`: of executable volume drivers. `has_cluster`: the agent
+    has a cluster that the child may read. `sys_path`: import path of the agent.
     """
 
     plugins: tuple[PluginEntry, ...]
@@ -37,6 +37,7 @@ class ServicesInit(msgspec.Struct, frozen=True, kw_only=True):
     root: str
     has_cluster: bool
     sys_path: list[str]
+    volume_plugin_directory: str = ""
 
 
 class ServicesControl(Protocol):

@@ -13,15 +13,20 @@ from kubeletx.api import (
     KubeletxError,
     Png,
     PodSourceSink,
+    ReadyVolume,
     Refuse,
     Table,
     Text,
     Unavailable,
+    VolumeRequest,
+    VolumeStats,
 )
 
 from ..callbacks import MOST_LEFT, Raised, outcome_of, problem_text, translated
 from ..host import RegistrationHost
-from ..registrations import Registration
+from ..registrations import Hook, Registration
+from ..volume_calls import MOST_LEFT as MOST_VOLUMES_LEFT
+from ..volume_calls import VolumeCalls
 
 log = structlog.get_logger(__name__)
 
@@ -30,7 +35,8 @@ class Guarded:
     """Calls the plugin's object with the rules of `Callbacks`; implements the protocols of all hooks.
 
     Every exception of the plugin, even SystemExit, is raised as a KubeletxError. A call that does not end when it is
-    cancelled is left running, and no further call is made until it has ended (reviews: while `MOST_LEFT` are left).
+    cancelled is left running, and no further call is made until it has ended (reviews: while `MOST_LEFT` are left;
+    volume drivers: for the same volume).
     """
 
     def __init__(self, registration: Registration, sink: PodSourceSink) -> None:
@@ -45,6 +51,8 @@ class Guarded:
         """Call the plugin's factory. If it fails, every call raises the error."""
         try:
             self._made = self._registration.factory(settings, host)
+            if self._registration.hook is Hook.VOLUME_DRIVER:
+                self._made = VolumeCalls(self._registration.name, self._made)
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything, SystemExit too
             self._failed = self._translated("factory", error)
 
@@ -66,6 +74,36 @@ class Guarded:
     async def run(self) -> None:
         """Call `PodSource.run`."""
         await self._call("run", (self._sink,), object)
+
+    async def open(self) -> None:
+        """Call `VolumeDriver.open`, if it was not called in this process."""
+        await self._call("open", (), object)
+
+    async def close(self) -> None:
+        """Call `VolumeDriver.close`, if `open` was called in this process."""
+        await self._call("close", (), object)
+
+    async def prepare(self, request: VolumeRequest) -> ReadyVolume:
+        """Call `VolumeDriver.prepare`."""
+        ready: ReadyVolume = await self._volume("prepare", (request,), ReadyVolume)
+        return ready
+
+    async def release(self, request: VolumeRequest) -> None:
+        """Call `VolumeDriver.release`."""
+        await self._volume("release", (request,), object)
+
+    async def stats(self, request: VolumeRequest) -> VolumeStats:
+        """Call `VolumeDriver.stats`."""
+        stats: VolumeStats = await self._volume("stats", (request,), VolumeStats)
+        return stats
+
+    async def expand(self, request: VolumeRequest, size_bytes: int) -> int:
+        """Call `VolumeDriver.expand`."""
+        size: int = await self._volume("expand", (request, size_bytes), int)
+        return size
+
+    async def _volume(self, callback: str, args: tuple[Any, ...], type_: type) -> Any:
+        return await self._call(callback, args, type_, most_left=MOST_VOLUMES_LEFT)
 
     async def _call(self, callback: str, args: tuple[Any, ...], *types: type, most_left: int = 1) -> Any:
         """Call the method `callback` in a task of its own; return its result, which must be of one of the `types`."""
@@ -108,6 +146,24 @@ class Broken:
 
     def __init__(self, error: KubeletxError) -> None:
         self._error = error
+
+    async def open(self) -> None:
+        raise self._error
+
+    async def close(self) -> None:
+        raise self._error
+
+    async def prepare(self, request: VolumeRequest) -> ReadyVolume:
+        raise self._error
+
+    async def release(self, request: VolumeRequest) -> None:
+        raise self._error
+
+    async def stats(self, request: VolumeRequest) -> VolumeStats:
+        raise self._error
+
+    async def expand(self, request: VolumeRequest, size_bytes: int) -> int:
+        raise self._error
 
     async def check(self) -> CheckResult:
         raise self._error

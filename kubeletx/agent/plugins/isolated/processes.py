@@ -81,4 +81,5 @@ def _init_of(
         root=str(parts.root),
         has_cluster=parts.cluster is not None,
         sys_path=[path for path in sys.path if path],
+        volume_plugin_directory=str(parts.volume_plugin_directory),
     )

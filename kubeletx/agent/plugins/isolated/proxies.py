@@ -1,11 +1,23 @@
-"""Objects of the agent that stand for health checks, pod sources, admission checks and panels in a child process."""
+"""Objects of the agent that call health checks, pod sources, admission checks, panels and volume drivers in a child."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-from kubeletx.api import Allow, CheckResult, Png, PodOutcome, PodSourceSink, Refuse, Table, Text
+from kubeletx.api import (
+    Allow,
+    CheckResult,
+    Png,
+    PodOutcome,
+    PodSourceSink,
+    ReadyVolume,
+    Refuse,
+    Table,
+    Text,
+    VolumeRequest,
+    VolumeStats,
+)
 
 from ..pod_sources import Sink
 from ..registrations import Hook
@@ -56,6 +68,28 @@ class IsolatedSource(Proxy):
             self._process.sinks.drop(target)
 
 
+class IsolatedVolumeDriver(Proxy):
+    """A `VolumeDriver` in a child process."""
+
+    async def open(self) -> None:
+        await self._process.call(self._name, "open", (), None)
+
+    async def close(self) -> None:
+        await self._process.call(self._name, "close", (), None)
+
+    async def prepare(self, request: VolumeRequest) -> ReadyVolume:
+        return cast("ReadyVolume", await self._process.call(self._name, "prepare", (request,), ReadyVolume))
+
+    async def release(self, request: VolumeRequest) -> None:
+        await self._process.call(self._name, "release", (request,), None)
+
+    async def stats(self, request: VolumeRequest) -> VolumeStats:
+        return cast("VolumeStats", await self._process.call(self._name, "stats", (request,), VolumeStats))
+
+    async def expand(self, request: VolumeRequest, size_bytes: int) -> int:
+        return cast("int", await self._process.call(self._name, "expand", (request, size_bytes), int))
+
+
 class SinkFacade:
     """Implements `WireSink` with the agent's sink of the source."""
 
@@ -80,4 +114,5 @@ PROXIES: Final[Mapping[Hook, Callable[[PluginProcess, str], Any]]] = {
     Hook.ADMISSION_CHECK: IsolatedReview,
     Hook.PANEL: IsolatedPanel,
     Hook.POD_SOURCE: IsolatedSource,
+    Hook.VOLUME_DRIVER: IsolatedVolumeDriver,
 }

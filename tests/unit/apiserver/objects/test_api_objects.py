@@ -276,7 +276,13 @@ async def test_a_claim_is_followed_to_its_volume_and_remembered_without_the_api_
     async with running(api) as objects:
         objects.follow(user(uid))
         expected = ClusterVolume(
-            name="disk", kind="nfs", path="/x", server="files", mount_options=("nfsvers=4.2",)
+            name="disk",
+            kind="nfs",
+            path="/x",
+            server="files",
+            mount_options=("nfsvers=4.2",),
+            uid=api.admin.get("persistentvolumes", "disk")["metadata"]["uid"],
+            claim="data",
         )
         assert await objects.find_volume(uid, "data") == expected
         await asyncio.to_thread(api.stop)

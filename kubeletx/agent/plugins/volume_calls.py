@@ -1,0 +1,109 @@
+"""`VolumeCalls`: the rules for calls to a plugin's volume driver that hold in the agent's process and in a child.
+
+The driver is opened before its first call. Calls for one volume follow each other: an abandoned call that still runs
+blocks only its own volume.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import PurePosixPath
+from typing import Final, TypeVar
+
+import msgspec
+
+from kubeletx.api import (
+    Internal,
+    KubeletxError,
+    ReadyVolume,
+    Unavailable,
+    VolumeDriver,
+    VolumeRequest,
+    VolumeStats,
+)
+from kubeletx.api.names import PLUGIN_ERROR, Event
+
+from .callbacks import STOP_SECONDS, expect
+
+T = TypeVar("T")
+
+MOST_LEFT: Final = 64
+"""While this many calls of one method still run after they were cancelled, it is not called again."""
+
+
+class VolumeCalls:
+    """Calls a plugin's volume driver and checks its results. Implements `kubeletx.api.VolumeDriver`."""
+
+    def __init__(self, name: str, driver: VolumeDriver) -> None:
+        """`name`: of the registration, for messages."""
+        self._name = name
+        self._driver = driver
+        self._is_open = False
+        self._opening = asyncio.Lock()
+        self._busy: dict[str, asyncio.Event] = {}
+
+    async def open(self) -> None:
+        async with self._opening:
+            if not self._is_open:
+                await self._driver.open()
+                self._is_open = True
+
+    async def close(self) -> None:
+        if self._is_open:
+            await self._driver.close()
+
+    async def prepare(self, request: VolumeRequest) -> ReadyVolume:
+        async with self._turn(request):
+            ready = _checked(await self._driver.prepare(request), ReadyVolume)
+        path = PurePosixPath(ready.path or "/")
+        if not path.is_absolute() or ".." in path.parts or "\0" in ready.path:
+            raise ValueError(f"returned the path {ready.path!r}, which is not absolute and plain")
+        return ready
+
+    async def release(self, request: VolumeRequest) -> None:
+        async with self._turn(request):
+            await self._driver.release(request)
+
+    async def stats(self, request: VolumeRequest) -> VolumeStats:
+        await self.open()
+        return _checked(await self._driver.stats(request), VolumeStats)
+
+    async def expand(self, request: VolumeRequest, size_bytes: int) -> int:
+        async with self._turn(request):
+            return expect(await self._driver.expand(request, size_bytes), int)
+
+    @asynccontextmanager
+    async def _turn(self, request: VolumeRequest) -> AsyncIterator[None]:
+        """Wait until an abandoned call for the volume has ended. Raises Unavailable if it still runs."""
+        target = request.target
+        if (earlier := self._busy.get(target)) is not None:
+            try:
+                async with asyncio.timeout(STOP_SECONDS):
+                    await earlier.wait()
+            except TimeoutError:
+                raise Unavailable(
+                    f"volume driver {self._name}: an earlier call for volume {request.volume_name} has not ended "
+                    "since it was cancelled; it is tried again",
+                    reason=Event.FAILED_MOUNT,
+                ) from None
+        await self.open()
+        ended = self._busy[target] = asyncio.Event()
+        try:
+            yield
+        finally:
+            if self._busy.get(target) is ended:
+                del self._busy[target]
+            ended.set()
+
+
+def is_answer(error: KubeletxError) -> bool:
+    """Return True if the error is the driver's answer about one volume, not a fault of the driver."""
+    return not isinstance(error, Internal) and error.reason != PLUGIN_ERROR
+
+
+def _checked(result: object, wanted: type[T]) -> T:
+    """Return the result of a call. Raises TypeError or ValidationError if it or one of its fields has a wrong type."""
+    found = expect(result, wanted)
+    return msgspec.convert(msgspec.to_builtins(found), wanted)

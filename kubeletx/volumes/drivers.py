@@ -1,0 +1,70 @@
+"""`VolumeDrivers`: table of the volume drivers of the agent and its plugins, by what they serve."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kubeletx.api import AlreadyExists, Unavailable, VolumeDriver
+from kubeletx.api.names import Event
+
+
+class DriverEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One volume driver. `name`: unique; the journals of pods contain it.
+
+    `sources`: what the driver serves, as in `RegisterVolumeDriver`.
+    """
+
+    name: str
+    driver: VolumeDriver
+    sources: tuple[str, ...]
+
+
+class VolumeDrivers:
+    """Table of all volume drivers. Plugins' drivers are added when the agent starts."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, DriverEntry] = {}
+        self._by_source: dict[str, DriverEntry] = {}
+
+    def add(self, entry: DriverEntry) -> None:
+        """Add a driver. Raises AlreadyExists if its name or one of its sources is taken."""
+        if entry.name in self._entries:
+            raise AlreadyExists(f"volume driver {entry.name}: the name is taken")
+        for source in entry.sources:
+            if (other := self._by_source.get(source)) is not None:
+                raise AlreadyExists(
+                    f"volume driver {entry.name}: {source} is served by {other.name}; remove one of them"
+                )
+        self._entries[entry.name] = entry
+        self._by_source.update(dict.fromkeys(entry.sources, entry))
+
+    def find(self, source: str, driver: str = "") -> DriverEntry | None:
+        """Return the driver for a volume with this source; None if there is none.
+
+        `driver`: name of the driver in the source; empty if the source has none.
+        """
+        return (self._by_source.get(f"{source}:{driver}") if driver else None) or self._by_source.get(source)
+
+    def may_serve(self, source: str) -> bool:
+        """Return True if a driver serves volumes with this source, or some of them."""
+        return any(served.partition(":")[0] == source for served in self._by_source)
+
+    def for_release(self, name: str, source: str, driver: str) -> DriverEntry:
+        """Return the driver that must release a volume. Raises Unavailable if it is not there.
+
+        `name`: the driver that prepared the volume; if it is gone, the driver that serves the source now is returned.
+        """
+        entry = self._entries.get(name) or self.find(source, driver)
+        if entry is None:
+            served = f"{source}:{driver}" if driver else source
+            raise Unavailable(
+                f"no volume driver for {served} is there now ({name or 'it'} prepared the volume); "
+                "install its plugin again: the volume is released when it is back",
+                reason=Event.FAILED_KILL_POD,
+            )
+        return entry
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """Sources that have a driver, sorted."""
+        return tuple(sorted(self._by_source))
