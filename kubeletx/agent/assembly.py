@@ -1,8 +1,8 @@
 """`assemble`: builds the agent's components in the order below, and closes them in reverse order.
 
     root, event loop ─► node ─► connection to the API server ─► runtimes ─► volumes ─► images ─► plugins ─► pods
-    ─► sources ─► views (node and pod status) ─► tasks of plugins ─► clean-up ─► eviction ─► cluster node ─► shutdown
-    ─► admin socket ─► servers
+    ─► sources ─► views (node and pod status) ─► tasks of plugins ─► clean-up ─► expansion of volumes ─► eviction
+    ─► cluster node ─► shutdown ─► admin socket ─► servers
 
 When all are built, it opens the state database, and each component loads its state. Each component is a `Part`. To add
 one, write a factory in `parts/` and one line here.
@@ -24,6 +24,7 @@ from .parts.clean_up import make_clean_up
 from .parts.cluster import make_cluster
 from .parts.event_loop import make_event_loop
 from .parts.eviction import make_eviction
+from .parts.expansion import make_expansion
 from .parts.images import make_images
 from .parts.link import make_link_assembly
 from .parts.node import make_node
@@ -74,6 +75,7 @@ async def assemble(
         views = made.add(make_views(ctx, node, runtimes, images, volumes, pods))
         made.add(make_plugin_feeds(ctx, plugin_services, node, pods, sources, views))
         made.add(make_clean_up(ctx, runtimes, volumes, pods, made.sources))
+        made.add(make_expansion(ctx, node, volumes, pods, made.objects))
         made.add(make_eviction(ctx, node, runtimes, images, volumes, pods, views))
         cluster = made.add(make_cluster(ctx, node, link, pods, sources, views, made.sources))
         made.add(make_shutdown(ctx, node, volumes, pods, views, cluster))

@@ -119,7 +119,7 @@ MANIFEST_VALID: Final = "kubeletx.io/ManifestValid"
 
 # --- the node (kubelet's) ---
 CONTROLLER_ATTACHES: Final = "volumes.kubernetes.io/controller-managed-attach-detach"
-"""Node annotation, always ``true``: the attach/detach controller, not the node, attaches and detaches volumes."""
+"""Node annotation that the agent removes: a controller attaches no volumes to the node, which attaches them itself."""
 
 # --- the node (ours) ---
 RUNTIMES_READY: Final = "RuntimesReady"
@@ -198,6 +198,8 @@ class Event:
     UNHEALTHY: Final = "Unhealthy"
     PROBE_WARNING: Final = "ProbeWarning"
     FAILED_MOUNT: Final = "FailedMount"
+    FILE_SYSTEM_RESIZED: Final = "FileSystemResizeSuccessful"
+    FILE_SYSTEM_RESIZE_FAILED: Final = "FileSystemResizeFailed"
     FAILED_PREPARE_RESOURCES: Final = "FailedPrepareDynamicResources"
     RESIZE_COMPLETED: Final = "ResizeCompleted"
     RESIZE_DEFERRED: Final = "ResizeDeferred"

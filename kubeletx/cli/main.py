@@ -21,9 +21,10 @@ from .options.group import ErrorGroup, Lazy
 from .options.settings import DEFAULT_ROOT, Invocation
 
 COMMANDS = {
-    "get": Lazy("kubeletx.cli.commands.get:get", "Show pods, runtimes, the node, images or events."),
+    "get": Lazy("kubeletx.cli.commands.get:get", "Show pods, runtimes, the node, images, volumes or events."),
     "describe": Lazy(
-        "kubeletx.cli.commands.describe:describe", "Show everything about a pod, the node or a runtime."
+        "kubeletx.cli.commands.describe:describe",
+        "Show everything about a pod, the node, a runtime or a volume.",
     ),
     "logs": Lazy("kubeletx.cli.commands.logs:logs", "Print the log of a container."),
     "exec": Lazy("kubeletx.cli.commands.exec:exec_", "Run a command in a container."),

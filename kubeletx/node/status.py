@@ -15,7 +15,6 @@ import msgspec
 
 from kubeletx.api import Clock, RuntimeVersion, Traits
 from kubeletx.api.names import (
-    CONTROLLER_ATTACHES,
     PROVIDED_NODE_IP,
     RUNTIME_LABEL_PREFIX,
     RUNTIME_TYPE_PREFIX,
@@ -23,6 +22,7 @@ from kubeletx.api.names import (
 )
 from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.kube.types.node import (
+    AttachedVolume,
     ContainerImage,
     DaemonEndpoint,
     Node,
@@ -161,8 +161,17 @@ class NodeReporter:
             self._times.note(self._conditions)
         return before != {condition.type: condition.status for condition in self._conditions}
 
-    def build(self, runtimes: Sequence[RuntimeReport], *, images: Sequence[ContainerImage] = ()) -> Node:
-        """Return the Node object, with the conditions of the last `update`. `images`: images of all stores."""
+    def build(
+        self,
+        runtimes: Sequence[RuntimeReport],
+        *,
+        images: Sequence[ContainerImage] = (),
+        attached: Sequence[AttachedVolume] = (),
+    ) -> Node:
+        """Return the Node object, with the conditions of the last `update`.
+
+        `images`: images of all stores. `attached`: devices of volumes that are attached to the node.
+        """
         plan = self.plan
         port = DaemonEndpoint(port=plan.port) if plan.port else None
         return Node(
@@ -171,7 +180,6 @@ class NodeReporter:
                 uid=self.name,
                 labels={**node_labels(self.name, plan.labels), **runtime_labels(runtimes)},
                 annotations={
-                    CONTROLLER_ATTACHES: "true",
                     **runtime_types(runtimes),
                     **runtime_versions(runtimes),
                     **self._provided_ips(),
@@ -189,6 +197,8 @@ class NodeReporter:
                 daemon_endpoints=NodeDaemonEndpoints(kubelet_endpoint=port) if port else None,
                 node_info=read_system_info(kubelet_version=plan.version, runtime=default_version(runtimes)),
                 images=top_images(images, plan.max_images),
+                volumes_in_use=tuple(volume.name for volume in attached),
+                volumes_attached=tuple(attached),
                 runtime_handlers=tuple(runtime_handlers(runtimes)),
                 features=node_features(runtimes),
                 declared_features=plan.declared_features,

@@ -49,6 +49,7 @@ from .views import (
     UsageView,
     VersionView,
 )
+from .volumes.verbs import VolumeVerbs
 
 
 class AboutVerbs(Protocol):
@@ -283,3 +284,4 @@ class AdminBackend(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeVerbs
     runtimes: RuntimeVerbs
     images: ImageVerbs
+    volumes: VolumeVerbs

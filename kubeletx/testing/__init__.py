@@ -13,7 +13,7 @@ from .faults import Script
 from .host import FakeEventSink, FakeHost, FakePluginHost, FakeVolumeHost, Recorded, endpoint
 from .pod_sink import FakePodSink
 from .sessions import FakeSession
-from .specs import sandbox_spec, unit_spec
+from .specs import sandbox_spec, unit_spec, volume_request
 
 __all__ = [
     "Behaviour",
@@ -34,4 +34,5 @@ __all__ = [
     "endpoint",
     "sandbox_spec",
     "unit_spec",
+    "volume_request",
 ]

@@ -46,6 +46,7 @@ from kubeletx.server.views import (
     UsageView,
     VersionView,
 )
+from kubeletx.server.volumes.verbs import VolumeView
 
 from .fake_machines import FakeMachines
 from .fake_standby import FakeStandby
@@ -74,6 +75,7 @@ class FakeAdminBackend:
         self.plugin_views: tuple[PluginView, ...] = ()
         self.plugin_reload = PluginReload()
         self.panels: dict[str, PanelContent] = {}
+        self.volume_views: tuple[VolumeView, ...] = ()
         self.config_values: tuple[ConfigValue, ...] = ()
         self.calls: list[tuple[Any, ...]] = []
         self.kept_awake: list[str] = []
@@ -95,6 +97,7 @@ class FakeAdminBackend:
             node=self,
             runtimes=self,
             images=self,
+            volumes=self,
         )
 
     # --- what tests do ---
@@ -279,6 +282,17 @@ class FakeAdminBackend:
         self.calls.append(("port-forward", target.ref, port))
         self._find(target)
         return self.sessions.pop(0)
+
+    # --- volumes ---
+
+    async def list_volumes(self) -> Sequence[VolumeView]:
+        """Return `volume_views`."""
+        return self.volume_views
+
+    async def watch_volumes(self) -> AsyncIterator[Sequence[VolumeView]]:
+        """Yield `volume_views` once, then wait."""
+        yield self.volume_views
+        await asyncio.Event().wait()
 
     # --- node, events, usage ---
 

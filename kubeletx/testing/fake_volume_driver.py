@@ -52,11 +52,13 @@ class FakeVolumeDriver(BaseVolumeDriver):
         await self._begin("prepare", request)
         if "invalid" in request.options:
             raise InvalidPod(field="options.invalid", problem="is refused by the fake", fix="leave it out")
+        if request.is_block:
+            raise InvalidPod(field="volumeMode", problem="the fake has no block devices", fix="use Filesystem")
         self.secrets[request.volume_name] = dict(request.secrets)
         path = self._path(request)
         path.mkdir(parents=True, exist_ok=True)
         self.prepared[request.target] = request
-        return ReadyVolume(path=str(path), capabilities=self.capabilities)
+        return ReadyVolume(path=str(path), read_only=request.read_only, capabilities=self.capabilities)
 
     async def release(self, request: VolumeRequest) -> None:
         await self._begin("release", request)

@@ -4,7 +4,7 @@
         volumes/kubernetes.io~<kind>/<volume>          0750 up to the volume itself
         volumes/<vendor>~<driver>/<volume>             volumes of flexVolume drivers
         volumeDevices/kubernetes.io~<kind>/<volume>    block devices of volume drivers
-        volumes.json                                   journal of volumes that volume drivers prepare (`journal`)
+        volumes.json                                   journal of volumes that volume drivers prepare (`drivers.journal`)
         volume-subpaths/<volume>/<container>/<index>   bind mounts of subPath
         containers/<container>/<attempt>               termination message file, 0666
         plugins/

@@ -34,6 +34,8 @@ class PreparedVolume(msgspec.Struct, frozen=True, kw_only=True):
     image: str = ""
     plugin: str = ""
     optional: bool = False
+    has_stats: bool = False
+    """A volume driver measures the volume."""
 
 
 class PreparedVolumes(msgspec.Struct, frozen=True, kw_only=True):

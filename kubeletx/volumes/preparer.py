@@ -1,7 +1,7 @@
 """`VolumePreparer`: prepares the volumes of pods on the node, and removes them.
 
 The kinds that only need files of the node (`kinds`) are prepared together, on one thread for each pod. Volumes of
-volume drivers are prepared at the same time, each in a task of its own (`driver_volumes`). Preparing a pod again only
+volume drivers are prepared at the same time, each in a task of its own (`drivers`). Preparing a pod again only
 updates content that changed. Releasing is idempotent: drivers release what the pod's journal has; then everything that
 is still mounted below the pod's directory is unmounted. Neither needs the memory of an earlier agent process.
 """
@@ -28,11 +28,12 @@ from kubeletx.kube.types.core import Pod, PodUnit
 from . import layout
 from .cluster_objects import ObjectSet
 from .container_mounts import ContainerMounts, MountRequest, build_mounts
-from .driver_volumes import DriverVolumes
 from .drivers import DriverEntry, VolumeDrivers
+from .drivers.journal import PodJournal
+from .drivers.resolving import PodVolumes, ready_volume, resolve_volumes, wanted_volumes
+from .drivers.volumes import DriverVolumes
 from .fetch import fetch_objects
 from .files.safe_paths import make_private
-from .journal import PodJournal
 from .kinds import nfs
 from .kinds.nfs import NfsDriver
 from .kinds.table import mount_text, set_up_volume
@@ -40,7 +41,6 @@ from .mounting import LinuxMounter, Mounter
 from .operations import MOUNT, UNMOUNT, OperationCounts, Operations, plugin_of
 from .pod_fields import FieldContext
 from .prepared import PreparedVolume, PreparedVolumes, SetUp
-from .resolving import PodVolumes, ready_volume, resolve_volumes, wanted_volumes
 from .teardown import Orphan, find_orphans, remove_pod_directory, tear_down, unmount_sub_paths
 from .turns import PodTurns
 

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import structlog
 
 from kubeletx.api import EventSink, ObjectRef
 from kubeletx.api.names import Event as Reason
 from kubeletx.kube.types.event import Event
-from kubeletx.kube.types.node import Node
+from kubeletx.kube.types.node import AttachedVolume, Node
 from kubeletx.node.events import EventRecorder
 from kubeletx.node.readiness import CheckFacts, Pressure, RuntimeFacts
 from kubeletx.node.status import NodeReporter, RuntimeReport, is_ready
@@ -50,7 +50,10 @@ class NodeBackend:
         events: EventRecorder,
         usage: UsageBoard,
         images: ImageBackend,
+        attached: Callable[[], tuple[AttachedVolume, ...]],
     ) -> None:
+        """`attached`: returns the devices of volumes that are attached to the node."""
+        self._attached = attached
         self._reporter = reporter
         self._registry = registry
         self._manager = manager
@@ -131,7 +134,8 @@ class NodeBackend:
         """Build the Node object as the agent would report it now."""
         reports = self.reports()
         self._update(reports)
-        return self._reporter.build(reports, images=await self._images.node_images())
+        images = await self._images.node_images()
+        return self._reporter.build(reports, images=images, attached=self._attached())
 
     async def watch_node(self) -> AsyncIterator[Node]:
         """Yield the Node object now, and again after each change of a condition."""

@@ -31,8 +31,7 @@ from .kinds import (
     Tables,
     Taints,
 )
-from .kubelet_words import EXTERNAL
-from .tree import VOLUME_PLUGIN_DIR
+from .kubelet_words import EXTERNAL, VOLUME_PLUGIN_DIR
 
 PORT: Final = Integer(low=0, high=65535)
 PERCENT: Final = Integer(low=0, high=100)

@@ -19,6 +19,8 @@ from kubeletx.kube.types.node import Taint
 from kubeletx.node.shutdown import ShutdownGroup
 from kubeletx.runtimes.images.verification import NEVER_PRELOADED
 
+from .kubelet_words import VOLUME_PLUGIN_DIR
+
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
     """Base class of the sections of `AgentConfig`."""
@@ -219,9 +221,6 @@ class NetworkSettings(Section, frozen=True, kw_only=True):
 
     None (an empty string in the configuration file): pods get no name servers from the host.
     """
-
-
-VOLUME_PLUGIN_DIR = Path("/usr/libexec/kubernetes/kubelet-plugins/volume/exec")
 
 
 class VolumeSettings(Section, frozen=True, kw_only=True):

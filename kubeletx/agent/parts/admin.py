@@ -18,6 +18,7 @@ from ..backend.machine.verbs import MachineBackend
 from ..backend.pods import PodBackend
 from ..backend.runtimes import RuntimeBackend
 from ..backend.standby import StandbyBackend
+from ..backend.volumes import VolumeBackend
 from .cluster import ClusterAssembly
 from .images import ImagesAssembly
 from .link import LinkAssembly
@@ -96,6 +97,13 @@ def make_admin(
             registry, manager, ctx.plugins.kinds, needs.images.stores, needs.runtimes.plugins
         ),
         images=needs.views.images,
+        volumes=VolumeBackend(
+            manager=manager,
+            preparer=needs.volumes.preparer,
+            disks=needs.views.disks,
+            board=needs.views.volumes,
+            clock=ctx.clock,
+        ),
     )
     return AdminAssembly(part=Part(name="admin"), backend=backend, pods=pods, http=http)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from kubeletx.pods import DiskBoard, VolumeBoard
@@ -10,6 +12,7 @@ from kubeletx.runtimes.usage import UsageBoard
 
 from ..backend.images import ImageBackend
 from ..backend.node import NodeBackend
+from ..backend.volumes import attached_volumes
 from .images import ImagesAssembly
 from .node import NodeAssembly
 from .part import Part, PartContext, Task
@@ -70,6 +73,7 @@ def make_views(
     volume_uses = VolumeBoard(
         pods=manager.running,
         prepared=volumes.preparer.prepared,
+        stats=volumes.preparer.driven.stats,
         blocking=volumes.measuring.run,
         clock=clock,
         period_seconds=period,
@@ -81,6 +85,7 @@ def make_views(
         events=node.events,
         usage=usage,
         images=image_views,
+        attached=partial(attached_volumes, volumes.preparer),
     )
     runs = {"image-gc": collector.run, "disk-usage": disks.run, "volume-usage": volume_uses.run}
     return ViewsAssembly(

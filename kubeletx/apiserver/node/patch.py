@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from kubeletx.api.names import (
+    CONTROLLER_ATTACHES,
     PROVIDED_NODE_IP,
     RUNTIME_LABEL_PREFIX,
     RUNTIME_TYPE_PREFIX,
@@ -24,13 +25,15 @@ from kubeletx.kube.types.meta import ObjectMeta
 from kubeletx.kube.types.node import NodeCondition, NodeStatus
 from kubeletx.node.readiness import HEALTH_CONDITION_PREFIX, RUNTIME_CONDITION_PREFIX
 
-_OTHERS = frozenset({"volumesAttached", "phase", "config"})
+_OTHERS = frozenset({"phase", "config"})
 _REPLACED = frozenset({"addresses"})
-_LISTS = frozenset({"addresses", "declaredFeatures", "images", "runtimeHandlers", "volumesInUse"})
+_LISTS = frozenset(
+    {"addresses", "declaredFeatures", "images", "runtimeHandlers", "volumesAttached", "volumesInUse"}
+)
 _ALONG = frozenset({"declaredFeatures"})
 """Fields that older API servers drop: they are sent with other changes, but a difference in them causes no patch."""
 _MAPS = frozenset({"capacity", "allocatable"})
-_OWN_NOTES = (RUNTIME_TYPE_PREFIX, RUNTIME_VERSION_PREFIX, PROVIDED_NODE_IP)
+_OWN_NOTES = (RUNTIME_TYPE_PREFIX, RUNTIME_VERSION_PREFIX, PROVIDED_NODE_IP, CONTROLLER_ATTACHES)
 """Prefixes of annotations that are removed from the Node when this agent no longer sets them."""
 _OWN_CONDITIONS = (RUNTIME_CONDITION_PREFIX, HEALTH_CONDITION_PREFIX)
 """Prefixes of the types of conditions that are removed from the Node when this agent no longer reports them."""

@@ -1,4 +1,4 @@
-"""``kubeletx describe``: shows everything about a pod, the node or a runtime, with its events."""
+"""``kubeletx describe``: shows everything about a pod, the node, a runtime or a volume, with its events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..options.completing import complete_kinds
 from ..options.exit_codes import ExitCode
 from ..options.go_flags import boolean, command
 from ..options.selectors import parse_selector, select
-from ..output.kinds import kinds_and_names
+from ..output.kinds import kinds_and_names, list_volumes
 from ..output.printers import print_object
 
 
@@ -28,8 +28,8 @@ class _Runtimes(msgspec.Struct, frozen=True):
     items: tuple[RuntimeView, ...]
 
 
-@command(short_help="Show everything about a pod, the node or a runtime.")
-@click.argument("kind", shell_complete=complete_kinds("pods", "runtimes", "node"))
+@command(short_help="Show everything about a pod, the node, a runtime or a volume.")
+@click.argument("kind", shell_complete=complete_kinds("pods", "runtimes", "node", "volumes"))
 @click.argument("names", nargs=-1, shell_complete=complete_kinds())
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="Pods with these labels.")
 @namespace_option
@@ -45,7 +45,11 @@ def describe(
     all_namespaces: bool,
     history: bool,
 ) -> int:
-    """Show everything about a pod, the node or a runtime. KIND is pod, node or runtime, or KIND/NAME."""
+    """Show everything about a pod, the node, a runtime or a volume.
+
+    KIND is pod, node, runtime or volume, or KIND/NAME. The name of a volume is POD/VOLUME, or that of its persistent
+    volume.
+    """
     is_first = True
     for chosen, wanted in kinds_and_names((kind, *names)):
         if not is_first:
@@ -60,6 +64,8 @@ def describe(
         elif chosen.singular == "runtime":
             everything = [item.name for item in agent.get("/v1/runtimes", _Runtimes).items]
             describe_runtimes(agent, wanted or tuple(everything), None)
+        elif chosen.singular == "volume":
+            _volumes(agent, wanted, None if all_namespaces else namespace)
         else:
             raise click.UsageError(
                 f"{chosen.plural} have no description; use 'kubeletx get {chosen.plural} -o yaml'"
@@ -109,6 +115,29 @@ def _node(agent: AgentClient, names: tuple[str, ...]) -> None:
     runtimes = agent.get("/v1/runtimes", _Runtimes).items
     pods = agent.get("/v1/pods", PodList).items
     _print([describe_node(node, runtimes, pods, _events_of(agent, "Node", lambda _name: True), now())])
+
+
+def _volumes(agent: AgentClient, names: tuple[str, ...], namespace: str | None) -> None:
+    from ..describe.volume import describe_volume
+    from ..output.volume_columns import volume_name
+
+    everything = [one for one in list_volumes(agent)[0] if namespace in (None, one.namespace)]
+    for name in names:
+        if not any(name in (volume_name(one), one.persistent_volume) for one in everything):
+            raise NotFound(f"volume {name!r} not found; 'kubeletx get volumes -A' lists all of them")
+    wanted = [one for one in everything if not names or {volume_name(one), one.persistent_volume} & {*names}]
+    events = agent.get("/v1/events", EventList).items
+    sheets = []
+    for one in wanted:
+        about = [
+            event
+            for event in events
+            if event.involved_object.kind == "Pod"
+            and event.involved_object.uid == one.pod_uid
+            and f'"{one.name}"' in (event.message or "")
+        ]
+        sheets.append(describe_volume(one, about, now()))
+    _print(sheets)
 
 
 def describe_runtimes(agent: AgentClient, names: tuple[str, ...], output: str | None) -> int:

@@ -1,4 +1,4 @@
-"""``kubeletx get``: shows pods, runtimes, the node, images and events as tables, JSON, YAML or names."""
+"""``kubeletx get``: shows pods, runtimes, the node, images, volumes and events as tables, JSON, YAML or names."""
 
 from __future__ import annotations
 
@@ -51,8 +51,10 @@ class Query(NamedTuple):
         return select(self.selector, kind.labels(item))
 
 
-@command(short_help="Show pods, runtimes, the node, images or events.")
-@click.argument("kind", shell_complete=complete_kinds("pods", "runtimes", "node", "images", "events"))
+@command(short_help="Show pods, runtimes, the node, images, volumes or events.")
+@click.argument(
+    "kind", shell_complete=complete_kinds("pods", "runtimes", "node", "images", "volumes", "events")
+)
 @click.argument("names", nargs=-1, shell_complete=complete_kinds())
 @output_option(*FORMATS)
 @boolean("-w", "--watch", help="Keep running and show changes.")
@@ -80,7 +82,7 @@ def get(
     no_headers: bool,
     show_labels: bool,
 ) -> int:
-    """Show pods, runtimes, the node, images or events.
+    """Show pods, runtimes, the node, images, volumes or events.
 
     KIND is one of these words, several joined by commas, or KIND/NAME. With NAMES, show only these objects.
     """
@@ -260,11 +262,15 @@ def _watcher(query: Query) -> Callable[[str, Any], None]:
 
 
 def _has_tag(item: Any, names: tuple[str, ...]) -> bool:
-    """Return True if one of `names` is the image's id, a tag, a digest, or the id as the table shortens it."""
+    """Return True if one of `names` is another name of the object.
+
+    For an image: its id, also as the table shortens it, a tag or a digest. For a volume: its persistent volume.
+    """
     image_id = getattr(item, "id", "")
     if any(is_short_id(name, image_id) for name in names):
         return True
     known = {getattr(item, "id", None), *getattr(item, "tags", ()), *getattr(item, "digests", ())}
+    known.add(getattr(item, "persistent_volume", None))
     return any(name in known for name in names)
 
 

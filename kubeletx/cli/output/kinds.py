@@ -13,10 +13,11 @@ from kubeletx.kube.types.core import Pod, PodList
 from kubeletx.kube.types.event import Event, EventList
 from kubeletx.kube.types.node import Node
 from kubeletx.server.views import ImageListing, ImageView, PodChange, RuntimeView
+from kubeletx.server.volumes.verbs import VolumeView
 
 from ..connection.client import AgentClient
 from ..options.group import did_you_mean
-from . import columns
+from . import columns, volume_columns
 from .printers import Column
 
 Watch = Iterator[tuple[str, Any]]
@@ -126,6 +127,21 @@ def _watch_events(agent: AgentClient) -> Watch:
         yield line.type, msgspec.json.decode(line.object, type=Event)
 
 
+class _Volumes(msgspec.Struct, frozen=True):
+    items: tuple[VolumeView, ...]
+
+
+def list_volumes(agent: AgentClient) -> tuple[Sequence[VolumeView], Sequence[str]]:
+    """Return all volumes of pods; the second value, for runtimes that did not answer, is empty."""
+    return agent.get("/v1/volumes", _Volumes).items, ()
+
+
+def _watch_volumes(agent: AgentClient) -> Watch:
+    lines = agent.lines("GET", "/v1/volumes", {"watch": True})
+    lists = (msgspec.json.decode(line.object, type=tuple[VolumeView, ...]) for line in lines)
+    yield from _differences({(item.pod_uid, item.name): item for item in items} for items in lists)
+
+
 def _event_namespace(event: Event) -> str:
     """Return the namespace of an event; ``default`` for events about the node and runtimes, as in a cluster."""
     return event.metadata.namespace or event.involved_object.namespace or "default"
@@ -183,6 +199,19 @@ KINDS: Final = (
         _image_name,
         ("kubeletx.io/v1", "ImageList"),
         watch=_watch_images,
+    ),
+    ObjectKind(
+        "volume",
+        "volumes",
+        ("vol",),
+        volume_columns.VOLUME,
+        list_volumes,
+        lambda item, now: [volume_columns.volume_row(item, now)],
+        volume_columns.volume_name,
+        ("kubeletx.io/v1", "VolumeList"),
+        namespaced=True,
+        namespace=lambda item: str(item.namespace),
+        watch=_watch_volumes,
     ),
     ObjectKind(
         "event",

@@ -27,6 +27,7 @@ from ..backend import AdminBackend
 from ..http import MAX_LINE_BYTES, errors_as_status, note_start
 from ..machine.routes import routes as machine_routes
 from ..standby.routes import routes as standby_routes
+from ..volumes.routes import routes as volume_routes
 from . import routes_agent, routes_images, routes_pods, routes_runtimes, routes_streams
 from .tasks import Tasks
 
@@ -44,6 +45,7 @@ def make_app(backend: AdminBackend, tasks: Tasks) -> web.Application:
     app.add_routes(routes_runtimes.routes(backend.runtimes, tasks))
     app.add_routes(machine_routes(backend.machines, tasks))
     app.add_routes(standby_routes(backend.standby, tasks))
+    app.add_routes(volume_routes(backend.volumes))
     app.add_routes(routes_images.routes(backend.images, tasks))
     app.add_routes(routes_streams.routes(backend.pods))
     return app

@@ -1,7 +1,7 @@
 """Table of the set-up functions of volume kinds, and `set_up_volume`, which prepares a volume of any kind.
 
 These kinds need only files and mounts of the node. Volumes of volume drivers, nfs among them, do not pass through here
-(`driver_volumes`).
+(`drivers`).
 """
 
 from __future__ import annotations

@@ -558,7 +558,7 @@ def test_the_shell_completes_commands_flags_and_names_of_pods(
     assert words(["--root-dir", str(tmp_path / "none"), "logs"], "w") == []
     root = ["--root-dir", str(tmp_path)]
     agent.backend.runtimes = {"one": runtime()}
-    assert words(["get"], "") == ["pods", "runtimes", "node", "images", "events"]
+    assert words(["get"], "") == ["pods", "runtimes", "node", "images", "volumes", "events"]
     assert words([*root, "get", "pods"], "") == ["db-1", "web-1"]
     assert words([*root, "get"], "pod/w") == ["pod/web-1"]
     assert words([*root, "-n", "other", "get", "pods"], "") == []

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kubeletx.api import PodUid, SourceKind, Unavailable
+from kubeletx.api import PodUid, SourceKind, Unavailable, VolumeStats
 from kubeletx.kube.types.core import (
     HostPathVolumeSource,
     NFSVolumeSource,
@@ -51,9 +51,11 @@ class World:
             )
         ]
         self.kind = SourceKind.DIRECTORY
+        self.measured_by_driver: set[str] = set()
         self.board = VolumeBoard(
             pods=lambda: self.pods,
             prepared=self._prepared,
+            stats=self._stats,
             blocking=self._blocking,
             clock=self.clock,
             period_seconds=60.0,
@@ -62,10 +64,18 @@ class World:
 
     def _prepared(self, uid: PodUid) -> PreparedVolumes:
         ready = {
-            name: PreparedVolume(name=name, source=f"/{name}", kind=self.kind)
+            name: PreparedVolume(
+                name=name, source=f"/{name}", kind=self.kind, has_stats=name in self.measured_by_driver
+            )
             for name in ("data", "share", "node")
         }
         return PreparedVolumes(uid=uid, volumes=ready)
+
+    async def _stats(self, uid: PodUid, volume: str) -> VolumeStats:
+        self.asked.append(f"driver of {volume}")
+        if volume in self.refused:
+            raise Unavailable("the driver is away")
+        return VolumeStats(capacity_bytes=100, used_bytes=70, inodes=10, inodes_free=4)
 
     async def _blocking(self, function: Callable[..., Any], /, *args: Any) -> Any:
         path = str(args[0])
@@ -135,3 +145,17 @@ async def test_a_raw_device_has_no_file_system_to_ask_about(world: World) -> Non
     world.kind = SourceKind.BLOCK_DEVICE
     await world.run(11)
     assert world.asked == []
+
+
+async def test_a_driver_that_measures_is_asked_instead_of_the_kernel_also_about_a_raw_device(
+    world: World,
+) -> None:
+    world.kind, world.measured_by_driver = SourceKind.BLOCK_DEVICE, {"data"}
+    await world.run(11)
+    assert world.asked == ["driver of data"]
+    expected = FsUsage(capacity_bytes=100, available_bytes=30, used_bytes=70, inodes=10, inodes_free=4)
+    assert world.board.figures[UID]["data"].fs == expected
+    world.refused = {"data"}
+    await world.run(120)
+    assert "data" not in world.board.figures[UID]
+    assert world.asked.count("driver of data") == 3

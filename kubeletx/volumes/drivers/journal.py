@@ -19,8 +19,8 @@ import structlog
 from kubeletx.api import PodUid, ReadyVolume, VolumePod, VolumeRequest
 from kubeletx.store.files import remove_file, write_file
 
-from . import layout
-from .files.held import hold_directory
+from .. import layout
+from ..files.held import hold_directory
 from .sources import DRIVER_SOURCES
 
 log = structlog.get_logger(__name__)
@@ -54,6 +54,7 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     `ready`: result of the driver; None until it has prepared the volume. `boot_id`: of the kernel under which it was
     prepared. `is_mount`: the volume's path was a mount point then. `has_group`: the pod's fsGroup was applied.
+    `since`: time of the last change of `state`, in seconds since the epoch.
     """
 
     request: VolumeRequest
@@ -63,6 +64,7 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str = ""
     is_mount: bool = False
     has_group: bool = False
+    since: float = 0.0
 
     @property
     def path(self) -> str:

@@ -23,7 +23,7 @@ from kubeletx.api import (
 from kubeletx.testing import FakeVolumeDriver
 from kubeletx.volumes import VolumeError, VolumePreparer
 from kubeletx.volumes.drivers import DriverEntry
-from kubeletx.volumes.journal import EntryState
+from kubeletx.volumes.drivers.journal import EntryState
 from kubeletx_testing.waiting import let_others_work, until
 from tests.unit.volumes.volume_doubles import FakeCluster, FakeMounter, make_pod, make_preparer
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import stat
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -28,23 +29,26 @@ from msgspec.structs import replace
 from kubeletx.api import (
     Blocking,
     KubeletxError,
+    NotFound,
     PodUid,
     SourceKind,
     TimedOut,
     Unavailable,
+    VolumeDriver,
     VolumeRequest,
+    VolumeStats,
 )
 from kubeletx.api.names import Event
 
-from .drivers import VolumeDrivers
-from .files.ownership import set_group
-from .files.safe_paths import make_private
+from ..files.ownership import set_group
+from ..files.safe_paths import make_private
+from ..kinds.table import mount_text
+from ..mountinfo import find_mount
+from ..mounting import Mounter, mount_error
+from ..operations import MOUNT, UNMOUNT, OperationCounts, Operations, plugin_name
 from .journal import EntryState, JournalEntry, PodJournal, read_journal, without_secrets, write_journal
-from .kinds.table import mount_text
-from .mountinfo import find_mount
-from .mounting import Mounter, mount_error
-from .operations import MOUNT, UNMOUNT, OperationCounts, Operations, plugin_name
 from .requests import DriverVolume
+from .table import VolumeDrivers
 
 log = structlog.get_logger(__name__)
 
@@ -75,10 +79,11 @@ class DriverVolumes:
         mounter: Mounter,
         operations: OperationCounts,
         boot_id: str,
+        now: Callable[[], float] = time.time,
     ) -> None:
         """`files`: threads for local files. `working`: threads for calls on volumes, which may hang.
 
-        `boot_id`: of the running kernel.
+        `boot_id`: of the running kernel. `now`: returns the time in seconds since the epoch.
         """
         self._root_dir = root_dir
         self._drivers = drivers
@@ -87,8 +92,11 @@ class DriverVolumes:
         self._mounter = mounter
         self._operations = operations
         self._boot_id = boot_id
+        self._now = now
         self._pods: dict[PodUid, _PodVolumes] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self.prepared = asyncio.Event()
+        """Set when a volume has become ready; whoever waits for it clears it."""
 
     @property
     def journals(self) -> dict[PodUid, PodJournal]:
@@ -122,16 +130,28 @@ class DriverVolumes:
         pod = await self._pod(uid)
         if pod.journal.entries:
             for entry in pod.journal.entries.values():
-                pod.put(replace(entry, state=EntryState.RELEASING))
+                if entry.state is not EntryState.RELEASING:
+                    pod.put(replace(entry, state=EntryState.RELEASING, since=self._now()))
             await self._write(uid, pod)
             tasks = [self._start_release(uid, pod, name) for name in reversed(pod.journal.entries)]
             await _all_ended(tasks, seconds, "released")
         self._pods.pop(uid, None)
 
-    def entry(self, uid: PodUid, name: str) -> JournalEntry | None:
-        """Return the entry of a volume that this process has prepared; None if there is none."""
+    def problem(self, uid: PodUid, name: str) -> str:
+        """Return the error of the last call for a volume; empty if it succeeded or there was none."""
         pod = self._pods.get(uid)
-        return pod.journal.entries.get(name) if pod is not None else None
+        return pod.problems.get(name, "") if pod is not None else ""
+
+    async def stats(self, uid: PodUid, name: str) -> VolumeStats:
+        """Return what the driver of a prepared volume measures. Raises the errors of the driver, and NotFound."""
+        entry = self._ready_entry(uid, name)
+        return await self._driver_of(entry).stats(entry.request)
+
+    async def expand(self, uid: PodUid, name: str, size_bytes: int) -> int:
+        """Expand the file system of a prepared volume; returns its size. Raises the errors of the driver, and NotFound."""
+        entry = self._ready_entry(uid, name)
+        async with self._lock(entry.request):
+            return await self._driver_of(entry).expand(entry.request, size_bytes)
 
     async def close(self) -> None:
         """Cancel the running calls. The volumes stay as they are; the next agent process continues."""
@@ -141,6 +161,17 @@ class DriverVolumes:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     # --- steps ---
+
+    def _ready_entry(self, uid: PodUid, name: str) -> JournalEntry:
+        pod = self._pods.get(uid)
+        entry = pod.journal.entries.get(name) if pod is not None else None
+        if entry is None or entry.state is not EntryState.READY:
+            raise NotFound(f"volume {name} of pod {uid} is not prepared")
+        return entry
+
+    def _driver_of(self, entry: JournalEntry) -> VolumeDriver:
+        request = entry.request
+        return self._drivers.for_release(entry.driver, request.source, request.driver).driver
 
     async def _pod(self, uid: PodUid) -> _PodVolumes:
         if (pod := self._pods.get(uid)) is None:
@@ -173,6 +204,7 @@ class DriverVolumes:
             request=without_secrets(request),
             driver=found.name if found is not None else "",
             has_group=has_group,
+            since=self._now(),
         )
 
     def _start(self, uid: PodUid, pod: _PodVolumes, wanted: WantedVolume) -> asyncio.Task[None]:
@@ -201,6 +233,7 @@ class DriverVolumes:
             with done.timed(plugin_name(request.source, request.driver), MOUNT):
                 await self._call_driver(uid, pod, wanted)
         except KubeletxError as error:
+            pod.problems[request.name] = str(error)
             error.message = mount_text(field.rpartition(".")[0], request.name, str(error))
             raise
         finally:
@@ -226,6 +259,7 @@ class DriverVolumes:
             ready=ready,
             boot_id=self._boot_id,
             has_group=pod.journal.entries[request.name].has_group,
+            since=self._now(),
         )
         entry = replace(entry, is_mount=await self._working(self._check, entry, found.name))
         if ready.capabilities.fs_group and not entry.has_group and request.fs_group is not None:
@@ -234,6 +268,7 @@ class DriverVolumes:
         pod.put(entry)
         pod.seen.add(request.name)
         await self._write(uid, pod)
+        self.prepared.set()
 
     def _check(self, entry: JournalEntry, driver: str) -> bool:
         """Check that the volume is what the driver says. Return True if its path is a mount point."""
@@ -282,6 +317,9 @@ class DriverVolumes:
             with done.timed(plugin_name(request.source, request.driver), UNMOUNT):
                 async with self._lock(request):
                     await found.driver.release(request)
+        except KubeletxError as error:
+            pod.problems[name] = str(error)
+            raise
         finally:
             self._operations.add(done)
         await self._working(_remove_target, request)
@@ -319,12 +357,16 @@ class _PodVolumes:
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self.preparing: dict[str, VolumeRequest] = {}
         """Requests of the running preparations, by volume name."""
+        self.problems: dict[str, str] = {}
+        """Last error of a volume, by name; removed by the next success."""
         self.seen: set[str] = set()
         """Names of volumes that this process has found prepared."""
 
     def put(self, entry: JournalEntry) -> None:
         """Add or replace an entry of the journal."""
         self.journal = self.journal.with_entry(entry)
+        if entry.state is EntryState.READY:
+            self.problems.pop(entry.request.name, None)
 
     def drop(self, name: str) -> None:
         """Remove an entry of the journal."""

@@ -18,15 +18,15 @@ from kubeletx.api.names import Event
 from kubeletx.kube.types.core import Pod, Volume
 from kubeletx.kube.types.meta import json_name
 
-from .cluster_objects import ObjectSet
-from .driver_volumes import WantedVolume
-from .drivers import VolumeDrivers
+from ..cluster_objects import ObjectSet
+from ..kinds.table import kind_of, mount_text
+from ..operations import plugin_name
+from ..prepared import PreparedVolume, VolumeError
+from ..references import claim_of
 from .journal import JournalEntry
-from .kinds.table import kind_of, mount_text
-from .operations import plugin_name
-from .prepared import PreparedVolume, VolumeError
-from .references import claim_of
 from .requests import DriverVolume, SecretRef, claimed_request, inline_request
+from .table import VolumeDrivers
+from .volumes import WantedVolume
 
 CLAIMS: Final = ("persistent_volume_claim", "ephemeral")
 OWN_VOLUMES: Final = ("local", "hostPath", "")
@@ -78,6 +78,7 @@ def ready_volume(entry: JournalEntry) -> PreparedVolume:
         read_only=request.read_only or ready.read_only,
         managed=ready.capabilities.selinux_relabel,
         plugin=plugin_name(request.source, request.driver),
+        has_stats=ready.capabilities.stats,
     )
 
 

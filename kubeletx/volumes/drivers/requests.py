@@ -16,9 +16,9 @@ from kubeletx.api import ClusterVolume, VolumePod, VolumeRequest
 from kubeletx.kube.types.core import Pod, Volume
 from kubeletx.kube.types.meta import json_name
 
-from . import layout
-from .prepared import VolumeError
-from .references import service_account_of
+from .. import layout
+from ..prepared import VolumeError
+from ..references import service_account_of
 from .sources import NAMED_DRIVERS
 
 _OPTIONS: Final = {"flexVolume": "options", "csi": "volumeAttributes"}

@@ -1,0 +1,1 @@
+"""Volumes of pods on the admin socket: verbs and routes."""
