@@ -290,9 +290,8 @@ class FakeAdminBackend:
         return self.volume_views
 
     async def watch_volumes(self) -> AsyncIterator[Sequence[VolumeView]]:
-        """Yield `volume_views` once, then wait."""
+        """Yield `volume_views` once, and end."""
         yield self.volume_views
-        await asyncio.Event().wait()
 
     # --- node, events, usage ---
 

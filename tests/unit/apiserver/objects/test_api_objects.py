@@ -398,3 +398,73 @@ async def test_a_token_is_bound_to_its_pod_and_kept_while_it_is_young(api: ApiSe
         objects.leave(uid)
         with pytest.raises(Unavailable, match="not here any more"):
             await objects.token(uid, TokenParameters())
+
+
+DISK = {
+    "driver": "example.com/disk",
+    "options": {"image": "a"},
+    "fsType": "xfs",
+    "readOnly": True,
+    "secretRef": {"name": "key", "namespace": "storage"},
+}
+
+
+async def test_a_flex_volume_behind_a_claim_is_read_in_full(api: ApiServerDouble) -> None:
+    make_claim(
+        api,
+        local=None,
+        flexVolume=DISK,
+        capacity={"storage": "2Gi"},
+        accessModes=["ReadWriteOnce"],
+        volumeMode="Block",
+    )
+    api.admin.patch(
+        "persistentvolumeclaims", "data", {"status": {"capacity": {"storage": "1Gi"}}}, SPACE, "status"
+    )
+    uid = make_pod(api, **refers_to(claim="data"))
+    async with running(api) as objects:
+        objects.follow(user(uid))
+        found = await objects.find_volume(uid, "data")
+        assert found is not None
+        assert (found.kind, found.source, found.read_only) == ("flexVolume", DISK, True)
+        assert (found.is_block, found.access_modes) == (True, ("ReadWriteOnce",))
+        assert (found.capacity_bytes, found.claim_bytes) == (2 << 30, 1 << 30)
+
+
+async def test_the_secret_of_a_persistent_volume_may_be_of_another_namespace_and_has_its_type(
+    api: ApiServerDouble,
+) -> None:
+    api.admin.create("namespaces", {"metadata": {"name": "storage"}})
+    secret = {"metadata": {"name": "key"}, "type": "example.com/disk", "stringData": {"k": "v"}}
+    api.admin.create("secrets", secret, "storage")
+    api.admin.create("secrets", {**secret, "metadata": {"name": "other"}}, "storage")
+    make_claim(api, local=None, flexVolume=DISK)
+    uid = make_pod(api, **refers_to(claim="data"))
+    async with running(api) as objects:
+        objects.follow(user(uid))
+        found = await objects.find_volume_secret(uid, "storage", "key")
+        assert found is not None
+        assert (found.as_bytes(), found.type) == ({"k": b"v"}, "example.com/disk")
+        with pytest.raises(Unavailable, match='secret "storage/other".*no relationship found'):
+            await objects.find_volume_secret(uid, "storage", "other")
+        api.admin.delete("secrets", "key", "storage")
+        assert await objects.find_volume_secret(uid, "storage", "key") is None
+        objects.leave(uid)
+        with pytest.raises(Unavailable, match="not here any more"):
+            await objects.find_volume_secret(uid, "storage", "key")
+
+
+async def test_an_expansion_is_written_to_the_claim_with_the_nodes_own_rights(api: ApiServerDouble) -> None:
+    make_claim(api, local=None, flexVolume=DISK)
+    conditions = [{"type": kind, "status": "True"} for kind in ("FileSystemResizePending", "Other")]
+    status = {"status": {"capacity": {"storage": "1Gi"}, "conditions": conditions}}
+    api.admin.patch("persistentvolumeclaims", "data", status, SPACE, "status")
+    uid = make_pod(api, **refers_to(claim="data"))
+    async with running(api) as objects:
+        objects.follow(user(uid))
+        await objects.note_expanded(uid, "data", 2 << 30)
+        after = api.admin.get("persistentvolumeclaims", "data", SPACE)["status"]
+        assert after["capacity"] == {"storage": "2Gi"}
+        assert [one["type"] for one in after["conditions"]] == ["Other"]
+        api.admin.delete("persistentvolumeclaims", "data", SPACE)
+        await objects.note_expanded(uid, "data", 2 << 30)

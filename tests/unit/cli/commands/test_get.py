@@ -31,6 +31,7 @@ from kubeletx.kube.types.core import (
 from kubeletx.kube.types.event import Event
 from kubeletx.kube.types.node import Node, NodeCondition, NodeStatus, NodeSystemInfo
 from kubeletx.server.views import ImageListing, ImageView, RuntimeView
+from kubeletx.server.volumes.verbs import VolumeView
 
 Run = Callable[..., Result]
 T0 = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -376,3 +377,61 @@ def test_the_namespace_may_stand_before_the_command(pods: Any, kubeletx: Run) ->
         "pod/bad",
         "pod/web",
     ]
+
+
+def a_volume(name: str, **fields: Any) -> VolumeView:
+    given = {
+        "namespace": "default",
+        "pod": "web",
+        "kind": "kubernetes.io/empty-dir",
+        "state": "ready",
+        **fields,
+    }
+    return VolumeView(name=name, pod_uid="u1", **given)
+
+
+DATA = {
+    "kind": "example.com/disk", "driver": "flexvolume", "persistent_volume": "pv-1", "claim": "data",
+    "since": T0, "capacity_bytes": 1_000_000_000, "used_bytes": 2_000_000, "access_modes": ("ReadWriteOnce",),
+    "path": "/var/lib/kubelet/pods/u1/volumes/example.com~disk/pv-1", "options": {"image": "a"},
+}  # fmt: skip
+
+
+def test_volumes_are_a_table_and_are_named_by_pod_or_persistent_volume(agent: Any, kubeletx: Run) -> None:
+    agent.backend.volume_views = (
+        a_volume("scratch"),
+        a_volume("data", **DATA),
+        a_volume("late", pod="db", namespace="other", state="preparing", message="the backend is away"),
+    )
+    assert lines(kubeletx("get", "volumes")) == [
+        "NAME          KIND                      STATE   PERSISTENT VOLUME   CAPACITY   USED     SINCE",
+        "web/scratch   kubernetes.io/empty-dir   ready   <none>              <none>     <none>   <none>",
+        "web/data      example.com/disk          ready   pv-1                1GB        2MB      10m",
+    ]
+    assert lines(kubeletx("get", "vol", "pv-1", "-o", "name")) == ["volume/web/data"]
+    assert lines(kubeletx("get", "volume/web/data", "-o", "name")) == ["volume/web/data"]
+    assert "preparing,Failed" in kubeletx("get", "volumes", "-A").stdout
+    assert "it is in namespace other" in kubeletx("get", "volume", "db/late").stderr
+
+
+def test_a_volume_is_described_with_the_events_about_it(agent: Any, kubeletx: Run) -> None:
+    agent.backend.volume_views = (a_volume("data", **DATA),)
+    ref = ObjectReference(kind="Pod", namespace="default", name="web", uid="u1")
+    agent.backend.events = [
+        Event(involved_object=ref, type="Warning", reason="FailedMount", message=text, last_timestamp=T0)
+        for text in ('MountVolume.SetUp failed for volume "data" : away', 'failed for volume "other" : x')
+    ]
+    shown = lines(kubeletx("describe", "volume", "web/data"))
+    for line in ("Pod:                default/web", "Persistent Volume:  pv-1", "Capacity:           1GB"):
+        assert line in shown
+    assert sum("FailedMount" in line for line in shown) == 1
+    assert shown == lines(kubeletx("describe", "volume", "pv-1"))
+    missing = kubeletx("describe", "volume", "web/none")
+    assert missing.exit_code == 1
+    assert "volume 'web/none' not found; 'kubeletx get volumes -A' lists all of them" in missing.stderr
+
+
+def test_a_watch_of_volumes_shows_those_that_are_there(agent: Any, kubeletx: Run) -> None:
+    agent.backend.volume_views = (a_volume("scratch"),)
+    shown = kubeletx("get", "volumes", "-w").stdout.splitlines()
+    assert [line.split()[0] for line in shown] == ["NAME", "web/scratch"]
