@@ -4,14 +4,15 @@
     pool = BoundedThreadPool("libvirt-images", threads=2, when_full=WhenFull.WAIT)   # queues
 
 A call that hangs occupies its thread until it returns. Use `WhenFull.REFUSE` for short calls to a daemon that may
-hang: if all threads hang, further calls fail at once instead of waiting. Use `WhenFull.WAIT` for long work. Threads
-are created when first needed. They are daemon threads, so they never delay the exit of the program.
+hang: if all threads hang, further calls fail at once instead of waiting, or after `patience_seconds`, so that many calls
+at the same time are no failure. Use `WhenFull.WAIT` for long work. Threads are created when first needed. They are daemon threads, so they never delay the exit of the program.
 """
 
 from __future__ import annotations
 
 import contextlib
 import enum
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -33,7 +34,7 @@ class WhenFull(enum.Enum):
     """Policy of a `BoundedThreadPool` for a new call while all its threads are busy."""
 
     REFUSE = "refuse"
-    """The call raises Unavailable at once. It also does so after `close`."""
+    """The call raises Unavailable at once, or after the pool's patience. It also does so after `close`."""
     WAIT = "wait"
     """The call waits for a free thread, in the order of the calls. A call after `close` starts new threads."""
 
@@ -48,11 +49,13 @@ class BoundedThreadPool:
         *,
         when_full: WhenFull = WhenFull.REFUSE,
         owner: str = "runtime",
+        patience_seconds: float = 0.0,
     ) -> None:
         """`threads`: maximum number of calls that run at the same time. `when_full`: policy for further calls.
 
         `name`: for thread names and error messages. `owner`: word for the pool's owner in error messages, which
-        read ``OWNER NAME: no thread for this call``.
+        read ``OWNER NAME: no thread for this call``. `patience_seconds`: time for which a call waits for a free thread
+        before it is refused.
         """
         import queue
         import threading
@@ -61,6 +64,9 @@ class BoundedThreadPool:
         self._owner = owner
         self._most = threads
         self._when_full = when_full
+        self._patience_seconds = patience_seconds if when_full is WhenFull.REFUSE else 0.0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._granted = 0  # free threads that calls in `_waiting` got and do not use yet
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._busy = 0
@@ -80,6 +86,8 @@ class BoundedThreadPool:
         import asyncio
 
         loop = asyncio.get_running_loop()
+        if self._patience_seconds and (self._is_full or self._waiting):
+            await self._wait_for_thread()
         future: asyncio.Future[R] = loop.create_future()
 
         def work() -> None:
@@ -90,7 +98,7 @@ class BoundedThreadPool:
             with self._lock:
                 self._busy -= 1
             with contextlib.suppress(RuntimeError):  # the loop is closed: no waiter is left
-                loop.call_soon_threadsafe(_settle, future, *outcome)
+                loop.call_soon_threadsafe(self._settle, future, *outcome)
 
         self._start(work)
         return await future
@@ -131,6 +139,42 @@ class BoundedThreadPool:
                 self._work.put(None)
             if self._when_full is WhenFull.WAIT:
                 self._threads = 0
+
+    @property
+    def _is_full(self) -> bool:
+        return self._busy + self._granted >= self._most
+
+    async def _wait_for_thread(self) -> None:
+        """Wait until a thread is free, in the order of the calls, at most for the pool's patience.
+
+        Returns also at the end of that time; `_start` then refuses the call.
+        """
+        import asyncio
+
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await asyncio.wait((turn,), timeout=self._patience_seconds)
+        except asyncio.CancelledError:
+            if turn.done():
+                self._granted -= 1
+                self._wake()
+            raise
+        finally:
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(turn)
+        if turn.done():
+            self._granted -= 1
+
+    def _wake(self) -> None:
+        """Grant a free thread to the first call that waits for one."""
+        if self._waiting and not self._is_full:
+            self._granted += 1
+            self._waiting.popleft().set_result(None)
+
+    def _settle(self, future: asyncio.Future[Any], succeeded: bool, outcome: Any) -> None:
+        self._wake()
+        _settle(future, succeeded, outcome)
 
     def _start(self, work: Callable[[], None]) -> None:
         import threading

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -24,6 +24,9 @@ from .errors import Unsupported
 from .identity import PodUid
 from .plugin_host import PluginHost
 from .specs import SourceKind
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class VolumePod(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +132,7 @@ class VolumeStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VolumeHost(PluginHost, Protocol):
-    """Services of the agent for one volume driver: those of `PluginHost`, and two directories."""
+    """Services of the agent for one volume driver: those of `PluginHost`, more threads, and two directories."""
 
     @property
     def plugins_directory(self) -> Path:
@@ -139,6 +142,13 @@ class VolumeHost(PluginHost, Protocol):
     @property
     def volume_plugin_directory(self) -> Path:
         """Directory of executable volume drivers: ``--volume-plugin-dir``, ``volumePluginDir``."""
+        ...
+
+    async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call `function` on a thread as `PluginHost.blocking` does, but wait up to 10 seconds for a free thread.
+
+        A driver is called for many volumes at the same time, so that all its threads may be busy for a moment.
+        """
         ...
 
 

@@ -53,7 +53,9 @@ class FakeVolumeDriver(BaseVolumeDriver):
         if "invalid" in request.options:
             raise InvalidPod(field="options.invalid", problem="is refused by the fake", fix="leave it out")
         if request.is_block:
-            raise InvalidPod(field="volumeMode", problem="the fake has no block devices", fix="use Filesystem")
+            raise InvalidPod(
+                field="volumeMode", problem="the fake has no block devices", fix="use Filesystem"
+            )
         self.secrets[request.volume_name] = dict(request.secrets)
         path = self._path(request)
         path.mkdir(parents=True, exist_ok=True)

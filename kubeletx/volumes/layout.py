@@ -29,6 +29,9 @@ CONFIG_MAP: Final = "configmap"
 SECRET: Final = "secret"
 NFS: Final = "nfs"
 FLEX_VOLUME: Final = "flexVolume"
+VOLUMES: Final = "volumes"
+SUB_PATHS: Final = "volume-subpaths"
+JOURNAL: Final = "volumes.json"
 LOCAL: Final = "local-volume"
 
 DIRECTORY_MODE: Final = 0o750
@@ -47,7 +50,7 @@ def pod_dir(root_dir: Path, uid: PodUid) -> Path:
 
 def volumes_dir(root_dir: Path, uid: PodUid) -> Path:
     """Return the directory of the pod's volumes; it has one directory for each kind of volume."""
-    return pod_dir(root_dir, uid) / "volumes"
+    return pod_dir(root_dir, uid) / VOLUMES
 
 
 def volume_dir(root_dir: Path, uid: PodUid, kind: str, name: str) -> Path:
@@ -82,12 +85,12 @@ def devices_dir(root_dir: Path, uid: PodUid) -> Path:
 
 def journal_path(root_dir: Path, uid: PodUid) -> Path:
     """Return the path of the journal of the pod's volumes that volume drivers prepare."""
-    return pod_dir(root_dir, uid) / "volumes.json"
+    return pod_dir(root_dir, uid) / JOURNAL
 
 
 def subpaths_dir(root_dir: Path, uid: PodUid) -> Path:
     """Return the directory of the bind mounts for the pod's subPath mounts."""
-    return pod_dir(root_dir, uid) / "volume-subpaths"
+    return pod_dir(root_dir, uid) / SUB_PATHS
 
 
 def subpath_target(root_dir: Path, uid: PodUid, volume: str, container: str, index: int) -> Path:

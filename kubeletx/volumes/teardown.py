@@ -39,15 +39,12 @@ def tear_down(root_dir: Path, uid: PodUid, mounter: Mounter) -> bool:
     Returns False, and does nothing, while the pod has a journal: its volumes must be released by their drivers first.
     Idempotent. Raises Unavailable while a mount is in use.
     """
-    if os.path.lexists(layout.journal_path(root_dir, uid)):
+    directory = layout.pod_dir(root_dir, uid)
+    if os.path.lexists(directory / layout.JOURNAL):
         return False
-    _unmount_below(layout.pod_dir(root_dir, uid), mounter)
-    for part in (
-        layout.volumes_dir(root_dir, uid),
-        layout.devices_dir(root_dir, uid),
-        layout.subpaths_dir(root_dir, uid),
-    ):
-        _remove(part)
+    _unmount_below(directory, mounter)
+    for part in (layout.VOLUMES, layout.SUB_PATHS):
+        _remove(directory / part)
     return True
 
 

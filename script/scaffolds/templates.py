@@ -31,6 +31,7 @@ EXAMPLES: Final = {
     "pod-source": Example("directory-pods", "directory-pods", "DirectoryPods"),
     "admission-check": Example("image-registry", "image-registry", "ImageRegistry"),
     "panel": Example("host-load", "host-load", "HostLoad"),
+    "volume-driver": Example("ramdisk", "ramdisk", "Ramdisk"),
 }
 
 
@@ -47,8 +48,7 @@ def as_template(text: str, example: Example) -> str:
     """Replace the names of the example by placeholders."""
     for quote in ('"', "``"):
         text = text.replace(f"{quote}{example.name}{quote}", f"{quote}@NAME@{quote}")
-    text = text.replace(f"{example.name}:///", "@NAME@:///").replace(
-        f"plugins.{example.name}``", "plugins.@NAME@``"
-    )
+    for shape in ("{}:///", "plugins.{}``", "example.com/{}", "{}.example.com"):
+        text = text.replace(shape.format(example.name), shape.format("@NAME@"))
     text = text.replace(f"kubeletx_{example.folder.replace('-', '_')}", "@MODULE@")
     return text.replace(example.class_name, "@CLASS@")

@@ -16,6 +16,8 @@ VOLUME_THREADS = 16
 
 A file server that does not answer blocks one of them.
 """
+PATIENCE_SECONDS = 10.0
+"""Time for which the preparation of a volume waits for a free thread, since many pods may start at the same time."""
 
 
 class VolumesAssembly(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +35,9 @@ class VolumesAssembly(msgspec.Struct, frozen=True, kw_only=True):
 def make_volumes(ctx: PartContext, node: NodeAssembly) -> VolumesAssembly:
     """Build the thread pools for file work, and the object that sets up and tears down pods' volumes."""
     files, measuring = FileThreads(), BoundedThreadPool("volume-usage", VOLUME_THREADS)
-    working = BoundedThreadPool("volume-drivers", VOLUME_THREADS, owner="pool")
+    working = BoundedThreadPool(
+        "volume-drivers", VOLUME_THREADS, owner="pool", patience_seconds=PATIENCE_SECONDS
+    )
     preparer = VolumePreparer(
         root_dir=ctx.config.root_dir,
         blocking=files,

@@ -17,6 +17,8 @@ SKIPPED: Final = "skipped"
 FAILED: Final = "failed"
 DISABLED: Final = "disabled"
 
+_SOURCE: Final = "volume source "
+
 
 class LoadedPlugin(msgspec.Struct, frozen=True, kw_only=True):
     """A plugin that was found, with the result of loading it.
@@ -59,11 +61,14 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the runtime kinds and of the other registrations."""
-        return (*(kind.name for kind in self.kinds), *(item.name for item in self.registrations))
+        """Names that no other plugin may register: of runtime kinds, other registrations, and sources of volumes."""
+        sources = (f"{_SOURCE}{source}" for item in self.registrations for source in item.sources)
+        return (*(kind.name for kind in self.kinds), *(item.name for item in self.registrations), *sources)
 
     def label(self, name: str) -> str:
         """Return kind and name of what is registered as `name`, such as ``health-check/disk-space``."""
+        if name.startswith(_SOURCE):
+            return name
         return next(
             (item.label for item in self.registrations if item.name == name), f"runtime kind {name!r}"
         )

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from kubeletx.api import BoundedThreadPool, Clock, ClusterObjects, EventSink, Records
 
 from .host_parts import PluginHostParts
+from .registrations import Hook, Registration
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+VOLUME_THREADS: Final = 16
+"""Number of threads for blocking calls of a volume driver, which is called for many volumes at the same time."""
+VOLUME_PATIENCE_SECONDS: Final = 10.0
+"""Time for which such a call waits for a free thread."""
 
 
 class RegistrationHost:
     """Services of the agent that the code of one plugin registration may use. Implements `kubeletx.api.VolumeHost`."""
 
-    def __init__(self, name: str, parts: PluginHostParts) -> None:
-        self._name = name
+    def __init__(self, registration: Registration, parts: PluginHostParts) -> None:
+        self._name = registration.name
         self._parts = parts
-        self._threads = BoundedThreadPool(name, owner="plugin")
+        if registration.hook is Hook.VOLUME_DRIVER:
+            self._threads = BoundedThreadPool(
+                self._name, VOLUME_THREADS, owner="plugin", patience_seconds=VOLUME_PATIENCE_SECONDS
+            )
+        else:
+            self._threads = BoundedThreadPool(self._name, owner="plugin")
 
     @property
     def name(self) -> str:
@@ -72,7 +83,8 @@ class RegistrationHost:
     async def blocking(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a blocking call on a thread of this registration, and return its result.
 
-        Raises Unavailable at once if all threads of the registration are blocked.
+        Raises Unavailable if all threads of the registration are blocked: at once, for a volume driver after
+        `VOLUME_PATIENCE_SECONDS`.
         """
         return await self._threads.run(function, *args, **kwargs)
 

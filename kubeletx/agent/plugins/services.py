@@ -144,7 +144,7 @@ class PluginServices:
         self._callbacks[registration.name] = callbacks
         if self._processes is not None and self._processes.runs(registration):
             return callbacks, self._processes.proxy(registration)
-        host = RegistrationHost(registration.name, self._parts)
+        host = RegistrationHost(registration, self._parts)
         self._hosts.append(host)
         settings = self._own_settings.get(registration.name)
 

@@ -34,5 +34,6 @@ async def release_volumes(step: StepContext) -> Result:
         await step.specs.release(step.desired)
     except KubeletxError as error:
         log.warning("Failed to release volumes", pod=step.desired.ref, err=str(error))
+        step.warning(Event.FAILED_KILL_POD, str(error))
         return results.VolumesFailed("FailedUnmount", str(error))
     return results.VolumesReleased()

@@ -1,7 +1,7 @@
-"""Health checks, admission checks, panels, pod sources and records with one fault each; their contract suites fail.
+"""Health checks, admission checks, panels, pod sources, records and volume drivers with one fault each.
 
-The docstring of a class is the fault. Those that hang also ignore their cancellation, which is the worst case: no
-time limit of the caller ends them.
+Their contract suites fail. The docstring of a class is the fault. Those that hang also ignore their cancellation,
+which is the worst case: no time limit of the caller ends them.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import time
 from collections.abc import Mapping
 from typing import Any, NoReturn, cast
 
-from kubeletx.api import Allow, CheckResult, PodSourceSink, Record, Text
+from kubeletx.api import Allow, CheckResult, PodSourceSink, ReadyVolume, Record, Text, VolumeRequest
 
 from ..fake_records import FakeRecords
+from ..fake_volume_driver import FakeVolumeDriver
 
 
 class HangingHealthCheck:
@@ -135,6 +136,30 @@ class NonsenseRecords(FakeRecords):
     async def get(self, name: str) -> Record:
         """Return None."""
         return cast(Record, None)
+
+
+class HangingVolumeDriver(FakeVolumeDriver):
+    """Volume driver whose `prepare` never returns."""
+
+    async def prepare(self, request: VolumeRequest) -> ReadyVolume:
+        """Hang."""
+        await hang()
+
+
+class RaisingVolumeDriver(FakeVolumeDriver):
+    """Volume driver whose `prepare` raises."""
+
+    async def prepare(self, request: VolumeRequest) -> ReadyVolume:
+        """Raise."""
+        broken()
+
+
+class NonsenseVolumeDriver(FakeVolumeDriver):
+    """Volume driver whose `prepare` returns a word."""
+
+    async def prepare(self, request: VolumeRequest) -> ReadyVolume:
+        """Return a word."""
+        return cast(ReadyVolume, "ready")
 
 
 class BlockingPanel:

@@ -32,6 +32,7 @@ SUITE_NAMES = {
     "pod-source": "PodSourceContract",
     "admission-check": "AdmissionCheckContract",
     "panel": "PanelContract",
+    "volume-driver": "VolumeDriverContract",
 }
 ENDPOINT_SUITE = Path(__file__).with_name("endpoint_suite.py")
 NEEDED = ("pytest", "pytest_asyncio")

@@ -18,6 +18,7 @@ import click
 import msgspec
 
 from kubeletx.agent.plugins import load_plugins
+from kubeletx.agent.plugins.registrations import Registration
 from kubeletx.api import CAPABILITIES, ENTRY_POINT_GROUP
 from kubeletx.runtimes.endpoints.kinds import RuntimeKind
 from kubeletx.runtimes.plugins.required_methods import missing_methods
@@ -99,14 +100,16 @@ def describe(name: str) -> tuple[FoundPlugin, ...]:
             one.made_for,
             (
                 *(_runtime(kind) for kind in plugins.kinds if kind.name in one.kinds),
-                *(
-                    Registered(item.hook.value, item.name, f"settings: {_settings(item.settings)}")
-                    for item in one.registrations
-                ),
+                *(Registered(item.hook.value, item.name, _about(item)) for item in one.registrations),
             ),
         )
         for one in plugins.loaded
     )
+
+
+def _about(item: Registration) -> str:
+    sources = f"volumes: {', '.join(item.sources)}; " if item.sources else ""
+    return f"{sources}settings: {_settings(item.settings)}"
 
 
 def _settings(settings: type[Any] | None) -> str:

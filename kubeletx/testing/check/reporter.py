@@ -15,6 +15,7 @@ from ..contract import (
     PanelContract,
     PodSourceContract,
     RuntimeContract,
+    VolumeDriverContract,
 )
 from ..contract.failures import sentence_of
 from .results import NOT_RUN, RESULTS_FILE, STARTED, WITHOUT, TestResult
@@ -25,6 +26,7 @@ SUITES = {
     "pod-source": PodSourceContract,
     "admission-check": AdmissionCheckContract,
     "panel": PanelContract,
+    "volume-driver": VolumeDriverContract,
 }
 MOST_FAILURES = 10
 """Number of failed tests of a class after which its other tests are not run."""

@@ -23,6 +23,7 @@ from kubeletx.api import (
     PodSource,
     Records,
     Runtime,
+    VolumeDriver,
 )
 
 from .watch import LoopWatch
@@ -32,8 +33,18 @@ __tracebackhide__ = True
 T = TypeVar("T")
 
 LIMIT_SECONDS = 30.0
-LIMITS = {"pull_image": 600.0, "checkpoint": 120.0, "check": 10.0, "review": 5.0, "show": 10.0}
-"""Limits of the methods that have another one; for `check`, `review` and `show` the agent's defaults."""
+LIMITS = {
+    "pull_image": 600.0,
+    "checkpoint": 120.0,
+    "check": 10.0,
+    "review": 5.0,
+    "show": 10.0,
+    "prepare": 120.0,
+    "release": 120.0,
+    "expand": 120.0,
+    "stats": 10.0,
+}
+"""Limits of the methods that have another one. From `check` on they are the agent's defaults."""
 WAITING = {"stop_unit": 1, "power_off": 1, "exec_sync": 2, "reboot": 1}
 """Methods that wait for a time that the caller gives, and the position of that argument."""
 CANCEL_SECONDS = 5.0
@@ -63,10 +74,19 @@ def methods_of(protocol: type) -> list[str]:
 
 METHODS: Mapping[str, type] = {
     name: protocol
-    for protocol in (HealthCheck, PodSource, AdmissionCheck, Panel, Records, *CAPABILITIES, Runtime)
+    for protocol in (
+        HealthCheck,
+        PodSource,
+        AdmissionCheck,
+        Panel,
+        Records,
+        VolumeDriver,
+        *CAPABILITIES,
+        Runtime,
+    )
     for name in methods_of(protocol)
 }
-"""Names of the contracts' methods, and the protocol of each."""
+"""Names of the contracts' methods, and the protocol of each; of several protocols the last one."""
 
 
 class PluginCalls:
@@ -76,8 +96,16 @@ class PluginCalls:
         """`watch`: its report is part of the failure message."""
         self.records: list[CallRecord] = []
         self.watch = watch
+        self.protocol: type | None = None
+        """Protocol of the object under test; None: not known yet."""
         self._factor = factor
         self._abandoned: list[asyncio.Task[Any]] = []
+
+    def protocol_of(self, method: str) -> type | None:
+        """Return the protocol whose contract has the method, at first that of the object under test."""
+        if self.protocol is not None and method in methods_of(self.protocol):
+            return self.protocol
+        return METHODS.get(method)
 
     def limit_of(self, method: str, args: Sequence[Any]) -> float:
         """Return the time limit of a call in seconds."""

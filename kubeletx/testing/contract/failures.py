@@ -49,11 +49,9 @@ def sentence_of(name: str) -> str:
     return name.removeprefix("test_").replace("_", " ")
 
 
-def contract_of(method: str) -> str:
-    """Return the contract's words about a method; empty for an unknown one."""
-    if method not in METHODS:
-        return ""
-    text = inspect.getdoc(getattr(METHODS[method], method)) or ""
+def contract_of(protocol: type, method: str) -> str:
+    """Return the contract's words about a method of a protocol."""
+    text = inspect.getdoc(getattr(protocol, method)) or ""
     return " ".join(text.split())
 
 
@@ -65,8 +63,9 @@ def explain(sentence: str, error: BaseException, calls: PluginCalls | None, meth
     if isinstance(error, Exception) and not isinstance(error, AssertionError):
         found = f"{type(error).__name__}: {found}"
     lines = [sentence, *_block("found", found)]
-    if words := contract_of(cited):
-        lines += _block(f"contract of {METHODS[cited].__name__}.{cited}", words)
+    protocol = calls.protocol_of(cited) if calls else METHODS.get(cited)
+    if protocol is not None and (words := contract_of(protocol, cited)):
+        lines += _block(f"contract of {protocol.__name__}.{cited}", words)
     if frames := plugin_frames(error):
         lines += ["  in the plugin:", *(f"    {frame}" for frame in frames)]
     if records:

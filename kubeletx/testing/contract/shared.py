@@ -31,7 +31,7 @@ class SuiteBase:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Make the failures of the suite's own tests readable; tests that authors add are left as they are."""
         super().__init_subclass__(**kwargs)
-        if cls.__module__.rpartition(".")[0] == __package__:
+        if cls.__module__.startswith(f"{__package__}."):
             for name, test in list(vars(cls).items()):
                 if name.startswith("test_"):
                     setattr(cls, name, readable(test))
@@ -75,6 +75,7 @@ class Maker:
         self, make: Callable[[], T], protocol: type, checked: type[CheckedObject] = CheckedObject
     ) -> NewObject[T]:
         """Return the function that returns new objects of `protocol`. `make`: the author's function."""
+        self.calls.protocol = protocol
         return NewObject(make, protocol, self, checked)
 
 

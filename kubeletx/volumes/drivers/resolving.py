@@ -19,7 +19,7 @@ from kubeletx.kube.types.core import Pod, Volume
 from kubeletx.kube.types.meta import json_name
 
 from ..cluster_objects import ObjectSet
-from ..kinds.table import kind_of, mount_text
+from ..kinds.table import KINDS, kind_of, mount_text
 from ..operations import plugin_name
 from ..prepared import PreparedVolume, VolumeError
 from ..references import claim_of
@@ -29,6 +29,8 @@ from .table import VolumeDrivers
 from .volumes import WantedVolume
 
 CLAIMS: Final = ("persistent_volume_claim", "ephemeral")
+_FILES: Final = KINDS.keys() - set(CLAIMS)
+"""Kinds that never have a driver; most volumes of most pods."""
 OWN_VOLUMES: Final = ("local", "hostPath", "")
 """Kinds of persistent volumes that `kinds.persistent` prepares or refuses."""
 
@@ -46,9 +48,13 @@ def resolve_volumes(
     """Return which volumes of the pod are prepared by drivers. Raises VolumeError for an invalid source."""
     own, driven = [], []
     for index, volume in enumerate(pod.spec.volumes):
+        kind = kind_of(volume)
+        if kind in _FILES:
+            own.append(index)
+            continue
         field = f"spec.volumes[{index}]"
         try:
-            found = _driver_volume(pod, volume, objects, drivers, root_dir, field)
+            found = _driver_volume(pod, volume, kind, objects, drivers, root_dir, field)
         except KubeletxError as error:
             error.message = mount_text(field, volume.name, str(error))
             raise
@@ -85,18 +91,18 @@ def ready_volume(entry: JournalEntry) -> PreparedVolume:
 def _driver_volume(
     pod: Pod,
     volume: Volume,
+    kind: str,
     objects: ObjectSet | None,
     drivers: VolumeDrivers,
     root_dir: Path,
     field: str,
 ) -> DriverVolume | None:
-    kind = kind_of(volume)
     if kind in CLAIMS:
         found = objects.claims.get(claim_of(pod, volume)) if objects is not None else None
         if not isinstance(found, ClusterVolume) or not found.is_here or found.kind in OWN_VOLUMES:
             return None
         wanted = claimed_request(pod, volume, found, root_dir, f"{field}.{json_name(kind)}")
-    elif getattr(volume, kind) is None or not drivers.may_serve(json_name(kind)):
+    elif not drivers.may_serve(json_name(kind)):
         return None
     else:
         wanted = inline_request(pod, volume, kind, root_dir, field)

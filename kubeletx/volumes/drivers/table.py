@@ -52,17 +52,30 @@ class VolumeDrivers:
     def for_release(self, name: str, source: str, driver: str) -> DriverEntry:
         """Return the driver that must release a volume. Raises Unavailable if it is not there.
 
-        `name`: the driver that prepared the volume; if it is gone, the driver that serves the source now is returned.
+        `name`: the driver that prepared the volume; empty if the pod's journal was lost. Then the driver that serves
+        the source is returned, also one for a part of it if it is the only one.
         """
-        entry = self._entries.get(name) or self.find(source, driver)
+        entry = self._entries.get(name) if name else self.find(source, driver) or self._only_one(source)
         if entry is None:
             served = f"{source}:{driver}" if driver else source
+            which = (
+                f"volume driver {name}, which prepared the volume ({served}),"
+                if name
+                else f"a volume driver for {served}"
+            )
             raise Unavailable(
-                f"no volume driver for {served} is there now ({name or 'it'} prepared the volume); "
-                "install its plugin again: the volume is released when it is back",
+                f"{which} is missing; install its plugin again: the volume is released when it is back",
                 reason=Event.FAILED_KILL_POD,
             )
         return entry
+
+    def _only_one(self, source: str) -> DriverEntry | None:
+        found = {
+            entry.name: entry
+            for served, entry in self._by_source.items()
+            if served.partition(":")[0] == source
+        }
+        return next(iter(found.values())) if len(found) == 1 else None
 
     @property
     def served(self) -> tuple[str, ...]:

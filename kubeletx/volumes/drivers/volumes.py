@@ -436,9 +436,17 @@ def _make_target(request: VolumeRequest) -> None:
 
 
 def _remove_target(request: VolumeRequest) -> None:
-    """Remove the empty directory of a released volume; what is mounted there or not empty is left to the sweep."""
+    """Remove the directory of a released volume and those above it that are empty now, up to the pod's directory.
+
+    What is mounted there or not empty is left to the sweep.
+    """
+    target = Path(request.target)
     with suppress(OSError):
-        Path(request.target).rmdir()
+        target.rmdir()
+    if request.is_block:  # the sweep removes only the directory of the other volumes
+        for path in (target.parent, target.parent.parent):
+            with suppress(OSError):
+                path.rmdir()
 
 
 def _set_group(entry: JournalEntry) -> None:

@@ -7,6 +7,7 @@ These kinds need only files and mounts of the node. Volumes of volume drivers, n
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Final
 
 from kubeletx.api import KubeletxError
@@ -32,12 +33,16 @@ KINDS: Final[Mapping[str, SetUpVolume]] = {
     "ephemeral": persistent.set_up,
 }
 """Set-up function of each kind; the key is the attribute of `Volume` that is set."""
+_ATTRIBUTES: Final = VolumeSource.__struct_fields__
+_sources_of: Final = attrgetter(*_ATTRIBUTES)  # kind_of is called several times for each volume of each pod
 
 
 def kind_of(volume: Volume) -> str:
     """Return the volume's kind as the name of the `Volume` attribute that is set; ``empty_dir`` if none is set."""
-    names = (name for name in VolumeSource.__struct_fields__ if getattr(volume, name) is not None)
-    return next(names, "empty_dir")
+    for name, source in zip(_ATTRIBUTES, _sources_of(volume), strict=True):
+        if source is not None:
+            return name
+    return "empty_dir"
 
 
 def written_before(request: SetUp, kind: str) -> PreparedVolume | None:

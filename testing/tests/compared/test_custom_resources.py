@@ -124,6 +124,49 @@ def test_a_definition_that_makes_no_sense_is_invalid(
     assert field in error.value.message
 
 
+@pytest.mark.parametrize(
+    ("part", "field", "words"),
+    [
+        (
+            {"description": "no type"},
+            "properties[spec].properties[wrong].type",
+            "Required value: must not be empty for specified object fields",
+        ),
+        (
+            {"type": "array", "items": {"description": "no type"}},
+            "properties[spec].properties[wrong].items.type",
+            "Required value: must not be empty for specified array items",
+        ),
+        (
+            {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": True},
+            "properties[spec].properties[wrong].additionalProperties",
+            "additionalProperties and properties are mutual exclusive",
+        ),
+    ],
+    ids=["field", "item", "exclusive"],
+)
+def test_a_schema_that_is_not_structural_is_invalid(
+    admin: ApiClient, part: dict[str, Any], field: str, words: str
+) -> None:
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"wrong": part}}}}
+    made = definition("untypeds", schema={"openAPIV3Schema": schema})
+    with pytest.raises(StatusError) as error:
+        admin.create("customresourcedefinitions", made)
+    assert refusal(error)[:2] == (422, "Invalid")
+    assert f"spec.versions[0].schema.openAPIV3Schema.{field}" in error.value.message
+    assert words in error.value.message
+
+
+@pytest.mark.parametrize(
+    "column", [{"name": "A", "type": "text", "jsonPath": ".spec.a"}, {"name": "A", "type": "string"}]
+)
+def test_a_column_that_makes_no_sense_is_invalid(admin: ApiClient, column: dict[str, Any]) -> None:
+    with pytest.raises(StatusError) as error:
+        admin.create("customresourcedefinitions", definition("columns", additionalPrinterColumns=[column]))
+    assert refusal(error)[:2] == (422, "Invalid")
+    assert "spec.versions[0].additionalPrinterColumns[0]" in error.value.message
+
+
 def test_a_group_of_kubernetes_needs_an_approval(admin: ApiClient) -> None:
     made = definition("fences")
     made["metadata"]["name"], made["spec"]["group"] = "fences.ha.k8s.io", "ha.k8s.io"
@@ -183,6 +226,18 @@ def test_a_wrong_value_is_invalid(boxes: Custom, spec: Any, field: str, words: s
         boxes.create("one", spec)
     message = f'{boxes.kind}.test.example.com "one" is invalid: {field}: {words}'
     assert refusal(error) == (422, "Invalid", message)
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2030-01-01", "2030-01-01T00:00:00"])
+def test_a_time_has_the_format_of_times(admin: ApiClient, namespace: str, text: str) -> None:
+    spec = {"type": "object", "properties": {"at": {"type": "string", "format": "date-time"}}}
+    schema = {"type": "object", "properties": {"spec": spec}}
+    timed = Custom(admin, namespace, schema={"openAPIV3Schema": schema})
+    assert timed.create("good", {"at": "2030-01-01T00:00:00Z"})["spec"] == {"at": "2030-01-01T00:00:00Z"}
+    with pytest.raises(StatusError) as error:
+        timed.create("wrong", {"at": text})
+    assert refusal(error)[:2] == (422, "Invalid")
+    assert "spec.at in body must be of type date-time" in error.value.message
 
 
 def test_an_object_says_its_kind(boxes: Custom) -> None:

@@ -26,6 +26,9 @@ PATHS = {
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "RuntimeClass": "/apis/node.k8s.io/v1/runtimeclasses",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
+    "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 }
 STRICT = {"dryRun": "All", "fieldValidation": "Strict"}
 
@@ -39,7 +42,8 @@ pytestmark = [
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiClient]:
     """The administrator of a real API server."""
     with KubeApiServer(tmp_path_factory.mktemp("deploy")) as one:
-        one.admin.create("namespaces", {"metadata": {"name": "kubeletx-trial"}})
+        for name in ("kubeletx-trial", "kubeletx-storage"):
+            one.admin.create("namespaces", {"metadata": {"name": name}})
         yield one.admin
 
 

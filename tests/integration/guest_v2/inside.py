@@ -45,6 +45,7 @@ OTHER_PLUGINS = (
     "image-registry",
     "libvirt",
     "local-process",
+    "ramdisk",
 )
 """Plugins that an agent in the guest does not load, since each costs time."""
 CONFIG = """\

@@ -113,6 +113,22 @@ async def test_a_driver_that_fails_is_in_the_events_and_in_the_volume_and_the_po
         assert (shown.state, shown.message) == ("ready", "")
 
 
+async def test_a_release_that_fails_is_an_event_and_the_pod_waits_for_it(
+    model: AgentModel, disks: Disks
+) -> None:
+    disks.driver.failures["release data"] = Unavailable("the volume is in use")
+    async with model.running() as backend:
+        await model.apply(web())
+        await delete(model)
+        await model.until(lambda: "release data" in disks.driver.calls)
+        await model.until(lambda: model.parts.manager.find("default", "web") is not None)
+        events = [one.message for one in await backend.node.list_events() if one.reason == "FailedKillPod"]
+        assert events == ["the volume is in use"]
+        disks.driver.failures.clear()
+        await model.until(lambda: model.parts.manager.find("default", "web") is None)
+        assert disks.driver.prepared == {}
+
+
 async def test_the_volumes_of_a_pod_that_is_in_no_record_are_released_by_the_driver(
     model: AgentModel, disks: Disks
 ) -> None:

@@ -43,6 +43,57 @@ async def test_a_hung_call_keeps_its_slot_and_no_slot_means_unavailable_at_once(
     pool.close()
 
 
+async def test_a_patient_pool_serves_more_calls_than_it_has_threads_in_their_order() -> None:
+    pool = BoundedThreadPool("x", threads=2, patience_seconds=60.0)
+    release = threading.Event()
+    order: list[int] = []
+    hung = [asyncio.create_task(pool.run(release.wait)) for _ in range(2)]
+    await asyncio.sleep(0)
+    others = [asyncio.create_task(pool.run(order.append, number)) for number in range(20)]
+    cancelled = others.pop(3)
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    assert order == []
+    release.set()
+    await asyncio.gather(*hung, *others)
+    assert sorted(order) == [0, 1, 2, *range(4, 20)]
+    late = [asyncio.create_task(pool.run(order.append, number)) for number in range(100, 140)]
+    await asyncio.gather(*late)
+    assert pool.busy == 0
+    pool.close()
+    with pytest.raises(Unavailable, match="closed"):
+        await pool.run(int)
+
+
+async def test_a_patient_pool_refuses_a_call_when_its_threads_hang() -> None:
+    pool = BoundedThreadPool("x", threads=1, patience_seconds=0.01)
+    release = threading.Event()
+    hung = asyncio.create_task(pool.run(release.wait))
+    await asyncio.sleep(0)
+    with pytest.raises(Unavailable, match="all 1 threads hang"):
+        await pool.run(int)
+    release.set()
+    await hung
+    assert await pool.run(int) == 0
+    pool.close()
+
+
+async def test_a_granted_thread_of_a_cancelled_call_goes_to_the_next_one() -> None:
+    pool = BoundedThreadPool("x", threads=1, patience_seconds=60.0)
+    release = threading.Event()
+    hung = asyncio.create_task(pool.run(release.wait))
+    await asyncio.sleep(0)
+    first, second = (asyncio.create_task(pool.run(int)) for _ in range(2))
+    await asyncio.sleep(0)
+    hung.add_done_callback(lambda _: first.cancel())  # in the turn in which it gets the thread
+    release.set()
+    assert await second == 0
+    assert await hung
+    await asyncio.gather(first, return_exceptions=True)
+    assert await pool.run(int) == 0
+    pool.close()
+
+
 async def test_threads_are_daemons_with_the_runtimes_name() -> None:
     pool = BoundedThreadPool("kvm")
     thread = await pool.run(threading.current_thread)

@@ -18,6 +18,7 @@ import pytest
 from kubeletx import api
 from kubeletx.agent.config.load import load_config
 from kubeletx.agent.config.tree import AgentConfig
+from kubeletx.agent.plugins import volume_drivers
 from kubeletx.agent.plugins.reload import LOAD_SECONDS
 from kubeletx.api import (
     CAPABILITIES,
@@ -27,6 +28,8 @@ from kubeletx.api import (
     PluginHost,
     Runtime,
     Traits,
+    VolumeDriver,
+    VolumeHost,
     base,
     following,
     hookspecs,
@@ -191,6 +194,24 @@ def test_the_deadlines_are_those_of_the_code() -> None:
         "admission check": plugins.admission_check_seconds,
         "first complete set of a pod source": plugins.pod_source_sync_seconds,
         "panel": plugins.panel_seconds,
+        "volume driver": plugins.volume_seconds,
+    }
+
+
+def test_the_section_on_volume_drivers_has_the_whole_protocol_with_its_deadlines() -> None:
+    text, configured = section(PAGE, "Volume drivers"), AgentConfig().plugins.volume_seconds
+    methods = [name for name in vars(VolumeDriver) if not name.startswith("_")]
+    members = [name for name in vars(VolumeHost) if not name.startswith("_")]
+    assert first_words(text) == [*methods, *members]
+    stated = {
+        name: float(seconds)
+        for name, seconds in re.findall(r"^\| `(\w+)` .* (\d+) s \|$", text, re.MULTILINE)
+    }
+    assert stated == {
+        "open": volume_drivers.OPEN_SECONDS,
+        "close": volume_drivers.CLOSE_SECONDS,
+        "stats": volume_drivers.STATS_SECONDS,
+        **dict.fromkeys(("prepare", "release", "expand"), configured),
     }
 
 

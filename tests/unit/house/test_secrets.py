@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kubeletx.api import CloudInit, EnvVar, ImageAuth, ImageSpec, ObjectData, Process, UnitSpec
@@ -10,6 +12,7 @@ from kubeletx.kube.types.core import EnvVar as PodVariable
 from kubeletx.runtimes.images.credentials import HelperAnswer, entries_of, parse_config
 from kubeletx.runtimes.images.provider_config import EnvironmentVariable
 from kubeletx.runtimes.images.provider_program import Login, Question
+from kubeletx.testing import volume_request
 from kubeletx.volumes.files.atomic_writer import FileContent
 
 SECRET = "hunter2"
@@ -34,6 +37,7 @@ HOLDERS = [
     EnvironmentVariable(name="PASSWORD", value=SECRET),
     ObjectData(text={"password": SECRET}, binary={"key": SECRET.encode()}),
     FileContent(data=SECRET.encode()),
+    volume_request(Path("/root"), secrets={"password": SECRET.encode()}),
 ]
 
 

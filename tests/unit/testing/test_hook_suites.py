@@ -1,4 +1,4 @@
-"""The contract suites of health checks, admission checks, panels, pod sources and records fail on bad plugins."""
+"""The contract suites of all hooks but runtimes, and that of records, fail on bad plugins."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ SUITES = {
     "Panel": ("PanelContract", ("make_panel",), "show"),
     "PodSource": ("PodSourceContract", ("make_source",), "run"),
     "Records": ("RecordsContract", ("open_records",), "get"),
+    "VolumeDriver": ("VolumeDriverContract", ("make_driver",), "prepare"),
 }
 """Protocol: its suite, the fixtures that make objects, and the method with the fault."""
 
@@ -24,12 +25,19 @@ NONSENSE = {
     "Panel": "show returned 'load 1.0'; it must return Table or Text or Png",
     "PodSource": "run returned; it runs until it is cancelled",
     "Records": "None",
+    "VolumeDriver": "prepare returned 'ready'; it must return ReadyVolume",
 }
+
+CHOSEN = {
+    "Records": "a_name_is_taken_once or what_does_not_exist",
+    "VolumeDriver": "read_and_written or at_the_same_time",
+}
+"""Tests to run, where all would take long; a protocol without an entry: all."""
 
 FIXTURE = """
     @pytest.fixture
-    def {fixture}(self):
-        return {name}
+    def {fixture}(self, tmp_path):
+        return {made}
 """
 
 HEAD = """
@@ -60,8 +68,9 @@ class TestBad({suite}):
 def suite_of(protocol: str, name: str) -> str:
     """Return the test file of a bad plugin of `protocol`. `name`: its class."""
     suite, fixtures, _ = SUITES[protocol]
-    made = (FIXTURE.format(fixture=fixture, name=name) for fixture in fixtures)
-    return HEAD.format(name=name, suite=suite) + "".join(made)
+    made = f"lambda: {name}(tmp_path / 'state')" if protocol == "VolumeDriver" else name
+    text = "".join(FIXTURE.format(fixture=fixture, made=made) for fixture in fixtures)
+    return HEAD.format(name=name, suite=suite) + text
 
 
 @pytest.mark.parametrize("protocol", SUITES)
@@ -70,8 +79,7 @@ def test_a_bad_plugin_fails_with_the_contract_and_without_a_traceback(
     protocol: str, fault: str, tmp_path: Path
 ) -> None:
     method = SUITES[protocol][2]
-    chosen = "a_name_is_taken_once or what_does_not_exist" if protocol == "Records" else ""
-    done = run_file(tmp_path, suite_of(protocol, f"{fault}{protocol}"), chosen)
+    done = run_file(tmp_path, suite_of(protocol, f"{fault}{protocol}"), CHOSEN.get(protocol, ""))
     assert done.returncode == 1, done.stdout
     assert f"contract of {protocol}.{method}" in done.stdout, done.stdout
     message = {

@@ -69,6 +69,8 @@ def test_a_new_plugin_passes_without_options(kind: str, tmp_path: Path, types_ca
     if kind == "runtime":
         assert "✓ SupportsExec: exec_sync, exec" in done.stdout
         assert "SupportsMachine is not declared" in marks
+    if kind == "volume-driver":
+        assert "volumes: flexVolume:example.com/tea, csi:tea.example.com; settings: Settings" in done.stdout
 
 
 FAULTS = {

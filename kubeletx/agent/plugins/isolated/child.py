@@ -71,7 +71,7 @@ class ChildServices:
                 self._served.put(name, Broken(error), PROTOCOLS[Hook(hook)])
                 continue
             made = Guarded(registration, BlockingSink(self._sinks, SINK + name))
-            made.make(_settings(registration, init), RegistrationHost(name, parts))
+            made.make(_settings(registration, init), RegistrationHost(registration, parts))
             self._served.put(name, made, PROTOCOLS[registration.hook])
 
     async def ping(self) -> None:

@@ -43,6 +43,9 @@ KINDS: Final = {
         "admission check", "kubeletx_register_admission_checks", ("plugin.py", "check.py")
     ),
     "panel": PluginKind("panel", "kubeletx_register_panels", ("plugin.py", "panel.py")),
+    "volume-driver": PluginKind(
+        "volume driver", "kubeletx_register_volume_drivers", ("plugin.py", "driver.py")
+    ),
 }
 
 

@@ -30,13 +30,16 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """A right that a test grants to a user or group, like a rule of RBAC; ``*`` matches everything.
 
     `subject`: name of the user or group. `resources`: plural names; a subresource is written
-    ``PLURAL/SUBRESOURCE``, such as ``pods/log``.
+    ``PLURAL/SUBRESOURCE``, such as ``pods/log``. `groups`: API groups of the resources. `names`: names of
+    objects; a right with names does not hold for requests without one, such as create and list.
     """
 
     subject: str
     verbs: tuple[str, ...] = (_ANY,)
     resources: tuple[str, ...] = (_ANY,)
     namespaces: tuple[str, ...] = (_ANY,)
+    groups: tuple[str, ...] = (_ANY,)
+    names: tuple[str, ...] = (_ANY,)
 
 
 BOOTSTRAP: Final = (
@@ -113,6 +116,8 @@ class Authorizer:
             and (_ANY in grant.verbs or asked.verb in grant.verbs)
             and (_ANY in grant.resources or what in grant.resources)
             and (_ANY in grant.namespaces or asked.namespace in grant.namespaces)
+            and (_ANY in grant.groups or asked.resource.group in grant.groups)
+            and (_ANY in grant.names or (asked.verb != "create" and asked.name in grant.names))
             for grant in self.grants
         )
 

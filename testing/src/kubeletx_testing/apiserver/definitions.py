@@ -15,10 +15,12 @@ from .errors import Json, bad_request, forbidden, invalid
 from .resources import Resource
 from .settings import Settings, timestamp
 from .store import Store
+from .structural import not_structural
 
 FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"
 _APPROVAL: Final = "api-approved.kubernetes.io"
 _PROTECTED: Final = ("k8s.io", "kubernetes.io")
+_COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
 
 Cause = tuple[str, str, str]
 
@@ -131,9 +133,22 @@ def _causes(definition: Json) -> Iterator[Cause]:
         field = f"spec.versions[{index}].schema.openAPIV3Schema"
         if schema is None:
             yield field, "FieldValueRequired", "Required value: schemas are required"
-        elif schema.get("type") != "object":
-            problem = f'Invalid value: "{schema.get("type", "")}": must be object at the root'
-            yield f"{field}.type", "FieldValueInvalid", problem
+        else:
+            yield from not_structural(schema, field)
+        for number, column in enumerate(version.get("additionalPrinterColumns") or ()):
+            yield from _wrong_columns(column, f"spec.versions[{index}].additionalPrinterColumns[{number}]")
+
+
+def _wrong_columns(column: Json, path: str) -> Iterator[Cause]:
+    for field in ("name", "type", "jsonPath"):
+        if not column.get(field):
+            yield f"{path}.{field}", "FieldValueRequired", "Required value"
+    if column.get("type") and column["type"] not in _COLUMN_TYPES:
+        problem = f'Invalid value: "{column["type"]}": must be one of {",".join(_COLUMN_TYPES)}'
+        yield f"{path}.type", "FieldValueInvalid", problem
+    if column.get("jsonPath") and not column["jsonPath"].startswith("."):
+        problem = f'Invalid value: "{column["jsonPath"]}": must be a simple json path starting with .'
+        yield f"{path}.jsonPath", "FieldValueInvalid", problem
 
 
 def _condition(type_: str, reason: str, message: str, settings: Settings) -> Json:

@@ -1,8 +1,8 @@
 """Structural schemas of custom resources: prune unknown fields, fill in defaults, find invalid values.
 
 Supported are types, properties, required, items, additionalProperties, enum, bounds of numbers, lengths and
-lists, pattern, nullable, default, int-or-string, embedded resources and preserved unknown fields. CEL rules,
-formats and combinations (such as allOf) are not checked. Source: apiextensions-apiserver,
+lists, pattern, format date-time, nullable, default, int-or-string, embedded resources and preserved unknown
+fields. CEL rules, other formats and combinations (such as allOf) are not checked. Source: apiextensions-apiserver,
 pkg/apiserver/schema and pkg/apiserver/validation.
 """
 
@@ -21,6 +21,7 @@ Cause = tuple[str, str, str]
 _PRESERVES: Final = "x-kubernetes-preserve-unknown-fields"
 _EMBEDS: Final = "x-kubernetes-embedded-resource"
 _INT_OR_STRING: Final = "x-kubernetes-int-or-string"
+_MOMENT: Final = r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)"
 _OBJECT_FIELDS: Final = ("apiVersion", "kind", "metadata")
 
 
@@ -89,6 +90,9 @@ def wrong_values(value: Any, schema: Json, path: str = "") -> Iterator[Cause]:
         if bound in schema and is_broken(value, schema[bound]):
             problem = f"{path} in body {words.format(schema[bound])}"
             yield path, "FieldValueInvalid", f"Invalid value: {json.dumps(value)}: {problem}"
+    if schema.get("format") == "date-time" and isinstance(value, str) and not _is_moment(value):
+        problem = f"{path} in body must be of type date-time: {json.dumps(value)}"
+        yield path, "FieldValueInvalid", f"Invalid value: {json.dumps(value)}: {problem}"
     if isinstance(value, dict):
         yield from _wrong_fields(value, schema, path)
     elif isinstance(value, list) and isinstance(schema.get("items"), dict):
@@ -105,6 +109,10 @@ def _wrong_fields(value: Json, schema: Json, path: str) -> Iterator[Cause]:
         inner = properties.get(field, others)
         if isinstance(inner, dict) and (path or field not in _OBJECT_FIELDS):
             yield from wrong_values(part, inner, _join(path, field))
+
+
+def _is_moment(text: str) -> bool:
+    return re.fullmatch(_MOMENT, text) is not None
 
 
 def _join(path: str, field: str) -> str:

@@ -98,7 +98,12 @@ class KubeApiServer:
         """Give a user or group a right by RBAC objects; it takes effect a moment later."""
         name = f"grant-{uuid.uuid4()}"
         rbac = "rbac.authorization.k8s.io"
-        rule = {"apiGroups": ["*"], "resources": list(grant.resources), "verbs": list(grant.verbs)}
+        rule = {
+            "apiGroups": list(grant.groups),
+            "resources": list(grant.resources),
+            "verbs": list(grant.verbs),
+            **({} if "*" in grant.names else {"resourceNames": list(grant.names)}),
+        }
         subjects = [{"apiGroup": rbac, "kind": kind, "name": grant.subject} for kind in ("User", "Group")]
         path, head = f"/apis/{rbac}/v1", {"metadata": {"name": name}}
         role = {"apiGroup": rbac, "kind": "ClusterRole", "name": name}

@@ -445,7 +445,7 @@ async def test_the_secret_of_a_persistent_volume_may_be_of_another_namespace_and
         found = await objects.find_volume_secret(uid, "storage", "key")
         assert found is not None
         assert (found.as_bytes(), found.type) == ({"k": b"v"}, "example.com/disk")
-        with pytest.raises(Unavailable, match='secret "storage/other".*no relationship found'):
+        with pytest.raises(Unavailable, match=r'secret "storage/other".*no relationship found'):
             await objects.find_volume_secret(uid, "storage", "other")
         api.admin.delete("secrets", "key", "storage")
         assert await objects.find_volume_secret(uid, "storage", "key") is None

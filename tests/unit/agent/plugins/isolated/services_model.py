@@ -12,6 +12,7 @@ from kubeletx.agent.plugins.callbacks import Callbacks
 from kubeletx.agent.plugins.health import LastCheck
 from kubeletx.agent.plugins.host_parts import PluginHostParts
 from kubeletx.agent.plugins.services import PluginServices
+from kubeletx.agent.plugins.volume_drivers import PluginVolumeDriver
 from kubeletx.api import ObjectRef, Records
 from kubeletx.kube.types.core import Container, ObjectMeta, Pod, PodSpec
 from kubeletx.pods import Rejection, Waiting
@@ -111,6 +112,18 @@ class ServicesModel:
             spec=PodSpec(containers=(Container(name="main", image="busybox"),)),
         )
         return await self.services.review(pod)
+
+    @property
+    def disks(self) -> PluginVolumeDriver:
+        """The volume driver, as the agent calls it."""
+        (driver,) = self.services.volume_drivers
+        return driver
+
+    @property
+    def disk_calls(self) -> list[str]:
+        """Calls of the volume driver in all children, each with the process id."""
+        path = self.file("t-disks", "calls")
+        return path.read_text().split("\n")[:-1] if path.exists() else []
 
     def callbacks(self, name: str) -> Callbacks:
         """State of one registration."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,14 @@ import pytest
 from kubeletx.agent.plugins import load_plugins
 from kubeletx.agent.plugins.host_parts import PluginHostParts
 from kubeletx.agent.plugins.isolated.processes import PluginProcesses
-from kubeletx.api import ENTRY_POINT_GROUP, AdmissionCheck, HealthCheck, Panel, PodSource
+from kubeletx.api import ENTRY_POINT_GROUP, AdmissionCheck, HealthCheck, Panel, PodSource, VolumeDriver
 from kubeletx.testing import FakeClock, FakeEventSink, FakeRecords
 from kubeletx.testing.contract import (
     AdmissionCheckContract,
     HealthCheckContract,
     PanelContract,
     PodSourceContract,
+    VolumeDriverContract,
 )
 
 Make = Callable[..., Any]
@@ -99,3 +101,18 @@ class TestIsolatedPodSource(PodSourceContract):
     @pytest.fixture
     def remove(self, tmp_path: Path) -> Callable[[str], None]:
         return lambda name: (tmp_path / "pods" / f"{name}.json").unlink()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
+class TestIsolatedVolumeDriver(VolumeDriverContract):
+    @pytest.fixture
+    def make_driver(self, isolated: Make) -> Callable[[], VolumeDriver]:
+        return lambda: isolated("ramdisk")
+
+    @pytest.fixture
+    def volume_fields(self) -> Mapping[str, Any]:
+        return {"source": "flexVolume", "driver": "example.com/ramdisk", "options": {"size": "4Mi"}}
+
+    @pytest.fixture
+    def refused_options(self) -> Sequence[Mapping[str, Any]]:
+        return ({"size": "much"},)

@@ -1,0 +1,1 @@
+"""Volumes in memory: an example volume driver for kubeletx."""

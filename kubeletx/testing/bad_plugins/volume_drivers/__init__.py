@@ -1,0 +1,1 @@
+"""Public: volume drivers with one fault each, for plugin authors to study."""
