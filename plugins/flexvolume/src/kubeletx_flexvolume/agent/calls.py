@@ -1,0 +1,93 @@
+"""`DriverCalls`: answers init, mount and unmount of the driver, and the agent's own command ``status``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from kubeletx.api import InvalidPod, KubeletxError
+
+from ..backends.registry import Backends
+from ..driver.program import VERSION
+from .handshakes import Handshakes
+from .operations import AgentFacts, Operations
+from .options import parse_options
+from .paths import parse_target
+from .wire import FAILURE, NOT_SUPPORTED, SUCCESS, DriverRequest, reply
+
+log = structlog.get_logger(__name__)
+
+STATUS: Final = "status"
+
+
+class DriverCapabilities(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Capabilities that ``init`` reports to kubelets. Source: FlexVolume specification."""
+
+    attach: bool = False
+    selinux_relabel: bool = False
+    fs_group: bool = True
+    supports_metrics: bool = True
+    requires_fs_resize: bool = msgspec.field(default=True, name="requiresFSResize")
+
+
+class DriverCalls:
+    """Answers calls. `state`: returns the agent's state for ``status``."""
+
+    def __init__(
+        self,
+        operations: Operations,
+        *,
+        facts: AgentFacts,
+        backends: Backends,
+        handshakes: Handshakes,
+        capabilities: DriverCapabilities,
+        state: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        self._operations = operations
+        self._facts = facts
+        self._backends = backends
+        self._handshakes = handshakes
+        self._capabilities = capabilities
+        self._state = state
+
+    async def answer(self, request: DriverRequest, name: str) -> bytes:
+        """Return the text of the reply. `name`: the socket that the request came from."""
+        began = time.monotonic()
+        try:
+            match request.call, request.arguments:
+                case "init", ():
+                    return self._init(request, name)
+                case "mount", (target, options):
+                    await self._mount(target, options)
+                case "unmount", (target,):
+                    await self._operations.unmount(parse_target(target, self._facts.kubelet_roots))
+                case "status", ():
+                    return reply(SUCCESS, agent=self._state())
+                case "init" | "mount" | "unmount", arguments:
+                    problem = f"{len(arguments)} arguments"
+                    raise InvalidPod(obj=f"call {request.call}", field="arguments", problem=problem)
+                case _:
+                    return reply(NOT_SUPPORTED)
+        except KubeletxError as error:
+            log.warning("Failed a call of the driver", call=request.call, err=str(error))
+            return reply(FAILURE, str(error))
+        except Exception as error:  # a bug; the kubelet gets an answer, which contains nothing of the call
+            log.exception("Failed a call of the driver", call=request.call)
+            return reply(FAILURE, f"{type(error).__name__} in the storage agent; see its log")
+        elapsed = round(time.monotonic() - began, 3)
+        log.info("Answered a call of the driver", call=request.call, target=target, elapsed_seconds=elapsed)
+        return reply(SUCCESS)
+
+    def _init(self, request: DriverRequest, name: str) -> bytes:
+        self._handshakes.note(name, request.driver)
+        capabilities = msgspec.to_builtins(self._capabilities)
+        return reply(SUCCESS, capabilities=capabilities, agentVersion=VERSION)
+
+    async def _mount(self, target: str, options: str) -> None:
+        checked = parse_target(target, self._facts.kubelet_roots)
+        request = parse_options(options, checked, self._backends)
+        await self._operations.mount(request, checked)

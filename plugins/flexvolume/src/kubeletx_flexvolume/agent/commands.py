@@ -1,0 +1,211 @@
+"""Runs programs such as mount and losetup, each with a deadline.
+
+    started ─► ended                                        code, output
+       └─ deadline ─► SIGINT ─ grace ─► SIGKILL ─ grace ─► it hangs in the kernel
+
+A program runs in a process group of its own, which gets the signals. Its output goes to files in memory, so that a child
+that keeps the output open delays nothing. A program that survives SIGKILL keeps the lock of its volume (`locks`). It also keeps
+running if the waiting task is cancelled: that happens only at the agent's end, when half of a mkfs would be worse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shlex
+import shutil
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from kubeletx.api import TimedOut, Unavailable
+
+from .locks import hold_lock
+
+GRACE_SECONDS: Final = 15.0
+SECRET_FILE: Final = "/proc/self/fd/4"
+"""Path at which a program finds its secret (`Commands.run`)."""
+
+_MAX_OUTPUT: Final = 64 * 1024
+_LONGEST_ERROR: Final = 500
+_KILL_SECONDS: Final = 3.0
+_FIRST_FREE: Final = 10
+_LOCK, _SECRET = 3, 4
+_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class ProgramResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of a program that has ended. `code`: exit status, or the negative number of the signal that ended it."""
+
+    command: str
+    code: int
+    out: str
+    err: str
+
+    def problem(self, what: str) -> Unavailable:
+        """Return an error for the failed program. `what`: the beginning of the message, such as the volume."""
+        text = " ".join((self.err or self.out).split())[:_LONGEST_ERROR]
+        return Unavailable(
+            f"{what}: {self.command} failed with exit status {self.code}: {text or 'no output'}"
+        )
+
+
+class Commands:
+    """Runs programs for volumes. `lock_directory`: directory of the volumes' lock files."""
+
+    def __init__(self, lock_directory: Path, *, grace_seconds: float = GRACE_SECONDS) -> None:
+        self._lock_directory = lock_directory
+        self._grace_seconds = grace_seconds
+        self._environment = {
+            "PATH": ":".join((os.environ.get("PATH", ""), _PATH)).lstrip(":"),
+            "LC_ALL": "C",
+            "HOME": "/",
+        }
+        self._left: list[_Program] = []
+        """Programs that did not end after SIGKILL."""
+
+    async def run(
+        self, command: Sequence[str], *, seconds: float, volume: str = "", secret: bytes | None = None
+    ) -> ProgramResult:
+        """Run the command and return its result, also if its exit status is not 0.
+
+        `volume`: volume that stays locked until the program has ended; empty: the program changes none. `secret`: content of the file `SECRET_FILE` of the
+        program; secrets are never among the arguments. Raises Unavailable if the program is not installed or the
+        volume is locked, and TimedOut if the program did not end within `seconds`.
+        """
+        self._left = [one for one in self._left if not one.reap()]
+        with contextlib.ExitStack() as stack:
+            out, err = stack.enter_context(_memory_file()), stack.enter_context(_memory_file())
+            inherited = [(out, 1), (err, 2)]
+            if volume:
+                inherited.append((stack.enter_context(self._locked(volume)), _LOCK))
+            if secret is not None:
+                inherited.append((stack.enter_context(_memory_file(secret)), _SECRET))
+            program = _Program(command, inherited, self._environment)
+            stack.callback(program.close)
+            try:
+                async with asyncio.timeout(seconds):
+                    code = await program.ended()
+            except TimeoutError:
+                raise await self._stop(program, seconds) from None
+            return ProgramResult(command=program.text, code=code, out=_content(out), err=_content(err))
+
+    async def _stop(self, program: _Program, seconds: float) -> TimedOut:
+        """Stop a program that has missed its deadline, and return the error to raise."""
+        problem = f"{program.text} did not end within {seconds:g} s"
+        for number, grace in ((signal.SIGINT, self._grace_seconds), (signal.SIGKILL, _KILL_SECONDS)):
+            program.signal(number)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace):
+                    await program.ended()
+                return TimedOut(f"{problem}, and was stopped with {number.name}")
+        self._left.append(program)
+        return TimedOut(
+            f"{problem}, and its process {program.pid} does not end after SIGKILL: it hangs in the kernel"
+        )
+
+    @contextlib.contextmanager
+    def _locked(self, volume: str) -> Iterator[int]:
+        with hold_lock(self._lock_directory, volume) as descriptor, _high(descriptor) as high:
+            yield high
+
+
+class _Program:
+    """One running program, which is a child process of this one. `ended` reaps it."""
+
+    def __init__(
+        self, command: Sequence[str], inherited: Sequence[tuple[int, int]], environment: dict[str, str]
+    ) -> None:
+        self.text = shlex.join(command)
+        path = shutil.which(command[0], path=environment["PATH"])
+        if path is None:
+            raise Unavailable(f"program {command[0]} is not on this node; install it")
+        actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+        ]
+        actions += [(os.POSIX_SPAWN_DUP2, ours, theirs) for ours, theirs in inherited]
+        try:
+            self.pid = os.posix_spawn(
+                path,
+                list(command),
+                environment,
+                file_actions=actions,
+                setpgroup=0,
+                setsigmask=(),
+                setsigdef=(
+                    signal.SIGPIPE,
+                    signal.SIGXFSZ,
+                ),  # the interpreter ignores them, and that is inherited
+            )
+        except OSError as error:
+            raise Unavailable(f"cannot run {path}: {error.strerror}") from error
+        self._descriptor = os.pidfd_open(self.pid)
+        self._code: int | None = None
+
+    async def ended(self) -> int:
+        """Wait until the program has ended, and return its exit status."""
+        if self._code is None:
+            loop = asyncio.get_running_loop()
+            future: asyncio.Future[None] = loop.create_future()
+            loop.add_reader(self._descriptor, _finish, future)
+            try:
+                await future
+            finally:
+                loop.remove_reader(self._descriptor)
+            self._code = _exit_code(self.pid)
+        return self._code
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the program and its children, if it still runs."""
+        if self._code is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    def reap(self) -> bool:
+        """Return True if the program has ended; do not wait."""
+        return self._code is not None or os.waitpid(self.pid, os.WNOHANG)[0] == self.pid
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def _exit_code(pid: int) -> int:
+    """Reap the child, which has ended, and return its exit status."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+@contextlib.contextmanager
+def _memory_file(content: bytes = b"") -> Iterator[int]:
+    descriptor = os.memfd_create("kubeletx", os.MFD_CLOEXEC)
+    try:
+        if content:
+            os.write(descriptor, content)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+        with _high(descriptor) as high:
+            yield high
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _high(descriptor: int) -> Iterator[int]:
+    """Yield a copy of the descriptor whose number is none of those that a program inherits."""
+    high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE)
+    try:
+        yield high
+    finally:
+        os.close(high)
+
+
+def _content(descriptor: int) -> str:
+    return os.pread(descriptor, _MAX_OUTPUT, 0).decode(errors="replace")

@@ -1,0 +1,95 @@
+"""`DriverInstaller`: keeps the driver in all plugin directories while the agent runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import structlog
+
+from kubeletx.api import Clock, PermissionDenied
+
+from ..driver.install import InstallPlace, TouchSchedule, driver_content, install, touch
+from .handshakes import Handshakes
+from .server import AgentServer
+
+log = structlog.get_logger(__name__)
+
+CHECK_SECONDS: Final = 15.0
+
+
+class DriverInstaller:
+    """Serves a socket in each plugin directory, and then installs the driver beside it.
+
+    A directory that cannot be written is reported; the others work without it.
+    """
+
+    def __init__(
+        self, places: Sequence[InstallPlace], *, server: AgentServer, handshakes: Handshakes, clock: Clock
+    ) -> None:
+        self._places = places
+        self._server = server
+        self._handshakes = handshakes
+        self._clock = clock
+        self._content = driver_content()
+        self._problems: dict[InstallPlace, str] = {}
+        self._touches: dict[InstallPlace, TouchSchedule] = {}
+
+    async def start(self) -> None:
+        """Serve and install in every directory. Raises Conflict if another agent has one, and PermissionDenied if none works."""
+        for place in self._places:
+            try:
+                await self._server.listen(place.socket_directory, str(place.plugin_directory))
+                install(place, self._content)
+            except OSError as error:
+                self._problems[place] = f"{error.strerror} ({error.filename or place.directory})"
+                log.warning(
+                    "Failed to install the driver",
+                    directory=str(place.plugin_directory),
+                    err=self._problems[place],
+                )
+                continue
+            self._touches[place] = TouchSchedule(self._clock.monotonic())
+            log.info("Installed the driver", path=str(place.executable))
+        if not self._touches:
+            problems = "; ".join(
+                f"{place.plugin_directory}: {text}" for place, text in self._problems.items()
+            )
+            raise PermissionDenied(
+                f"the driver can be installed in no plugin directory: {problems}; give --volume-plugin-dir"
+            )
+
+    async def run(self) -> None:
+        """Check all directories periodically, until cancelled."""
+        while True:
+            await self._clock.sleep(CHECK_SECONDS)
+            self.check()
+
+    def check(self) -> None:
+        """Install the driver again where it is missing or differs; touch it where no kubelet has found it."""
+        for place, touches in self._touches.items():
+            try:
+                if install(place, self._content):
+                    log.warning("Installed the driver again", path=str(place.executable))
+                if str(place.plugin_directory) not in self._handshakes.versions and touches.is_due(
+                    self._clock.monotonic()
+                ):
+                    touch(place)
+                    log.info("Touched the driver, as no kubelet has called init", path=str(place.executable))
+                self._problems.pop(place, None)
+            except OSError as error:
+                if place not in self._problems:
+                    log.warning("Failed to check the driver", path=str(place.executable), err=error.strerror)
+                self._problems[place] = error.strerror or str(error)
+
+    def state(self) -> list[dict[str, Any]]:
+        """Return the state of each directory."""
+        versions = self._handshakes.versions
+        return [
+            {
+                "path": str(place.plugin_directory),
+                "problem": self._problems.get(place, ""),
+                "handshake": versions.get(str(place.plugin_directory), ""),
+            }
+            for place in self._places
+        ]

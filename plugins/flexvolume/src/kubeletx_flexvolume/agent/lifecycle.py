@@ -1,0 +1,281 @@
+"""`StorageAgent`: start and end of the agent.
+
+    lock the state directory ─► recover journals ─► garbage list ─► serve sockets ─► install the driver ─► first handshake: ready
+
+The agent serves calls only when every volume of a former run is in a known state, and all that another node has taken over
+is unmounted. At its end it accepts no more calls, lets steps that run end within a grace period, and leaves volumes and the
+driver as they are: pods continue to use them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from kubeletx.api import BoundedThreadPool, Clock, Conflict, InvalidConfig, WhenFull
+
+from ..attachments.tasks import Attachments
+from ..backends.pools import Pool
+from ..backends.registry import BackendParts, Backends, build_backends
+from ..driver.install import KNOWN_PLUGIN_DIRECTORIES, install_places
+from .calls import DriverCalls, DriverCapabilities
+from .commands import Commands
+from .config import AgentConfig, is_network_file_system
+from .files import private_directory
+from .format import FileSystems
+from .fsgroup import TopDirectory
+from .handshakes import Handshakes
+from .installer import DriverInstaller
+from .journal_store import JournalStore
+from .local import LocalVolumes
+from .mount_table import read_table
+from .mounts import Mounts
+from .namespace import MountNamespace
+from .notify import notify
+from .operations import AgentFacts, Operations
+from .server import AgentServer
+from .steps import StepRunner
+from .worker import WorkerParts
+
+log = structlog.get_logger(__name__)
+
+STOP_SECONDS: Final = 10.0
+RESTART_SECONDS: Final = 60.0
+_OWN_TABLE: Final = Path("/proc/self/mountinfo")
+_THREADS: Final = 8
+
+MakeAttachments = Callable[[Backends, Callable[[], LocalVolumes]], Attachments]
+"""Function that makes the attachment records, in the agent's event loop."""
+
+
+class AgentParts(msgspec.Struct, frozen=True, kw_only=True):
+    """Parts of a running agent."""
+
+    operations: Operations
+    server: AgentServer
+    installer: DriverInstaller
+    handshakes: Handshakes
+    attachments: Attachments
+
+
+class StorageAgent:
+    """The storage agent of one node."""
+
+    def __init__(self, config: AgentConfig, *, clock: Clock, make_attachments: MakeAttachments) -> None:
+        self._config = config
+        self._clock = clock
+        self._make_attachments = make_attachments
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set. Raises InvalidConfig, Conflict or PermissionDenied if the start is refused."""
+        config = self._config
+        with _hold_state(config.state_dir):
+            pool = BoundedThreadPool("files", _THREADS, when_full=WhenFull.WAIT, owner="storage agent")
+            try:
+                async with contextlib.AsyncExitStack() as stack:
+                    parts = self._build(pool)
+                    stack.push_async_callback(parts.attachments.close)
+                    await self._serve(parts, stop)
+            finally:
+                pool.close()
+
+    async def _serve(self, parts: AgentParts, stop: asyncio.Event) -> None:
+        try:
+            await parts.operations.recover()
+            await parts.attachments.before_serving()
+            await parts.server.listen(self._config.state_dir, "state directory")
+            await parts.installer.start()
+            notify("STATUS=serving; no kubelet has called the driver yet")
+            works = [
+                *parts.attachments.tasks,
+                ("driver", parts.installer.run),
+                ("handshake", _report_ready(parts)),
+            ]
+            async with _background(works, self._clock):
+                log.info("Started the storage agent", node=self._config.node_name, pid=os.getpid())
+                await stop.wait()
+            notify("STOPPING=1\nSTATUS=stopping; volumes stay mounted")
+        finally:
+            await parts.server.stop_listening()
+            await parts.operations.close(STOP_SECONDS)
+            await parts.server.close()
+            log.info("Stopped the storage agent")
+
+    def _build(self, pool: BoundedThreadPool) -> AgentParts:
+        config = self._config
+        namespace = MountNamespace(config.mount_namespace_of)
+        namespace.check()
+        store = JournalStore(private_directory(config.state_dir / "volumes"))
+        commands = Commands(config.state_dir / "volumes")
+        backends = build_backends(
+            BackendParts(
+                pools={one.name: _with_sharing(one) for one in config.pools},
+                commands=commands,
+                clock=self._clock,
+                blocking=pool.run,
+                boot_id=config.boot_id,
+                state_directory=config.state_dir,
+                table=_own_table,
+            )
+        )
+        mounts = Mounts(
+            commands, namespace, mount_seconds=config.mount_seconds, unmount_seconds=config.unmount_seconds
+        )
+        local: list[Operations] = []
+        attachments = self._make_attachments(backends, lambda: local[0])
+        runner = StepRunner(
+            book=attachments.book,
+            backends=backends,
+            mounts=mounts,
+            file_systems=FileSystems(commands, namespace),
+            blocking=pool.run,
+            top_directory=TopDirectory(commands, namespace) if config.fs_group == "top-directory" else None,
+        )
+        worker_parts = WorkerParts(
+            store=store,
+            runner=runner,
+            clock=self._clock,
+            blocking=pool.run,
+            is_mounted=lambda path: mounts.find(path) is not None,
+        )
+        facts = self._facts(namespace)
+        operations = Operations(worker_parts, facts=facts, mounts=mounts, backends=backends)
+        local.append(operations)
+        return self._with_server(operations, attachments, backends=backends, facts=facts)
+
+    def _with_server(
+        self, operations: Operations, attachments: Attachments, *, backends: Backends, facts: AgentFacts
+    ) -> AgentParts:
+        config, handshakes = self._config, Handshakes()
+        capabilities = DriverCapabilities(
+            selinux_relabel=config.selinux_relabel, fs_group=config.fs_group == "kubelet"
+        )
+        calls = DriverCalls(
+            operations,
+            facts=facts,
+            backends=backends,
+            handshakes=handshakes,
+            capabilities=capabilities,
+            state=lambda: self._state(installer, operations, handshakes),
+        )
+        server = AgentServer(calls.answer)
+        known = KNOWN_PLUGIN_DIRECTORIES if config.use_known_plugin_dirs else ()
+        places = install_places(config.volume_plugin_dirs, known=known)
+        installer = DriverInstaller(places, server=server, handshakes=handshakes, clock=self._clock)
+        return AgentParts(
+            operations=operations,
+            server=server,
+            installer=installer,
+            handshakes=handshakes,
+            attachments=attachments,
+        )
+
+    def _facts(self, namespace: MountNamespace) -> AgentFacts:
+        config = self._config
+        roots = [str(path) for path in config.kubelet_root_dirs]
+        real = {root: namespace.real_path(root) for root in roots}
+        return AgentFacts(
+            node=config.node_name,
+            boot_id=config.boot_id,
+            kubelet_roots={**{one: one for one in real.values()}, **real},
+            mount_seconds=config.mount_seconds,
+            unmount_seconds=config.unmount_seconds,
+        )
+
+    def _state(
+        self, installer: DriverInstaller, operations: Operations, handshakes: Handshakes
+    ) -> dict[str, Any]:
+        """Return the state for ``status``."""
+        return {
+            "pid": os.getpid(),
+            "node": self._config.node_name,
+            "isReady": handshakes.first.is_set(),
+            "directories": installer.state(),
+            "volumes": operations.state(),
+        }
+
+
+def _report_ready(parts: AgentParts) -> Callable[[], Awaitable[None]]:
+    async def report() -> None:
+        await parts.handshakes.first.wait()
+        notify("READY=1\nSTATUS=ready")
+        log.info("The storage agent is ready")
+
+    return report
+
+
+@contextlib.asynccontextmanager
+async def _background(
+    works: list[tuple[str, Callable[[], Awaitable[None]]]], clock: Clock
+) -> AsyncIterator[None]:
+    """Run tasks until the block ends. A task that a bug ends is started again after a minute."""
+
+    async def guarded(name: str, run: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await run()
+            except Exception:  # root of the task
+                log.exception("Failed a background task", task=name)
+            else:
+                return
+            await clock.sleep(RESTART_SECONDS)
+
+    tasks = [asyncio.create_task(guarded(name, run), name=f"agent-{name}") for name, run in works]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def _hold_state(directory: Path) -> Iterator[None]:
+    """Hold the lock of the state directory. Raises Conflict, with the PID of the agent that has it."""
+    try:
+        private_directory(directory)
+        descriptor = os.open(directory / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise InvalidConfig(
+            obj="storage agent",
+            field="--state-dir",
+            problem=f"{directory}: {error.strerror}",
+            fix="use another one",
+        ) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
+            raise Conflict(
+                f"another storage agent, PID {pid}, has state directory {directory}; stop it, or give another --state-dir"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _with_sharing(pool: Pool) -> Pool:
+    """Return the pool, shared if it is on a network file system."""
+    entries = [
+        one for one in _own_table() if Path(os.path.realpath(pool.directory)).is_relative_to(one.target)
+    ]
+    nearest = max(entries, key=lambda one: len(one.target), default=None)
+    if nearest is not None and is_network_file_system(nearest.fs_type):
+        return msgspec.structs.replace(pool, is_shared=True)
+    return pool
+
+
+def _own_table() -> tuple[Any, ...]:
+    """Return the mounts of this process, where pools and devices are."""
+    return read_table(_OWN_TABLE)

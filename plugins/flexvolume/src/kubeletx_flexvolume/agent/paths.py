@@ -1,0 +1,110 @@
+"""Checks of the paths that the driver sends, and directories that the agent makes for mounts.
+
+The driver's only paths are targets: ``<kubelet root>/pods/<uid>/volumes/kubeletx.io~storage/<name>``. `parse_target`
+checks the text. `open_directory` then walks to the directory without following a link below the kubelet's root, so that no
+other directory can be mounted on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from kubeletx.api import InvalidPod, Unavailable
+from kubeletx.api.records import check_record_name
+
+from ..values import DRIVER
+
+MAX_PATH: Final = 4000
+MAX_COMPONENT: Final = 255
+_VOLUMES: Final = DRIVER.replace("/", "~")
+_UID: Final = re.compile(r"[0-9A-Za-z][-0-9A-Za-z._]{0,252}")
+
+
+class TargetPath(msgspec.Struct, frozen=True, kw_only=True):
+    """Parts of a checked target. `kubelet_root`: real path of the kubelet's root directory that it is in."""
+
+    kubelet_root: str
+    pod_uid: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """The target itself: the directory at which the pod gets the volume."""
+        return f"{self.kubelet_root}/pods/{self.pod_uid}/volumes/{_VOLUMES}/{self.name}"
+
+    @property
+    def global_directory(self) -> str:
+        """Directory at which the volume is mounted once for the node."""
+        return global_directory(self.kubelet_root, self.name)
+
+
+def global_directory(kubelet_root: str, name: str) -> str:
+    """Return the directory at which a volume is mounted once for the node."""
+    return f"{kubelet_root}/plugins/{DRIVER}/mounts/{name}"
+
+
+def parse_target(text: str, kubelet_roots: Mapping[str, str]) -> TargetPath:
+    """Check and split the target of a call. Raises InvalidPod.
+
+    `kubelet_roots`: root directories of kubelets, as they are configured, with their real paths.
+    """
+    parts = text.split("/")
+    if not text.startswith("/") or len(text) > MAX_PATH or "\0" in text:
+        raise _bad(text, f"is no absolute path of at most {MAX_PATH} characters")
+    if any(
+        part in ("", ".", "..") or len(part.encode(errors="replace")) > MAX_COMPONENT for part in parts[1:]
+    ):
+        raise _bad(text, "has an empty, dotted or too long component")
+    root = next((one for one in kubelet_roots if text.startswith(f"{one}/")), None)
+    if root is None:
+        raise _bad(text, f"is not below {' or '.join(kubelet_roots)}; see option --kubelet-root-dir")
+    match text[len(root) + 1 :].split("/"):
+        case ["pods", uid, "volumes", volumes, name] if volumes == _VOLUMES and _UID.fullmatch(uid):
+            check_volume_name(name)
+            return TargetPath(kubelet_root=kubelet_roots[root], pod_uid=uid, name=name)
+    raise _bad(text, f"is no {root}/pods/UID/volumes/{_VOLUMES}/NAME")
+
+
+def check_volume_name(name: str) -> None:
+    """Raise InvalidConfig if `name` cannot be the name of a volume, which is also the name of its record."""
+    check_record_name(name, "volume")
+
+
+@contextlib.contextmanager
+def open_directory(root: int, kubelet_root: str, path: str, *, make: bool = False) -> Iterator[int]:
+    """Yield a descriptor of the directory `path`, which is below `kubelet_root`.
+
+    `root`: descriptor of the mount namespace's root. `make`: make missing directories, with mode 0750. Links are
+    followed in `kubelet_root` only. Raises Unavailable if the directory is missing, or a part of it is a link.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+            current = os.open(kubelet_root.lstrip("/"), flags, dir_fd=root)
+            stack.callback(os.close, current)
+            for part in path[len(kubelet_root) + 1 :].split("/"):
+                if make:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(part, 0o750, dir_fd=current)
+                current = os.open(part, flags | os.O_NOFOLLOW, dir_fd=current)
+                stack.callback(os.close, current)
+        except OSError as error:
+            reason = "it or a part of it is a link" if error.errno in _LINK else error.strerror
+            raise Unavailable(f"directory {path}: {reason}") from error
+        yield current
+
+
+_LINK: Final = (errno.ELOOP, errno.ENOTDIR)
+"""Results of opening a link as a directory."""
+
+
+def _bad(text: str, problem: str) -> InvalidPod:
+    shown = text if len(text) <= 300 else f"{text[:300]}..."
+    return InvalidPod(obj="call of the driver", field="target", problem=f"{shown!r} {problem}")

@@ -1,0 +1,218 @@
+"""`StepRunner`: executes the steps that `plan` chooses. Each may be repeated, and has a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Final
+
+import structlog
+
+from kubeletx.api import Blocking, Conflict, Internal, KubeletxError, TimedOut
+
+from ..attachments.book import AttachmentBook
+from ..attachments.holder import Holder, HolderStatus
+from ..backends.backend import AttachedSource
+from ..backends.registry import Backends
+from ..values import AccessMode, MountRequest, StorageVolume
+from .format import FileSystems
+from .fsgroup import TopDirectory
+from .journal import Use, VolumeJournal
+from .mounts import Mounts
+from .plan import Step, StepKind
+from .progress import StepResult
+
+log = structlog.get_logger(__name__)
+
+BOOK_SECONDS: Final = 30.0
+"""Deadline of one call to the attachment records."""
+
+
+class StepRunner:
+    """Executes steps. `top_directory` None: the kubelet applies the fsGroup."""
+
+    def __init__(
+        self,
+        *,
+        book: AttachmentBook,
+        backends: Backends,
+        mounts: Mounts,
+        file_systems: FileSystems,
+        blocking: Blocking,
+        top_directory: TopDirectory | None = None,
+    ) -> None:
+        self._book = book
+        self._backends = backends
+        self._mounts = mounts
+        self._file_systems = file_systems
+        self._blocking = blocking
+        self._top_directory = top_directory
+        self._makers: Mapping[
+            StepKind, Callable[[VolumeJournal, Use, MountRequest], Awaitable[StepResult]]
+        ] = {
+            StepKind.TAKE: self._take,
+            StepKind.ATTACH: self._attach,
+            StepKind.LOOK: self._look,
+            StepKind.FORMAT: self._format,
+            StepKind.MOUNT: self._mount,
+            StepKind.WRITABLE: self._make_writable,
+            StepKind.BIND: self._bind,
+            StepKind.CONFIRM: self._confirm,
+        }
+        self._removers: Mapping[StepKind, Callable[[VolumeJournal, Use | None], Awaitable[None]]] = {
+            StepKind.UNBIND: self._unbind,
+            StepKind.FINISH_FORMAT: self._finish_format,
+            StepKind.UNMOUNT: self._unmount,
+            StepKind.DETACH: self._detach,
+            StepKind.RELEASE: self._release,
+        }
+
+    async def run(self, step: Step, journal: VolumeJournal, request: MountRequest | None) -> StepResult:
+        """Execute the step and return its result. Raises KubeletxErrors.
+
+        `request`: the request of the step's use; None for a removal.
+        """
+        use = None if step.key is None else journal.find(step.key)
+        if step.kind in self._removers:
+            await self._removers[step.kind](journal, use)
+            return None
+        if use is None or request is None:
+            raise Internal(f"volume {journal.volume.name}: no request for step {step.kind.name}")
+        return await self._makers[step.kind](journal, use, request)
+
+    async def _take(self, journal: VolumeJournal, use: Use, _: MountRequest) -> StepResult:
+        async with _limited(journal.volume):
+            stored = await self._book.take(journal.volume, use.holder)
+        if stored.reason:
+            log.warning("Broke the lock of another holder", volume=journal.volume.name, reason=stored.reason)
+        return stored
+
+    async def _attach(self, journal: VolumeJournal, use: Use, request: MountRequest) -> StepResult:
+        volume = journal.volume
+        is_read_only = set(volume.access_modes) == {AccessMode.READ_ONLY_MANY}
+        source = await self._backends.get(volume.backend).attach(
+            volume, read_only=is_read_only, secrets=request.secrets
+        )
+        await self._note(volume, use.holder, source.source, HolderStatus.ATTACHING)
+        return source
+
+    async def _look(self, journal: VolumeJournal, use: Use, _: MountRequest) -> StepResult:
+        read_only = all(one.holder.read_only for one in journal.staying)
+        return await self._file_systems.look(journal.volume, _source(journal).source, read_only=read_only)
+
+    async def _format(self, journal: VolumeJournal, use: Use, _: MountRequest) -> StepResult:
+        await self._file_systems.make(journal.volume, _source(journal).source)
+        return None
+
+    async def _mount(self, journal: VolumeJournal, use: Use, request: MountRequest) -> StepResult:
+        volume = journal.volume
+        read_only = all(one.holder.read_only for one in journal.staying)
+        await self._blocking(self._mounts.make_directory, journal.kubelet_root, journal.global_dir)
+        is_writable = await self._mounts.mount(
+            volume.name,
+            _source(journal),
+            journal.global_dir,
+            read_only=read_only,
+            fs_type=volume.fs_type,
+            options=volume.mount_options,
+        )
+        if self._top_directory is not None and request.fs_group is not None and not read_only:
+            await self._top_directory.apply(volume.name, journal.global_dir, request.fs_group)
+        return is_writable
+
+    async def _make_writable(self, journal: VolumeJournal, use: Use, _: MountRequest) -> StepResult:
+        await self._mounts.remount_writable(journal.volume.name, journal.global_dir)
+        return None
+
+    async def _bind(self, journal: VolumeJournal, use: Use, _: MountRequest) -> StepResult:
+        holder, volume = use.holder, journal.volume
+        await self._mounts.bind(
+            volume.name,
+            journal.global_dir,
+            holder.mount_dir,
+            read_only=holder.read_only,
+            options=volume.mount_options,
+        )
+        return None
+
+    async def _confirm(self, journal: VolumeJournal, use: Use, _: MountRequest) -> StepResult:
+        await self._note(journal.volume, use.holder, _source(journal).source, HolderStatus.MOUNTED)
+        return None
+
+    async def _note(self, volume: StorageVolume, holder: Holder, device: str, status: HolderStatus) -> None:
+        """Write device and status to the entry. Only Conflict is an error: the entry is gone.
+
+        The entry alone protects the volume; the rest of it is for users.
+        """
+        try:
+            async with _limited(volume):
+                await self._book.note(volume, holder, device=device, status=status)
+        except Conflict:
+            raise
+        except KubeletxError as error:
+            log.warning("Failed to note an attachment in its record", volume=volume.name, err=str(error))
+
+    async def _unbind(self, journal: VolumeJournal, use: Use | None) -> None:
+        if use is not None:
+            await self._cut(journal)
+            await self._mounts.unmount(journal.volume.name, use.holder.mount_dir, lazy=journal.is_forced)
+
+    async def _unmount(self, journal: VolumeJournal, _: Use | None) -> None:
+        await self._cut(journal)
+        await self._mounts.unmount(journal.volume.name, journal.global_dir, lazy=journal.is_forced)
+        await self._blocking(self._mounts.remove_directory, journal.kubelet_root, journal.global_dir)
+
+    async def _cut(self, journal: VolumeJournal) -> None:
+        """Take the storage away before a forced unmount, which otherwise waits for it.
+
+        Errors are no surprise here, as the volume is in use; the step DETACH decides.
+        """
+        if journal.is_forced and journal.volume.backend:
+            try:
+                await self._backends.get(journal.volume.backend).detach(journal.volume, force=True)
+            except KubeletxError as error:
+                log.info("Cut the storage of a volume off", volume=journal.volume.name, err=str(error))
+
+    async def _detach(self, journal: VolumeJournal, _: Use | None) -> None:
+        if journal.volume.backend:
+            backend = self._backends.get(journal.volume.backend)
+            await backend.detach(journal.volume, force=journal.is_forced)
+
+    async def _release(self, journal: VolumeJournal, use: Use | None) -> None:
+        if use is not None:
+            async with _limited(journal.volume):
+                await self._book.release(journal.volume, use.holder)
+
+    async def _finish_format(self, journal: VolumeJournal, _: Use | None) -> None:
+        """Format the device again, once, after the agent was killed while mkfs ran: half a file system is refused later.
+
+        It was blank, and only this node can have written to it as long as an entry of this node is in its record.
+        """
+        volume = journal.volume
+        try:
+            async with _limited(volume):
+                is_ours = any([await self._book.holds(volume, use.holder) for use in journal.leaving])
+            source = await self._backends.get(volume.backend).find(volume) if is_ours else None
+            if source is not None:
+                await self._file_systems.make(volume, source.source)
+        except KubeletxError as error:
+            log.error("Failed to finish an interrupted format", volume=volume.name, err=str(error))
+
+
+def _source(journal: VolumeJournal) -> AttachedSource:
+    if journal.source is None:
+        raise Internal(f"volume {journal.volume.name}: its journal has no device")
+    return journal.source
+
+
+@contextlib.asynccontextmanager
+async def _limited(volume: StorageVolume) -> AsyncIterator[None]:
+    """Limit the time of a call to the attachment records."""
+    try:
+        async with asyncio.timeout(BOOK_SECONDS):
+            yield
+    except TimeoutError:
+        raise TimedOut(
+            f"volume {volume.name}: the attachment records did not answer within {BOOK_SECONDS:g} s"
+        ) from None

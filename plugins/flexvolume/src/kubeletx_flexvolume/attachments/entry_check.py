@@ -1,0 +1,107 @@
+"""`EntryCheck`: compares the volumes that are attached here with their records.
+
+If another node has broken the lock, the entries of this node are gone from the record; the volume is then dropped at
+once. If the records as a whole were lost and made again (their store has another identity than at the start), each volume
+is entered again, unless another node has it meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from kubeletx.api import Conflict, KubeletxError
+
+from ..agent.local import LocalVolume, LocalVolumes
+from .deadlines import within
+from .editing import RecordEditor
+from .guard import VolumeGuard
+from .list_worker import AT_ONCE, DROP_SECONDS
+from .record_book import RecordBook, lost_holders
+
+log = structlog.get_logger(__name__)
+
+_WHY: Final = "its entry in the attachment record is gone"
+
+
+class EntryCheck:
+    """Drops volumes that have lost their entries."""
+
+    def __init__(
+        self,
+        *,
+        book: RecordBook,
+        editor: RecordEditor,
+        local: Callable[[], LocalVolumes],
+        guard: VolumeGuard,
+        identity: Callable[[], Awaitable[str]],
+        drop_seconds: float = DROP_SECONDS,
+    ) -> None:
+        """`identity`: see `stores.Stores`. `drop_seconds`: deadline for one volume."""
+        self._book = book
+        self._editor = editor
+        self._local = local
+        self._guard = guard
+        self._identity = identity
+        self._drop_seconds = drop_seconds
+        self._store = ""
+
+    async def check(self) -> None:
+        """Check every attached volume once; what fails is logged, and checked again in the next round.
+
+        The first call remembers which store the records are in. Raises the error if the store does not answer.
+        """
+        self._store = self._store or await self._identity()
+        turns = asyncio.Semaphore(AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            for one in self._local().volumes():
+                if one.device:
+                    name = one.volume.name
+                    group.create_task(self._volume(name, turns), name=f"entries of {name}")
+
+    async def _volume(self, name: str, turns: asyncio.Semaphore) -> None:
+        async with turns:
+            try:
+                if await self._lost_of(name) is None:
+                    return
+                with self._guard.clearing(name, _WHY) as is_free:
+                    lost = await self._lost_of(name) if is_free else None
+                    if lost is not None:
+                        await self._handle(lost)
+            except KubeletxError as error:
+                log.warning("Failed to check the entries of a volume", volume=name, err=str(error))
+
+    async def _lost_of(self, name: str) -> LocalVolume | None:
+        """Return the volume if all its holders have lost their entries; else None."""
+        entries = await self._editor.items(name)
+        one = next((one for one in self._local().volumes() if one.volume.name == name), None)
+        lost = lost_holders(one, entries) if one is not None else []
+        if one is None or not lost:
+            return None
+        if len(lost) < len(one.holders):
+            log.warning(
+                "A pod has lost its entry, and others use the volume here", volume=name, holder=str(lost[0])
+            )
+            return None
+        return one
+
+    async def _handle(self, one: LocalVolume) -> None:
+        now = await self._identity()  # raises if the store does not answer: then nothing is dropped
+        if self._store and now != self._store and await self._entered_again(one):
+            return
+        async with within(self._drop_seconds, f"volume {one.volume.name} was not removed from this node"):
+            await self._local().drop(one.volume, why=_WHY, force=True)
+        log.warning("Removed a volume from this node", volume=one.volume.name, why=_WHY)
+
+    async def _entered_again(self, one: LocalVolume) -> bool:
+        try:
+            for holder in one.holders:
+                await self._book.reenter(one.volume, holder)
+        except Conflict as error:
+            log.error("A volume of lost records is in use elsewhere", volume=one.volume.name, err=str(error))
+            return False
+        log.error("Attachment records were lost; entered a volume again", volume=one.volume.name)
+        return True

@@ -1,0 +1,146 @@
+"""`ProofSearch`: searches for proofs that the holders of a volume are gone, in this order for each entry.
+
+    facts about its node (`proofs.proof_from_facts`)
+    the entry is of this node: the agent has no journal of it, and the backend finds no device
+    policy seed: the same pod, of a StatefulSet
+    the backend cuts the holder off (`Backend.fence`)
+
+`Backend.fence` is asked only if the node is not ready and the cluster has given up the holder's pod: a second pod that
+is started by mistake must not cut off the first one. A look-up that fails proves nothing; the refusal then says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+
+from kubeletx.api import KubeletxError
+
+from ..agent.local import LocalVolumes
+from ..backends.backend import Backend
+from ..values import StorageVolume
+from .deadlines import within
+from .decision import BreakPolicy
+from .holder import Holder
+from .nodes import NodeDirectory
+from .proofs import Proof, StorageNode, is_same_pod, proof_from_facts
+from .record import AttachmentEntry, EntryKey
+
+log = structlog.get_logger(__name__)
+
+FENCE_SECONDS: Final = 20.0
+"""Shorter than the agent's deadline for a call of the records. A fence that takes longer is asked for again."""
+FIND_SECONDS: Final = 10.0
+STATEFUL_OPTION: Final = "statefulSet"
+"""Option of a volume that says, without a cluster, that its pods belong to a StatefulSet."""
+
+
+class HolderPods(Protocol):
+    """Facts about the pods of holders, such as `cluster_nodes.ClusterPods`."""
+
+    async def is_given_up(self, holder: Holder) -> bool:
+        """Return True if the cluster has given up the holder's pod: it is gone, made again, or being deleted."""
+        ...
+
+    async def is_stateful(self, holder: Holder) -> bool:
+        """Return True if the holder's pod exists and belongs to a StatefulSet."""
+        ...
+
+
+class SearchTools(msgspec.Struct, frozen=True, kw_only=True):
+    """Sources of a `ProofSearch`. `pods` None: there is no cluster. `backends`: by name."""
+
+    nodes: NodeDirectory
+    pods: HolderPods | None
+    backends: Mapping[str, Backend]
+    local: Callable[[], LocalVolumes]
+
+
+class ProofSearch:
+    """Searches for proofs against entries of records."""
+
+    def __init__(self, tools: SearchTools, policy: BreakPolicy) -> None:
+        self._tools = tools
+        self._policy = policy
+
+    async def search(
+        self, volume: StorageVolume, wanted: Holder, entries: Sequence[AttachmentEntry]
+    ) -> dict[EntryKey, Proof]:
+        """Return a result for each entry; `wanted`: holder that wants to enter."""
+        facts: dict[str, asyncio.Task[StorageNode]] = {}
+        for node in {entry.node for entry in entries}:
+            facts[node] = asyncio.create_task(self._tools.nodes.facts(node), name=f"facts about node {node}")
+        searches = [
+            asyncio.create_task(
+                self._one(volume, wanted, entry, facts[entry.node]), name=f"proof {volume.name}"
+            )
+            for entry in entries
+        ]
+        tasks: list[asyncio.Task[StorageNode] | asyncio.Task[Proof]] = [*facts.values(), *searches]
+        try:
+            found = await asyncio.gather(*searches)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return {entry.key: proof for entry, proof in zip(entries, found, strict=True)}
+
+    async def _one(
+        self, volume: StorageVolume, wanted: Holder, entry: AttachmentEntry, facts: Awaitable[StorageNode]
+    ) -> Proof:
+        try:
+            found = await facts
+            if why := proof_from_facts(entry, found):
+                return Proof(is_gone=True, why=why)
+            if entry.node == wanted.node:
+                return await self._own(volume, entry)
+            if self._policy is BreakPolicy.SEED and await self._is_failover(volume, wanted, entry):
+                return Proof(is_gone=True, why="the same pod of a StatefulSet runs here now (policy seed)")
+            return await self._fenced(volume, entry, found)
+        except KubeletxError as error:
+            return Proof(
+                is_gone=False, why=f"nothing proves that it is gone, since a look-up failed ({error})"
+            )
+
+    async def _own(self, volume: StorageVolume, entry: AttachmentEntry) -> Proof:
+        """Search for the entry's device on this node."""
+        if any(entry.key == holder.key for one in self._tools.local().volumes() for holder in one.holders):
+            return Proof(is_gone=False, why="the volume is in use there")
+        backend = self._tools.backends.get(entry.backend)
+        if backend is None:
+            return Proof(
+                is_gone=False, why=f"this node has no backend {entry.backend!r} to look for its device"
+            )
+        async with within(FIND_SECONDS, f"backend {entry.backend} did not answer"):
+            found = await backend.find(entry.volume(volume.name))
+        if found is None:
+            return Proof(is_gone=True, why="its agent finds no device of it")
+        return Proof(is_gone=False, why=f"its device {found.source} exists")
+
+    async def _is_failover(self, volume: StorageVolume, wanted: Holder, entry: AttachmentEntry) -> bool:
+        if not is_same_pod(entry, wanted):
+            return False
+        if self._tools.pods is None:
+            return volume.parameters.get(STATEFUL_OPTION) == "true"
+        return await self._tools.pods.is_stateful(wanted)
+
+    async def _fenced(self, volume: StorageVolume, entry: AttachmentEntry, facts: StorageNode) -> Proof:
+        if facts.ready:
+            return Proof(is_gone=False, why="its node is ready")
+        if self._tools.pods is not None and not await self._tools.pods.is_given_up(entry):
+            return Proof(is_gone=False, why="its node is not ready, but its pod is not being deleted")
+        backend = self._tools.backends.get(entry.backend)
+        if backend is None:
+            return Proof(
+                is_gone=False, why=f"its node is not ready, and backend {entry.backend!r} is not set up here"
+            )
+        async with within(FENCE_SECONDS, f"backend {entry.backend} did not fence it"):
+            result = await backend.fence(entry.volume(volume.name), entry.holder)
+        if result.fenced:
+            log.warning("Fenced the holder of a volume", volume=volume.name, node=entry.node, why=result.why)
+            return Proof(is_gone=True, why=result.why)
+        return Proof(is_gone=False, why=f"its node is not ready, but it cannot be cut off: {result.why}")

@@ -1,0 +1,148 @@
+"""`ListWorker`: works off the garbage list of this node.
+
+    the entry is of an earlier boot            ──► forget it: the restart has detached everything
+    the entry is in the record                 ──► it was not removed (yet); forget it after an hour
+    the node has another entry of this boot    ──► forget it: pods of this node use the volume again
+    else                                       ──► drop the volume, and then forget it
+
+Until a volume is dropped, this node does not take it. Writes that the node has not done yet are given up: another node
+may have written since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+import structlog
+
+from kubeletx.api import Clock, KubeletxError, Unavailable
+
+from ..agent.local import LocalVolumes
+from ..values import StorageVolume
+from .deadlines import within
+from .editing import RecordEditor
+from .garbage import GarbageItem, GarbageLists, Items, is_outdated
+from .guard import VolumeGuard
+from .record import AttachmentEntry
+
+log = structlog.get_logger(__name__)
+
+DROP_SECONDS: Final = 120.0
+"""Deadline of one `LocalVolumes.drop`; what is left is tried again in the next round."""
+AT_ONCE: Final = 8
+
+
+class OwnNode(msgspec.Struct, frozen=True, kw_only=True):
+    """Identity of this node. `boot_id`: of the running kernel."""
+
+    name: str
+    boot_id: str
+
+
+class ItemAction(enum.Enum):
+    """Next action for an item of the garbage list."""
+
+    FORGET = "forget"
+    WAIT = "wait"
+    DROP = "drop"
+
+
+def action_for(
+    item: GarbageItem, entries: Sequence[AttachmentEntry], *, boot_id: str, now: datetime
+) -> ItemAction:
+    """Decide about one item of this node. `entries`: of the volume's record. `boot_id`: of this node."""
+    if item.boot_id != boot_id:
+        return ItemAction.FORGET
+    if any(one.key == item.key for one in entries):
+        return ItemAction.FORGET if is_outdated(item, now) else ItemAction.WAIT
+    if any((one.node, one.boot_id) == (item.node, boot_id) for one in entries):
+        return ItemAction.FORGET
+    return ItemAction.DROP
+
+
+class ListWorker:
+    """Reads and works off the garbage list of this node."""
+
+    def __init__(
+        self,
+        own: OwnNode,
+        *,
+        lists: GarbageLists,
+        editor: RecordEditor,
+        local: Callable[[], LocalVolumes],
+        guard: VolumeGuard,
+        clock: Clock,
+        drop_seconds: float = DROP_SECONDS,
+    ) -> None:
+        """`drop_seconds`: deadline for one volume."""
+        self._own = own
+        self._lists = lists
+        self._editor = editor
+        self._local = local
+        self._guard = guard
+        self._clock = clock
+        self._drop_seconds = drop_seconds
+        self._pending: frozenset[str] | None = None
+        """Names of the volumes to drop; None: the list has not been read."""
+
+    def pending(self) -> Collection[str]:
+        """Return the names of the volumes to drop. Raises Unavailable while the list has not been read."""
+        if self._pending is None:
+            raise Unavailable(
+                f"the list of volumes to remove from node {self._own.name} has not been read yet"
+            )
+        return self._pending
+
+    async def work_off(self) -> None:
+        """Work off the list once; what fails is logged, and stays. Raises Unavailable if it cannot be read."""
+        items = await self._lists.of(self._own.name)
+        by_volume: dict[str, list[GarbageItem]] = {}
+        for item in items:
+            by_volume.setdefault(item.volume_name, []).append(item)
+        if self._pending is None:
+            self._pending = frozenset(one.volume_name for one in items if one.boot_id == self._own.boot_id)
+        self._pending &= by_volume.keys()
+        turns = asyncio.Semaphore(AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            for name, of_volume in by_volume.items():
+                work = self._volume(name, tuple(of_volume), turns)
+                group.create_task(work, name=f"garbage list: {name}")
+
+    async def _volume(self, name: str, items: Items, turns: asyncio.Semaphore) -> None:
+        async with turns:
+            try:
+                await self._cleared(name, items)
+            except KubeletxError as error:
+                log.warning("Failed to work off the garbage list", volume=name, err=str(error))
+
+    async def _cleared(self, name: str, items: Items) -> None:
+        why = items[0].removed_for or "its lock was broken"
+        with self._guard.clearing(name, why) as is_free:
+            if not is_free:
+                return
+            entries = await self._editor.items(name)
+            now = self._clock.now()
+            actions = {
+                one.item_key: action_for(one, entries, boot_id=self._own.boot_id, now=now) for one in items
+            }
+            if ItemAction.DROP in actions.values():
+                self._pending = (self._pending or frozenset()) | {name}
+                await self._drop(known_volume(self._local(), items[0].storage_volume), why)
+            done = [one for one in items if actions[one.item_key] is not ItemAction.WAIT]
+            await self._lists.remove(self._own.name, done)
+        self._pending = (self._pending or frozenset()) - {name}
+
+    async def _drop(self, volume: StorageVolume, why: str) -> None:
+        async with within(self._drop_seconds, f"volume {volume.name} was not removed from this node"):
+            await self._local().drop(volume, why=why, force=True)
+        log.warning("Removed a volume from this node", volume=volume.name, why=why)
+
+
+def known_volume(local: LocalVolumes, described: StorageVolume) -> StorageVolume:
+    """Return the volume as its journal on this node describes it, or else `described`."""
+    return next((one.volume for one in local.volumes() if one.volume.name == described.name), described)

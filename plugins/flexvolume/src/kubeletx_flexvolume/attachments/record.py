@@ -1,0 +1,132 @@
+"""Values of attachment records: the entries of one volume, and the JSON object in which they are stored.
+
+    {"attachments": [ENTRY, ...], "nodes": "n1", "pods": "default/web-0", "mode": "ReadWrite", "device": ..., "status": ...}
+
+The list is the truth. The other fields summarize it for the columns of ``kubectl get``; they are computed at each write
+and never read. An entry also has what another node, or this one without its journal, needs to detach the volume.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from kubeletx.api import Internal, Record
+
+from ..values import StorageVolume
+from .holder import Holder
+
+EntryKey = tuple[str, str, str]
+"""Identity of an entry within its record: node, boot ID, mount directory."""
+Entries = tuple["AttachmentEntry", ...]
+MAX_ENTRIES = 300
+"""Maximum number of entries of one record, so that its value stays below `kubeletx.api.records.MAX_VALUE_BYTES`."""
+
+
+class AttachmentEntry(Holder, frozen=True, kw_only=True, rename="camel"):
+    """One entry of a record: the holder, the UID of its Node object, and where the volume is.
+
+    `node_uid`: empty without a cluster. `parameters`: those of the volume; they contain no secrets.
+    """
+
+    node_uid: str = msgspec.field(default="", name="nodeUID")
+    backend: str = ""
+    image: str = ""
+    pool: str = ""
+    cluster: str = ""
+    parameters: dict[str, str] = {}
+
+    @property
+    def holder(self) -> Holder:
+        """Part of the entry that mount and unmount use."""
+        return Holder(**{name: getattr(self, name) for name in Holder.__struct_fields__})
+
+    def volume(self, name: str) -> StorageVolume:
+        """Return what is known of the volume, enough to find, detach and fence it. `name`: of the record."""
+        return StorageVolume(
+            name=name,
+            backend=self.backend,
+            image=self.image,
+            pool=self.pool,
+            cluster=self.cluster,
+            parameters=self.parameters,
+        )
+
+
+class _Value(msgspec.Struct, frozen=True, kw_only=True):
+    attachments: Entries = ()
+
+
+def entry_of(volume: StorageVolume, holder: Holder, *, node_uid: str = "") -> AttachmentEntry:
+    """Make the entry of `holder` for a volume."""
+    return AttachmentEntry(
+        **{name: getattr(holder, name) for name in Holder.__struct_fields__},
+        node_uid=node_uid,
+        backend=volume.backend,
+        image=volume.image,
+        pool=volume.pool,
+        cluster=volume.cluster,
+        parameters=volume.parameters,
+    )
+
+
+def entries_of(record: Record | None) -> Entries:
+    """Return the entries of a record; none if it does not exist. Raises Internal if the record cannot be read."""
+    if record is None:
+        return ()
+    try:
+        return record.as_type(_Value).attachments
+    except msgspec.ValidationError as error:
+        raise Internal(
+            f"attachment record {record.name} cannot be read: {error}; correct it, or delete it once the volume is "
+            "attached to no node"
+        ) from error
+
+
+def value_of(entries: Sequence[AttachmentEntry]) -> dict[str, Any]:
+    """Return the JSON object to store for these entries, with its summary."""
+    value: dict[str, Any] = {
+        "attachments": [plain(entry, "since") for entry in entries],
+        "nodes": _joined(entry.node for entry in entries),
+        "pods": _joined(f"{entry.pod_namespace}/{entry.pod}" for entry in entries),
+        "mode": "ReadOnly" if all(entry.read_only for entry in entries) else "ReadWrite",
+        "device": _joined(entry.device for entry in entries),
+        "status": _joined(entry.status.value for entry in entries),
+    }
+    return value
+
+
+def plain(value: msgspec.Struct, *moments: str) -> dict[str, Any]:
+    """Convert an entry to JSON values. `moments`: fields with a time, which are left out if they are empty."""
+    made: dict[str, Any] = msgspec.to_builtins(value)
+    for field in moments:
+        if not made[field]:
+            del made[field]
+    return made
+
+
+def with_entry(entries: Sequence[AttachmentEntry], entry: AttachmentEntry) -> Entries:
+    """Return the entries with `entry`, which replaces the one that has its key."""
+    if any(one.key == entry.key for one in entries):
+        return tuple(entry if one.key == entry.key else one for one in entries)
+    return *entries, entry
+
+
+def without(entries: Sequence[AttachmentEntry], keys: Iterable[EntryKey]) -> Entries:
+    """Return the entries whose keys are not in `keys`."""
+    gone = set(keys)
+    return tuple(entry for entry in entries if entry.key not in gone)
+
+
+def find_entry(entries: Sequence[AttachmentEntry], key: EntryKey) -> AttachmentEntry | None:
+    """Return the entry with this key; None if there is none."""
+    return next((entry for entry in entries if entry.key == key), None)
+
+
+def _joined(words: Iterable[str]) -> str:
+    """Join the different words in their order; after three, only say how many more there are."""
+    different = [word for word in dict.fromkeys(words) if word]
+    more = len(different) - 3
+    return ",".join(different[:3]) + (f" +{more}" if more > 0 else "")

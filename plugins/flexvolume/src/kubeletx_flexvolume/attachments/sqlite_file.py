@@ -1,0 +1,184 @@
+"""`SqliteFile`: one SQLite file that several agent processes of one machine share, used from one thread.
+
+The file is in WAL mode with full synchronization: a committed write survives a crash of the machine. Writers take the
+write lock at the begin of their transaction, so that a read and a write in one function are atomic among all processes.
+WAL needs shared memory: the file must be on a local file system. Source: sqlite.org, wal.html.
+
+The file has mode 0600, in a directory that only its owner can write. SQLite gives its other files the same mode.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+from kubeletx.api import BoundedThreadPool, InvalidConfig, KubeletxError, TimedOut, Unavailable, WhenFull
+
+from .deadlines import within
+
+T = TypeVar("T")
+
+BUSY_SECONDS: Final = 5.0
+CALL_SECONDS: Final = 15.0
+"""Deadline of one read or write, above `BUSY_SECONDS`."""
+_FORMAT: Final = 1
+_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS records (
+    kind TEXT NOT NULL, name TEXT NOT NULL, version TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS store (id TEXT NOT NULL);
+"""
+
+
+class SqliteFile:
+    """Runs functions on a connection to the file, on a thread of its own."""
+
+    def __init__(self, path: Path) -> None:
+        """`path`: made at the first use, with its directory."""
+        self.path = path
+        self._pool = BoundedThreadPool("records", threads=1, when_full=WhenFull.WAIT, owner="store of")
+        self._connection: sqlite3.Connection | None = None
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Return the result of `work`. Raises Unavailable."""
+        try:
+            async with within(CALL_SECONDS, f"{self.path} did not answer"):
+                return await self._pool.run(self._read, work)
+        except TimedOut as error:
+            raise Unavailable(error.message) from error
+
+    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` in a transaction, which an exception undoes.
+
+        Raises Unavailable if nothing was written, TimedOut if that is unknown.
+        """
+        async with within(CALL_SECONDS, f"{self.path} did not answer"):
+            return await self._pool.run(self._write, work)
+
+    async def close(self) -> None:
+        """Close the connection. A call that hangs is left to its thread."""
+        try:
+            async with within(BUSY_SECONDS, f"{self.path} was not closed"):
+                await self._pool.run(self._close)
+        except TimedOut:
+            pass  # the thread is a daemon; the kernel closes the file with the process
+        finally:
+            self._pool.close()
+
+    # --- on the thread ---
+
+    def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return work(self._open())
+        except sqlite3.Error as error:
+            raise self._translated(error) from error
+
+    def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            connection = self._open()
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise self._translated(error) from error
+        try:
+            result = work(connection)
+        except sqlite3.Error as error:
+            _undo(connection)
+            raise self._translated(error) from error
+        except BaseException:
+            _undo(connection)
+            raise
+        try:
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            _undo(connection)
+            raise TimedOut(f"{self.path}: it is unknown whether a write was done: {error}") from error
+        return result
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            try:
+                self._connection = self._opened()
+            except OSError as error:
+                raise Unavailable(f"{self.path} cannot be opened: {error.strerror or error}") from error
+        return self._connection
+
+    def _opened(self) -> sqlite3.Connection:
+        _make_private(self.path)
+        connection = sqlite3.connect(
+            self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        (found,) = connection.execute("PRAGMA user_version").fetchone()
+        if found > _FORMAT:
+            raise self._bad(f"has format {found}, and this version knows {_FORMAT}", "use a newer version")
+        if found == _FORMAT:
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in _TABLES.split(";"):
+            connection.execute(statement)
+        if connection.execute("SELECT id FROM store").fetchone() is None:
+            connection.execute("INSERT INTO store VALUES (?)", (secrets.token_hex(16),))
+        connection.execute(f"PRAGMA user_version = {_FORMAT}")
+        connection.execute("COMMIT")
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _translated(self, error: sqlite3.Error) -> KubeletxError:
+        if error.sqlite_errorcode in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            fix = "restore it, or remove it once no volume of the storage agent is mounted on this machine any more"
+            return self._bad(f"is damaged ({error})", fix)
+        return Unavailable(f"{self.path}: {error}")
+
+    def _bad(self, problem: str, fix: str) -> InvalidConfig:
+        return InvalidConfig(obj="records", field=str(self.path), problem=problem, fix=fix)
+
+
+def _undo(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        try:
+            connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            connection.interrupt()  # the next BEGIN fails, and its caller gets the reason
+
+
+def _make_private(path: Path) -> None:
+    """Make the file with mode 0600, and its directory with 0700. Raises InvalidConfig if others can write there.
+
+    A file that exists is never opened here: closing it would drop the locks of this process' other connections.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.parent.stat()
+    if found.st_uid not in (0, os.geteuid()) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise InvalidConfig(
+            obj="records",
+            field=str(path),
+            problem=f"other users can write to {path.parent} (mode {stat.S_IMODE(found.st_mode):o})",
+            fix="use a directory of root with mode 0700",
+        )
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        mode = path.lstat().st_mode
+        if not stat.S_ISREG(mode):
+            raise InvalidConfig(
+                obj="records", field=str(path), problem="is no regular file", fix="name another path"
+            ) from None
+        if stat.S_IMODE(mode) != 0o600:
+            path.chmod(0o600)

@@ -1,0 +1,188 @@
+"""`Scanner`: finds entries whose node is gone, was made again, or has restarted, and moves them to the garbage lists.
+
+    list all records ─► facts about the nodes, read later than the records ─► garbage lists ─► records
+
+The facts are read after the records: an entry is older than the facts that speak against it. An entry that its holder
+changes meanwhile stays. Items of the lists that can no longer apply are dropped, too: of nodes that have restarted since,
+and of nodes that have been gone for a month.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+import structlog
+
+from kubeletx.api import Clock, KubeletxError, Record, Records
+
+from .editing import RecordEditor
+from .events import ENTRY_REMOVED, AttachmentEvents
+from .garbage import GarbageItem, GarbageLists, item_of, items_of
+from .listing import BriefEntry, all_pages, origins_of
+from .nodes import NodeDirectory
+from .proofs import StorageNode, proof_from_facts
+from .record import AttachmentEntry, Entries, entries_of
+
+log = structlog.get_logger(__name__)
+
+AT_ONCE: Final = 16
+FORGET_AFTER: Final = timedelta(days=30)
+
+
+class StaleEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry whose holder is gone. `why`: the proof."""
+
+    volume: str
+    entry: AttachmentEntry
+    why: str
+
+
+class StaleReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of one scan. `is_dry`: nothing was changed. `problems`: what could not be looked up or changed."""
+
+    records: int
+    entries: int
+    stale: tuple[StaleEntry, ...]
+    problems: tuple[str, ...] = ()
+    is_dry: bool = False
+
+
+class Scanner:
+    """Looks through all records of a store."""
+
+    def __init__(
+        self,
+        *,
+        editor: RecordEditor,
+        lists: GarbageLists,
+        lists_records: Records,
+        nodes: NodeDirectory,
+        events: AttachmentEvents,
+        clock: Clock,
+    ) -> None:
+        """`lists_records`: the records of `lists`."""
+        self._editor = editor
+        self._lists = lists
+        self._lists_records = lists_records
+        self._nodes = nodes
+        self._events = events
+        self._clock = clock
+
+    async def scan(self, *, dry_run: bool = False) -> StaleReport:
+        """Scan once. Raises the error if the records or the nodes cannot be listed; other failures are in the report."""
+        known = await self._nodes.all()
+        candidates: dict[str, Record] = {}
+        sizes: dict[str, int] = {}
+        suspects = set[str]()
+        async for page in all_pages(self._editor.records):
+            for record in page:
+                origins = origins_of(record)
+                sizes[record.name] = len(origins)
+                gone = {one.node for one in origins if _is_suspect(one, known)}
+                if gone:
+                    candidates[record.name] = record
+                    suspects |= gone
+        facts, problems = await self._facts(suspects)
+        stale = [found for record in candidates.values() for found in _stale_in(record, facts, problems)]
+        if not dry_run:
+            await self._move(stale, facts, problems)
+            await self._prune(problems)
+        count, entries = len(sizes), sum(sizes.values())
+        report = StaleReport(
+            records=count, entries=entries, stale=tuple(stale), problems=tuple(problems), is_dry=dry_run
+        )
+        log.info(
+            "Scanned attachment records", records=count, entries=entries, stale=len(stale), dry_run=dry_run
+        )
+        return report
+
+    # --- inside ---
+
+    async def _facts(self, names: set[str]) -> tuple[dict[str, StorageNode], list[str]]:
+        found: dict[str, StorageNode] = {}
+        problems: list[str] = []
+        for name in sorted(names):
+            try:
+                found[name] = await self._nodes.facts(name)
+            except KubeletxError as error:
+                problems.append(f"node {name}: {error}")
+        return found, problems
+
+    async def _move(
+        self, stale: Sequence[StaleEntry], facts: Mapping[str, StorageNode], problems: list[str]
+    ) -> None:
+        """Move entries to the lists of their nodes; a node that has restarted since has nothing left of them."""
+        now = self._clock.now()
+        items = [item_of(one.volume, one.entry, why=one.why, now=now) for one in stale]
+        await self._lists.add(one for one in items if not _is_over(one, facts[one.node], now))
+        by_volume: dict[str, list[StaleEntry]] = {}
+        for one in stale:
+            by_volume.setdefault(one.volume, []).append(one)
+        turns = asyncio.Semaphore(AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            for name, found in by_volume.items():
+                group.create_task(self._remove(name, found, turns, problems), name=f"stale entries of {name}")
+
+    async def _remove(
+        self, name: str, stale: Sequence[StaleEntry], turns: asyncio.Semaphore, problems: list[str]
+    ) -> None:
+        gone = [one.entry for one in stale]
+
+        def change(entries: Entries) -> Entries:
+            return tuple(one for one in entries if one not in gone)
+
+        async with turns:
+            try:
+                await self._editor.change(name, change)
+            except KubeletxError as error:
+                problems.append(f"volume {name}: {error}")
+                return
+        for one in stale:
+            message = f"Volume {name} is no longer attached for {one.entry}: {one.why}"
+            await self._events.of_volume(name, reason=ENTRY_REMOVED, message=message)
+
+    async def _prune(self, problems: list[str]) -> None:
+        """Drop items of garbage lists that can no longer apply."""
+        known, now = await self._nodes.all(), self._clock.now()
+        async for page in all_pages(self._lists_records):
+            for record in page:
+                try:
+                    facts = known.get(record.name, StorageNode(name=record.name, exists=False))
+                    old = [one for one in items_of(record) if _is_over(one, facts, now)]
+                    if old:
+                        await self._lists.remove(record.name, old)
+                except KubeletxError as error:
+                    problems.append(f"garbage list of node {record.name}: {error}")
+
+
+def _is_suspect(origin: BriefEntry, known: Mapping[str, StorageNode]) -> bool:
+    facts = known.get(origin.node)
+    return facts is None or bool(proof_from_facts(origin, facts))
+
+
+def _stale_in(record: Record, facts: Mapping[str, StorageNode], problems: list[str]) -> list[StaleEntry]:
+    try:
+        entries = entries_of(record)
+    except KubeletxError as error:
+        problems.append(str(error))
+        return []
+    found = []
+    for entry in entries:
+        why = proof_from_facts(entry, facts[entry.node]) if entry.node in facts else ""
+        if why:
+            found.append(StaleEntry(volume=record.name, entry=entry, why=why))
+    return found
+
+
+def _is_over(item: GarbageItem, facts: StorageNode, now: datetime) -> bool:
+    """Return True if the item can no longer apply to its node."""
+    if facts.exists:
+        return bool(facts.boot_id) and facts.boot_id != item.boot_id
+    try:
+        return now - datetime.fromisoformat(item.noted_at) >= FORGET_AFTER
+    except (ValueError, TypeError):  # TypeError: a time without a zone
+        return False

@@ -1,0 +1,123 @@
+"""`open_stores`: opens the records of a cluster, or those of this machine, with the sources of facts that go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from kubeletx.api import Clock, InvalidConfig, NotFound, Records
+
+from .editing import not_served
+from .events import AttachmentEvents, EventSubject, LoggedEvents
+from .fencing import HolderPods
+from .modes import VolumeLookup
+from .nodes import SILENT_SECONDS, NodeDirectory, RecordedNodes
+
+if TYPE_CHECKING:
+    from kubeletx.kube.client import KubeClient
+
+USER_AGENT: Final = "kubeletx-flexvolume"
+
+
+class Stores(msgspec.Struct, frozen=True, kw_only=True):
+    """Records and sources of facts.
+
+    `client`: of the cluster; None without one. `own_nodes`: records of the nodes of this machine; None in a cluster.
+    `identity`: returns a text that changes if the records are lost and made again. Call `close` at the end.
+    """
+
+    attachments: Records
+    stale: Records
+    nodes: NodeDirectory
+    volumes: VolumeLookup
+    events: AttachmentEvents
+    pods: HolderPods | None
+    client: KubeClient | None
+    own_nodes: RecordedNodes | None
+    identity: Callable[[], Awaitable[str]]
+    close: Callable[[], Awaitable[None]]
+
+
+def open_stores(
+    *,
+    kubeconfig: Path | None,
+    records: Path | None,
+    node: str,
+    clock: Clock,
+    silent_seconds: float = SILENT_SECONDS,
+) -> Stores:
+    """Open the records of a cluster (`kubeconfig`) or of this machine (`records`, an SQLite file).
+
+    `node`: name of this node, the reporter of events. `silent_seconds`: see `RecordedNodes`. Call it in the event loop that uses the stores. Raises
+    InvalidConfig unless exactly one of the two is given, or if the kubeconfig is invalid.
+    """
+    if kubeconfig is not None and records is None:
+        return _cluster_stores(kubeconfig, node, clock)
+    if records is not None and kubeconfig is None:
+        return _machine_stores(records, clock, silent_seconds)
+    raise InvalidConfig(
+        field="--storage-kubeconfig, --records",
+        problem="both are given" if kubeconfig is not None else "none is given",
+        fix="give --storage-kubeconfig for records in a cluster, or --records for a file of this machine",
+    )
+
+
+def _machine_stores(path: Path, clock: Clock, silent_seconds: float) -> Stores:
+    from .sqlite import SqliteStore
+
+    store = SqliteStore(path, clock)
+    nodes = RecordedNodes(store.of("nodes"), clock, silent_seconds=silent_seconds)
+    return Stores(
+        attachments=store.of("volumeattachments"),
+        stale=store.of("staleattachments"),
+        nodes=nodes,
+        volumes=VolumeLookup(None, clock),
+        events=LoggedEvents(),
+        pods=None,
+        client=None,
+        own_nodes=nodes,
+        identity=store.identity,
+        close=store.close,
+    )
+
+
+def _cluster_stores(path: Path, node: str, clock: Clock) -> Stores:
+    from kubeletx.kube.client import KubeClient, load_kubeconfig
+    from kubeletx.kube.records import CustomResourceRecords
+
+    from .cluster_events import ClusterEvents
+    from .cluster_nodes import ClusterNodes, ClusterPods
+    from .definitions import ATTACHMENT_KIND, ATTACHMENTS, GROUP, STALE, STALE_KIND, VERSION
+
+    client = KubeClient(load_kubeconfig(path), clock=clock, user_agent=USER_AGENT)
+    volumes = VolumeLookup(client, clock)
+    kind = EventSubject(kind=ATTACHMENT_KIND, api_version=f"{GROUP}/{VERSION}", name="")
+    return Stores(
+        attachments=CustomResourceRecords(client, ATTACHMENTS, kind=ATTACHMENT_KIND, clock=clock),
+        stale=CustomResourceRecords(client, STALE, kind=STALE_KIND, clock=clock),
+        nodes=ClusterNodes(client),
+        volumes=volumes,
+        events=ClusterEvents(client, volumes, clock, node=node, record_kind=kind),
+        pods=ClusterPods(client),
+        client=client,
+        own_nodes=None,
+        identity=lambda: _identity_of_cluster(client),
+        close=client.close,
+    )
+
+
+async def _identity_of_cluster(client: KubeClient) -> str:
+    """Return the UID of the definition of attachment records, with which all records are deleted."""
+    from kubeletx.kube.client.resources import CUSTOM_RESOURCE_DEFINITIONS
+    from kubeletx.kube.types.custom import CustomResourceDefinition
+
+    from .definitions import ATTACHMENTS, GROUP
+
+    path = CUSTOM_RESOURCE_DEFINITIONS.path(name=f"{ATTACHMENTS.plural}.{GROUP}")
+    try:
+        return (await client.get(path, CustomResourceDefinition)).metadata.uid
+    except NotFound as error:
+        raise not_served(error) from error

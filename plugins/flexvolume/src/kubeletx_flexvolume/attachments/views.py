@@ -1,0 +1,109 @@
+"""Work and output of the commands: rows of entries, the report of a scan, the release by an administrator."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+import click
+import msgspec
+import structlog
+
+from kubeletx.api import NotFound, Records
+
+from .clock import LoopClock
+from .editing import record_editor
+from .events import LOCK_BROKEN
+from .garbage import GarbageLists, item_of
+from .listing import all_pages
+from .record import AttachmentEntry, Entries, entries_of
+from .stale import Scanner, StaleReport
+from .stores import Stores
+
+log = structlog.get_logger(__name__)
+
+Row = dict[str, str]
+
+
+def scanner_of(stores: Stores) -> Scanner:
+    """Make the scanner of these stores."""
+    clock = LoopClock()
+    return Scanner(
+        editor=record_editor(stores.attachments, clock),
+        lists=GarbageLists(stores.stale, clock),
+        lists_records=stores.stale,
+        nodes=stores.nodes,
+        events=stores.events,
+        clock=clock,
+    )
+
+
+async def entry_rows(records: Records, volumes: Sequence[str]) -> list[Row]:
+    """Return a row for each entry of these volumes; no volumes: of all. Raises NotFound for a volume without a record."""
+    if volumes:
+        found = [await records.get(name) for name in volumes]
+    else:
+        by_name = {one.name: one async for page in all_pages(records) for one in page}
+        found = [by_name[name] for name in sorted(by_name)]
+    return [_row(record.name, entry) for record in found for entry in entries_of(record)]
+
+
+def print_rows(rows: Sequence[Mapping[str, str]], columns: Sequence[str], *, as_json: bool) -> None:
+    """Print the columns of the rows as a table, or all fields as JSON."""
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
+        return
+    lines = [[name.upper() for name in columns], *([one[name] or "-" for name in columns] for one in rows)]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
+    for line in lines:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def print_report(report: StaleReport, *, as_json: bool) -> None:
+    """Print the stale entries that a scan found."""
+    rows = [{**_row(one.volume, one.entry), "reason": one.why} for one in report.stale]
+    print_rows(rows, ("volume", "node", "pod", "since", "reason"), as_json=as_json)
+    words = "are stale" if report.is_dry else "were stale and are removed"
+    click.echo(
+        f"{len(report.stale)} of {report.entries} entries in {report.records} records {words}", err=as_json
+    )
+
+
+async def release_volume(stores: Stores, volume: str, node: str) -> int:
+    """Remove the entries of a node from a record, and return how many there were. Raises NotFound if there are none."""
+    clock = LoopClock()
+    editor = record_editor(stores.attachments, clock)
+    entries = await editor.items(volume)
+    gone = [one for one in entries if one.node == node]
+    if not gone:
+        others = ", ".join(sorted({one.node for one in entries})) or "none"
+        raise NotFound(f"volume {volume} has no entry of node {node}; nodes with entries: {others}")
+    why = f"an administrator has released it on {os.uname().nodename}"
+    now = clock.now()
+    await GarbageLists(stores.stale, clock).add(item_of(volume, one, why=why, now=now) for one in gone)
+
+    def change(present: Entries) -> Entries:
+        return tuple(one for one in present if one.node != node)
+
+    await editor.change(volume, change)
+    message = f"Volume {volume} is no longer attached for {gone[0]}: {why}"
+    await stores.events.of_volume(volume, reason=LOCK_BROKEN, message=message)
+    return len(gone)
+
+
+def _row(volume: str, entry: AttachmentEntry) -> Row:
+    return {
+        "volume": volume,
+        "node": entry.node,
+        "pod": f"{entry.pod_namespace}/{entry.pod}",
+        "podUID": entry.pod_uid,
+        "mode": "ReadOnly" if entry.read_only else "ReadWrite",
+        "device": entry.device,
+        "status": entry.status.value,
+        "since": entry.since,
+        "reason": entry.reason,
+        "bootID": entry.boot_id,
+        "mountDir": entry.mount_dir,
+        "backend": entry.backend,
+        "cluster": entry.cluster,
+    }

@@ -1,0 +1,68 @@
+"""Backend ``directory``: directories of a pool, bind-mounted. It needs no device and no format.
+
+Option ``image`` is the name of the directory; option ``size`` only says that a missing one is made, as a directory has no
+limit of its own. Nothing is attached, so a holder cannot be cut off from it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from kubeletx.api import Blocking, Unsupported
+
+from ..agent.mount_table import MountEntry
+from ..attachments.holder import Holder
+from ..values import StorageVolume
+from .backend import AttachedSource, FenceResult, SourceType
+from .pools import Pools
+
+NAME: Final = "directory"
+PARAMETERS: Final[frozenset[str]] = frozenset()
+
+
+class DirectoryBackend:
+    """Implements `Backend`. `table`: returns the mounts of the namespace that has the pools."""
+
+    def __init__(self, pools: Pools, blocking: Blocking, table: Callable[[], Sequence[MountEntry]]) -> None:
+        self._pools = pools
+        self._blocking = blocking
+        self._table = table
+
+    def check(self, volume: StorageVolume) -> None:
+        """Raise InvalidConfig if the options cannot work."""
+        self._pools.check(volume)
+
+    async def attach(
+        self, volume: StorageVolume, *, read_only: bool, secrets: Mapping[str, bytes]
+    ) -> AttachedSource:
+        path = await self._blocking(self._pools.ensure_directory, volume)
+        return AttachedSource(type=SourceType.DIRECTORY, source=path)
+
+    async def find(self, volume: StorageVolume) -> AttachedSource | None:
+        return None
+
+    async def detach(self, volume: StorageVolume, *, force: bool = False) -> None:
+        """Return at once: nothing is attached."""
+
+    async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
+        return FenceResult(fenced=False, why="a directory has no device that could be taken from its holder")
+
+    async def expand(self, volume: StorageVolume, size_bytes: int) -> int:
+        raise Unsupported(f"volume {volume.name}: a directory has no size; its pool's file system has")
+
+    def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
+        found = self._pools.image_at(_path_of(mount, self._table()))
+        if found is None:
+            return None
+        return StorageVolume(name=name, backend=NAME, pool=found[0], image=found[1])
+
+
+def _path_of(mount: MountEntry, table: Sequence[MountEntry]) -> str:
+    """Return the path of the directory that a bind mount shows: by the mount that shows most of its file system."""
+    bases = [one for one in table if one.device == mount.device and one.target != mount.target]
+    base = min(bases, key=lambda one: len(one.root), default=None)
+    if base is None:
+        return ""
+    return os.path.normpath(f"{base.target}/{os.path.relpath(mount.root, base.root)}")

@@ -1,0 +1,213 @@
+"""Backend ``fuse``: image files of a pool, served by a process in user space.
+
+    image ─ qemu-storage-daemon ─ FUSE ─► STATE/fuse/VOLUME/image ─ loop device ─► pods
+
+It has the data path of storage whose client is a program and no kernel module. Each volume has a daemon, which continues to
+run when the agent ends, and ends when the volume is detached. If a daemon is killed, reads and writes of its
+volume fail; `find` reports that, and detaching the volume cleans up. Debian package:
+qemu-system-common. Source: qemu-storage-daemon(1).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from kubeletx.api import Blocking, Unavailable
+
+from ..agent.commands import Commands
+from ..agent.files import file_stem, private_directory, replace_file
+from ..agent.mount_table import MountEntry, find_topmost
+from ..attachments.holder import Holder
+from ..values import StorageVolume
+from .backend import AttachedSource, FenceResult, SourceType
+from .daemons import end_daemon, is_running, pid_of
+from .expanding import grow_file
+from .file_locks import is_locked
+from .loop_devices import LoopDevices
+from .pools import Pools
+
+NAME: Final = "fuse"
+PARAMETERS: Final[frozenset[str]] = frozenset()
+_START_SECONDS: Final = 15.0
+_GRACE_SECONDS: Final = 5.0
+_UNMOUNT_SECONDS: Final = 15.0
+
+
+class FuseBackend:
+    """Implements `Backend`. `directory`: for exports and PID files. `boot_id`: of the running kernel.
+
+    `table`: returns the mounts of this process.
+    """
+
+    def __init__(
+        self,
+        pools: Pools,
+        devices: LoopDevices,
+        commands: Commands,
+        blocking: Blocking,
+        *,
+        directory: Path,
+        boot_id: str,
+        table: Callable[[], Sequence[MountEntry]],
+    ) -> None:
+        self._pools = pools
+        self._devices = devices
+        self._commands = commands
+        self._blocking = blocking
+        self._directory = directory
+        self._boot_id = boot_id
+        self._table = table
+
+    def check(self, volume: StorageVolume) -> None:
+        """Raise InvalidConfig if the options cannot work."""
+        self._pools.check(volume)
+
+    async def attach(
+        self, volume: StorageVolume, *, read_only: bool, secrets: Mapping[str, bytes]
+    ) -> AttachedSource:
+        export = self._export(volume.name)
+        if not self._is_served(volume.name):
+            await self.detach(volume)
+            path = await self._blocking(self._pools.ensure_file, volume)
+            await self._start(volume, path, read_only=read_only)
+        device = await self._devices.attach(str(export), volume=volume.name, read_only=read_only)
+        return AttachedSource(type=SourceType.DEVICE, source=device)
+
+    async def find(self, volume: StorageVolume) -> AttachedSource | None:
+        device = self._devices.find(str(self._export(volume.name)))
+        if device is None:
+            return None
+        if not self._is_served(volume.name):
+            raise Unavailable(
+                f"volume {volume.name}: the qemu-storage-daemon of {device.device} has ended, and its reads and "
+                "writes fail; delete its pods"
+            )
+        return AttachedSource(type=SourceType.DEVICE, source=device.device)
+
+    async def detach(self, volume: StorageVolume, *, force: bool = False) -> None:
+        export = self._export(volume.name)
+        if (
+            force
+        ):  # a hanging daemon keeps the device's users in the kernel; without it they get errors and end
+            await self._end(volume.name, grace_seconds=0)
+        await self._devices.detach(str(export), volume=volume.name, force=force)
+        await self._end(volume.name, grace_seconds=_GRACE_SECONDS)
+        await self._unmount_export(volume.name)
+        await self._blocking(_remove_files, export.parent)
+
+    async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
+        if self._pools.get(volume).is_shared:
+            return FenceResult(fenced=False, why=f"other machines reach pool {volume.pool}, too")
+        if holder.boot_id != self._boot_id:
+            why = f"{holder.node} attached it under another kernel (boot ID {holder.boot_id or 'unknown'})"
+            return FenceResult(fenced=False, why=why)
+        if await self._blocking(is_locked, self._pools.image_path(volume)):
+            return FenceResult(fenced=False, why="a process of this machine serves its image")
+        return FenceResult(fenced=True, why="no process of this machine serves its image")
+
+    async def expand(self, volume: StorageVolume, size_bytes: int) -> int:
+        device = self._devices.find(str(self._export(volume.name)))
+        if device is not None:
+            raise Unavailable(
+                f"volume {volume.name}: {device.device} cannot grow while it is attached; end its pods"
+            )
+        return await self._blocking(grow_file, volume, self._pools.image_path(volume), size_bytes)
+
+    def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
+        export = self._export(name)
+        if self._devices.file_of(mount.source) != str(export):
+            return None
+        try:
+            found = self._pools.image_at((export.parent / "source").read_text())
+        except OSError:
+            return None
+        if found is None:
+            return None
+        return StorageVolume(name=name, backend=NAME, pool=found[0], image=found[1], fs_type=mount.fs_type)
+
+    async def _start(self, volume: StorageVolume, path: str, *, read_only: bool) -> None:
+        """Start the daemon; the program returns when the export can be used."""
+        export = self._export(volume.name)
+        await self._blocking(_make_files, export, path)
+        # without the volume's lock, which the daemon would keep
+        result = await self._commands.run(
+            _daemon_command(path, export, read_only=read_only), seconds=_START_SECONDS
+        )
+        if result.code != 0:
+            raise result.problem(f"volume {volume.name}")
+
+    async def _end(self, name: str, *, grace_seconds: float) -> None:
+        pid_file = self._pid_file(name)
+        has_ended = await self._blocking(_end_daemon, pid_file, str(self._export(name)), grace_seconds)
+        if not has_ended:
+            raise Unavailable(
+                f"volume {name}: qemu-storage-daemon, PID {pid_of(pid_file)}, does not end after SIGKILL"
+            )
+
+    async def _unmount_export(self, name: str) -> None:
+        """Unmount the export of a daemon that was killed; the mount fails every call until then."""
+        export = str(self._export(name))
+        while find_topmost(self._table(), export) is not None:
+            result = await self._commands.run(["umount", "-c", "-l", "--", export], seconds=_UNMOUNT_SECONDS)
+            if result.code != 0:
+                raise result.problem(f"volume {name}")
+
+    def _export(self, name: str) -> Path:
+        return self._directory / file_stem(name) / "image"
+
+    def _pid_file(self, name: str) -> Path:
+        return self._export(name).with_name("daemon.pid")
+
+    def _is_served(self, name: str) -> bool:
+        return is_running(self._pid_file(name), str(self._export(name)))
+
+
+def _daemon_command(path: str, export: Path, *, read_only: bool) -> list[str]:
+    file = {
+        "driver": "file",
+        "node-name": "file",
+        "filename": path,
+        "discard": "unmap",
+        "read-only": read_only,
+    }
+    disk = {"driver": "raw", "node-name": "disk", "file": "file", "discard": "unmap", "read-only": read_only}
+    served = {
+        "type": "fuse",
+        "id": "export",
+        "node-name": "disk",
+        "mountpoint": str(export),
+        "writable": not read_only,
+    }
+    options = [word for part in (file, disk) for word in ("--blockdev", json.dumps(part))]
+    pid_file = str(export.with_name("daemon.pid"))
+    return [
+        "qemu-storage-daemon",
+        "--daemonize",
+        "--pidfile",
+        pid_file,
+        *options,
+        "--export",
+        json.dumps(served),
+    ]
+
+
+def _make_files(export: Path, path: str) -> None:
+    """Make the directory of an export, with an empty file on which the daemon mounts, and a note of the image."""
+    private_directory(export.parent)
+    export.touch(mode=0o600)
+    replace_file(export.with_name("source"), os.fsencode(path))
+
+
+def _remove_files(directory: Path) -> None:
+    for name in ("daemon.pid", "source", "image"):
+        (directory / name).unlink(missing_ok=True)
+    if directory.exists():
+        directory.rmdir()
+
+
+def _end_daemon(pid_file: Path, word: str, grace_seconds: float) -> bool:
+    return end_daemon(pid_file, word, grace_seconds=grace_seconds)

@@ -1,0 +1,85 @@
+"""Backend ``loop``: sparse image files of a pool on loop devices. It needs no storage server.
+
+Option ``image`` is the name of the file. The kernel that attaches an image is the only one that can write to it, unless
+its pool is shared between machines: the loop devices of this kernel then prove nothing about others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kubeletx.api import Blocking, InvalidConfig
+
+from ..agent.mount_table import MountEntry
+from ..attachments.holder import Holder
+from ..values import AccessMode, StorageVolume
+from .backend import AttachedSource, FenceResult, SourceType
+from .expanding import grow_file
+from .loop_devices import LoopDevices
+from .pools import Pools
+
+NAME: Final = "loop"
+PARAMETERS: Final[frozenset[str]] = frozenset()
+
+
+class LoopBackend:
+    """Implements `Backend`. `boot_id`: of the running kernel. `blocking`: runs calls of files on threads."""
+
+    def __init__(self, pools: Pools, devices: LoopDevices, blocking: Blocking, *, boot_id: str) -> None:
+        self._pools = pools
+        self._devices = devices
+        self._blocking = blocking
+        self._boot_id = boot_id
+
+    def check(self, volume: StorageVolume) -> None:
+        """Raise InvalidConfig if the options cannot work."""
+        if self._pools.get(volume).is_shared and AccessMode.READ_WRITE_MANY in volume.access_modes:
+            raise InvalidConfig(
+                obj=f"volume {volume.name}",
+                field="option accessModes",
+                problem="ReadWriteMany on an image that several machines reach destroys its file system",
+                fix="use ReadWriteOnce, or backend nfs",
+            )
+
+    async def attach(
+        self, volume: StorageVolume, *, read_only: bool, secrets: Mapping[str, bytes]
+    ) -> AttachedSource:
+        path = await self._blocking(self._pools.ensure_file, volume)
+        return _source(await self._devices.attach(path, volume=volume.name, read_only=read_only))
+
+    async def find(self, volume: StorageVolume) -> AttachedSource | None:
+        device = self._devices.find(self._pools.image_path(volume))
+        return None if device is None else _source(device.device)
+
+    async def detach(self, volume: StorageVolume, *, force: bool = False) -> None:
+        await self._devices.detach(self._pools.image_path(volume), volume=volume.name, force=force)
+
+    async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
+        if self._pools.get(volume).is_shared:
+            return FenceResult(fenced=False, why=f"other machines reach pool {volume.pool}, too")
+        if holder.boot_id != self._boot_id:
+            why = f"{holder.node} attached it under another kernel (boot ID {holder.boot_id or 'unknown'})"
+            return FenceResult(fenced=False, why=why)
+        device = self._devices.find(self._pools.image_path(volume))
+        if device is not None:
+            return FenceResult(fenced=False, why=f"it is attached to this machine as {device.device}")
+        return FenceResult(fenced=True, why="no loop device of this machine has its image")
+
+    async def expand(self, volume: StorageVolume, size_bytes: int) -> int:
+        path = self._pools.image_path(volume)
+        size = await self._blocking(grow_file, volume, path, size_bytes)
+        device = self._devices.find(path)
+        if device is not None:
+            await self._devices.refresh_size(device.device, volume=volume.name)
+        return size
+
+    def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
+        found = self._pools.image_at(self._devices.file_of(mount.source))
+        if found is None:
+            return None
+        return StorageVolume(name=name, backend=NAME, pool=found[0], image=found[1], fs_type=mount.fs_type)
+
+
+def _source(device: str) -> AttachedSource:
+    return AttachedSource(type=SourceType.DEVICE, source=device)

@@ -1,0 +1,135 @@
+"""Loop devices of this kernel: block devices whose content is a file. Source: losetup(8), loop(4).
+
+sysfs has the file of each device; reading it never waits for the file's storage. A device that is in use when it is
+detached gets ``autoclear`` and disappears when its last user closes it. Until then it counts as attached.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from kubeletx.api import Clock, Conflict, Unavailable
+
+from ..agent.commands import Commands
+
+_SYS_BLOCK: Final = Path("/sys/block")
+_DELETED: Final = " (deleted)"
+_SECONDS: Final = 30.0
+_GONE_SECONDS: Final = 2.0
+_PAUSE_SECONDS: Final = 0.02
+
+
+class LoopDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """One loop device with a file. `is_ending`: it disappears when its last user closes it."""
+
+    device: str
+    file: str
+    is_deleted: bool
+    is_read_only: bool
+    is_ending: bool
+
+
+class LoopDevices:
+    """Attaches files to loop devices. `sys_block`: ``/sys/block``."""
+
+    def __init__(self, commands: Commands, clock: Clock, sys_block: Path = _SYS_BLOCK) -> None:
+        self._commands = commands
+        self._clock = clock
+        self._sys_block = sys_block
+
+    def find(self, path: str) -> LoopDevice | None:
+        """Return the loop device with this file, also if the file was deleted since."""
+        for directory in self._sys_block.glob("loop*"):
+            if _file_of(directory).removesuffix(_DELETED) == path:
+                return _read(directory)
+        return None
+
+    def file_of(self, device: str) -> str:
+        """Return the file of a device such as /dev/loop0; empty if it has none, or is no loop device."""
+        return _file_of(self._sys_block / device.rpartition("/")[2]).removesuffix(_DELETED)
+
+    async def attach(self, path: str, *, volume: str, read_only: bool) -> str:
+        """Attach the file to a loop device and return the device; if it is attached already, only return that.
+
+        Raises Unavailable while an earlier device of the file disappears, and Conflict if the present device is
+        read-only and `read_only` is False.
+        """
+        device = self.find(path)
+        if device is None:
+            command = ["losetup", "--find", "--show", "--nooverlap", *(["--read-only"] if read_only else [])]
+            result = await self._commands.run([*command, "--", path], seconds=_SECONDS, volume=volume)
+            if result.code != 0:
+                raise result.problem(f"volume {volume}")
+            device = self.find(path)
+            if device is None:  # losetup compares inodes
+                raise Conflict(
+                    f"volume {volume}: {path} is attached as {result.out.strip()} by another path; detach it"
+                )
+        if device.is_deleted or device.is_ending:
+            why = (
+                "of a deleted file" if device.is_deleted else "which disappears when its last user closes it"
+            )
+            raise Unavailable(f"volume {volume}: {path} has the loop device {device.device}, {why}")
+        if device.is_read_only and not read_only:
+            raise Conflict(
+                f"volume {volume}: {device.device} is read-only; pods that write must wait for its end"
+            )
+        return device.device
+
+    async def detach(self, path: str, *, volume: str, force: bool = False) -> None:
+        """Detach the file's device; succeeds if there is none. Raises Unavailable while it is in use.
+
+        `force`: also while another program of the volume hangs.
+        """
+        device = self.find(path)
+        if device is None:
+            return
+        if not device.is_ending:
+            command = ["losetup", "--detach", device.device]
+            result = await self._commands.run(command, seconds=_SECONDS, volume="" if force else volume)
+            if result.code != 0 and self.find(path) is not None:
+                raise result.problem(f"volume {volume}")
+        ends = self._clock.monotonic() + _GONE_SECONDS
+        while (
+            self.find(path) is not None
+        ):  # the kernel has no event for it; udev may have it open for a moment
+            if self._clock.monotonic() >= ends:
+                raise Unavailable(
+                    f"volume {volume}: loop device {device.device} is in use; stop the process that has it open"
+                )
+            await self._clock.sleep(_PAUSE_SECONDS)
+
+    async def refresh_size(self, device: str, *, volume: str) -> None:
+        """Give the device the present size of its file."""
+        command = ["losetup", "--set-capacity", device]
+        result = await self._commands.run(command, seconds=_SECONDS, volume=volume)
+        if result.code != 0:
+            raise result.problem(f"volume {volume}")
+
+
+def _file_of(directory: Path) -> str:
+    """Return the file of a device of sysfs, as the kernel writes it; empty if it has none."""
+    try:
+        text = (directory / "loop" / "backing_file").read_bytes().decode("utf-8", "surrogateescape")
+    except OSError:
+        return ""
+    return text.removesuffix("\n")
+
+
+def _read(directory: Path) -> LoopDevice | None:
+    file = _file_of(directory)
+    try:
+        is_ending = (directory / "loop" / "autoclear").read_text().strip() == "1"
+        is_read_only = (directory / "ro").read_text().strip() == "1"
+    except OSError:  # it disappeared meanwhile
+        return None
+    return LoopDevice(
+        device=f"/dev/{directory.name}",
+        file=file.removesuffix(_DELETED),
+        is_deleted=file.endswith(_DELETED),
+        is_read_only=is_read_only,
+        is_ending=is_ending,
+    )

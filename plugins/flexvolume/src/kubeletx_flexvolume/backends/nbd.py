@@ -1,0 +1,130 @@
+"""Backend ``nbd``: exports of an NBD server, attached by the kernel with nbd-client(8).
+
+    options server (host), port (default 10809); image is the name of the export
+
+Recorded contract: the kernel of the tests has no nbd, so they check the commands that are run, not a device. sysfs does not
+show the export of a device, so the backend notes the device of a volume in a file before it connects it. A device that such a note names is
+not given to another volume.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from kubeletx.api import Blocking, Unavailable, Unsupported
+
+from ..agent.commands import Commands
+from ..agent.files import file_stem, private_directory, replace_file
+from ..attachments.holder import Holder
+from ..values import StorageVolume
+from .backend import AttachedSource, FenceResult, SourceType
+from .parameters import HOST, PORT, check_word, parameter
+
+NAME: Final = "nbd"
+PARAMETERS: Final = frozenset({"server", "port"})
+_SECONDS: Final = 30.0
+_SYS_BLOCK: Final = Path("/sys/block")
+_TIMEOUT: Final = "60"
+"""Seconds after which the kernel fails reads and writes that the server does not answer."""
+
+
+class NbdBackend:
+    """Implements `Backend`. `directory`: for notes on devices. `sys_block`: ``/sys/block``."""
+
+    def __init__(
+        self, commands: Commands, blocking: Blocking, *, directory: Path, sys_block: Path = _SYS_BLOCK
+    ) -> None:
+        self._commands = commands
+        self._blocking = blocking
+        self._directory = directory
+        self._sys_block = sys_block
+        self._choice = asyncio.Lock()
+
+    def check(self, volume: StorageVolume) -> None:
+        """Raise InvalidConfig if the options cannot work."""
+        _server(volume)
+
+    async def attach(
+        self, volume: StorageVolume, *, read_only: bool, secrets: Mapping[str, bytes]
+    ) -> AttachedSource:
+        server, port = _server(volume)
+        present = self._device(volume)
+        if present:
+            return _source(present)
+        async with self._choice:
+            device = self._free_device(volume)
+            await self._blocking(_write_note, self._note(volume), device)
+        command = ["nbd-client", server, port, device, "-name", volume.image, "-timeout", _TIMEOUT]
+        result = await self._commands.run(
+            [*command, *(["-readonly"] if read_only else [])], seconds=_SECONDS, volume=volume.name
+        )
+        if result.code != 0:
+            self._note(volume).unlink(missing_ok=True)
+            raise result.problem(f"volume {volume.name}")
+        return _source(device)
+
+    async def find(self, volume: StorageVolume) -> AttachedSource | None:
+        device = self._device(volume)
+        return _source(device) if device else None
+
+    async def detach(self, volume: StorageVolume, *, force: bool = False) -> None:
+        device = self._device(volume)
+        if device:
+            command = ["nbd-client", "-d", device]
+            result = await self._commands.run(command, seconds=_SECONDS, volume="" if force else volume.name)
+            if self._device(volume):
+                raise result.problem(f"volume {volume.name}")
+        self._note(volume).unlink(missing_ok=True)
+
+    async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
+        return FenceResult(fenced=False, why="the agent cannot cut a client off from an NBD server")
+
+    async def expand(self, volume: StorageVolume, size_bytes: int) -> int:
+        raise Unsupported(f"volume {volume.name}: the NBD server sets its size")
+
+    def _device(self, volume: StorageVolume) -> str:
+        """Return the device that is connected for the volume; empty if there is none."""
+        device = _read_note(self._note(volume))
+        return device if device and self._is_connected(device) else ""
+
+    def _is_connected(self, device: str) -> bool:
+        return (self._sys_block / device.rpartition("/")[2] / "pid").exists()
+
+    def _free_device(self, volume: StorageVolume) -> str:
+        noted = {_read_note(one) for one in self._directory.glob("*")}
+        own = _read_note(self._note(volume))
+        for one in sorted(self._sys_block.glob("nbd*")):
+            device = f"/dev/{one.name}"
+            if not self._is_connected(device) and (device == own or device not in noted):
+                return device
+        raise Unavailable(
+            f"volume {volume.name}: no nbd device is free; load module nbd with a larger nbds_max"
+        )
+
+    def _note(self, volume: StorageVolume) -> Path:
+        return self._directory / file_stem(volume.name)
+
+
+def _server(volume: StorageVolume) -> tuple[str, str]:
+    check_word(volume, "image", volume.image)
+    return parameter(volume, "server", HOST), parameter(volume, "port", PORT, "10809")
+
+
+def _write_note(path: Path, device: str) -> None:
+    private_directory(path.parent)
+    replace_file(path, os.fsencode(device))
+
+
+def _read_note(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _source(device: str) -> AttachedSource:
+    return AttachedSource(type=SourceType.DEVICE, source=device)

@@ -1,0 +1,63 @@
+"""Backend ``nfs``: a directory of an NFS server, mounted with mount.nfs(8).
+
+    SERVER:SHARE/IMAGE   options server, share (a path) and image
+
+Recorded contract: the kernel of the tests has no NFS, so they check the commands that are run, not a mount. The agent mounts
+the directory once for the node, and never makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kubeletx.api import Unsupported
+
+from ..agent.mount_table import MountEntry
+from ..attachments.holder import Holder
+from ..values import StorageVolume
+from .backend import AttachedSource, FenceResult, SourceType
+from .parameters import HOST, PATH, check_word, parameter
+
+NAME: Final = "nfs"
+PARAMETERS: Final = frozenset({"server", "share"})
+
+
+class NfsBackend:
+    """Implements `Backend`. Nothing is attached; the mount is all that there is."""
+
+    def check(self, volume: StorageVolume) -> None:
+        """Raise InvalidConfig if the options cannot work."""
+        _remote(volume)
+
+    async def attach(
+        self, volume: StorageVolume, *, read_only: bool, secrets: Mapping[str, bytes]
+    ) -> AttachedSource:
+        return AttachedSource(type=SourceType.REMOTE, source=_remote(volume), fs_type=NAME)
+
+    async def find(self, volume: StorageVolume) -> AttachedSource | None:
+        return None
+
+    async def detach(self, volume: StorageVolume, *, force: bool = False) -> None:
+        """Return at once: nothing is attached."""
+
+    async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
+        return FenceResult(fenced=False, why="the agent cannot cut a client off from an NFS server")
+
+    async def expand(self, volume: StorageVolume, size_bytes: int) -> int:
+        raise Unsupported(f"volume {volume.name}: the NFS server sets its size")
+
+    def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
+        server, colon, path = mount.source.partition(":/")
+        share, _, image = f"/{path}".rpartition("/")
+        if mount.fs_type not in (NAME, "nfs4") or not colon:
+            return None
+        parameters = {"server": server, "share": share or "/"}
+        return StorageVolume(name=name, backend=NAME, image=image, parameters=parameters)
+
+
+def _remote(volume: StorageVolume) -> str:
+    server = parameter(volume, "server", HOST)
+    share = parameter(volume, "share", PATH)
+    check_word(volume, "image", volume.image)
+    return f"{server}:{share.rstrip('/')}/{volume.image}"

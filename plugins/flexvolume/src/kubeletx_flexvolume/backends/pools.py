@@ -1,0 +1,142 @@
+"""Pools: directories of this node with the image files or directories of volumes (option ``--pool``).
+
+An image is one file or directory directly in its pool. It is never a link, so that a volume cannot reach other files of the node.
+A new image appears in the pool complete, by a link(2) that replaces nothing. All functions block.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from kubeletx.api import InvalidConfig, NotFound, Unavailable
+
+from ..values import StorageVolume
+
+IMAGE_NAME: Final = re.compile(r"[0-9A-Za-z][-0-9A-Za-z._]{0,239}")
+MAX_SIZE: Final = 1 << 60
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
+    """One pool. `is_shared`: other machines reach its directory, too."""
+
+    name: str
+    directory: str
+    is_shared: bool = False
+
+
+class Pools:
+    """The configured pools, by name."""
+
+    def __init__(self, pools: Mapping[str, Pool]) -> None:
+        self._pools = pools
+
+    def check(self, volume: StorageVolume) -> None:
+        """Raise InvalidConfig if the volume's pool or image cannot exist."""
+        if volume.pool not in self._pools:
+            known = ", ".join(sorted(self._pools)) or "none"
+            raise _bad(
+                volume,
+                "pool",
+                f"{volume.pool!r} is not configured on this node (known: {known})",
+                "add --pool",
+            )
+        if not IMAGE_NAME.fullmatch(volume.image):
+            raise _bad(
+                volume, "image", f"{volume.image!r} is no file name", "use letters, digits, '-', '_' and '.'"
+            )
+        if volume.size_bytes > MAX_SIZE:
+            raise _bad(volume, "size", f"{volume.size_bytes} bytes are too many", f"use at most {MAX_SIZE}")
+
+    def get(self, volume: StorageVolume) -> Pool:
+        """Return the volume's pool. Raises InvalidConfig."""
+        self.check(volume)
+        return self._pools[volume.pool]
+
+    def image_path(self, volume: StorageVolume) -> str:
+        """Return the real path of the volume's image, which need not exist. Raises InvalidConfig."""
+        return f"{os.path.realpath(self.get(volume).directory)}/{volume.image}"
+
+    def ensure_file(self, volume: StorageVolume) -> str:
+        """Return the path of the volume's image file; make the file if it is missing and the volume has a size.
+
+        Raises NotFound if it is missing, InvalidConfig if it is no file or smaller than the volume, and Unavailable if the pool cannot be used.
+        """
+        path = Path(self.image_path(volume))
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                return self._checked(volume, path)
+            if not volume.size_bytes:
+                raise _missing(volume, path)
+            _make_sparse(path, volume.size_bytes)
+            return self._checked(volume, path)
+        except OSError as error:
+            raise _unusable(volume, path, error) from error
+
+    def ensure_directory(self, volume: StorageVolume) -> str:
+        """Return the path of the volume's directory; make it if it is missing and the volume has a size."""
+        path = Path(self.image_path(volume))
+        try:
+            if volume.size_bytes:
+                path.mkdir(mode=0o750, exist_ok=True)
+            mode = path.lstat().st_mode
+        except FileNotFoundError:
+            raise _missing(volume, path) from None
+        except OSError as error:
+            raise _unusable(volume, path, error) from error
+        if not stat.S_ISDIR(mode):
+            raise _bad(volume, "image", f"{path} is no directory", "give the name of a directory")
+        return str(path)
+
+    def image_at(self, path: str) -> tuple[str, str] | None:
+        """Return pool and image of a path; None if it is in no pool."""
+        directory, _, image = path.rpartition("/")
+        for pool in self._pools.values():
+            if os.path.realpath(pool.directory) == directory and IMAGE_NAME.fullmatch(image):
+                return pool.name, image
+        return None
+
+    def _checked(self, volume: StorageVolume, path: Path) -> str:
+        found = path.lstat()
+        if not stat.S_ISREG(found.st_mode):
+            raise _bad(volume, "image", f"{path} is no regular file", "give the name of an image file")
+        if found.st_size < max(1, volume.size_bytes):
+            problem = f"{path} has {found.st_size} bytes, and {volume.size_bytes} are asked for"
+            raise _bad(volume, "size", problem, "expand the image, or correct the size")
+        return str(path)
+
+
+def _make_sparse(path: Path, size_bytes: int) -> None:
+    """Make a sparse file; one that another process makes at the same moment is left as it is."""
+    new = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(descriptor, size_bytes)
+        os.fsync(descriptor)
+        with contextlib.suppress(FileExistsError):
+            os.link(new, path)
+    finally:
+        os.close(descriptor)
+        new.unlink(missing_ok=True)
+
+
+def _missing(volume: StorageVolume, path: Path) -> NotFound:
+    return NotFound(
+        f"volume {volume.name}: {path} does not exist; make it, or give option size, which makes it"
+    )
+
+
+def _unusable(volume: StorageVolume, path: Path, error: OSError) -> Unavailable:
+    return Unavailable(f"volume {volume.name}: {path}: {error.strerror}; check pool {volume.pool}")
+
+
+def _bad(volume: StorageVolume, field: str, problem: str, fix: str) -> InvalidConfig:
+    return InvalidConfig(obj=f"volume {volume.name}", field=f"option {field}", problem=problem, fix=fix)

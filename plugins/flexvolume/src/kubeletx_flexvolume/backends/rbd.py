@@ -1,0 +1,182 @@
+"""Backend ``rbd``: images of a Ceph cluster, mapped by the kernel with rbd(8).
+
+    options pool, image; monitors (hosts, separated by commas; default: ceph.conf), user (default: admin)
+    secret key ``key``: the user's key; without one, rbd uses its keyring
+
+Recorded contract: the kernel of the tests has no rbd, so they check the commands that are run, not a device. The key
+goes to rbd through a file in memory. A hanging unmap is interrupted and then killed. A holder is fenced by adding the addresses of all clients that have
+the image open to the cluster's blocklist.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from kubeletx.api import NotFound, Unavailable
+
+from ..agent.commands import SECRET_FILE, Commands, ProgramResult
+from ..agent.mount_table import MountEntry
+from ..attachments.holder import Holder
+from ..values import StorageVolume
+from .backend import AttachedSource, FenceResult, SourceType
+from .parameters import HOSTS, WORD, check_word, parameter
+
+NAME: Final = "rbd"
+PARAMETERS: Final = frozenset({"monitors", "user"})
+SECRET_KEY: Final = "key"
+_SECONDS: Final = 15.0
+_SYS_DEVICES: Final = Path("/sys/bus/rbd/devices")
+_MISSING: Final = 2
+_MIB: Final = 1 << 20
+
+
+class RbdBackend:
+    """Implements `Backend`. `sys_devices`: directory of the kernel's rbd devices."""
+
+    def __init__(self, commands: Commands, sys_devices: Path = _SYS_DEVICES) -> None:
+        self._commands = commands
+        self._sys_devices = sys_devices
+
+    def check(self, volume: StorageVolume) -> None:
+        """Raise InvalidConfig if the options cannot work."""
+        check_word(volume, "pool", volume.pool)
+        check_word(volume, "image", volume.image)
+        _client(volume)
+
+    async def attach(
+        self, volume: StorageVolume, *, read_only: bool, secrets: Mapping[str, bytes]
+    ) -> AttachedSource:
+        self.check(volume)
+        present = self._device(volume)
+        if present:
+            return _source(present)
+        key = secrets.get(SECRET_KEY)
+        if volume.size_bytes:
+            await self._ensure_image(volume, key)
+        result = await self._rbd(
+            volume, ["map", *(["--read-only"] if read_only else [])], _image(volume), key=key
+        )
+        if result.code == _MISSING:
+            raise NotFound(
+                f"volume {volume.name}: image {_image(volume)} does not exist; make it, or give option size"
+            )
+        if result.code != 0:
+            raise result.problem(f"volume {volume.name}")
+        return _source(result.out.strip())
+
+    async def find(self, volume: StorageVolume) -> AttachedSource | None:
+        device = self._device(volume)
+        return _source(device) if device else None
+
+    async def detach(self, volume: StorageVolume, *, force: bool = False) -> None:
+        device = self._device(volume)
+        if not device:
+            return
+        command = ["rbd", "unmap", *(["-o", "force"] if force else []), device]
+        result = await self._commands.run(command, seconds=_SECONDS, volume="" if force else volume.name)
+        if self._device(volume):
+            raise result.problem(f"volume {volume.name}")
+
+    async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
+        self.check(volume)
+        if self._device(volume):
+            return FenceResult(fenced=False, why=f"it is attached to this machine as {self._device(volume)}")
+        clients = await self._clients(volume)
+        if not clients:
+            return FenceResult(
+                fenced=False, why="no client has the image open, and the holder's address is unknown"
+            )
+        for address in clients:
+            command = ["ceph", *_client(volume), "osd", "blocklist", "add", address]
+            result = await self._commands.run(command, seconds=_SECONDS)
+            if result.code != 0:
+                return FenceResult(fenced=False, why=str(result.problem(f"volume {volume.name}")))
+        return FenceResult(fenced=True, why=f"Ceph refuses the clients {', '.join(clients)}")
+
+    async def expand(self, volume: StorageVolume, size_bytes: int) -> int:
+        size = _mib(size_bytes)
+        result = await self._rbd(volume, ["resize", "--size", f"{size}M", "--no-progress"], _image(volume))
+        if result.code != 0:
+            raise result.problem(f"volume {volume.name}")
+        return size * _MIB
+
+    def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
+        for device, pool, image in self._present():
+            if device == mount.source:
+                return StorageVolume(name=name, backend=NAME, pool=pool, image=image, fs_type=mount.fs_type)
+        return None
+
+    async def _ensure_image(self, volume: StorageVolume, key: bytes | None) -> None:
+        """Make the image if it is missing."""
+        result = await self._rbd(volume, ["info"], _image(volume), key=key)
+        if result.code == _MISSING:
+            command = ["create", "--size", f"{_mib(volume.size_bytes)}M"]
+            result = await self._rbd(volume, command, _image(volume), key=key)
+        if result.code != 0:
+            raise result.problem(f"volume {volume.name}")
+
+    async def _clients(self, volume: StorageVolume) -> list[str]:
+        """Return the addresses of the clients that have the image open."""
+        result = await self._rbd(volume, ["status", "--format", "json"], _image(volume), is_locked=False)
+        if result.code != 0:
+            raise result.problem(f"volume {volume.name}")
+        try:
+            watchers: Any = json.loads(result.out)["watchers"]
+            found = watchers.values() if isinstance(watchers, dict) else watchers
+            return sorted({str(one["address"]) for one in found})
+        except (ValueError, KeyError, TypeError) as error:
+            raise Unavailable(
+                f"volume {volume.name}: {result.command} printed no list of watchers"
+            ) from error
+
+    async def _rbd(
+        self,
+        volume: StorageVolume,
+        verb: list[str],
+        image: str,
+        *,
+        key: bytes | None = None,
+        is_locked: bool = True,
+    ) -> ProgramResult:
+        secret = [] if key is None else ["--keyfile", SECRET_FILE]
+        command = ["rbd", verb[0], *_client(volume), *secret, *verb[1:], image]
+        return await self._commands.run(
+            command, seconds=_SECONDS, volume=volume.name if is_locked else "", secret=key
+        )
+
+    def _device(self, volume: StorageVolume) -> str:
+        """Return the device of the image; empty if it is not mapped here."""
+        wanted = (volume.pool, volume.image)
+        return next((device for device, pool, image in self._present() if (pool, image) == wanted), "")
+
+    def _present(self) -> list[tuple[str, str, str]]:
+        """Return device, pool and image of each mapped image."""
+        found = []
+        for one in sorted(self._sys_devices.glob("*")):
+            try:
+                pool, image = ((one / field).read_text().strip() for field in ("pool", "name"))
+            except OSError:  # it disappeared meanwhile
+                continue
+            found.append((f"/dev/rbd{one.name}", pool, image))
+        return found
+
+
+def _client(volume: StorageVolume) -> list[str]:
+    user = parameter(volume, "user", WORD, "admin")
+    monitors = parameter(volume, "monitors", HOSTS, "none")
+    return ["--id", user, *(["-m", monitors] if "monitors" in volume.parameters else [])]
+
+
+def _image(volume: StorageVolume) -> str:
+    return f"{volume.pool}/{volume.image}"
+
+
+def _mib(size_bytes: int) -> int:
+    return -(-size_bytes // _MIB)
+
+
+def _source(device: str) -> AttachedSource:
+    return AttachedSource(type=SourceType.DEVICE, source=device)

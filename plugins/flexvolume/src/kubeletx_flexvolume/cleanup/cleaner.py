@@ -1,0 +1,203 @@
+"""`ClusterCleaner`: removes the volumes of deleted storage clusters from this node.
+
+While a cluster is being deleted, its volumes are not mounted any more. Each volume of it that is on this node goes through
+the steps of `sequence`, with a task, a deadline for each step, and an event for each step that was done. Volumes do not
+wait for each other. What fails is tried again in the next round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import structlog
+
+from kubeletx.api import Clock, KubeletxError, TimedOut
+
+from ..agent.local import LocalVolumes
+from ..attachments.deadlines import wait_for_event, within
+from ..attachments.editing import RecordEditor
+from ..attachments.events import AttachmentEvents
+from ..attachments.record import Entries
+from ..values import StorageVolume
+from .clusters import ClusterState, StorageCluster
+from .journal import CleanupJournal
+from .objects import VolumeObjects
+from .sequence import CleanupStep, StepResult, VolumeCleanup, after_step
+
+log = structlog.get_logger(__name__)
+
+STEP_SECONDS: Final = 60.0
+ROUND_SECONDS: Final = 10.0
+_OF_OBJECTS: Final = (CleanupStep.DELETE_CLAIM, CleanupStep.DELETE_VOLUME)
+"""Steps that need the claim and the PersistentVolume; the others need no API server, except for the record."""
+_WHY: Final = "its storage cluster is being deleted"
+_WORDS: Final = {
+    CleanupStep.DELETE_CLAIM: ("DeletedClaim", "deleted the claim {claim} of volume {volume}"),
+    CleanupStep.UNMAP: ("UnmappedVolume", "detached volume {volume} by force"),
+    CleanupStep.DELETE_VOLUME: ("DeletedPersistentVolume", "deleted PersistentVolume {volume}"),
+    CleanupStep.UNMOUNT: ("UnmountedVolume", "unmounted volume {volume} from all pods"),
+    CleanupStep.REMOVE_RECORD: (
+        "RemovedAttachment",
+        "removed this node's entries from the record of {volume}",
+    ),
+}
+"""Reason and text of the event after each step."""
+
+
+class CleanerTools(msgspec.Struct, frozen=True, kw_only=True):
+    """Parts that a `ClusterCleaner` works with."""
+
+    local: Callable[[], LocalVolumes]
+    editor: RecordEditor
+    objects: VolumeObjects
+    events: AttachmentEvents
+    journal: CleanupJournal
+    clock: Clock
+
+
+class ClusterCleaner:
+    """Clean-ups of this node. Call `load` before anything is mounted, then run `run` as a task."""
+
+    def __init__(self, node: str, tools: CleanerTools, *, step_seconds: float = STEP_SECONDS) -> None:
+        """`step_seconds`: deadline of one step of one volume."""
+        self._node = node
+        self._tools = tools
+        self._step_seconds = step_seconds
+        self._deleted: dict[str, StorageCluster] = {}
+        self._work: dict[str, VolumeCleanup] = {}
+        """Unfinished clean-ups by volume, as they are in the journal."""
+        self._running: set[str] = set()
+        self._wake = asyncio.Event()
+        self._saving = asyncio.Lock()
+
+    async def load(self) -> None:
+        """Read the clean-ups that an earlier run left unfinished."""
+        self._work = {one.volume.name: one for one in await self._tools.journal.load()}
+        self._wake.set()
+
+    def refuses(self, volume: StorageVolume) -> str:
+        """Return why the volume must not be mounted; empty if it may."""
+        if not volume.cluster:
+            return ""
+        if volume.cluster in self._deleted or any(
+            one.cluster_key == volume.cluster for one in self._work.values()
+        ):
+            return f"storage cluster {volume.cluster} of volume {volume.name} is being deleted"
+        return ""
+
+    def on_cluster(self, cluster: StorageCluster) -> None:
+        """Take over the state of a storage cluster."""
+        if cluster.state is ClusterState.ALIVE:
+            self._deleted.pop(cluster.key, None)
+            return
+        if cluster.key not in self._deleted:
+            log.info("A storage cluster is being deleted", cluster=cluster.key, state=cluster.state.value)
+        self._deleted[cluster.key] = cluster
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Clean up until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._wait()
+                try:
+                    await self._find_work()
+                except KubeletxError as error:
+                    log.warning("Failed to begin a clean-up", err=str(error))
+                for name in self._work.keys() - self._running:
+                    self._running.add(name)
+                    group.create_task(self._volume(name), name=f"clean up {name}")
+
+    # --- inside ---
+
+    async def _wait(self) -> None:
+        """Wait for a cluster that is deleted; while there is work, for the next round."""
+        if not self._deleted and not self._work:
+            await self._wake.wait()
+        elif not self._wake.is_set():
+            await wait_for_event(self._wake, self._tools.clock, ROUND_SECONDS, "clean-up")
+        self._wake.clear()
+
+    async def _find_work(self) -> None:
+        """Begin the clean-up of each volume here that belongs to a deleted cluster."""
+        new = {
+            one.volume.name: VolumeCleanup(
+                volume=one.volume, cluster=self._deleted[one.volume.cluster].subject
+            )
+            for one in self._tools.local().volumes()
+            if one.volume.cluster in self._deleted and one.volume.name not in self._work
+        }
+        if new:
+            self._work |= new
+            await self._save()
+        busy = {one.cluster_key for one in self._work.values()}
+        for key, cluster in list(self._deleted.items()):
+            if cluster.state is ClusterState.GONE and key not in busy:
+                del self._deleted[key]
+
+    async def _volume(self, name: str) -> None:
+        """Do the steps of one volume, until one must be tried again later."""
+        try:
+            while True:
+                before = self._work[name]
+                looked_up, result = await self._step(before)
+                after = after_step(looked_up, result)
+                if after.step is CleanupStep.DONE:
+                    await self._save(without=name)
+                    del self._work[name]
+                    log.info("Cleaned up a volume", volume=name, cluster=after.cluster_key)
+                    return
+                self._work[name] = after
+                await self._save()
+                if after.step is before.step:
+                    return
+        except KubeletxError as error:  # of the journal
+            log.warning("A clean-up stops for now", volume=name, err=str(error))
+        finally:
+            self._running.discard(name)
+
+    async def _step(self, state: VolumeCleanup) -> tuple[VolumeCleanup, StepResult]:
+        """Do the present step; returns the state with what was looked up, and the result."""
+        name = state.volume.name
+        try:
+            async with within(self._step_seconds, f"step {state.step.value} did not end"):
+                if state.step in _OF_OBJECTS and not state.is_looked_up:
+                    state = await self._tools.objects.look_up(state)
+                is_done = await self._do(state)
+        except KubeletxError as error:
+            log.warning("A step of a clean-up failed", volume=name, step=state.step.value, err=str(error))
+            return state, StepResult.UNKNOWN if isinstance(error, TimedOut) else StepResult.FAILED
+        if is_done:
+            await self._report(state)
+        return state, StepResult.DONE
+
+    async def _do(self, state: VolumeCleanup) -> bool:
+        """Do the present step; returns False if there was nothing to do."""
+        tools = self._tools
+        match state.step:
+            case CleanupStep.DELETE_CLAIM:
+                return await tools.objects.delete_claim(state)
+            case CleanupStep.DELETE_VOLUME:
+                return await tools.objects.delete_volume(state)
+            case CleanupStep.REMOVE_RECORD:
+                await tools.editor.change(state.volume.name, self._without_own)
+            case _:
+                await tools.local().drop(state.volume, why=_WHY, force=True)
+        return True
+
+    def _without_own(self, entries: Entries) -> Entries:
+        return tuple(one for one in entries if one.node != self._node)
+
+    async def _report(self, state: VolumeCleanup) -> None:
+        reason, words = _WORDS[state.step]
+        claim = f"{state.claim_namespace}/{state.claim_name}"
+        message = f"Node {self._node} {words.format(volume=state.volume.name, claim=claim)}"
+        await self._tools.events.of_object(state.cluster, reason=reason, message=message)
+
+    async def _save(self, without: str = "") -> None:
+        """Write the journal. `without`: name of a volume that is done."""
+        async with self._saving:
+            await self._tools.journal.save([one for name, one in self._work.items() if name != without])

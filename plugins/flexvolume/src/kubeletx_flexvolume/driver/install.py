@@ -1,0 +1,140 @@
+"""Installs the driver kubeletx.io/storage into plugin directories of kubelets, and keeps it there.
+
+A kubelet finds it as ``<plugin directory>/kubeletx.io~storage/storage``. The file is replaced by a rename, so that a call
+at any moment finds a complete driver. A kubelet runs ``init`` when it notices a new or changed file. Kubelets are known to
+miss that; while no ``init`` came, the file's time is set again after 2, 4, 8, 16, 32, 32, ... minutes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from . import program
+
+log = structlog.get_logger(__name__)
+
+DEFAULT_PLUGIN_DIRECTORY: Final = Path("/usr/libexec/kubernetes/kubelet-plugins/volume/exec")
+KNOWN_PLUGIN_DIRECTORIES: Final = (
+    Path("/etc/kubernetes/volumeplugins"),
+    Path("/home/kubernetes/flexvolume"),
+    Path("/var/lib/kubelet/volumeplugins"),
+    Path("/var/lib/kubelet/volume-plugins"),
+)
+"""Plugin directories of AKS, GKE, Magnum and kubespray before 2.11."""
+
+FIRST_TOUCH_SECONDS: Final = 120.0
+LAST_TOUCH_SECONDS: Final = 1920.0
+_DRIVER_DIRECTORY: Final = "kubeletx.io~storage"
+_EXECUTABLE: Final = "storage"
+_NEW: Final = ".kubeletx.tmp"
+
+
+class InstallPlace(msgspec.Struct, frozen=True):
+    """One plugin directory of a kubelet."""
+
+    plugin_directory: Path
+
+    @property
+    def directory(self) -> Path:
+        """Directory of the driver."""
+        return self.plugin_directory / _DRIVER_DIRECTORY
+
+    @property
+    def executable(self) -> Path:
+        """The driver's file."""
+        return self.directory / _EXECUTABLE
+
+    @property
+    def socket_directory(self) -> Path:
+        """Directory of the agent's socket, which the driver expects beside its own file."""
+        return self.directory / Path(program.SOCKET).parent
+
+
+def install_places(
+    given: Iterable[Path],
+    *,
+    default: Path = DEFAULT_PLUGIN_DIRECTORY,
+    known: Iterable[Path] = KNOWN_PLUGIN_DIRECTORIES,
+) -> tuple[InstallPlace, ...]:
+    """Return the plugin directories in which the driver is installed, each once, whatever links lead to it.
+
+    They are the `given` ones, or else `default`, and those of `known` that exist.
+    """
+    chosen = [*(given or (default,)), *(one for one in known if one.is_dir())]
+    return tuple(InstallPlace(path) for path in dict.fromkeys(one.resolve() for one in chosen))
+
+
+def driver_content() -> bytes:
+    """Return the content of the driver's file."""
+    return Path(program.__file__).read_bytes()
+
+
+def is_installed(place: InstallPlace, content: bytes) -> bool:
+    """Return True if the driver is there, executable and of this version. Raises OSError."""
+    try:
+        is_executable = bool(place.executable.stat().st_mode & 0o111)
+        return is_executable and place.executable.read_bytes() == content
+    except FileNotFoundError:
+        return False
+
+
+def install(place: InstallPlace, content: bytes) -> bool:
+    """Install the driver if it is missing or differs; return True if it was written. Raises OSError."""
+    if is_installed(place, content):
+        return False
+    place.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+    new = place.directory / _NEW
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fchmod(descriptor, 0o755)
+        os.fsync(descriptor)
+    new.replace(place.executable)
+    return True
+
+
+def touch(place: InstallPlace) -> None:
+    """Set the file's time, so that kubelets run ``init`` again. Raises OSError."""
+    os.utime(place.executable)
+
+
+def uninstall(place: InstallPlace) -> bool:
+    """Remove the driver and its directories; return True if it was there. Raises OSError.
+
+    Files of others are left in place. Call it only while no agent serves the directory.
+    """
+    was_there = place.executable.exists()
+    for path in (place.executable, place.directory / _NEW, place.directory / program.SOCKET):
+        path.unlink(missing_ok=True)
+    for directory in (place.socket_directory, place.directory):
+        try:
+            directory.rmdir()
+        except FileNotFoundError:
+            continue
+        except OSError:  # it contains files of others
+            log.warning("Left a directory of the driver in place", path=str(directory))
+    return was_there
+
+
+class TouchSchedule:
+    """Times at which the driver's file is touched while no kubelet has run ``init``. Pure; times are monotonic."""
+
+    def __init__(self, began: float) -> None:
+        self._wait = FIRST_TOUCH_SECONDS
+        self._due = began + FIRST_TOUCH_SECONDS
+
+    def is_due(self, now: float) -> bool:
+        """Return True if a touch is due, and schedule the next one."""
+        if now < self._due:
+            return False
+        self._wait = min(self._wait * 2, LAST_TOUCH_SECONDS)
+        self._due = now + self._wait
+        return True

@@ -1,0 +1,168 @@
+"""`VolumeDevices`: attaches the device of a volume and mounts it once for the node, and undoes both.
+
+    attach ─► waitforattach ─► mountdevice        unmountdevice ─► detach
+
+The last pod's release undoes it. A pod counts as a user if the journal has a use of it, or the mount table shows the volume in
+its directory, so that a lost journal never takes a device away from a running pod.
+"""
+
+from __future__ import annotations
+
+import structlog
+from msgspec.structs import replace
+
+from kubeletx.api import Unavailable, VolumeRequest
+
+from ..errors import DriverFailed, DriverMissing, volume_error
+from .driver import Command, FlexDriver
+from .entries import DeviceStage, FlexEntry
+from .fallback import GenericDevice
+from .journal import FlexJournal
+from .mounts import Mounts
+from .options import encode_options, fingerprint, volume_options
+
+log = structlog.get_logger(__name__)
+
+_MAY_BE_MOUNTED = (DeviceStage.MOUNTING, DeviceStage.MOUNTED, DeviceStage.UNMOUNTING)
+
+
+class VolumeDevices:
+    """The devices of all volumes of drivers with attach. Callers hold the lock of the entry's key."""
+
+    def __init__(self, journal: FlexJournal, mounts: Mounts, generic: GenericDevice) -> None:
+        self._journal = journal
+        self._mounts = mounts
+        self._generic = generic
+
+    async def bring_up(
+        self, entry: FlexEntry, request: VolumeRequest, driver: FlexDriver, until: float
+    ) -> FlexEntry:
+        """Attach and mount the device, unless it is mounted; return the new entry."""
+        mounted = await self._mounts.find(entry.global_directory) is not None
+        if mounted and entry.stage is DeviceStage.MOUNTED:
+            return await self._journal.put(entry)
+        if mounted and entry.stage in _MAY_BE_MOUNTED and not entry.others(request.target):
+            await self._unmount(entry, driver, until)  # a call that a crash has interrupted
+            mounted = False
+        options = encode_options(volume_options(request))
+        entry = await self._attach(entry, options, driver, until)
+        entry = await self._journal.put(replace(entry, stage=DeviceStage.MOUNTING))
+        await self._mounts.make_directory(entry.global_directory)
+        if not mounted:
+            arguments = (entry.global_directory, entry.device, options)
+            reply = await driver.call(Command.MOUNT_DEVICE, arguments, until=until, key=entry.key)
+            if reply is None and entry.device:
+                entry = await self._mount_generic(entry, request, until)
+        return await self._journal.put(replace(entry, stage=DeviceStage.MOUNTED, is_formatting=False))
+
+    async def take_down(
+        self,
+        entry: FlexEntry,
+        target: str,
+        driver: FlexDriver,
+        until: float,
+        *,
+        is_detached: bool = False,
+    ) -> None:
+        """End a pod's use of the device. If no other pod uses it, unmount and detach it, and remove the entry.
+
+        `target`: of the pod; nothing is mounted there any more. `is_detached`: the driver answered that it could not
+        attach the device, so that it may fail to detach it.
+        """
+        if entry.others(target) or await self._mounts.others(target):
+            # A failed attempt for this pod has left another stage, but the device is theirs.
+            is_begun = entry.stage in (DeviceStage.ATTACHING, DeviceStage.ATTACHED, DeviceStage.MOUNTING)
+            stage = DeviceStage.MOUNTED if is_begun else entry.stage
+            await self._journal.put(replace(entry.without_use(target), stage=stage))
+            return
+        if entry.stage is not DeviceStage.NONE:
+            if entry.stage in _MAY_BE_MOUNTED:
+                entry = await self._journal.put(replace(entry, stage=DeviceStage.UNMOUNTING))
+            await self._unmount(entry, driver, until)
+            entry = await self._journal.put(replace(entry, stage=DeviceStage.DETACHING))
+            await self._detach(entry, driver, until, is_detached=is_detached)
+        if entry.is_formatting:
+            await self._journal.put(replace(entry, stage=DeviceStage.NONE, device="", uses={}))
+        else:
+            await self._journal.remove(entry.key)
+
+    def check_sharing(self, entry: FlexEntry, request: VolumeRequest) -> None:
+        """Raise Unavailable if other pods use the device in a way that excludes the request."""
+        others = entry.others(request.target)
+        if not others:
+            return
+        if entry.fingerprint != fingerprint(request):
+            raise volume_error(
+                Unavailable,
+                entry.volume,
+                f"pod {others[0].pod} uses a volume of driver {entry.driver} with this name and other options on this "
+                "node; give one of them another name",
+            )
+        if entry.read_only and not request.read_only:
+            raise volume_error(
+                Unavailable,
+                entry.volume,
+                f"pod {others[0].pod} uses it read-only on this node, so that it cannot be written until that pod ends",
+            )
+
+    def is_outdated(self, entry: FlexEntry, request: VolumeRequest) -> bool:
+        """Return True if only this request's pod uses the device, and it was attached with other options."""
+        is_same = entry.fingerprint == fingerprint(request) and entry.read_only == request.read_only
+        return entry.stage is not DeviceStage.NONE and not entry.others(request.target) and not is_same
+
+    async def _attach(self, entry: FlexEntry, options: str, driver: FlexDriver, until: float) -> FlexEntry:
+        before = entry
+        entry = await self._journal.put(replace(entry, stage=DeviceStage.ATTACHING))
+        try:
+            reply = await driver.call(Command.ATTACH, (options, entry.node), until=until, key=entry.key)
+        except DriverMissing:
+            await self._journal.put(before)
+            raise
+        device = reply.device if reply is not None else ""
+        entry = await self._journal.put(replace(entry, stage=DeviceStage.ATTACHED, device=device))
+        reply = await driver.call(Command.WAIT_FOR_ATTACH, (device, options), until=until, key=entry.key)
+        return replace(entry, device=(reply.device if reply is not None else "") or device)
+
+    async def _mount_generic(self, entry: FlexEntry, request: VolumeRequest, until: float) -> FlexEntry:
+        async def formatting(is_running: bool) -> None:
+            await self._journal.put(replace(entry, is_formatting=is_running))
+
+        await self._generic.mount(
+            entry.device,
+            entry.global_directory,
+            request.fs_type,
+            read_only=request.read_only,
+            is_interrupted=entry.is_formatting,
+            formatting=formatting,
+            until=until,
+        )
+        return replace(entry, is_formatting=False)
+
+    async def _unmount(self, entry: FlexEntry, driver: FlexDriver, until: float) -> None:
+        """Unmount the device if it is or may be mounted. A failure counts as done if nothing is mounted there."""
+        directory = entry.global_directory
+        is_mount = await self._mounts.find(directory) is not None
+        if is_mount or entry.stage in _MAY_BE_MOUNTED:
+            try:
+                reply = await driver.call(Command.UNMOUNT_DEVICE, (directory,), until=until, key=entry.key)
+                if reply is None:
+                    await self._mounts.unmount(directory, until=until)
+            except DriverFailed as error:
+                if await self._mounts.find(directory) is not None:
+                    raise
+                log.warning(
+                    "Ignored a failed unmountdevice, nothing is mounted", volume=entry.volume, err=str(error)
+                )
+            if await self._mounts.find(directory) is not None:
+                raise volume_error(
+                    Unavailable, entry.volume, f"{directory} still is a mount point; it is tried again"
+                )
+        await self._mounts.remove_directory(directory)
+
+    async def _detach(self, entry: FlexEntry, driver: FlexDriver, until: float, *, is_detached: bool) -> None:
+        try:
+            await driver.call(Command.DETACH, (entry.volume, entry.node), until=until, key=entry.key)
+        except DriverFailed as error:
+            if not is_detached:
+                raise
+            log.warning("Ignored a failed detach after a failed attach", volume=entry.volume, err=str(error))

@@ -1,0 +1,167 @@
+"""`Discovery`: finds the executable drivers below the plugin directory, and notices their changes.
+
+    <plugin directory>/<vendor>~<driver>/<driver>    the driver vendor/driver
+    <plugin directory>/<driver>/<driver>             the driver driver
+
+Names that begin with a dot are left out. File events trigger a look; each look reads the whole directory, which is
+small. There is also a look every minute, or every 5 seconds if the kernel gives no file events. A missing directory is
+made; if that is impossible, its nearest existing parent is watched until someone else makes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from kubeletx.api import Clock, KubeletxError
+
+from .inotify import DirectoryWatch
+from .options import driver_parts
+from .threads import Threads
+
+log = structlog.get_logger(__name__)
+
+RESCAN_SECONDS: Final = 60.0
+RESCAN_WITHOUT_EVENTS_SECONDS: Final = 5.0
+DIRECTORY_MODE: Final = 0o755
+
+
+class FoundDriver(msgspec.Struct, frozen=True):
+    """One executable driver. `identity`: values of its file that change whenever it is written, replaced or touched."""
+
+    name: str
+    path: str
+    identity: tuple[int, ...]
+
+
+class Discovery:
+    """Looks for drivers, and reports what it found."""
+
+    def __init__(
+        self,
+        directory: Path,
+        clock: Clock,
+        threads: Threads,
+        on_found: Callable[[Mapping[str, FoundDriver]], None],
+    ) -> None:
+        """`on_found`: called after each look with all drivers, by name."""
+        self._directory = directory
+        self._clock = clock
+        self._threads = threads
+        self._on_found = on_found
+        self._changed = asyncio.Event()
+        self._watch: DirectoryWatch | None = None
+        self._looking = asyncio.Lock()
+        self._is_missing = False
+        self._is_blind = False
+
+    async def look(self) -> None:
+        """Look at the directory now, and again until all directories are watched that the look has read."""
+        async with self._looking:
+            for _ in range(3):
+                self._changed.clear()
+                found, watched = await self._threads.run(_scan, self._directory)
+                if not self._follow(watched):
+                    break
+            self._on_found(found)
+            self._report(watched)
+
+    async def run(self) -> None:
+        """Look after every file event and at intervals, until cancelled."""
+        try:
+            while True:
+                await self._wait()
+                try:
+                    await self.look()
+                except KubeletxError as error:  # no free thread: the next look comes
+                    log.warning("Failed to look for drivers", err=str(error))
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End the watches."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
+    async def _wait(self) -> None:
+        seconds = RESCAN_SECONDS if self._watch is not None else RESCAN_WITHOUT_EVENTS_SECONDS
+        cancel = self._clock.call_at(self._clock.monotonic() + seconds, self._changed.set)
+        try:
+            await self._changed.wait()
+        finally:
+            cancel()
+
+    def _follow(self, directories: tuple[str, ...]) -> bool:
+        """Watch the directories; return True if one was not watched during the look that has read it."""
+        try:
+            if self._watch is None:
+                self._watch = DirectoryWatch(self._changed.set)
+            return self._watch.watch(directories)
+        except OSError as error:
+            if not self._is_blind:
+                log.warning("Failed to watch drivers, looking at intervals", err=str(error))
+            self._is_blind = True
+            self.close()
+            return False
+
+    def _report(self, watched: tuple[str, ...]) -> None:
+        is_missing = str(self._directory) not in watched
+        if is_missing and not self._is_missing:
+            log.warning("Found no directory of drivers, and cannot make it", path=str(self._directory))
+        self._is_missing = is_missing
+
+
+def _scan(directory: Path) -> tuple[dict[str, FoundDriver], tuple[str, ...]]:
+    """Return the drivers, and the directories to watch. Makes the directory if it is missing. Blocks."""
+    _make(directory)
+    watched, found = [str(_existing(directory))], {}
+    for path in _directories(directory):
+        watched.append(str(path))
+        if (one := _driver(path)) is not None:
+            found[one.name] = one
+    return found, tuple(watched)
+
+
+def _make(directory: Path) -> None:
+    if directory.is_dir():
+        return
+    try:
+        directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        directory.chmod(DIRECTORY_MODE)
+    except OSError:  # such as a read-only file system: another program may make it later
+        return
+
+
+def _existing(directory: Path) -> Path:
+    return next((one for one in (directory, *directory.parents) if one.is_dir()), Path("/"))
+
+
+def _directories(directory: Path) -> list[Path]:
+    try:
+        return sorted(one for one in directory.iterdir() if not one.name.startswith(".") and one.is_dir())
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+
+
+def _driver(directory: Path) -> FoundDriver | None:
+    """Return the driver of one directory; None if its executable is missing or empty."""
+    parts = driver_parts(directory.name.replace("~", "/"))
+    if not parts:
+        return None
+    path = directory / parts[-1]
+    try:
+        info = path.stat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(info.st_mode) or info.st_size == 0 or not os.access(path, os.X_OK):
+        return None
+    identity = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+    return FoundDriver("/".join(parts), str(path), identity)

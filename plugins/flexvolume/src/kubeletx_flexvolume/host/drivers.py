@@ -1,0 +1,203 @@
+"""`FlexDrivers`: all drivers of the node: found, initialised, and looked up by name.
+
+    found ─► init ─► ready
+              │ ▲
+              ▼ │ back-off of 1 to 30 s
+             failed
+
+Each driver has a task of its own for its ``init``, so that one that hangs or fails delays no other. A changed
+executable is initialised again, and a removed one is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from kubeletx.api import KubeletxError, Unavailable
+from kubeletx.api.backoff import Backoff
+from kubeletx.api.host import Clock
+from kubeletx.api.names import Event
+
+from ..config import FlexSettings
+from ..errors import DriverMissing
+from .call_slots import CallSlots
+from .discovery import Discovery, FoundDriver
+from .driver import Command, DriverState, FlexDriver
+from .processes import Processes
+from .threads import Threads
+
+log = structlog.get_logger(__name__)
+
+FIRST_RETRY_SECONDS: Final = 1.0
+LAST_RETRY_SECONDS: Final = 30.0
+PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def base_environment() -> dict[str, str]:
+    """Return the environment variables that every program of this plugin gets."""
+    return {"PATH": PATH, "HOME": os.environ.get("HOME", "/root"), "LANG": "C.UTF-8"}
+
+
+class FlexDrivers:
+    """The drivers below the plugin directory."""
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: FlexSettings,
+        clock: Clock,
+        *,
+        threads: Threads,
+        processes: Processes,
+        on_change: Callable[[], None],
+    ) -> None:
+        """`on_change`: called when the state of a driver has changed."""
+        self._directory = directory
+        self._settings = settings
+        self._clock = clock
+        self._processes = processes
+        self._on_change = on_change
+        self._slots = CallSlots()
+        self._drivers: dict[str, FlexDriver] = {}
+        self._inits: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        """All tasks that have not ended, also those of drivers that are gone."""
+        self._tried: dict[str, asyncio.Event] = {}
+        """Set for a driver once its first ``init`` has succeeded or failed."""
+        self._discovery = Discovery(directory, clock, threads, self._take)
+        self._environment = base_environment() | dict(settings.environment)
+
+    def __iter__(self) -> Iterator[FlexDriver]:
+        return iter(sorted(self._drivers.values(), key=lambda one: one.name))
+
+    async def open(self) -> None:
+        """Find the drivers and begin to initialise them; does not wait for that."""
+        await self._discovery.look()
+        self._spawn(self._discovery.run(), "flexvolume discovery")
+
+    async def close(self) -> None:
+        """End the tasks, and the calls that they make."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._discovery.close()
+
+    def path_of(self, name: str) -> Path:
+        """Return the path at which the executable of a driver must be."""
+        return self._directory / name.replace("/", "~") / name.rpartition("/")[2]
+
+    def lacks_metrics(self, name: str) -> bool:
+        """Return True if a driver is ready, and its volumes cannot be measured."""
+        driver = self._drivers.get(name)
+        is_ready = driver is not None and driver.state is DriverState.READY
+        return is_ready and driver is not None and not driver.capabilities.supports_metrics
+
+    async def get(self, name: str, until: float) -> FlexDriver:
+        """Return a driver that is ready. Raises Unavailable if there is none; waits while it is initialised."""
+        driver = await self._find(name, until)
+        if driver.state is not DriverState.READY:
+            raise Unavailable(
+                f"driver {name}: not ready: {driver.last_error or 'init has not ended'}; it is initialised again "
+                f"within {LAST_RETRY_SECONDS:.0f} s",
+                reason=Event.FAILED_MOUNT,
+            )
+        return driver
+
+    async def get_for_release(self, name: str, until: float) -> FlexDriver:
+        """Return a driver, also if its ``init`` failed. Raises DriverMissing if its executable is not there."""
+        return await self._find(name, until)
+
+    async def _find(self, name: str, until: float) -> FlexDriver:
+        """Return a driver after its first ``init``, or at the deadline."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                if name not in self._drivers:
+                    await self._discovery.look()
+        while (driver := self._drivers.get(name)) is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
+                    await self._tried[name].wait()
+            is_late = asyncio.get_running_loop().time() >= until
+            if is_late or self._drivers.get(name) is driver:  # else it was replaced meanwhile
+                return driver
+        raise DriverMissing(
+            f"driver {name}: no executable {self.path_of(name)}; install the driver there, with mode 0755",
+            reason=Event.FAILED_MOUNT,
+        )
+
+    def _take(self, found: Mapping[str, FoundDriver]) -> None:
+        """Drop drivers that are gone, and start those that are new or changed."""
+        for name in self._drivers.keys() - found.keys():
+            log.info("Lost a driver", driver=name, path=self._drivers[name].found.path)
+            self._drop(name)
+        for name, one in found.items():
+            known = self._drivers.get(name)
+            if known is None or known.found != one:
+                self._drop(name)
+                self._start(one, known)
+
+    def _drop(self, name: str) -> None:
+        self._drivers.pop(name, None)
+        if (task := self._inits.pop(name, None)) is not None:
+            task.cancel()
+        if (tried := self._tried.pop(name, None)) is not None:
+            tried.set()
+        self._on_change()
+
+    def _start(self, found: FoundDriver, before: FlexDriver | None) -> None:
+        log.info("Found a driver", driver=found.name, path=found.path)
+        driver = FlexDriver(found, self._processes, self._slots, self._environment)
+        if before is not None:
+            driver.calls, driver.failures = before.calls, before.failures
+        tried = self._tried[found.name] = asyncio.Event()
+        self._drivers[found.name] = driver
+        self._inits[found.name] = self._spawn(
+            self._initialise(driver, tried), f"flexvolume init {found.name}"
+        )
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("A task ended with an error", task=task.get_name(), exc_info=error)
+
+    async def _initialise(self, driver: FlexDriver, tried: asyncio.Event) -> None:
+        """Call ``init`` until it succeeds."""
+        backoff = Backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS, jitter=0.1)
+        while not await self._init(driver):
+            tried.set()
+            await self._clock.sleep(backoff.next(self._clock.monotonic()))
+        tried.set()
+
+    async def _init(self, driver: FlexDriver) -> bool:
+        until = asyncio.get_running_loop().time() + self._settings.init_timeout_seconds
+        before = driver.state, driver.last_error
+        try:
+            reply = await driver.call(Command.INIT, until=until)
+            problem = "" if reply is not None else "init answered: Not supported"
+        except KubeletxError as error:
+            reply, problem = None, str(error)
+        if reply is not None:
+            driver.capabilities = reply.capabilities
+        driver.state = DriverState.FAILED if reply is None else DriverState.READY
+        driver.last_error = problem
+        if (driver.state, problem) != before:
+            self._on_change()
+            if problem:
+                log.warning("Failed to initialise a driver", driver=driver.name, err=problem)
+            else:
+                log.info("Initialised a driver", driver=driver.name, attach=driver.capabilities.attach)
+        return reply is not None

@@ -1,0 +1,52 @@
+"""Removes secrets from text of drivers before it is quoted in an error or a log line.
+
+A driver may print a secret as it got it (base64), decoded, without the line feed at its end, one line of it, or as JSON
+text. Each of these forms is replaced.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+
+REPLACEMENT = "[secret]"
+_SHORTEST_LINE = 8
+"""Lines of a secret with fewer characters are replaced only as part of the whole secret."""
+
+
+class Redactor:
+    """Replaces the secrets of one call in text. Its repr does not show them."""
+
+    def __init__(self, secrets: Mapping[str, bytes] | None = None) -> None:
+        """`secrets`: content by key, not encoded."""
+        forms = {form for data in (secrets or {}).values() for form in _forms(data)}
+        self._forms = sorted(forms, key=len, reverse=True)
+
+    def __repr__(self) -> str:
+        return f"Redactor({len(self._forms)} forms)"
+
+    def clean(self, text: str) -> str:
+        """Return `text` with every form of each secret replaced."""
+        for form in self._forms:
+            text = text.replace(form, REPLACEMENT)
+        return text
+
+
+def _forms(data: bytes) -> Iterator[str]:
+    for one in {data, data.strip()}:
+        if not one:
+            continue
+        encoded = base64.b64encode(one).decode()
+        yield encoded
+        yield encoded.rstrip("=")
+        yield one.hex()
+        yield from _texts(one.decode("utf-8", "replace"))
+
+
+def _texts(text: str) -> Iterator[str]:
+    for one in (text, *(line for line in text.split("\n") if len(line.strip()) >= _SHORTEST_LINE)):
+        yield one
+        yield one.strip()
+        yield json.dumps(one)[1:-1]
+        yield json.dumps(one, ensure_ascii=False)[1:-1]

@@ -1,0 +1,183 @@
+"""`VolumeSteps`: the steps that make a volume available to a pod, and their undoing.
+
+    prepare   driver ready ─► lock ─► attach, mountdevice (with attach) ─► mount
+    release   lock ─► unmount ─► unmountdevice, detach (with attach, last pod)
+
+If a step of `prepare` fails, the steps that were begun are undone in reverse before it raises, with a deadline of their
+own: nobody else calls the driver for a pod that never ran. What cannot be undone stays in the journal for `release`. If
+the caller is cancelled, nothing is undone: the next call for the volume continues from the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import PurePosixPath
+from typing import Final
+from weakref import WeakValueDictionary
+
+import structlog
+from msgspec.structs import replace
+
+from kubeletx.api import KubeletxError, TimedOut, VolumeRequest
+
+from ..errors import DriverFailed, volume_error
+from .devices import VolumeDevices
+from .driver import FlexDriver
+from .drivers import FlexDrivers
+from .entries import DeviceStage, FlexEntry, UseState, entry_key, new_entry, new_use
+from .journal import FlexJournal
+from .mounts import Mounts
+from .options import global_directory
+from .targets import PodTargets
+
+log = structlog.get_logger(__name__)
+
+UNDO_SECONDS: Final = 15.0
+_ALL_DONE: Final = (UseState.WAITING, UseState.DONE)
+
+
+class VolumeSteps:
+    """Steps of all volumes; those of one volume follow each other."""
+
+    def __init__(
+        self,
+        *,
+        drivers: FlexDrivers,
+        journal: FlexJournal,
+        mounts: Mounts,
+        targets: PodTargets,
+        devices: VolumeDevices,
+        plugins_directory: PurePosixPath,
+        node_name: str,
+    ) -> None:
+        self._drivers = drivers
+        self._journal = journal
+        self._mounts = mounts
+        self._targets = targets
+        self._devices = devices
+        self._plugins_directory = plugins_directory
+        self._node_name = node_name
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def prepare(self, request: VolumeRequest, until: float) -> tuple[FlexEntry, FlexDriver]:
+        """Make the volume available; return its entry and driver. `until`: deadline in the event loop's time."""
+        driver = await self._drivers.get(request.driver, until)
+        found = self._journal.find(request.target)
+        attach = found.attach if found is not None else driver.capabilities.attach
+        async with self.turn(self._key(request, attach=attach), request, until):
+            entry = self._entry(request, attach=attach)
+            try:
+                return await self._prepare(entry, request, driver, until), driver
+            except KubeletxError as error:
+                await self._undo(request, driver, error)
+                raise
+
+    async def release(self, request: VolumeRequest, until: float) -> None:
+        """Undo `prepare` with what the journal and the mount table tell; succeeds if nothing is there."""
+        found = self._journal.find(request.target)
+        key = found.key if found is not None else self._key(request, attach=True)
+        async with self.turn(key, request, until):
+            entry = self._journal.find(request.target) or await self._adopted(request)
+            if entry is not None:
+                driver = await self._drivers.get_for_release(entry.driver, until)
+                await self._put_away(entry, request.target, driver, until)
+        await self._mounts.remove_directory(request.target)
+
+    @asynccontextmanager
+    async def turn(self, key: str, request: VolumeRequest, until: float) -> AsyncIterator[None]:
+        """Wait for earlier steps of the volume, and hold its lock. `key`: of its entry."""
+        lock = self._locks.get(key)
+        if lock is None:
+            lock = self._locks[key] = asyncio.Lock()
+        try:
+            async with asyncio.timeout_at(until):
+                await lock.acquire()
+        except TimeoutError:
+            raise volume_error(
+                TimedOut, request.volume_name, "earlier calls for it have not ended; it is tried again"
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    async def _prepare(
+        self, entry: FlexEntry, request: VolumeRequest, driver: FlexDriver, until: float
+    ) -> FlexEntry:
+        if entry.attach:
+            self._devices.check_sharing(entry, request)
+            if self._devices.is_outdated(entry, request):
+                await self._put_away(entry, request.target, driver, until)
+                entry = self._entry(request, attach=True)
+            entry = await self._devices.bring_up(entry, request, driver, until)
+        return await self._targets.mount(entry, request, driver, until)
+
+    async def _undo(self, request: VolumeRequest, driver: FlexDriver, error: KubeletxError) -> None:
+        """Undo the steps of a failed `_prepare`; log a failure, and add it to the error's message."""
+        entry = self._journal.find(request.target)
+        if entry is None:
+            return
+        until = asyncio.get_running_loop().time() + UNDO_SECONDS
+        is_detached = isinstance(error, DriverFailed) and entry.stage is DeviceStage.ATTACHING
+        try:
+            await self._put_away(entry, request.target, driver, until, is_detached=is_detached)
+        except KubeletxError as second:
+            log.warning("Failed to undo a failed mount", volume=request.volume_name, err=str(second))
+            error.message += f"; undoing it failed, too: {second}"
+
+    async def _put_away(
+        self,
+        entry: FlexEntry,
+        target: str,
+        driver: FlexDriver,
+        until: float,
+        *,
+        is_detached: bool = False,
+    ) -> None:
+        """Unmount the volume from one pod, and take its device down if no other pod uses it."""
+        use = entry.uses[target]
+        if use.state not in _ALL_DONE:
+            entry = await self._journal.put(entry.with_use(replace(use, state=UseState.UNMOUNTING)))
+            await self._targets.unmount(entry, target, driver, until)
+        if not entry.attach:
+            await self._journal.remove(entry.key)
+            return
+        entry = entry.with_use(replace(use, state=UseState.DONE))
+        await self._devices.take_down(entry, target, driver, until, is_detached=is_detached)
+
+    def _key(self, request: VolumeRequest, *, attach: bool) -> str:
+        return entry_key(request.driver, request.volume_name if attach else request.target)
+
+    def _directory(self, request: VolumeRequest) -> str:
+        return global_directory(self._plugins_directory, request.driver, request.volume_name)
+
+    def _entry(self, request: VolumeRequest, *, attach: bool) -> FlexEntry:
+        """Return the entry of the volume with a use of the request, which may be new and is then not stored yet."""
+        fresh = new_entry(
+            request, attach=attach, global_directory=self._directory(request), node=self._node_name
+        )
+        known = self._journal.get(fresh.key)
+        if known is None:
+            return fresh
+        if known.stage is DeviceStage.NONE and not known.uses:  # kept only for an interrupted format
+            is_same = known.fingerprint == fresh.fingerprint
+            return replace(fresh, is_formatting=known.is_formatting and is_same)
+        return known if request.target in known.uses else known.with_use(new_use(request))
+
+    async def _adopted(self, request: VolumeRequest) -> FlexEntry | None:
+        """Return an entry for what the mount table shows of a volume that is not in the journal; None: nothing."""
+        is_mount = await self._mounts.find(request.target) is not None
+        directory = self._directory(request)
+        has_device = await self._mounts.find(directory) is not None
+        if not is_mount and not has_device:
+            return None
+        state = UseState.MOUNTED if is_mount else UseState.WAITING
+        use = replace(new_use(request), state=state, is_mount=is_mount or None)
+        known = self._journal.get(self._key(request, attach=True))
+        if known is not None:
+            return known.with_use(use)
+        entry = new_entry(request, attach=has_device, global_directory=directory, node=self._node_name)
+        stage = DeviceStage.MOUNTED if has_device else DeviceStage.NONE
+        return replace(entry.with_use(use), stage=stage)

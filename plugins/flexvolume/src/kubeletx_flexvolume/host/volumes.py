@@ -1,0 +1,190 @@
+"""`FlexVolumes`: a `kubeletx.api.VolumeDriver` that calls executable FlexVolume drivers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import PurePosixPath
+from typing import Final, NamedTuple
+
+from kubeletx.api import (
+    KubeletxError,
+    ReadyVolume,
+    Unavailable,
+    Unsupported,
+    VolumeCapabilities,
+    VolumeHost,
+    VolumeRequest,
+    VolumeStats,
+)
+from kubeletx.api.names import Event
+
+from ..config import FlexSettings
+from ..errors import file_error, volume_error
+from .devices import VolumeDevices
+from .drivers import FlexDrivers, base_environment
+from .expanding import Expander
+from .fallback import GenericDevice
+from .journal import FlexJournal
+from .measuring import measure
+from .mount_table import MountLine, read_mounts
+from .mounts import Mounts
+from .options import check_names, check_request, driver_parts
+from .processes import Processes
+from .programs import NodePrograms, Programs
+from .status import FILE_NAME, StatusFile
+from .steps import VolumeSteps
+from .targets import PodTargets
+from .threads import FILE_THREADS, VOLUME_THREADS, Threads
+
+_STATS_SECONDS: Final = 8.0
+
+
+class _Parts(NamedTuple):
+    """Objects that exist while the driver is open."""
+
+    drivers: FlexDrivers
+    journal: FlexJournal
+    mounts: Mounts
+    steps: VolumeSteps
+    expander: Expander
+    status: StatusFile
+    volume_threads: Threads
+    writing: asyncio.Task[None]
+
+
+class FlexVolumes:
+    """Prepares volumes of source ``flexVolume`` with the drivers of the node. Implements `VolumeDriver`."""
+
+    def __init__(
+        self,
+        settings: FlexSettings | None,
+        host: VolumeHost,
+        *,
+        programs: Programs | None = None,
+        table: Callable[[], tuple[MountLine, ...]] = read_mounts,
+    ) -> None:
+        """`settings` None: the defaults. `programs` None: the programs of the node. `table`: reads the mounts."""
+        self._settings = settings or FlexSettings()
+        self._host = host
+        self._programs = programs
+        self._table = table
+        self._parts: _Parts | None = None
+
+    async def open(self) -> None:
+        """Find the drivers, and end calls that an earlier agent process has left. Raises KubeletxErrors."""
+        if self._parts is not None:
+            return
+        host, state = self._host, self._host.state_directory
+        files = Threads(host.blocking, FILE_THREADS, finishes=True)
+        volumes = Threads(host.blocking, VOLUME_THREADS, finishes=False)
+        processes = Processes(state / "running")
+        programs = self._programs or NodePrograms(processes, base_environment())
+        mounts = Mounts(programs, files, self._table)
+        journal = FlexJournal(state / "volumes", files)
+        generic = GenericDevice(programs, mounts, volumes)
+        status = StatusFile(state / FILE_NAME, files)
+        drivers = FlexDrivers(
+            host.volume_plugin_directory,
+            self._settings,
+            host.clock,
+            threads=files,
+            processes=processes,
+            on_change=status.mark,
+        )
+        steps = VolumeSteps(
+            drivers=drivers,
+            journal=journal,
+            mounts=mounts,
+            targets=PodTargets(journal, mounts),
+            devices=VolumeDevices(journal, mounts, generic),
+            plugins_directory=PurePosixPath(host.plugins_directory),
+            node_name=host.node_name,
+        )
+        try:
+            await processes.open()
+        except OSError as error:
+            raise file_error("cannot use the plugin's state directory", error) from error
+        await journal.load()
+        await drivers.open()
+        writing = asyncio.create_task(status.run(drivers), name="flexvolume status")
+        expander = Expander(mounts, generic, volumes)
+        self._parts = _Parts(drivers, journal, mounts, steps, expander, status, volumes, writing)
+
+    async def close(self) -> None:
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            parts.writing.cancel()
+            await asyncio.gather(parts.writing, return_exceptions=True)
+            await parts.drivers.close()
+
+    async def prepare(self, request: VolumeRequest) -> ReadyVolume:
+        check_request(request)
+        parts = self._opened()
+        try:
+            entry, driver = await parts.steps.prepare(request, self._until())
+        finally:
+            parts.status.mark()
+        capabilities = driver.capabilities
+        return ReadyVolume(
+            path=request.target,
+            read_only=request.read_only,
+            device=entry.device,
+            capabilities=VolumeCapabilities(
+                fs_group=capabilities.fs_group,
+                selinux_relabel=capabilities.selinux_relabel,
+                stats=capabilities.supports_metrics,
+                expand=True,
+            ),
+        )
+
+    async def release(self, request: VolumeRequest) -> None:
+        if not driver_parts(request.driver):  # such a volume was never prepared
+            return
+        check_names(request)
+        parts = self._opened()
+        try:
+            await parts.steps.release(request, self._until())
+        except KubeletxError as error:
+            if error.reason == Event.FAILED_MOUNT:
+                error.reason = Event.FAILED_KILL_POD
+            raise
+        finally:
+            parts.status.mark()
+
+    async def stats(self, request: VolumeRequest) -> VolumeStats:
+        parts = self._opened()
+        if parts.drivers.lacks_metrics(request.driver):
+            raise volume_error(
+                Unsupported, request.volume_name, f"driver {request.driver} lacks capability supportsMetrics"
+            )
+        entry = parts.journal.find(request.target)
+        use = entry.uses[request.target] if entry is not None else None
+        if use is not None and use.is_mount and await parts.mounts.find(request.target) is None:
+            raise volume_error(Unavailable, request.volume_name, f"{request.target} is not mounted any more")
+        try:
+            until = asyncio.get_running_loop().time() + _STATS_SECONDS
+            return await parts.volume_threads.run_until(until, measure, request.target)
+        except OSError as error:
+            raise file_error(f"cannot measure volume {request.volume_name}", error) from error
+
+    async def expand(self, request: VolumeRequest, size_bytes: int) -> int:
+        check_request(request)
+        parts, until = self._opened(), self._until()
+        driver = await parts.drivers.get(request.driver, until)
+        entry = parts.journal.find(request.target)
+        if entry is None:
+            raise volume_error(Unavailable, request.volume_name, "it is not prepared, and cannot be expanded")
+        try:
+            async with parts.steps.turn(entry.key, request, until):
+                return await parts.expander.expand(entry, request, driver, size_bytes, until)
+        finally:
+            parts.status.mark()
+
+    def _opened(self) -> _Parts:
+        if self._parts is None:
+            raise Unavailable("the FlexVolume host is not open", reason=Event.FAILED_MOUNT)
+        return self._parts
+
+    def _until(self) -> float:
+        return asyncio.get_running_loop().time() + self._settings.timeout_seconds

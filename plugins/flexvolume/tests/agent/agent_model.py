@@ -1,0 +1,310 @@
+"""Models of what surrounds a volume: the kernel, a backend, and the attachment records, with failures on request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from kubeletx_flexvolume.agent.journal import VolumeJournal
+from kubeletx_flexvolume.agent.journal_store import JournalStore
+from kubeletx_flexvolume.agent.mount_table import MountEntry
+from kubeletx_flexvolume.agent.operations import AgentFacts, Operations
+from kubeletx_flexvolume.agent.paths import TargetPath, global_directory
+from kubeletx_flexvolume.agent.steps import StepRunner
+from kubeletx_flexvolume.agent.worker import WorkerParts
+from kubeletx_flexvolume.attachments.holder import Holder, HolderStatus
+from kubeletx_flexvolume.backends.backend import AttachedSource, FenceResult, SourceType
+from kubeletx_flexvolume.backends.registry import Backends
+from kubeletx_flexvolume.values import MountRequest, PodRef, StorageVolume
+
+from kubeletx.api import Conflict, KubeletxError, Unavailable
+from kubeletx.testing import FakeClock
+
+ROOT = "/kubelet"
+NODE, BOOT = "node-a", "boot-1"
+DEVICE = "/dev/model0"
+
+
+def volume(name: str = "pv-1", **changes: Any) -> StorageVolume:
+    return msgspec.structs.replace(StorageVolume(name=name, backend="model", image=name), **changes)
+
+
+def target(uid: str = "u1", name: str = "pv-1") -> TargetPath:
+    return TargetPath(kubelet_root=ROOT, pod_uid=uid, name=name)
+
+
+def request(uid: str = "u1", *, read_only: bool = False, of: StorageVolume | None = None) -> MountRequest:
+    one = of or volume()
+    pod = PodRef(namespace="default", name=f"pod-{uid}", uid=uid)
+    return MountRequest(
+        volume=one,
+        pod=pod,
+        target=target(uid, one.name).path,
+        read_only=read_only,
+        secrets={"key": b"hunter2"},
+    )
+
+
+def holder(uid: str = "u1", *, boot: str = BOOT, **changes: Any) -> Holder:
+    made = Holder(
+        node=NODE,
+        boot_id=boot,
+        pod_namespace="default",
+        pod=f"pod-{uid}",
+        pod_uid=uid,
+        mount_dir=target(uid).path,
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+def journal(**changes: Any) -> VolumeJournal:
+    made = VolumeJournal(
+        volume=volume(), boot_id=BOOT, kubelet_root=ROOT, global_dir=global_directory(ROOT, "pv-1")
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+class Faults:
+    """Errors and pauses of named calls, such as ``attach``. `log`: all calls, in order."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.errors: dict[str, list[KubeletxError]] = {}
+        self.permanent: dict[str, KubeletxError] = {}
+        self.gates: dict[str, asyncio.Event] = {}
+        self.entered: dict[str, asyncio.Event] = {}
+
+    def fail(self, call: str, error: KubeletxError | None = None, *, forever: bool = False) -> None:
+        error = error or Unavailable(f"{call} failed")
+        if forever:
+            self.permanent[call] = error
+        else:
+            self.errors.setdefault(call, []).append(error)
+
+    def repair(self, call: str) -> None:
+        self.permanent.pop(call, None)
+
+    def pause(self, call: str) -> tuple[asyncio.Event, asyncio.Event]:
+        """The call waits for the second event, and sets the first when it begins to wait."""
+        self.entered[call], self.gates[call] = asyncio.Event(), asyncio.Event()
+        return self.entered[call], self.gates[call]
+
+    async def pass_(self, call: str) -> None:
+        self.log.append(call)
+        if call in self.gates:
+            self.entered[call].set()
+            await self.gates[call].wait()
+        if self.errors.get(call):
+            raise self.errors[call].pop(0)
+        if call in self.permanent:
+            raise self.permanent[call]
+
+
+class ModelBook:
+    """Attachment records in memory, one holder or several of one node."""
+
+    def __init__(self, faults: Faults) -> None:
+        self.entries: dict[str, list[Holder]] = {}
+        self._faults = faults
+
+    async def take(self, volume: StorageVolume, holder: Holder) -> Holder:
+        await self._faults.pass_("take")
+        present = self.entries.setdefault(volume.name, [])
+        other = next((one for one in present if one.node != holder.node), None)
+        if other is not None:
+            raise Conflict(f"volume {volume.name} is in use by {other}")
+        if not any(one.key == holder.key for one in present):
+            present.append(holder)
+        return holder
+
+    async def note(self, volume: StorageVolume, holder: Holder, *, device: str, status: HolderStatus) -> None:
+        await self._faults.pass_("note")
+        if not await self.holds(volume, holder):
+            raise Conflict(f"volume {volume.name} has no entry of {holder}")
+
+    async def release(self, volume: StorageVolume, holder: Holder) -> None:
+        await self._faults.pass_("release")
+        left = [one for one in self.entries.get(volume.name, []) if one.key != holder.key]
+        self.entries[volume.name] = left
+
+    async def holds(self, volume: StorageVolume, holder: Holder) -> bool:
+        return any(one.key == holder.key for one in self.entries.get(volume.name, []))
+
+
+class ModelBackend:
+    """A backend with at most one device for each volume."""
+
+    def __init__(self, faults: Faults, type: SourceType = SourceType.DEVICE) -> None:
+        self.attached: set[str] = set()
+        self.secrets: dict[str, bytes] = {}
+        self._type = type
+        self._faults = faults
+
+    def check(self, volume: StorageVolume) -> None:
+        return
+
+    async def attach(
+        self, volume: StorageVolume, *, read_only: bool, secrets: Mapping[str, bytes]
+    ) -> AttachedSource:
+        await self._faults.pass_("attach")
+        self.attached.add(volume.name)
+        self.secrets = dict(secrets)
+        return AttachedSource(type=self._type, source=DEVICE)
+
+    async def find(self, volume: StorageVolume) -> AttachedSource | None:
+        return AttachedSource(type=self._type, source=DEVICE) if volume.name in self.attached else None
+
+    async def detach(self, volume: StorageVolume, *, force: bool = False) -> None:
+        await self._faults.pass_("force detach" if force else "detach")
+        self.attached.discard(volume.name)
+
+    async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
+        return FenceResult(fenced=False, why="a model")
+
+    async def expand(self, volume: StorageVolume, size_bytes: int) -> int:
+        return size_bytes
+
+    def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
+        return volume(name) if mount.source == DEVICE else None
+
+
+class ModelFileSystems:
+    """Content of the model's device."""
+
+    def __init__(self, faults: Faults) -> None:
+        self.is_blank = True
+        self._faults = faults
+
+    async def look(self, volume: StorageVolume, device: str, *, read_only: bool) -> bool:
+        await self._faults.pass_("look")
+        return not self.is_blank
+
+    async def make(self, volume: StorageVolume, device: str) -> None:
+        await self._faults.pass_("format")
+        self.is_blank = False
+
+
+class ModelMounts:
+    """Mounts by path. The value is the entry of the mount table."""
+
+    def __init__(self, faults: Faults) -> None:
+        self.mounted: dict[str, MountEntry] = {}
+        self._faults = faults
+
+    def table(self, word: str = "") -> tuple[MountEntry, ...]:
+        return tuple(self.mounted.values())
+
+    def find(self, path: str) -> MountEntry | None:
+        return self.mounted.get(path)
+
+    def make_directory(self, kubelet_root: str, path: str) -> None:
+        return
+
+    check_directory = remove_directory = make_directory
+
+    async def mount(
+        self, volume: str, source: AttachedSource, directory: str, *, read_only: bool, **_: Any
+    ) -> bool:
+        await self._faults.pass_("mount")
+        self.add(directory, source.source, read_only)
+        return not read_only
+
+    async def remount_writable(self, volume: str, directory: str) -> None:
+        await self._faults.pass_("remount")
+
+    async def bind(self, volume: str, directory: str, target: str, *, read_only: bool, **_: Any) -> None:
+        await self._faults.pass_("bind")
+        self.add(target, self.mounted[directory].source, read_only)
+
+    async def unmount(self, volume: str, path: str, *, lazy: bool = False) -> None:
+        what = "unmount" if "/plugins/" in path else "unbind"
+        await self._faults.pass_(f"lazy {what}" if lazy else what)
+        self.mounted.pop(path, None)
+
+    def add(self, path: str, source: str, read_only: bool) -> None:
+        options = ("ro",) if read_only else ("rw",)
+        self.mounted[path] = MountEntry(
+            target=path, root="/", device="7:0", fs_type="ext4", source=source, options=options
+        )
+
+
+class Node:
+    """A node with one agent on models. `restart` makes a new agent on what the old one has left."""
+
+    def __init__(self, state: Path, *, type: SourceType = SourceType.DEVICE) -> None:
+        self.faults = Faults()
+        self.book = ModelBook(self.faults)
+        self.backend = ModelBackend(self.faults, type)
+        self.file_systems = ModelFileSystems(self.faults)
+        self.mounts = ModelMounts(self.faults)
+        self.clock = FakeClock()
+        self.store = JournalStore(state)
+        self.store.open()
+        self.backends = Backends({"model": self.backend})
+        self.boot_id = BOOT
+        self.operations = self._operations()
+
+    @property
+    def is_clean(self) -> bool:
+        """True if nothing of any volume is left: neither kernel nor records nor journals have anything."""
+        entries = [one for held in self.book.entries.values() for one in held]
+        return not (self.mounts.mounted or self.backend.attached or entries or self.store.load())
+
+    async def mount(self, uid: str = "u1", **changes: Any) -> None:
+        one = request(uid, **changes)
+        await self.operations.mount(one, target(uid, one.volume.name))
+
+    async def unmount(self, uid: str = "u1", name: str = "pv-1") -> None:
+        await self.operations.unmount(target(uid, name))
+
+    async def restart(self, *, boot_id: str = BOOT) -> None:
+        """End the agent without a word to its volumes, as SIGKILL does, and start another one."""
+        await self.operations.close(0)
+        if boot_id != self.boot_id:
+            self.mounts.mounted.clear()
+            self.backend.attached.clear()
+        self.boot_id = boot_id
+        self.operations = self._operations()
+        await self.operations.recover()
+
+    def _operations(self) -> Operations:
+        runner = StepRunner(
+            book=self.book,
+            backends=self.backends,
+            mounts=self.mounts,  # type: ignore[arg-type]
+            file_systems=self.file_systems,  # type: ignore[arg-type]
+            blocking=at_once,
+        )
+        parts = WorkerParts(
+            store=self.store,
+            runner=runner,
+            clock=self.clock,
+            blocking=at_once,
+            is_mounted=lambda path: path in self.mounts.mounted,
+        )
+        facts = AgentFacts(
+            node=NODE,
+            boot_id=self.boot_id,
+            kubelet_roots={ROOT: ROOT},
+            mount_seconds=0.2,
+            unmount_seconds=0.2,
+        )
+        return Operations(parts, facts=facts, mounts=self.mounts, backends=self.backends)  # type: ignore[arg-type]
+
+
+async def at_once(function: Callable[..., Any], /, *args: Any) -> Any:
+    """Call the function on the event loop's thread."""
+    await asyncio.sleep(0)
+    return function(*args)
+
+
+def call(work: Awaitable[None], name: str = "call") -> asyncio.Task[None]:
+    """Start a call that is awaited later."""
+
+    async def run() -> None:
+        await work
+
+    return asyncio.create_task(run(), name=name)

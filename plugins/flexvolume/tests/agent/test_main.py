@@ -1,0 +1,93 @@
+"""The command line of the storage agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from kubeletx_flexvolume.agent.main import main
+from kubeletx_flexvolume.agent.notify import notify
+from kubeletx_flexvolume.agent.sockets import open_socket
+from kubeletx_flexvolume.agent.wire import framed, reply
+from kubeletx_flexvolume.driver.install import InstallPlace, driver_content, install
+
+
+def test_invalid_options_are_refused_with_their_names(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["agent", "--state-dir", "here", "--pool", "x=/y"])
+    assert result.exit_code == 2
+    assert "--state-dir: 'here' is not absolute" in result.output
+    assert "--pool: /y of x is no directory" in result.output
+
+
+def test_status_without_an_agent_says_so(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["status", "--state-dir", str(tmp_path)])
+    assert result.exit_code == 1
+    assert f"no storage agent answers at {tmp_path}/agent.sock" in result.output
+
+
+@pytest.mark.parametrize(("is_ready", "code"), [(True, 0), (False, 1)])
+def test_status_is_a_readiness_probe(tmp_path: Path, is_ready: bool, code: int) -> None:
+    served = open_socket(tmp_path / "state")
+    served.listening.setblocking(True)
+    state = {"pid": 7, "isReady": is_ready}
+
+    def serve() -> None:
+        for _ in range(2):
+            connection, _ = served.listening.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(framed(reply("Success", agent=state)))
+
+    thread = threading.Thread(target=serve, name="agent")
+    thread.start()
+    try:
+        shown = CliRunner().invoke(main, ["status", "--state-dir", str(tmp_path / "state")])
+        assert json.loads(shown.output) == state
+        probed = CliRunner().invoke(main, ["status", "--ready", "--state-dir", str(tmp_path / "state")])
+        assert probed.exit_code == code
+    finally:
+        thread.join()
+        served.close()
+
+
+def test_uninstall_removes_the_driver_unless_an_agent_lives(tmp_path: Path) -> None:
+    place = InstallPlace(tmp_path)
+    install(place, driver_content())
+    served = open_socket(place.socket_directory)
+    arguments = ["uninstall", "--volume-plugin-dir", str(tmp_path)]
+    refused = CliRunner().invoke(main, arguments)
+    assert refused.exit_code == 1
+    assert f"PID {os.getpid()}" in refused.output
+    served.close()
+    done = CliRunner().invoke(main, arguments)
+    assert (done.exit_code, done.output) == (0, f"{place.executable}: removed\n")
+    assert list(tmp_path.iterdir()) == []
+    assert "was not there" in CliRunner().invoke(main, arguments).output
+
+
+def test_status_starts_without_the_agents_modules() -> None:
+    source = (
+        "import sys; from kubeletx_flexvolume.agent import main\n"
+        "print([n for n in sys.modules if n.endswith(('lifecycle', 'sqlalchemy', 'asyncio', 'structlog'))])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_the_service_manager_is_notified(tmp_path: Path) -> None:
+    import socket
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one:
+        one.bind(str(tmp_path / "notify"))
+        notify("READY=1", {"NOTIFY_SOCKET": str(tmp_path / "notify")})
+        assert one.recv(100) == b"READY=1"
+    notify("READY=1", {"NOTIFY_SOCKET": str(tmp_path / "notify")})
+    notify("READY=1", {})

@@ -1,0 +1,130 @@
+"""Targets of the driver: which paths are accepted, and that no link leads out of the kubelet's directory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kubeletx_flexvolume.agent.paths import MAX_PATH, open_directory, parse_target
+
+from kubeletx.api import KubeletxError, Unavailable
+
+ROOTS = {"/var/lib/kubelet": "/var/lib/kubelet", "/link": "/data/kubelet"}
+GOOD = "/var/lib/kubelet/pods/u-1/volumes/kubeletx.io~storage/pv-1"
+
+
+def test_a_target_is_split_into_its_parts() -> None:
+    target = parse_target(GOOD, ROOTS)
+    assert (target.kubelet_root, target.pod_uid, target.name) == ("/var/lib/kubelet", "u-1", "pv-1")
+    assert target.path == GOOD
+    assert target.global_directory == "/var/lib/kubelet/plugins/kubeletx.io/storage/mounts/pv-1"
+
+
+def test_a_root_that_is_a_link_is_replaced_by_its_real_path() -> None:
+    target = parse_target(GOOD.replace("/var/lib/kubelet", "/link"), ROOTS)
+    assert target.path == GOOD.replace("/var/lib/kubelet", "/data/kubelet")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "/",
+        "pods/u/volumes/kubeletx.io~storage/pv",
+        GOOD + "/",
+        GOOD + "/deeper",
+        GOOD.replace("/pv-1", ""),
+        GOOD.replace("/pods", "//pods"),
+        GOOD.replace("u-1", ".."),
+        GOOD.replace("u-1", "."),
+        GOOD.replace("pv-1", ".."),
+        GOOD.replace("pv-1", "PV"),
+        GOOD.replace("pv-1", "-o"),
+        GOOD.replace("pv-1", "pv 1"),
+        GOOD.replace("pv-1", "pv\n1"),
+        GOOD.replace("pv-1", "pv\0"),
+        GOOD.replace("pv-1", "pv\udcff"),
+        GOOD.replace("pv-1", "p" * 254),
+        GOOD.replace("u-1", "u" * 256),
+        GOOD.replace("u-1", "-u"),
+        GOOD.replace("kubeletx.io~storage", "kubernetes.io~rbd"),
+        GOOD.replace("/var/lib/kubelet", "/var/lib/kubelets"),
+        GOOD.replace("/var/lib/kubelet", "/etc"),
+        GOOD.replace("pods", "plugins"),
+        "/var/lib/kubelet/../../etc/pods/u/volumes/kubeletx.io~storage/pv",
+        "/var/lib/kubelet/" + "x/" * MAX_PATH,
+    ],
+)
+def test_other_paths_are_refused(path: str) -> None:
+    with pytest.raises(KubeletxError):
+        parse_target(path, ROOTS)
+
+
+@given(st.one_of(st.text(), st.text("/.~abc-_ \n\0'\"$,:=kubeletxio", max_size=60)))
+def test_an_accepted_target_is_always_below_its_root(text: str) -> None:
+    for path in (
+        text,
+        f"/var/lib/kubelet/pods/{text}",
+        GOOD.replace("pv-1", text),
+        GOOD.replace("u-1", text),
+    ):
+        try:
+            target = parse_target(path, ROOTS)
+        except KubeletxError as error:
+            message = str(error)
+        else:
+            message = ""
+            assert target.path == path
+        assert len(message) < 2000
+        if message:
+            continue
+        assert os.path.normpath(path) == path
+        assert path.startswith("/var/lib/kubelet/pods/")
+        assert not {"-", ".", ""} & {part[:1] for part in path.split("/")[4:]}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "kubelet" / "pods").mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    return tmp_path
+
+
+def walk(root: Path, path: str, *, make: bool = False) -> str:
+    """The real path that `open_directory` reaches, from `root` as the root of the mount namespace."""
+    descriptor = os.open(root, os.O_PATH)
+    try:
+        with open_directory(descriptor, "/kubelet", path, make=make) as found:
+            return os.readlink(f"/proc/self/fd/{found}")
+    finally:
+        os.close(descriptor)
+
+
+def test_a_directory_is_opened_and_made(root: Path) -> None:
+    assert walk(root, "/kubelet/pods/u/volumes", make=True) == str(root / "kubelet/pods/u/volumes")
+    assert (root / "kubelet/pods/u").stat().st_mode & 0o777 == 0o750
+    assert walk(root, "/kubelet/pods") == str(root / "kubelet/pods")
+
+
+def test_a_root_may_be_a_link(root: Path) -> None:
+    (root / "kubelet").rename(root / "real")
+    (root / "kubelet").symlink_to("real")
+    assert walk(root, "/kubelet/pods") == str(root / "real/pods")
+
+
+@pytest.mark.parametrize("make", [True, False])
+@pytest.mark.parametrize("link", ["kubelet/pods/u", "kubelet/pods/u/volumes", "kubelet/pods/u/volumes/v"])
+def test_a_link_below_the_root_is_refused(root: Path, link: str, make: bool) -> None:
+    (root / link).parent.mkdir(parents=True, exist_ok=True)
+    (root / link).symlink_to(root / "outside")
+    with pytest.raises(Unavailable, match="is a link"):
+        walk(root, "/kubelet/pods/u/volumes/v", make=make)
+    assert list((root / "outside").iterdir()) == []
+
+
+def test_a_missing_directory_is_named(root: Path) -> None:
+    with pytest.raises(Unavailable, match="directory /kubelet/pods/u: No such file"):
+        walk(root, "/kubelet/pods/u")

@@ -1,0 +1,134 @@
+"""Faults of the first implementation of the design document (reference 2.8) that records must not have.
+
+D6, D10 and D11 are about the driver and paths, and D9 about a volume without an object, which is no PersistentVolume: the
+record of such a volume needs no look-up to be released. D12 is in `plugins.flexvolume.tests.cleanup.test_cleaner`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubeletx_flexvolume.attachments.entry_check import EntryCheck
+from kubeletx_flexvolume.attachments.holder import HolderStatus
+
+from kubeletx.api import Conflict, Unavailable
+from kubeletx_testing.apiserver import ApiServerDouble
+from plugins.flexvolume.tests.attachments.attachment_model import (
+    RWOP,
+    RWX,
+    NodeModel,
+    StorageModel,
+    holder,
+    volume,
+)
+from plugins.flexvolume.tests.attachments.cluster_model import add_node, set_up
+from plugins.flexvolume.tests.attachments.test_tasks import AgentModel
+
+
+@pytest.fixture
+def model() -> StorageModel:
+    return StorageModel("n1", "n2", "n3")
+
+
+async def test_d1_a_volume_that_is_being_detached_is_not_free(model: StorageModel) -> None:
+    one, other = NodeModel(model, "n1"), NodeModel(model, "n2")
+    taken = await one.take()
+    await one.book.note(volume(), taken, device="/dev/loop0", status=HolderStatus.DETACHING)
+    with pytest.raises(Conflict):
+        await other.take(pod="b")
+
+
+async def test_d2_a_release_that_fails_is_an_error(
+    model: StorageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = NodeModel(model)
+    taken = await node.take()
+
+    async def fail(*_: Any, **__: Any) -> Any:
+        raise Unavailable("no answer")
+
+    monkeypatch.setattr(model.records, "delete", fail)
+    with pytest.raises(Unavailable):
+        await node.book.release(volume(), taken)
+    assert await node.book.holds(volume(), taken)
+
+
+async def test_d3_of_several_entries_only_the_own_one_goes(model: StorageModel) -> None:
+    shared, node = volume("pv-1", RWX), NodeModel(model, "n1")
+    taken = await node.take(shared, "mine")
+    await node.take(shared, "my-neighbour")
+    await NodeModel(model, "n2").take(shared, "elsewhere")
+    await node.book.release(shared, taken)
+    assert await model.holders() == ["n1/my-neighbour", "n2/elsewhere"]
+
+
+async def test_d4_an_entry_that_is_added_before_the_deletion_is_not_lost(model: StorageModel) -> None:
+    shared, one, other = volume("pv-1", RWX), NodeModel(model, "n1"), NodeModel(model, "n2")
+    taken = await one.take(shared, "a")
+    model.records.before = lambda: other.take(shared, "b")
+    await one.book.release(shared, taken)
+    assert await model.holders() == ["n2/b"]
+
+
+async def test_d5_two_pods_of_a_node_at_the_same_time_do_not_both_win(model: StorageModel) -> None:
+    node, single = NodeModel(model), volume("pv-1", RWOP)
+    model.storage.found = {"pv-1"}
+
+    async def attempt(pod: str) -> bool:
+        try:
+            await node.take(single, pod)
+        except Conflict:
+            return False
+        return True
+
+    assert sorted(await asyncio.gather(attempt("a"), attempt("b"))) == [False, True]
+
+
+async def test_d7_a_pod_that_is_force_deleted_on_a_cut_off_node_keeps_its_volume(model: StorageModel) -> None:
+    assert model.pods is not None
+    await NodeModel(model, "n1").take()
+    model.nodes.change("n1", ready=False)
+    model.pods.given_up = {"web-0"}
+    with pytest.raises(Conflict, match="cannot be cut off"):
+        await NodeModel(model, "n2").take()
+
+
+async def test_d8_a_node_whose_lock_was_broken_removes_the_device(model: StorageModel) -> None:
+    node = NodeModel(model, "n1")
+    node.local.mount(volume(), await node.take())
+    facts = model.nodes.known.pop("n1")
+    await NodeModel(model, "n2").take()
+    model.nodes.known["n1"] = facts
+
+    async def identity() -> str:
+        return "one"
+
+    check = EntryCheck(
+        book=node.book,
+        editor=model.editor,
+        local=lambda: node.local,
+        guard=node.guard,
+        identity=identity,
+    )
+    await check.check()
+    assert [(name, force) for name, _, force in node.local.dropped] == [("pv-1", True)]
+    assert await model.holders() == ["n2/web-0"]
+
+
+async def test_d9_a_volume_without_an_object_is_released_without_a_look_up(
+    api: ApiServerDouble, tmp_path: Path
+) -> None:
+    kubeconfig = set_up(api)
+    add_node(api.admin, "n1")
+    one = AgentModel("n1", tmp_path / "n1", kubeconfig=kubeconfig)
+    await one.made.before_serving()
+    inline = volume("inline-volume")
+    await one.made.book.take(inline, holder("n1"))
+    api.requests.clear()
+    await one.made.book.release(inline, holder("n1"))
+    paths = {record.path for record in api.requests.all()}
+    assert paths == {"/apis/storage.kubeletx.io/v1alpha1/volumeattachments/inline-volume"}
+    await one.stop()

@@ -1,0 +1,218 @@
+"""A node for tests of the FlexVolume host: drivers as real executables, mounts and programs as text files.
+
+Drivers are shell scripts. They record their calls, and "mount" by adding a line to a file that the host reads as its
+table of mounts; so no root is needed. A `FakeNode` is what the host's own mount, umount, blkid and mkfs do there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kubeletx_flexvolume.config import FlexSettings
+from kubeletx_flexvolume.host.journal import read_entries
+from kubeletx_flexvolume.host.mount_table import MountLine
+from kubeletx_flexvolume.host.processes import ProcessResult
+from kubeletx_flexvolume.host.volumes import FlexVolumes
+
+from kubeletx.api import VolumeRequest
+from kubeletx.testing import FakeVolumeHost
+from kubeletx.testing.specs import volume_request
+
+DRIVER = "example.com/ramdisk"
+OK = '{"status": "Success"}'
+NOT_SUPPORTED = '{"status": "Not supported"}'
+PLAIN = '{"status": "Success", "capabilities": {"attach": false}}'
+"""Reply of ``init`` of a driver without attach."""
+
+
+def failure(message: str) -> str:
+    """Return the reply of a failed call."""
+    return json.dumps({"status": "Failure", "message": message})
+
+
+def says(reply: str, exit_code: int = 0) -> str:
+    """Return shell commands that print a reply and exit."""
+    return f"printf '%s\\n' {shlex.quote(reply)}; exit {exit_code}"
+
+
+class FakeNode:
+    """Programs of the node. Implements `Programs`; `table` is the host's table of mounts."""
+
+    def __init__(self, directory: Path) -> None:
+        self.file = directory / "mounts"
+        self.file.touch()
+        self.ran: list[str] = []
+        """Programs that were run, with their arguments."""
+        self.results: dict[str, ProcessResult] = {}
+        """Results by the first word of the program; others succeed without output."""
+
+    def table(self) -> tuple[MountLine, ...]:
+        lines = [line.split() for line in self.file.read_text().split("\n") if line]
+        return tuple(
+            MountLine(target, fs_type, source, mode == "ro") for target, fs_type, source, mode in lines
+        )
+
+    @property
+    def mounted(self) -> list[str]:
+        return [one.target for one in self.table()]
+
+    async def run(self, *program: str, until: float, key: str = "") -> ProcessResult:
+        self.ran.append(" ".join(program))
+        if (result := self.results.get(program[0])) is not None:
+            return result
+        if program[0] == "mount" and "remount,bind,ro" not in program:
+            fs_type = program[2] if program[1] == "-t" else "bind"
+            self.mount(program[-1], fs_type, program[-2])
+        if program[0] == "umount":
+            self.unmount(program[-1])
+        return ProcessResult(0, b"", b"")
+
+    def mount(self, target: str, fs_type: str = "tmpfs", source: str = "tmpfs", mode: str = "rw") -> None:
+        with self.file.open("a") as file:
+            file.write(f"{target} {fs_type} {source} {mode}\n")
+
+    def unmount(self, target: str) -> None:
+        lines = [line for line in self.file.read_text().split("\n") if line]
+        at = max((i for i, line in enumerate(lines) if line.split()[0] == target), default=-1)
+        if at >= 0:
+            del lines[at]
+        self.file.write_text("".join(f"{line}\n" for line in lines))
+
+
+class FlexNode:
+    """One node with a `FlexVolumes` and its directories."""
+
+    def __init__(self, directory: Path, **settings: Any) -> None:
+        self.directory = directory
+        self.calls_file = directory / "calls"
+        self.host = FakeVolumeHost(directory / "state")
+        self.host.state_directory.mkdir()
+        self.node = FakeNode(directory)
+        self.settings = FlexSettings(**settings)
+        self.opened: list[FlexVolumes] = []
+
+    @property
+    def plugins(self) -> Path:
+        return self.host.volume_plugin_directory
+
+    def make(self) -> FlexVolumes:
+        """Return a new volume driver, which is not open."""
+        return FlexVolumes(self.settings, self.host, programs=self.node, table=self.node.table)
+
+    async def open(self) -> FlexVolumes:
+        """Return a new open volume driver, as after a restart of the agent."""
+        made = self.make()
+        self.opened.append(made)
+        await made.open()
+        return made
+
+    async def close(self) -> None:
+        for one in self.opened:
+            await one.close()
+
+    def install(self, commands: Mapping[str, str], name: str = DRIVER, *, rest: str = "") -> Path:
+        """Install a driver: shell commands by the driver's first argument. `rest`: for all other commands.
+
+        The file appears as a whole, as installers do it. In the commands, ``$mounts`` is the file of mounts, and the functions
+        `add` and `drop` add and remove a mount.
+        """
+        rest = rest or says(NOT_SUPPORTED)
+        cases = "\n".join(f"{command}) {script} ;;" for command, script in commands.items())
+        return self.install_text(
+            f"""#!/bin/sh
+mounts={shlex.quote(str(self.node.file))}
+add() {{ echo "$1 ${{2:-tmpfs}} ${{3:-tmpfs}} rw" >> "$mounts"; }}
+drop() {{ grep -v "^$1 " "$mounts" > "$mounts.new"; mv "$mounts.new" "$mounts"; }}
+echo "$@" >> {shlex.quote(str(self.calls_file))}
+case "$1" in
+{cases}
+*) {rest} ;;
+esac
+""",
+            name,
+        )
+
+    def install_text(self, text: str, name: str = DRIVER) -> Path:
+        """Install an executable with this content."""
+        path = self.path_of(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(".new")
+        temporary.write_text(text)
+        temporary.chmod(0o755)
+        temporary.replace(path)
+        return path
+
+    def path_of(self, name: str = DRIVER) -> Path:
+        return self.plugins / name.replace("/", "~") / name.rpartition("/")[2]
+
+    def install_plain(self, name: str = DRIVER, **commands: str) -> Path:
+        """Install a driver without attach that mounts and unmounts; `commands` replace or add commands."""
+        base = {
+            "init": says(PLAIN),
+            "mount": f'add "$2"; {says(OK)}',
+            "unmount": f'drop "$2"; {says(OK)}',
+        }
+        return self.install({**base, **commands}, name)
+
+    def install_attaching(self, name: str = DRIVER, **commands: str) -> Path:
+        """Install a driver with attach, mountdevice and mount; `commands` replace or add commands."""
+        attached = json.dumps({"status": "Success", "device": "/dev/fake0"})
+        base = {
+            "init": says(OK),
+            "attach": says(attached),
+            "waitforattach": says(attached),
+            "mountdevice": f'add "$2"; {says(OK)}',
+            "mount": f'add "$2"; {says(OK)}',
+            "unmount": f'drop "$2"; {says(OK)}',
+            "unmountdevice": f'drop "$2"; {says(OK)}',
+            "detach": says(OK),
+        }
+        return self.install({**base, **commands}, name)
+
+    def calls(self) -> list[list[str]]:
+        """Return the arguments of all calls but ``init``, split at spaces."""
+        if not self.calls_file.exists():
+            return []
+        lines = [line.split(" ") for line in self.calls_file.read_text().split("\n") if line]
+        return [line for line in lines if line[0] != "init"]
+
+    def commands(self) -> list[str]:
+        """Return the commands of all calls but ``init``, in order."""
+        return [line[0] for line in self.calls()]
+
+    def forget_calls(self) -> None:
+        self.calls_file.unlink(missing_ok=True)
+
+    def request(self, name: str = "data", **fields: Any) -> VolumeRequest:
+        """Return a request; its target exists, as the agent makes it."""
+        fields = {"source": "flexVolume", "driver": DRIVER, **fields}
+        request = volume_request(self.directory / "root", name, **fields)
+        Path(request.target).mkdir(parents=True, exist_ok=True)
+        return request
+
+    def global_directory(self, name: str, driver: str = DRIVER) -> Path:
+        return self.host.plugins_directory / "kubernetes.io" / "flexvolume" / driver / "mounts" / name
+
+    def journal(self) -> list[str]:
+        """Return the volumes that the journal has entries of."""
+        return [one.volume for one in read_entries(self.host.state_directory / "volumes").values()]
+
+    def journal_text(self) -> str:
+        return "\n".join(
+            path.read_text() for path in sorted((self.host.state_directory / "volumes").iterdir())
+        )
+
+    def running(self) -> list[str]:
+        """Return the records of programs that run."""
+        return os.listdir(self.host.state_directory / "running")
+
+
+def mode_of(path: Path) -> int:
+    """Return the permission bits of a path."""
+    return stat.S_IMODE(path.stat().st_mode)

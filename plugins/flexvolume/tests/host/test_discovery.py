@@ -1,0 +1,269 @@
+"""Drivers are found, initialised, changed and removed without a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from kubeletx_flexvolume.host import discovery
+from kubeletx_flexvolume.host.driver import DriverState, FlexDriver
+from kubeletx_flexvolume.host.inotify import DirectoryWatch
+from kubeletx_flexvolume.host.volumes import FlexVolumes
+from structlog.testing import capture_logs
+
+from kubeletx.api import Unavailable
+from kubeletx.testing import FakeClock, FakeVolumeHost
+from kubeletx_testing.waiting import until
+from plugins.flexvolume.tests.host.flex_model import (
+    DRIVER,
+    NOT_SUPPORTED,
+    OK,
+    PLAIN,
+    FlexNode,
+    failure,
+    mode_of,
+    says,
+)
+
+
+def drivers_of(volumes: FlexVolumes) -> dict[str, FlexDriver]:
+    parts = volumes._parts
+    assert parts is not None
+    return {one.name: one for one in parts.drivers}
+
+
+def ready(volumes: FlexVolumes) -> list[str]:
+    return [name for name, one in drivers_of(volumes).items() if one.state is DriverState.READY]
+
+
+async def until_ready(volumes: FlexVolumes, *names: str) -> None:
+    await until(lambda: ready(volumes) == sorted(names))
+
+
+async def test_drivers_are_found_by_their_layout(flex: FlexNode) -> None:
+    flex.install_plain("example.com/one")
+    flex.install_plain("plain")
+    flex.install_plain("deep.example.com/a/b")
+    flex.path_of("no.example.com/executable").parent.mkdir()
+    flex.install_plain("not.example.com/executable").chmod(0o644)
+    (flex.plugins / "file").write_text("x")
+    (flex.plugins / ".hidden~driver").mkdir()
+    shutil.copy(flex.path_of("plain"), flex.plugins / ".hidden~driver" / "driver")
+    (flex.plugins / "dir.example.com~one" / "one").mkdir(parents=True)
+    (flex.plugins / "..~x").mkdir()
+    (flex.plugins / "a~..~x").mkdir()
+    shutil.copy(flex.path_of("plain"), flex.plugins / "a~..~x" / "x")
+    volumes = await flex.open()
+    await until_ready(volumes, "deep.example.com/a/b", "example.com/one", "plain")
+
+
+async def test_a_driver_that_is_installed_later_is_found_by_its_file_event(flex: FlexNode) -> None:
+    volumes = await flex.open()
+    assert ready(volumes) == []
+    flex.install_plain()
+    await until_ready(volumes, DRIVER)
+    flex.install_plain("example.com/other")
+    await until_ready(volumes, DRIVER, "example.com/other")
+
+
+async def test_a_driver_that_is_written_slowly_is_initialised_when_it_is_complete(flex: FlexNode) -> None:
+    volumes = await flex.open()
+    path = flex.path_of()
+    path.parent.mkdir()
+    path.touch(mode=0o755)
+    content = flex.install_plain("example.com/template").read_text()
+    await until_ready(volumes, "example.com/template")
+    with path.open("w") as file:
+        file.write(content[:50])
+        file.flush()
+        await volumes.prepare(flex.request(driver="example.com/template"))
+        file.write(content[50:])
+    await until_ready(volumes, DRIVER, "example.com/template")
+
+
+async def test_a_mode_that_is_set_later_makes_a_driver(flex: FlexNode) -> None:
+    flex.install_plain().chmod(0o644)
+    volumes = await flex.open()
+    flex.path_of().chmod(0o755)
+    await until_ready(volumes, DRIVER)
+    flex.path_of().chmod(0o644)
+    await until_ready(volumes)
+
+
+async def test_a_removed_driver_is_dropped(flex: FlexNode) -> None:
+    flex.install_plain()
+    flex.install_plain("example.com/other")
+    volumes = await flex.open()
+    await until_ready(volumes, DRIVER, "example.com/other")
+    flex.path_of().unlink()
+    await until_ready(volumes, "example.com/other")
+    shutil.rmtree(flex.path_of("example.com/other").parent)
+    await until_ready(volumes)
+    with pytest.raises(Unavailable, match=f"driver {DRIVER}: no executable {flex.path_of()}; install"):
+        await volumes.prepare(flex.request())
+
+
+async def test_a_changed_driver_is_initialised_again(flex: FlexNode) -> None:
+    flex.install_plain()
+    volumes = await flex.open()
+    await until_ready(volumes, DRIVER)
+    flex.install_attaching()
+    await until(lambda: DRIVER in ready(volumes) and drivers_of(volumes)[DRIVER].capabilities.attach)
+
+
+async def test_a_touched_driver_is_initialised_again(flex: FlexNode) -> None:
+    flex.install_plain()
+    volumes = await flex.open()
+    await until_ready(volumes, DRIVER)
+    before = drivers_of(volumes)[DRIVER]
+    os.utime(flex.path_of())
+    await until(lambda: drivers_of(volumes)[DRIVER] is not before and ready(volumes) == [DRIVER])
+
+
+async def test_a_directory_that_is_removed_is_made_again_and_watched(flex: FlexNode) -> None:
+    volumes = await flex.open()
+    for _ in range(3):
+        flex.install_plain()
+        await until_ready(volumes, DRIVER)
+        shutil.rmtree(flex.plugins)
+        await until_ready(volumes)
+    assert flex.plugins.is_dir()
+
+
+async def test_a_missing_directory_is_made_with_mode_0755(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        found, watched = discovery._scan(tmp_path / "a" / "exec")
+    finally:
+        os.umask(before)
+    assert (found, watched) == ({}, (str(tmp_path / "a" / "exec"),))
+    assert mode_of(tmp_path / "a" / "exec") == 0o755
+
+
+class FixedHost(FakeVolumeHost):
+    """A host with another directory of drivers, which it does not make."""
+
+    directory = Path("/")
+
+    @property
+    def volume_plugin_directory(self) -> Path:
+        return self.directory
+
+
+async def test_a_directory_that_cannot_be_made_is_found_when_another_program_makes_it(flex: FlexNode) -> None:
+    host = FixedHost(flex.host.state_directory)
+    host.directory = flex.directory / "mounted" / "exec"
+    flex.host = host
+    (flex.directory / "mounted").symlink_to(flex.directory / "later")  # dangling, so that mkdir fails
+    with capture_logs() as logs:
+        volumes = await flex.open()
+    assert [one["event"] for one in logs] == ["Found no directory of drivers, and cannot make it"]
+    with pytest.raises(Unavailable, match="no executable"):
+        await volumes.prepare(flex.request())
+    (flex.directory / "later").mkdir()
+    flex.install_plain()
+    await until_ready(volumes, DRIVER)
+
+
+async def test_a_failed_init_is_tried_again_without_a_file_event(flex: FlexNode) -> None:
+    marker = flex.directory / "server-is-there"
+    flex.install_plain(init=f"if [ -e {marker} ]; then {says(PLAIN)}; fi; {says(failure('no server'), 1)}")
+    volumes = await flex.open()
+    with pytest.raises(Unavailable, match=r"not ready: .*init failed: 'no server'"):
+        await volumes.prepare(flex.request())
+    clock = flex.host.clock
+    assert isinstance(clock, FakeClock)
+    await until(lambda: clock.sleepers >= 2)  # the next look, and the next init
+    marker.touch()
+    clock.advance(1.2)
+    await until_ready(volumes, DRIVER)
+    await volumes.prepare(flex.request())
+
+
+async def test_an_init_that_is_not_supported_is_no_driver(flex: FlexNode) -> None:
+    flex.install_plain(init=says(NOT_SUPPORTED))
+    volumes = await flex.open()
+    with pytest.raises(Unavailable, match="init answered: Not supported"):
+        await volumes.prepare(flex.request())
+
+
+async def test_a_driver_that_cannot_be_executed_is_failed_and_named(flex: FlexNode) -> None:
+    flex.install_text("#!/no/such/interpreter\n")
+    volumes = await flex.open()
+    with pytest.raises(Unavailable, match=r"cannot be started: No such file or directory; .*interpreter"):
+        await volumes.prepare(flex.request())
+
+
+async def test_a_release_does_not_need_init(flex: FlexNode) -> None:
+    flex.install_plain()
+    request = flex.request()
+    await (await flex.open()).prepare(request)
+    flex.install_plain(init=says(failure("no server"), 1))
+    after = await flex.open()
+    await after.release(request)
+    assert flex.node.mounted == []
+
+
+async def test_without_file_events_there_is_a_look_every_five_seconds(
+    flex: FlexNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(discovery, "DirectoryWatch", refuse)
+    with capture_logs() as logs:
+        volumes = await flex.open()
+        flex.install_plain()
+        clock = flex.host.clock
+        assert isinstance(clock, FakeClock)
+        await until(lambda: clock.sleepers == 1)
+        clock.advance(5.1)
+        await until_ready(volumes, DRIVER)
+        await until(lambda: clock.sleepers == 1)
+        clock.advance(5.1)
+        await until(lambda: clock.sleepers == 1)
+    assert [one["event"] for one in logs].count("Failed to watch drivers, looking at intervals") == 1
+
+
+async def test_an_unknown_driver_is_looked_for_when_a_pod_needs_it(
+    flex: FlexNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(discovery, "DirectoryWatch", refuse)
+    volumes = await flex.open()
+    flex.install_plain()
+    await volumes.prepare(flex.request())
+
+
+async def test_a_watch_reports_changes_in_its_directories_only(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    changed = asyncio.Event()
+    watch = DirectoryWatch(changed.set)
+    try:
+        assert watch.watch([str(tmp_path / "a"), str(tmp_path / "missing")])
+        assert not watch.watch([str(tmp_path / "a")])
+        (tmp_path / "a" / "file").touch()
+        await changed.wait()
+        assert watch.watch([str(tmp_path / "b")])
+        for _ in range(100):  # events of the old watch
+            await asyncio.sleep(0)
+        changed.clear()
+        (tmp_path / "a" / "other").touch()
+        (tmp_path / "b" / "file").touch()
+        await changed.wait()
+    finally:
+        watch.close()
+        watch.close()
+
+
+async def test_the_replies_of_init_are_not_those_of_other_calls(flex: FlexNode) -> None:
+    flex.install_plain(mount=f'add "$2"; {says(OK)}')
+    volumes = await flex.open()
+    await volumes.prepare(flex.request())
+    assert not drivers_of(volumes)[DRIVER].capabilities.attach

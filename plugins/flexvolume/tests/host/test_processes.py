@@ -1,0 +1,161 @@
+"""Programs in process groups, their records, and the limits of calls."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from kubeletx_flexvolume.host import processes as module
+from kubeletx_flexvolume.host.call_slots import MOST_CALLS, MOST_OF_ONE_DRIVER, CallSlots
+from kubeletx_flexvolume.host.processes import Processes
+from kubeletx_flexvolume.host.threads import Threads
+
+from kubeletx.api import TimedOut, Unavailable
+from kubeletx_testing.waiting import until
+
+ENVIRONMENT = {"PATH": os.environ["PATH"]}
+
+
+async def made(tmp_path: Path) -> Processes:
+    one = Processes(tmp_path / "running")
+    await one.open()
+    return one
+
+
+def shell(script: str) -> tuple[str, ...]:
+    return "/bin/sh", "-c", script
+
+
+async def test_output_and_exit_code_are_returned(tmp_path: Path) -> None:
+    processes = await made(tmp_path)
+    found = await processes.run(shell("echo out; echo err >&2; exit 3"), environment=ENVIRONMENT)
+    assert (found.exit_code, found.stdout, found.stderr, found.is_cut) == (3, b"out\n", b"err\n", False)
+    killed = await processes.run(shell("kill -9 $$"), environment=ENVIRONMENT)
+    assert killed.exit_code == -9
+
+
+async def test_a_program_has_a_record_while_it_runs(tmp_path: Path) -> None:
+    processes = await made(tmp_path)
+    running = tmp_path / "running"
+    call = asyncio.create_task(
+        processes.run(shell("sleep 1000"), key="volume", environment=ENVIRONMENT), name="call"
+    )
+    await until(lambda: list(running.iterdir()))
+    (record,) = running.iterdir()
+    assert b'"key":"volume"' in record.read_bytes()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert list(running.iterdir()) == []
+
+
+async def test_a_call_that_is_cancelled_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
+    processes = await made(tmp_path)
+    for turns in range(8):
+        call = asyncio.create_task(
+            processes.run(shell("sleep 1000"), environment=ENVIRONMENT), name=f"call {turns}"
+        )
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    assert list((tmp_path / "running").iterdir()) == []
+
+
+async def test_a_program_that_does_not_exist_is_an_oserror(tmp_path: Path) -> None:
+    processes = await made(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        await processes.run(("/no/such/program",), environment=ENVIRONMENT)
+
+
+async def test_a_process_that_outlives_its_kill_blocks_further_calls_for_its_volume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes, alive = await made(tmp_path), {True}
+    monkeypatch.setattr(module, "_group_lives", lambda pid: bool(alive))  # as in an uninterruptible call
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await processes.run(shell("exec sleep 1000"), key="volume", environment=ENVIRONMENT)
+    with pytest.raises(Unavailable, match=r"does not end although it was killed \(process \d+\)"):
+        await processes.run(shell("exit 0"), key="volume", environment=ENVIRONMENT)
+    assert (await processes.run(shell("exit 0"), key="other", environment=ENVIRONMENT)).exit_code == 0
+    alive.clear()
+    assert (await processes.run(shell("exit 0"), key="volume", environment=ENVIRONMENT)).exit_code == 0
+
+
+async def test_a_group_lives_until_its_last_process_has_ended() -> None:
+    """Zombies do not count: nothing in the group can change a volume."""
+    leader = await asyncio.create_subprocess_exec(
+        "/bin/sh", "-c", "sleep 1000 & exit 0", stdin=asyncio.subprocess.DEVNULL, start_new_session=True
+    )
+    await leader.wait()
+    assert module._group_lives(leader.pid)
+    os.killpg(leader.pid, signal.SIGKILL)
+    await until(lambda: not module._group_lives(leader.pid))
+
+
+async def test_slots_limit_all_calls_and_those_of_one_driver_in_their_order() -> None:
+    slots, running, order, gate = CallSlots(), [], [], asyncio.Event()
+
+    async def call(number: int, driver: str) -> None:
+        async with slots.slot(driver):
+            order.append(number)
+            running.append(driver)
+            await gate.wait()
+
+    drivers = ["a"] * 10 + ["b"] * 10
+    calls = [
+        asyncio.create_task(call(number, one), name=f"call {number}") for number, one in enumerate(drivers)
+    ]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(running) == MOST_CALLS
+    assert running.count("a") == MOST_OF_ONE_DRIVER
+    gate.set()
+    await asyncio.gather(*calls)
+    assert [one for one in order if one < 10] == list(range(10))
+    assert [one for one in order if one >= 10] == list(range(10, 20))
+
+
+async def test_threads_finish_files_before_a_cancelled_caller_continues() -> None:
+    started, go = asyncio.Event(), asyncio.Event()
+    done = []
+
+    async def blocking(function, *args):  # type: ignore[no-untyped-def]
+        started.set()
+        await go.wait()
+        return function(*args)
+
+    threads = Threads(blocking, 1, finishes=True)
+    call = asyncio.create_task(threads.run(done.append, 1), name="call")
+    await started.wait()
+    call.cancel()
+    await asyncio.sleep(0)
+    call.cancel()
+    await asyncio.sleep(0)
+    assert not call.done()
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert done == [1]
+
+
+async def test_threads_of_volumes_wait_for_a_free_share_and_have_a_deadline() -> None:
+    go = asyncio.Event()
+
+    async def blocking(function, *args):  # type: ignore[no-untyped-def]
+        await go.wait()
+        return function(*args)
+
+    threads = Threads(blocking, 1, finishes=False)
+    soon = asyncio.get_running_loop().time() + 0.05
+    with pytest.raises(TimedOut, match="did not answer"):
+        await threads.run_until(soon, int)
+    with pytest.raises(TimedOut):  # the first call still has the share
+        await threads.run_until(soon, int)
+    go.set()
+    assert await threads.run(int, "7") == 7
