@@ -24,6 +24,10 @@ class CallUnclear(TimedOut):
     """The call ended without a usable answer: it may have done its work, a part of it, or nothing."""
 
 
+class BadAnswer(CallUnclear):
+    """The driver has exited by itself, without a usable answer."""
+
+
 def volume_error(cls: type[KubeletxError], volume: str, problem: str) -> KubeletxError:
     """Return an error about one volume. `problem`: what was found and what to do."""
     return cls(f"volume {volume}: {problem}", reason=Event.FAILED_MOUNT)

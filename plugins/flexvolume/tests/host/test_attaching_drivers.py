@@ -121,6 +121,17 @@ async def test_a_failed_detach_is_done_again_by_release(flex: FlexNode) -> None:
     assert flex.journal() == []
 
 
+async def test_an_unmountdevice_of_nothing_needs_no_answer(flex: FlexNode) -> None:
+    flex.install_attaching(
+        mountdevice=says(failure("no luck"), 1), unmountdevice="echo not mounted >&2; exit 32"
+    )
+    volumes = await flex.open()
+    with pytest.raises(Unavailable, match="no luck") as error:
+        await volumes.prepare(flex.request())
+    assert "undoing" not in str(error.value)
+    assert flex.journal() == []
+
+
 async def test_an_attach_that_fails_may_fail_to_detach(flex: FlexNode) -> None:
     flex.install_attaching(attach=says(failure("no such disk"), 1), detach=says(failure("not attached"), 1))
     volumes = await flex.open()

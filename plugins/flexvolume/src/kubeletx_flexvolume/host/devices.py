@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import Unavailable, VolumeRequest
 
-from ..errors import DriverFailed, DriverMissing, volume_error
+from ..errors import BadAnswer, DriverFailed, DriverMissing, volume_error
 from .driver import Command, FlexDriver
 from .entries import DeviceStage, FlexEntry
 from .fallback import GenericDevice
@@ -147,7 +147,7 @@ class VolumeDevices:
                 reply = await driver.call(Command.UNMOUNT_DEVICE, (directory,), until=until, key=entry.key)
                 if reply is None:
                     await self._mounts.unmount(directory, until=until)
-            except DriverFailed as error:
+            except (DriverFailed, BadAnswer) as error:
                 if await self._mounts.find(directory) is not None:
                     raise
                 log.warning(

@@ -16,7 +16,7 @@ import structlog
 
 from kubeletx.api.names import Event
 
-from ..errors import CallUnclear, DriverFailed, start_error
+from ..errors import BadAnswer, CallUnclear, DriverFailed, start_error
 from .call_slots import CallSlots
 from .discovery import FoundDriver
 from .processes import Processes
@@ -89,7 +89,8 @@ class FlexDriver:
 
         `until`: deadline, in the time of the event loop. `key`: names the volume, as in `Processes.run`. `secrets`: what
         the arguments contain, to keep it out of messages. Raises DriverFailed if the driver answered that it failed,
-        DriverMissing if it was not started, and CallUnclear if its answer is missing or unclear.
+        DriverMissing if it was not started, and CallUnclear if its answer is missing or unclear (BadAnswer if it has
+        exited by itself).
         """
         if command in self._unsupported:
             return None
@@ -118,13 +119,15 @@ class FlexDriver:
             problem = (
                 f"did not answer within {max(0.0, until - began):.1f} s and was killed; it is tried again"
             )
-            raise self._unclear(command, problem) from error
+            raise self._unclear(CallUnclear, command, problem) from error
         except OSError as error:
             raise start_error(self.name, self.found.path, error) from None  # its context has the arguments
         try:
             reply = read_reply(result.exit_code, result.stdout, result.stderr, is_cut=result.is_cut)
         except BadReply as error:
-            raise self._unclear(command, f"{error}: {quoted(redactor.clean(error.output))}") from None
+            cls = CallUnclear if result.is_cut else BadAnswer  # a driver that floods was killed
+            said = quoted(redactor.clean(error.output))
+            raise self._unclear(cls, command, f"{error}: {said}") from None
         self._report_chatter(command, reply)
         if reply.status is ReplyStatus.FAILURE:
             said = quoted(redactor.clean(reply.message)) if reply.message else "no message"
@@ -133,8 +136,8 @@ class FlexDriver:
             )
         return reply
 
-    def _unclear(self, command: Command, problem: str) -> CallUnclear:
-        return CallUnclear(f"driver {self.name}: {command.value}: {problem}", reason=Event.FAILED_MOUNT)
+    def _unclear(self, cls: type[CallUnclear], command: Command, problem: str) -> CallUnclear:
+        return cls(f"driver {self.name}: {command.value}: {problem}", reason=Event.FAILED_MOUNT)
 
     def _report_chatter(self, command: Command, reply: DriverReply) -> None:
         if reply.has_chatter and not self._is_talkative:

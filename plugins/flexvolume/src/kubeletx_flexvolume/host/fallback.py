@@ -31,7 +31,7 @@ _EXT: Final = frozenset({"ext2", "ext3", "ext4"})
 
 
 class GenericDevice:
-    """What the node can do with a device without a driver."""
+    """Formats, mounts, resizes and unmounts devices of drivers that leave these steps to the kubelet."""
 
     def __init__(self, programs: Programs, mounts: Mounts, threads: Threads) -> None:
         """`threads`: for calls that may hang with the device."""

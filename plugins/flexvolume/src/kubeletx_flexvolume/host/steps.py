@@ -4,7 +4,7 @@
     release   lock ─► unmount ─► unmountdevice, detach (with attach, last pod)
 
 If a step of `prepare` fails, the steps that were begun are undone in reverse before it raises, with a deadline of their
-own: nobody else calls the driver for a pod that never ran. What cannot be undone stays in the journal for `release`. If
+own, since a pod that never ran is not released. What cannot be undone stays in the journal for `release`. If
 the caller is cancelled, nothing is undone: the next call for the volume continues from the journal.
 """
 

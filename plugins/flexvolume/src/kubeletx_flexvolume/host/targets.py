@@ -1,8 +1,8 @@
 """`PodTargets`: mounts a volume for one pod, and unmounts it: the driver's ``mount`` and ``unmount``.
 
-An unmount that the driver answers with a failure counts as done if nothing is mounted at the target, and the driver had not
-mounted it without a mount point (as drivers do that only write files). A success counts only if nothing is mounted
-there any more.
+An unmount that the driver answers with a failure, or without a JSON object, counts as done if nothing is mounted at the
+target, and the driver had not mounted it without a mount point (as drivers do that only write files). A success counts
+only if nothing is mounted there any more.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import Unavailable, VolumeRequest
 
-from ..errors import DriverFailed, DriverMissing, volume_error
+from ..errors import BadAnswer, DriverFailed, DriverMissing, volume_error
 from .driver import Command, FlexDriver
 from .entries import FlexEntry, UseState
 from .journal import FlexJournal
@@ -74,7 +74,7 @@ class PodTargets:
     async def _call_unmount(self, entry: FlexEntry, target: str, driver: FlexDriver, until: float) -> None:
         try:
             reply = await driver.call(Command.UNMOUNT, (target,), until=until, key=entry.key)
-        except DriverFailed as error:
+        except (DriverFailed, BadAnswer) as error:
             has_files = entry.uses[target].is_mount is False
             if has_files or await self._mounts.find(target) is not None:
                 raise
