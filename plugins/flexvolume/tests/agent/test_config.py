@@ -40,6 +40,8 @@ def test_the_defaults_are_valid_and_the_records_are_below_the_state_directory() 
             {"records": Path("/r"), "storage_kubeconfig": Path("/k")},
             "--records: --storage-kubeconfig is given",
         ),
+        ({"records": Path("records.db")}, "--records: 'records.db' is not absolute"),
+        ({"cluster_resources": ("cephclusters",)}, "--cluster-resource: 'cephclusters' is not GROUP/VERSION"),
         ({"pools": (Pool(name="a", directory="/missing"),)}, "--pool: /missing of a is no directory"),
         (
             {"pools": (Pool(name="a", directory="/"), Pool(name="a", directory="/"))},

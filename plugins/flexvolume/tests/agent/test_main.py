@@ -28,7 +28,23 @@ def test_invalid_options_are_refused_with_their_names(tmp_path: Path) -> None:
 def test_status_without_an_agent_says_so(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["status", "--state-dir", str(tmp_path)])
     assert result.exit_code == 1
-    assert f"no storage agent answers at {tmp_path}/agent.sock" in result.output
+    assert f"no storage agent answers at {tmp_path}/agent.sock: No such file or directory" in result.output
+    assert "start 'kubeletx-flexvolume agent', or give the --state-dir" in result.output
+
+
+def test_the_agent_refuses_to_run_without_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    result = CliRunner().invoke(main, ["agent", "--state-dir", str(tmp_path / "state")])
+    assert (result.exit_code, "run it as root" in result.output) == (1, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_list_of_commands_says_what_each_does_in_whole_sentences() -> None:
+    shown = CliRunner().invoke(main, ["--help"]).output.partition("Commands:")[2].strip().split("\n")
+    assert len(shown) == 7
+    for line in shown:
+        assert line.endswith("."), line
+        assert not line.endswith("..."), line
 
 
 @pytest.mark.parametrize(("is_ready", "code"), [(True, 0), (False, 1)])

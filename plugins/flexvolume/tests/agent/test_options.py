@@ -57,6 +57,13 @@ def test_the_volume_has_the_name_of_its_image_and_may_have_another() -> None:
     assert parse(name="shop-data").volume.name == "shop-data"
 
 
+def test_a_volume_may_say_that_its_pods_belong_to_a_stateful_set() -> None:
+    assert parse(statefulSet="true").volume.parameters == {"statefulSet": "true"}
+    assert parse(statefulSet="false").volume.parameters == {}
+    with pytest.raises(InvalidPod, match="option statefulSet: 'yes' is neither true nor false"):
+        parse(statefulSet="yes")
+
+
 @pytest.mark.parametrize("key", ["__fsGroup", "__mounterArgs.FsGroup"])
 def test_both_spellings_of_the_fs_group_are_read(key: str) -> None:
     assert parse(**{key: "2000"}).fs_group == 2000

@@ -32,7 +32,8 @@ def ask_agent(state_dir: Path) -> dict[str, Any]:
             os.close(descriptor)
     except OSError as error:
         raise Unavailable(
-            f"no storage agent answers at {state_dir / NAME}: {error.strerror or error}"
+            f"no storage agent answers at {state_dir / NAME}: {error.strerror or error}; "
+            "start 'kubeletx-flexvolume agent', or give the --state-dir of the one that runs"
         ) from error
     if answer.get("status") != SUCCESS:
         raise Unavailable(f"the storage agent at {state_dir} answered: {answer.get('message', '')}")

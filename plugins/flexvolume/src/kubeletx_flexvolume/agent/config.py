@@ -27,6 +27,7 @@ MAX_SECONDS: Final = CALL_SECONDS - LAST_STEP_SECONDS - 10
 MIN_SECONDS: Final = 1.0
 
 _POOL_NAME: Final = re.compile(r"[0-9A-Za-z][-0-9A-Za-z._]{0,62}")
+_RESOURCE: Final = re.compile(r"[a-z0-9][-a-z0-9.]*/[a-z0-9]+/[a-z0-9][-a-z0-9]*")
 _SHARED: Final = ",shared"
 _NETWORK: Final = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "glusterfs", "fuse.glusterfs", "ocfs2", "gfs2", "lustre")
@@ -87,6 +88,7 @@ def check_config(config: AgentConfig) -> AgentConfig:
         problems.append(f"--node-name: {error}")
     if config.storage_kubeconfig is not None and config.records is not None:
         problems.append("--records: --storage-kubeconfig is given, too; give one of them")
+    problems += _resource_problems(config.cluster_resources)
     if config.mount_namespace_of is not None and config.mount_namespace_of < 1:
         problems.append(f"--mount-namespace-of: {config.mount_namespace_of} is no PID")
     if problems:
@@ -104,6 +106,7 @@ def _path_problems(config: AgentConfig) -> list[str]:
         ("--volume-plugin-dir", config.volume_plugin_dirs),
         ("--kubelet-root-dir", config.kubelet_root_dirs),
         ("--state-dir", (config.state_dir,)),
+        ("--records", () if config.records is None else (config.records,)),
     ):
         found += [f"{option}: {str(path)!r} is not absolute" for path in paths if not path.is_absolute()]
         found += [f"{option}: {str(path)!r} contains '..'" for path in paths if ".." in path.parts]
@@ -119,6 +122,14 @@ def _pool_problems(pools: Sequence[Pool]) -> list[str]:
         f"--pool: {pool.directory} of {pool.name} is no directory"
         for pool in pools
         if not Path(pool.directory).is_dir()
+    ]
+
+
+def _resource_problems(resources: Sequence[str]) -> list[str]:
+    return [
+        f"--cluster-resource: {one!r} is not GROUP/VERSION/PLURAL"
+        for one in resources
+        if not _RESOURCE.fullmatch(one)
     ]
 
 

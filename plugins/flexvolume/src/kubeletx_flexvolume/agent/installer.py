@@ -42,7 +42,9 @@ class DriverInstaller:
                 await self._server.listen(place.socket_directory, str(place.plugin_directory))
                 install(place, self._content)
             except OSError as error:
-                self._problems[place] = f"{error.strerror} ({error.filename or place.directory})"
+                path = error.filename or place.directory
+                is_same = str(path) == str(place.plugin_directory)
+                self._problems[place] = f"{error.strerror}{'' if is_same else f' ({path})'}"
                 log.warning(
                     "Failed to install the driver",
                     directory=str(place.plugin_directory),

@@ -63,7 +63,7 @@ add_commands(main)
     show_default=True,
     help="Directory of journals, locks and the socket of 'status'.",
 )
-@click.option("--node-name", default="", help="Name of the node. [default: the host name]")
+@click.option("--node-name", default="", metavar="NAME", help="Name of the node. [default: the host name]")
 @click.option(
     "--pool",
     "pools",
@@ -83,6 +83,7 @@ add_commands(main)
     type=float,
     default=110.0,
     show_default=True,
+    metavar="SECONDS",
     help="Seconds after which a mount is answered as failed.",
 )
 @click.option(
@@ -91,6 +92,7 @@ add_commands(main)
     type=float,
     default=110.0,
     show_default=True,
+    metavar="SECONDS",
     help="Seconds after which an unmount is answered as failed.",
 )
 @click.option(
@@ -147,7 +149,7 @@ def agent(
     """Run the storage agent of this node until SIGTERM."""
     import asyncio
 
-    from kubeletx.api import InvalidConfig, KubeletxError
+    from kubeletx.api import InvalidConfig, KubeletxError, PermissionDenied
 
     from .config import AgentConfig, check_config, parse_pool
     from .logs import set_up_logs
@@ -161,6 +163,8 @@ def agent(
                 **options,
             )
         )
+        if os.geteuid() != 0:
+            raise PermissionDenied("the storage agent mounts volumes and attaches devices; run it as root")
         set_up_logs(log_format, is_verbose=verbose)
         asyncio.run(_run(config))
     except InvalidConfig as error:
@@ -201,7 +205,10 @@ def status(state_dir: Path, ready: bool) -> None:
     help="Plugin directory. May be given several times. [default: those of 'agent']",
 )
 def uninstall(directories: tuple[Path, ...]) -> None:
-    """Remove the driver from plugin directories. Stop the agent before; mounted volumes stay."""
+    """Remove the driver from plugin directories.
+
+    Stop the agent before. Mounted volumes stay; to unmount them, delete their pods before you stop the agent.
+    """
     from ..driver.install import install_places
     from ..driver.install import uninstall as remove
     from .sockets import find_agent

@@ -19,6 +19,7 @@ import msgspec
 from kubeletx.api import InvalidPod
 from kubeletx.kube.text.quantity import to_bytes
 
+from ..attachments.fencing import STATEFUL_OPTION
 from ..backends.registry import Backends
 from ..values import AccessMode, MountRequest, PodRef, StorageVolume
 from .format import MAKE_COMMANDS
@@ -31,7 +32,7 @@ _SECRET: Final = f"{_KUBELET}secret/"
 _FS_GROUP: Final = (f"{_KUBELET}mounterArgs.FsGroup", f"{_KUBELET}fsGroup")
 """Keys of the fsGroup: kubelets from 1.15, and older ones."""
 _OPTIONS: Final = frozenset(
-    ("accessModes", "backend", "cluster", "image", "mountOptions", "name", "pool", "size")
+    ("accessModes", "backend", "cluster", "image", "mountOptions", "name", "pool", "size", STATEFUL_OPTION)
 )
 _MAX_OPTIONS: Final = 32
 _CLUSTER: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -82,7 +83,10 @@ def _volume(options: Mapping[str, str], target: TargetPath, backends: Backends) 
         cluster=_cluster(options, target),
         mount_options=_mount_options(options, target),
         access_modes=_access_modes(options, target),
-        parameters={key: options[key] for key in sorted(parameters) if options.get(key)},
+        parameters={
+            **{key: options[key] for key in sorted(parameters) if options.get(key)},
+            **({STATEFUL_OPTION: "true"} if _is_stateful(options, target) else {}),
+        },
     )
 
 
@@ -176,6 +180,13 @@ def _access_modes(options: Mapping[str, str], target: TargetPath) -> tuple[Acces
     except ValueError as error:
         known = ", ".join(mode.value for mode in AccessMode)
         raise _bad(target, "option accessModes", str(error), f"use {known}, separated by commas") from None
+
+
+def _is_stateful(options: Mapping[str, str], target: TargetPath) -> bool:
+    text = options.get(STATEFUL_OPTION) or "false"
+    if text not in ("true", "false"):
+        raise _bad(target, f"option {STATEFUL_OPTION}", f"{text!r} is neither true nor false")
+    return text == "true"
 
 
 def _required(options: Mapping[str, str], key: str, target: TargetPath) -> str:

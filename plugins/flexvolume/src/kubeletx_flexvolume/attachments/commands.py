@@ -42,7 +42,7 @@ def store_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-@click.command()
+@click.command(short_help="Remove the entries of nodes that are gone.")
 @store_options
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @click.option("-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True)
@@ -78,7 +78,7 @@ def attachments(
     _run(storage_kubeconfig, records, work)
 
 
-@click.command()
+@click.command(short_help="Remove a node's entries without a proof.")
 @store_options
 @click.option("--node", required=True, help="Node whose entries are removed.")
 @click.option("--yes", is_flag=True, help="Confirm that the node does not write to the volume any more.")
@@ -105,7 +105,7 @@ def release(storage_kubeconfig: Path | None, records: Path | None, node: str, ye
     _run(storage_kubeconfig, records, work)
 
 
-@click.command()
+@click.command(short_help="Print the manifests for a cluster.")
 @click.option("--namespace", default="kubeletx-storage", show_default=True, help="Namespace of the agents.")
 @click.option(
     "--cluster-resource",
@@ -129,6 +129,7 @@ def manifests(namespace: str, resources: Sequence[str]) -> None:
 def _run(kubeconfig: Path | None, records: Path | None, work: Callable[[Stores], Awaitable[None]]) -> None:
     """Open the stores, do `work` with them, and close them. Errors become messages of one line."""
     import asyncio
+    import logging
     import sys
 
     import structlog
@@ -136,7 +137,10 @@ def _run(kubeconfig: Path | None, records: Path | None, work: Callable[[Stores],
     from kubeletx.api import InvalidConfig, KubeletxError
 
     if not structlog.is_configured():
-        structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+        structlog.configure(
+            wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+            logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        )
     try:
         asyncio.run(_with_stores(kubeconfig, records, work))
     except InvalidConfig as error:

@@ -9,7 +9,7 @@ import click
 import msgspec
 import structlog
 
-from kubeletx.api import NotFound, Records
+from kubeletx.api import NotFound, Record, Records
 
 from .clock import LoopClock
 from .editing import record_editor
@@ -41,7 +41,7 @@ def scanner_of(stores: Stores) -> Scanner:
 async def entry_rows(records: Records, volumes: Sequence[str]) -> list[Row]:
     """Return a row for each entry of these volumes; no volumes: of all. Raises NotFound for a volume without a record."""
     if volumes:
-        found = [await records.get(name) for name in volumes]
+        found = [await _record(records, name) for name in volumes]
     else:
         by_name = {one.name: one async for page in all_pages(records) for one in page}
         found = [by_name[name] for name in sorted(by_name)]
@@ -63,10 +63,11 @@ def print_report(report: StaleReport, *, as_json: bool) -> None:
     """Print the stale entries that a scan found."""
     rows = [{**_row(one.volume, one.entry), "reason": one.why} for one in report.stale]
     print_rows(rows, ("volume", "node", "pod", "since", "reason"), as_json=as_json)
-    words = "are stale" if report.is_dry else "were stale and are removed"
-    click.echo(
-        f"{len(report.stale)} of {report.entries} entries in {report.records} records {words}", err=as_json
-    )
+    stale = _number(len(report.stale), "stale entry", "stale entries")
+    entries = _number(report.entries, "entry", "entries")
+    records = _number(report.records, "record", "records")
+    verb = "found" if report.is_dry else "removed"
+    click.echo(f"{verb} {stale} of {entries} in {records}", err=as_json)
 
 
 async def release_volume(stores: Stores, volume: str, node: str) -> int:
@@ -89,6 +90,17 @@ async def release_volume(stores: Stores, volume: str, node: str) -> int:
     message = f"Volume {volume} is no longer attached for {gone[0]}: {why}"
     await stores.events.of_volume(volume, reason=LOCK_BROKEN, message=message)
     return len(gone)
+
+
+async def _record(records: Records, volume: str) -> Record:
+    try:
+        return await records.get(volume)
+    except NotFound as error:
+        raise NotFound(f"volume {volume} has no attachment record: no pod has it attached") from error
+
+
+def _number(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
 
 
 def _row(volume: str, entry: AttachmentEntry) -> Row:
