@@ -186,10 +186,10 @@ def test_a_volume_driver_names_what_it_serves(
 def test_two_volume_drivers_cannot_serve_one_source(monkeypatch: pytest.MonkeyPatch) -> None:
     found = load_plugins(
         [
-            plugin(monkeypatch, "one", kubeletx_register_volume_drivers=volumes("one", "flexVolume", "csi")),
-            plugin(monkeypatch, "more", kubeletx_register_volume_drivers=volumes("more", "flexVolume:a/b")),
+            plugin(monkeypatch, "one", kubeletx_register_volume_drivers=volumes("one", "iscsi", "csi")),
+            plugin(monkeypatch, "more", kubeletx_register_volume_drivers=volumes("more", "csi:a.b")),
             plugin(monkeypatch, "two", kubeletx_register_volume_drivers=volumes("two", "csi")),
         ]
     )
-    assert {one.name: one.state for one in found.loaded} == {"one": "ready", "more": "ready", "two": "failed"}
-    assert "volume source 'csi' is served by volume-driver/one of plugin one" in reason(found, "two")
+    assert {one.name: one.state for one in found.loaded} == {"one": "failed", "more": "ready", "two": "failed"}
+    assert "the name is taken by volume source csi of plugin one too" in reason(found, "two")

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from kubeletx.api import EventKind, PodUid, RuntimeEvent, SandboxId, UnitId, names
 from kubeletx.runtimes.handles.event_pacer import MOST_HELD, POD_BURST, RUNTIME_BURST, EventPacer
+from kubeletx.runtimes.handles.limits import Limits
 from kubeletx.runtimes.handles.watching import EVENTS_BURST
 from kubeletx.testing import FakeClock, FakeRuntime
 from kubeletx.testing.bad_plugins.ends_events import EndingEventsRuntime
@@ -191,7 +192,7 @@ async def test_what_happens_during_a_flood_is_seen_by_the_lists(clock: FakeClock
 
 
 async def test_a_burst_of_a_thousand_pods_keeps_the_stream(clock: FakeClock) -> None:
-    bench = Bench(FakeRuntime("one", clock=clock), clock)
+    bench = Bench(FakeRuntime("one", clock=clock), clock, Limits())  # its deadlines are of real time
     async with bench.running():
         await bench.until(lambda: bench.handle.has_event_stream)
         for number in range(1000):

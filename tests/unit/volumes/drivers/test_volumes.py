@@ -233,7 +233,7 @@ async def test_a_pod_whose_plugin_is_gone_waits_for_it_at_its_end(tmp_path: Path
     await node(tmp_path, driver).prepare(pod(DISK))
     bare = node(tmp_path)
     with pytest.raises(
-        Unavailable, match=r"no volume driver for flexVolume:example.com/disk .* install its plugin again"
+        Unavailable, match=r"\(flexVolume:example.com/disk\), is missing; install its plugin again"
     ):
         await bare.release(U1)
     assert journal(tmp_path) == {"v0": "releasing"}

@@ -5,7 +5,7 @@
     storageclusters.storage.kubeletx.io     storage clusters that volumes may belong to (`cleanup`)
 
 Schemas list every field: an API server drops the others. The rights are what the code uses and no more;
-`tests/attachments/test_definitions.py` compares both. ``deploy/storage`` has these manifests as files.
+A test compares both. ``deploy/storage`` has these manifests as files.
 """
 
 from __future__ import annotations
