@@ -217,6 +217,8 @@ class ModelMounts:
 
     async def bind(self, volume: str, directory: str, target: str, *, read_only: bool, **_: Any) -> None:
         await self._faults.pass_("bind")
+        if directory not in self.mounted:
+            raise Unavailable(f"volume {volume}: nothing is mounted on {directory}")
         self.add(target, self.mounted[directory].source, read_only)
 
     async def unmount(self, volume: str, path: str, *, lazy: bool = False) -> None:

@@ -127,6 +127,12 @@ async def test_a_mount_that_does_not_appear_in_the_kubelets_namespace_is_an_erro
         await place.mounts.bind("pv", "/g/pv", "/t/pv", read_only=False, options=())
 
 
+async def test_a_directory_on_which_nothing_is_mounted_is_not_given_to_a_pod(place: Place) -> None:
+    with pytest.raises(Unavailable, match="volume pv: nothing is mounted on /g/pv"):
+        await place.mounts.bind("pv", "/g/pv", "/t/pv", read_only=False, options=())
+    assert place.programs.calls == []
+
+
 async def test_a_foreign_mount_at_the_target_is_refused(place: Place) -> None:
     place.table.write_text(GLOBAL + BOUND.format("rw").replace("7:7 /", "8:1 /home"))
     with pytest.raises(Conflict, match="is mounted on /t/pv; unmount it"):

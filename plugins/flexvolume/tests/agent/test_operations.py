@@ -50,6 +50,18 @@ async def test_an_unmount_of_what_was_never_mounted_succeeds(node: Node) -> None
     assert node.faults.log == []
 
 
+async def test_a_volume_whose_mount_of_the_node_is_gone_is_mounted_again_for_the_next_pod(node: Node) -> None:
+    await node.mount("u1")
+    del node.mounts.mounted[target().global_directory]  # an administrator has unmounted it
+    with pytest.raises(Unavailable, match="nothing is mounted on"):
+        await node.mount("u2")
+    await node.mount("u2")
+    assert node.mounts.mounted.keys() >= {target("u2").path, target().global_directory}
+    await node.unmount("u1")
+    await node.unmount("u2")
+    await until(lambda: node.is_clean)
+
+
 async def test_two_pods_share_the_mount_of_the_node_and_the_last_one_detaches(node: Node) -> None:
     await node.mount("u1")
     await node.mount("u2")

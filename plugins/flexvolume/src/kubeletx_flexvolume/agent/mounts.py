@@ -99,10 +99,15 @@ class Mounts:
     ) -> None:
         """Mount `directory` also on `target`; succeeds if it is mounted there.
 
-        Raises Conflict if something else is mounted there, and Unavailable if the mount does not appear as asked.
+        Raises Conflict if something else is mounted there, and Unavailable if nothing is mounted on `directory`, or the
+        mount does not appear as asked.
         """
         base, present = self.find(directory), self.find(target)
-        if present is not None and (base is None or not present.has_same_files(base)):
+        if base is None:  # the pod would write to the disk of the node
+            raise Unavailable(
+                f"volume {volume}: nothing is mounted on {directory} any more; the next call mounts it again"
+            )
+        if present is not None and not present.has_same_files(base):
             raise Conflict(f"volume {volume}: {present.source} is mounted on {target}; unmount it")
         if present is None or present.is_read_only != read_only:
             # the second step of a read-only bind clears flags of the mount that are not given again

@@ -82,6 +82,8 @@ def failed(journal: VolumeJournal, step: Step, *, is_refused: bool = False) -> V
         return journal.without(step.key)
     if step.kind in (StepKind.LOOK, StepKind.FORMAT):
         journal = _replace(journal, content=Content.UNKNOWN)
+    if step.kind is StepKind.BIND and journal.mounted is Mark.YES:  # its mount of the node may be gone
+        journal = _replace(journal, mounted=Mark.MAY)
     return journal if step.key is None else journal.leave(step.key)
 
 
