@@ -5,6 +5,8 @@ They know nothing of kubeletx. Each is a shell script with a directory of its ow
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
 import subprocess
 from contextlib import suppress
@@ -17,6 +19,7 @@ from kubeletx.api import VolumeRequest
 from kubeletx.testing import FakeVolumeHost, volume_request
 from kubeletx.volumes.mountinfo import mounts_below, read_mountinfo
 
+MIB = 1 << 20
 TMPFS, LOOP, SECRET = "example.com/tmpfs", "example.com/loop", "example.com/secret"
 
 TMPFS_SCRIPT = """
@@ -71,7 +74,7 @@ SCRIPTS = {TMPFS: TMPFS_SCRIPT, LOOP: LOOP_SCRIPT, SECRET: SECRET_SCRIPT}
 
 
 class StorageNode:
-    """A node with the three drivers, in a temporary directory."""
+    """A node in a temporary directory, on which the three drivers can be installed."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.resolve()
@@ -83,20 +86,24 @@ class StorageNode:
         (self.state / "data").mkdir(exist_ok=True)
         (self.state / "password").write_text("hunter2-secret")
 
-    def install(self) -> None:
-        for name, script in SCRIPTS.items():
-            path = self.host.volume_plugin_directory / name.replace("/", "~") / name.rpartition("/")[2]
-            path.parent.mkdir(exist_ok=True)
-            head = f'#!/bin/sh\nstate={shlex.quote(str(self.state))}\necho "$1" >> {shlex.quote(str(self.calls_file))}\n'
-            temporary = path.with_name(".new")
-            temporary.write_text(head + script)
-            temporary.chmod(0o755)
-            temporary.replace(path)
+    def install(self, name: str) -> None:
+        """Install a driver, unless it is installed."""
+        path = self.host.volume_plugin_directory / name.replace("/", "~") / name.rpartition("/")[2]
+        if path.exists():
+            return
+        path.parent.mkdir(exist_ok=True)
+        head = f'#!/bin/sh\nstate={shlex.quote(str(self.state))}\necho "$1" >> {shlex.quote(str(self.calls_file))}\n'
+        temporary = path.with_name(".new")
+        temporary.write_text(head + SCRIPTS[name])
+        temporary.chmod(0o755)
+        temporary.replace(path)
 
     def make(self) -> FlexVolumes:
         return FlexVolumes(None, self.host)
 
     def request(self, name: str, driver: str, **fields: object) -> VolumeRequest:
+        """Return a request; its driver is installed, and its target exists."""
+        self.install(driver)
         request = volume_request(self.directory / "root", name, source="flexVolume", driver=driver, **fields)
         Path(request.target).mkdir(parents=True, exist_ok=True)
         return request
@@ -129,8 +136,15 @@ class StorageNode:
 
     def left(self) -> list[str]:
         """Return everything that a released volume must not leave."""
-        running = list((self.host.state_directory / "running").iterdir())
-        return [*self.mounts(), *self.devices(), *self.journal(), *map(str, running)]
+        return [*self.mounts(), *self.devices(), *self.journal(), *self.running()]
+
+    def running(self) -> list[str]:
+        """Return the keys of calls that run and change a volume; an ``init`` changes none."""
+        found = []
+        for record in (self.host.state_directory / "running").iterdir():
+            with suppress(FileNotFoundError):  # it has ended meanwhile
+                found.append(json.loads(record.read_bytes())["key"])
+        return [key for key in found if key]
 
     def clean_up(self) -> None:
         """Unmount and detach everything of this node, also after a failed test."""
@@ -139,3 +153,19 @@ class StorageNode:
         for device in self.devices():
             with suppress(OSError):
                 subprocess.run(["losetup", "--detach", device], check=False)
+
+
+def write(request: VolumeRequest, text: str) -> None:
+    (Path(request.target) / "file").write_text(text)
+
+
+def read(request: VolumeRequest) -> str:
+    return (Path(request.target) / "file").read_text()
+
+
+def grow(node: StorageNode, device: str, size_bytes: int) -> None:
+    """Make the image of a device larger, and the device with it."""
+    backing = Path(f"/sys/block/{Path(device).name}/loop/backing_file").read_text().strip()
+    assert Path(backing).parent == node.state
+    os.truncate(backing, size_bytes)
+    subprocess.run(["losetup", "--set-capacity", device], check=True)

@@ -80,12 +80,18 @@ class PreparingContract(VolumeDriverBase):
     @about("prepare")
     async def test_a_read_only_volume_cannot_be_written(self, volumes: Volumes) -> None:
         driver, request = await volumes.open(), volumes.request(read_only=True)
+        if self.keeps_data:  # else a driver that formats devices would be asked to format one it may not write
+            first = volumes.request()
+            await write(await volumes.prepare(driver, first), "one")
+            await volumes.release(driver, first)
         ready = await volumes.ready(driver, request)
         path = ready.path or request.target
         flags = (await asyncio.to_thread(os.statvfs, path)).f_flag
         assert ready.read_only or flags & os.ST_RDONLY, (
             f"the request has read_only=True, but {path} is mounted read-write and ReadyVolume.read_only is False"
         )
+        if self.keeps_data:
+            await has_data(Path(path), "one", "in the volume that is read-only")
         await volumes.release(driver, request)
 
     @about("prepare")

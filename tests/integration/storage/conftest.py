@@ -1,0 +1,33 @@
+"""Fixtures of the tests of FlexVolume drivers: a node with drivers of third parties, and the host that calls them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from kubeletx_flexvolume.host.volumes import FlexVolumes
+
+from tests.integration.storage.flex_drivers import StorageNode
+
+
+@pytest.fixture
+def flex_node(tmp_path: Path) -> Iterator[StorageNode]:
+    """A node without drivers; the test fails if it leaves a mount or a device."""
+    made = StorageNode(tmp_path)
+    try:
+        yield made
+        left = [*made.mounts(), *made.devices()]
+    finally:
+        made.clean_up()
+    assert left == []
+
+
+@pytest_asyncio.fixture
+async def flex_volumes(flex_node: StorageNode) -> AsyncIterator[FlexVolumes]:
+    """An open volume driver of the node."""
+    made = flex_node.make()
+    await made.open()
+    yield made
+    await made.close()
