@@ -89,6 +89,23 @@ async def test_only_one_program_of_a_volume_runs_at_a_time(commands: Commands, t
     assert (await commands.run(["true"], seconds=1, volume="pv-1")).code == 0
 
 
+async def test_only_the_program_has_the_lock_so_that_no_other_child_inherits_it(
+    commands: Commands, tmp_path: Path
+) -> None:
+    """A child has copies of all descriptors of this process until it executes its program."""
+    script = f"touch {tmp_path}/begun; exec sleep 60"
+    running = asyncio.create_task(
+        commands.run(["sh", "-c", script], seconds=1, volume="pv-1", secret=b"hunter2"), name="running"
+    )
+    await until((tmp_path / "begun").exists)
+    own = [os.readlink(one) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+    assert str(tmp_path / "pv-1.lock") not in own
+    with pytest.raises(Unavailable, match="locked by PID"):
+        await commands.run(["true"], seconds=1, volume="pv-1")
+    with pytest.raises(TimedOut):
+        await running
+
+
 async def test_a_program_keeps_its_lock_when_the_agent_is_gone(tmp_path: Path) -> None:
     source = (
         "import asyncio, os, pathlib\n"

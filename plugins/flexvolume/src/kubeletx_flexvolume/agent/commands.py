@@ -81,12 +81,8 @@ class Commands:
         self._left = [one for one in self._left if not one.reap()]
         with contextlib.ExitStack() as stack:
             out, err = stack.enter_context(_memory_file()), stack.enter_context(_memory_file())
-            inherited = [(out, 1), (err, 2)]
-            if volume:
-                inherited.append((stack.enter_context(self._locked(volume)), _LOCK))
-            if secret is not None:
-                inherited.append((stack.enter_context(_memory_file(secret)), _SECRET))
-            program = _Program(command, inherited, self._environment)
+            with self._shared(volume, secret) as shared:
+                program = _Program(command, [(out, 1), (err, 2), *shared], self._environment)
             stack.callback(program.close)
             try:
                 async with asyncio.timeout(seconds):
@@ -110,9 +106,20 @@ class Commands:
         )
 
     @contextlib.contextmanager
-    def _locked(self, volume: str) -> Iterator[int]:
-        with hold_lock(self._lock_directory, volume) as descriptor, _high(descriptor) as high:
-            yield high
+    def _shared(self, volume: str, secret: bytes | None) -> Iterator[list[tuple[int, int]]]:
+        """Yield the descriptors of lock and secret, with their numbers in the program; closed when it has started.
+
+        Only the program keeps the lock. The child that starts the next program has copies of all open descriptors for a
+        moment; with a copy of the lock it would hold that beyond the end of this program.
+        """
+        with contextlib.ExitStack() as stack:
+            shared = []
+            if volume:
+                lock = stack.enter_context(hold_lock(self._lock_directory, volume))
+                shared.append((stack.enter_context(_high(lock)), _LOCK))
+            if secret is not None:
+                shared.append((stack.enter_context(_memory_file(secret)), _SECRET))
+            yield shared
 
 
 class _Program:

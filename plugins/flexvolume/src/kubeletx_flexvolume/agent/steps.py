@@ -105,7 +105,7 @@ class StepRunner:
         await self._file_systems.make(journal.volume, _source(journal).source)
         return None
 
-    async def _mount(self, journal: VolumeJournal, use: Use, request: MountRequest) -> StepResult:
+    async def _mount(self, journal: VolumeJournal, use: Use, _: MountRequest) -> StepResult:
         volume = journal.volume
         read_only = all(one.holder.read_only for one in journal.staying)
         await self._blocking(self._mounts.make_directory, journal.kubelet_root, journal.global_dir)
@@ -117,16 +117,16 @@ class StepRunner:
             fs_type=volume.fs_type,
             options=volume.mount_options,
         )
-        if self._top_directory is not None and request.fs_group is not None and not read_only:
-            await self._top_directory.apply(volume.name, journal.global_dir, request.fs_group)
         return is_writable
 
     async def _make_writable(self, journal: VolumeJournal, use: Use, _: MountRequest) -> StepResult:
         await self._mounts.remount_writable(journal.volume.name, journal.global_dir)
         return None
 
-    async def _bind(self, journal: VolumeJournal, use: Use, _: MountRequest) -> StepResult:
-        holder, volume = use.holder, journal.volume
+    async def _bind(self, journal: VolumeJournal, use: Use, request: MountRequest) -> StepResult:
+        holder, volume, group = use.holder, journal.volume, request.fs_group
+        if self._top_directory is not None and group is not None and not holder.read_only:
+            await self._top_directory.apply(volume.name, journal.global_dir, group)
         await self._mounts.bind(
             volume.name,
             journal.global_dir,
