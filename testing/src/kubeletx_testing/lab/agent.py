@@ -71,6 +71,11 @@ class PrivateAgent:
         return f"{network_name(self.lab.base_dir)}/{self._name}"
 
     @property
+    def volume_plugin_dir(self) -> Path:
+        """Directory of executable volume drivers. It is not the one of the machine, whose drivers no test may call."""
+        return self.root_dir / "volume-plugins"
+
+    @property
     def socket_path(self) -> Path:
         """Path of the agent's admin socket."""
         return self.root_dir / "kubeletx.sock"
@@ -86,6 +91,7 @@ class PrivateAgent:
             f"--cni-conf-dir={self.lab.network.conf_dir}",
             f"--cni-bin-dir={self.lab.network.bin_dir}",
             f"--cgroup-root=/{self.cgroup_root}",
+            f"--volume-plugin-dir={self.volume_plugin_dir}",
             "--healthz-port=0",
             "--port=0",
             # The developer's machine may be rather full: that must not evict the pods of a test.
