@@ -81,35 +81,14 @@ class StorageAgent:
             pool = BoundedThreadPool("files", _THREADS, when_full=WhenFull.WAIT, owner="storage agent")
             try:
                 async with contextlib.AsyncExitStack() as stack:
-                    parts = self._build(pool)
+                    parts = self.build(pool)
                     stack.push_async_callback(parts.attachments.close)
                     await self._serve(parts, stop)
             finally:
                 pool.close()
 
-    async def _serve(self, parts: AgentParts, stop: asyncio.Event) -> None:
-        try:
-            await parts.operations.recover()
-            await parts.attachments.before_serving()
-            await parts.server.listen(self._config.state_dir, "state directory")
-            await parts.installer.start()
-            notify("STATUS=serving; no kubelet has called the driver yet")
-            works = [
-                *parts.attachments.tasks,
-                ("driver", parts.installer.run),
-                ("handshake", _report_ready(parts)),
-            ]
-            async with _background(works, self._clock):
-                log.info("Started the storage agent", node=self._config.node_name, pid=os.getpid())
-                await stop.wait()
-            notify("STOPPING=1\nSTATUS=stopping; volumes stay mounted")
-        finally:
-            await parts.server.stop_listening()
-            await parts.operations.close(STOP_SECONDS)
-            await parts.server.close()
-            log.info("Stopped the storage agent")
-
-    def _build(self, pool: BoundedThreadPool) -> AgentParts:
+    def build(self, pool: BoundedThreadPool) -> AgentParts:
+        """Make the parts, in the event loop that uses them. `pool`: runs calls of files."""
         config = self._config
         namespace = MountNamespace(config.mount_namespace_of)
         namespace.check()
@@ -150,6 +129,28 @@ class StorageAgent:
         operations = Operations(worker_parts, facts=facts, mounts=mounts, backends=backends)
         local.append(operations)
         return self._with_server(operations, attachments, backends=backends, facts=facts)
+
+    async def _serve(self, parts: AgentParts, stop: asyncio.Event) -> None:
+        try:
+            await parts.operations.recover()
+            await parts.attachments.before_serving()
+            await parts.server.listen(self._config.state_dir, "state directory")
+            await parts.installer.start()
+            notify("STATUS=serving; no kubelet has called the driver yet")
+            works = [
+                *parts.attachments.tasks,
+                ("driver", parts.installer.run),
+                ("handshake", _report_ready(parts)),
+            ]
+            async with _background(works, self._clock):
+                log.info("Started the storage agent", node=self._config.node_name, pid=os.getpid())
+                await stop.wait()
+            notify("STOPPING=1\nSTATUS=stopping; volumes stay mounted")
+        finally:
+            await parts.server.stop_listening()
+            await parts.operations.close(STOP_SECONDS)
+            await parts.server.close()
+            log.info("Stopped the storage agent")
 
     def _with_server(
         self, operations: Operations, attachments: Attachments, *, backends: Backends, facts: AgentFacts

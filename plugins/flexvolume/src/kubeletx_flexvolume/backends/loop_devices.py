@@ -6,6 +6,8 @@ detached gets ``autoclear`` and disappears when its last user closes it. Until t
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +22,9 @@ _DELETED: Final = " (deleted)"
 _SECONDS: Final = 30.0
 _GONE_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.02
+_MAX_ATTRIBUTE: Final = 1 << 16
+_ABSENT: Final = frozenset((errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ENOTDIR, errno.ENAMETOOLONG))
+"""Errors of a device without a file, of one that disappears, and of a name that is no device."""
 
 
 class LoopDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,15 +46,16 @@ class LoopDevices:
         self._sys_block = sys_block
 
     def find(self, path: str) -> LoopDevice | None:
-        """Return the loop device with this file, also if the file was deleted since."""
-        for directory in self._sys_block.glob("loop*"):
+        """Return the loop device with this file, also if the file was deleted since. Raises Unavailable if it is not known."""
+        for name in _loop_names(self._sys_block):
+            directory = f"{self._sys_block}/{name}"
             if _file_of(directory).removesuffix(_DELETED) == path:
                 return _read(directory)
         return None
 
     def file_of(self, device: str) -> str:
         """Return the file of a device such as /dev/loop0; empty if it has none, or is no loop device."""
-        return _file_of(self._sys_block / device.rpartition("/")[2]).removesuffix(_DELETED)
+        return _file_of(self._directory(device)).removesuffix(_DELETED)
 
     async def attach(self, path: str, *, volume: str, read_only: bool) -> str:
         """Attach the file to a loop device and return the device; if it is attached already, only return that.
@@ -63,11 +69,10 @@ class LoopDevices:
             result = await self._commands.run([*command, "--", path], seconds=_SECONDS, volume=volume)
             if result.code != 0:
                 raise result.problem(f"volume {volume}")
-            device = self.find(path)
+            name = result.out.strip()
+            device = _read(self._directory(name)) if self.file_of(name) == path else None
             if device is None:  # losetup compares inodes
-                raise Conflict(
-                    f"volume {volume}: {path} is attached as {result.out.strip()} by another path; detach it"
-                )
+                raise Conflict(f"volume {volume}: {path} is attached as {name} by another path; detach it")
         if device.is_deleted or device.is_ending:
             why = (
                 "of a deleted file" if device.is_deleted else "which disappears when its last user closes it"
@@ -102,6 +107,10 @@ class LoopDevices:
                 )
             await self._clock.sleep(_PAUSE_SECONDS)
 
+    def _directory(self, device: str) -> str:
+        """Return the directory of a device such as /dev/loop0 in sysfs."""
+        return f"{self._sys_block}/{device.rpartition('/')[2]}"
+
     async def refresh_size(self, device: str, *, volume: str) -> None:
         """Give the device the present size of its file."""
         command = ["losetup", "--set-capacity", device]
@@ -110,26 +119,48 @@ class LoopDevices:
             raise result.problem(f"volume {volume}")
 
 
-def _file_of(directory: Path) -> str:
-    """Return the file of a device of sysfs, as the kernel writes it; empty if it has none."""
+def _loop_names(sys_block: Path) -> list[str]:
     try:
-        text = (directory / "loop" / "backing_file").read_bytes().decode("utf-8", "surrogateescape")
-    except OSError:
-        return ""
-    return text.removesuffix("\n")
+        return [name for name in os.listdir(sys_block) if name.startswith("loop")]
+    except FileNotFoundError:
+        return []
 
 
-def _read(directory: Path) -> LoopDevice | None:
+def _file_of(directory: str) -> str:
+    """Return the file of a device of sysfs, as the kernel writes it; empty if it has none.
+
+    Each search asks this of every loop device, so it must be quick.
+    """
+    return _attribute(directory, "loop/backing_file").decode("utf-8", "surrogateescape").removesuffix("\n")
+
+
+def _read(directory: str) -> LoopDevice | None:
     file = _file_of(directory)
-    try:
-        is_ending = (directory / "loop" / "autoclear").read_text().strip() == "1"
-        is_read_only = (directory / "ro").read_text().strip() == "1"
-    except OSError:  # it disappeared meanwhile
+    ending, read_only = _attribute(directory, "loop/autoclear"), _attribute(directory, "ro")
+    if not (ending and read_only):  # it disappeared meanwhile
         return None
     return LoopDevice(
-        device=f"/dev/{directory.name}",
+        device=f"/dev/{directory.rpartition('/')[2]}",
         file=file.removesuffix(_DELETED),
         is_deleted=file.endswith(_DELETED),
-        is_read_only=is_read_only,
-        is_ending=is_ending,
+        is_read_only=read_only.strip() == b"1",
+        is_ending=ending.strip() == b"1",
     )
+
+
+def _attribute(directory: str, name: str) -> bytes:
+    """Return the content of an attribute of sysfs, which has at most one page; empty if there is none.
+
+    Raises Unavailable if that is not known: a device must not count as gone because this process has too many open files.
+    """
+    path = f"{directory}/{name}"
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, _MAX_ATTRIBUTE)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return b""
+        raise Unavailable(f"cannot read {path}: {error.strerror}") from error
