@@ -7,8 +7,10 @@ A new image appears in the pool complete, by a link(2) that replaces nothing. Al
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
+import secrets
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +24,8 @@ from ..values import StorageVolume
 
 IMAGE_NAME: Final = re.compile(r"[0-9A-Za-z][-0-9A-Za-z._]{0,239}")
 MAX_SIZE: Final = 1 << 60
+_NO_TMPFILE: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT)
+"""Results of O_TMPFILE on file systems without it, such as NFS. Source: open(2)."""
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +89,8 @@ class Pools:
         path = Path(self.image_path(volume))
         try:
             if volume.size_bytes:
-                path.mkdir(mode=0o750, exist_ok=True)
+                with contextlib.suppress(FileExistsError):
+                    path.mkdir(mode=0o750)
             mode = path.lstat().st_mode
         except FileNotFoundError:
             raise _missing(volume, path) from None
@@ -114,18 +119,28 @@ class Pools:
 
 
 def _make_sparse(path: Path, size_bytes: int) -> None:
-    """Make a sparse file; one that another process makes at the same moment is left as it is."""
-    new = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
+    """Make a sparse file; one that another agent makes at the same moment is left as it is.
+
+    The file has no name before it is complete, so that a crash leaves nothing in the pool.
+    """
+    with contextlib.ExitStack() as stack:
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        stack.callback(os.close, directory)
+        try:
+            descriptor = os.open(path.parent, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+            source = f"/proc/self/fd/{descriptor}"
+        except OSError as error:
+            if error.errno not in _NO_TMPFILE:
+                raise
+            source = f".{path.name}.{secrets.token_hex(8)}.tmp"  # another agent may have the same PID
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            descriptor = os.open(source, flags, 0o600, dir_fd=directory)
+            stack.callback(os.unlink, source, dir_fd=directory)
+        stack.callback(os.close, descriptor)
         os.ftruncate(descriptor, size_bytes)
         os.fsync(descriptor)
         with contextlib.suppress(FileExistsError):
-            os.link(new, path)
-    finally:
-        os.close(descriptor)
-        new.unlink(missing_ok=True)
+            os.link(source, path.name, src_dir_fd=directory, dst_dir_fd=directory)
 
 
 def _missing(volume: StorageVolume, path: Path) -> NotFound:
