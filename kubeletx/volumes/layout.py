@@ -34,6 +34,8 @@ SUB_PATHS: Final = "volume-subpaths"
 JOURNAL: Final = "volumes.json"
 LOCAL: Final = "local-volume"
 
+_MAX_NAME_BYTES: Final = 255
+"""Maximum length of a name in Linux file systems."""
 DIRECTORY_MODE: Final = 0o750
 """Mode of every directory between root_dir and the volumes."""
 
@@ -124,4 +126,10 @@ def check_name(name: str, field: str) -> str:
     """
     if not name or name in {".", ".."} or "/" in name or "\0" in name:
         raise InvalidPod(field=field, problem=f"{name!r} cannot be part of a path", fix="use a plain name")
+    if len(name.encode("utf-8", "replace")) > _MAX_NAME_BYTES:
+        raise InvalidPod(
+            field=field,
+            problem=f"{name[:40]!r}... is longer than {_MAX_NAME_BYTES} bytes",
+            fix="use a shorter name",
+        )
     return name

@@ -165,12 +165,14 @@ class VolumePreparer:
         done = Operations()
         try:
             with done.timed("", UNMOUNT):
-                if not await self._tear_down(uid, deadline_seconds):
+                if not await self._turns.run(uid, deadline_seconds, self._tear_down_own, uid):
                     await self._turns.run(
                         uid, deadline_seconds, unmount_sub_paths, self._root_dir, uid, self._mounter
                     )
                     await self.driven.release(uid, deadline_seconds)
-                    await self._tear_down(uid, deadline_seconds)
+                    await self._turns.run(
+                        uid, deadline_seconds, tear_down, self._root_dir, uid, self._mounter
+                    )
         finally:
             if had_volumes:
                 self.operations.add(done)
@@ -258,8 +260,9 @@ class VolumePreparer:
                 raise
         return PreparedVolumes(uid=pod.uid, volumes=ready)
 
-    async def _tear_down(self, uid: PodUid, deadline_seconds: float) -> bool:
-        return await self._turns.run(uid, deadline_seconds, tear_down, self._root_dir, uid, self._mounter)
+    def _tear_down_own(self, uid: PodUid) -> bool:
+        """Remove the volumes of a pod that has none of drivers, and return True; otherwise return False."""
+        return not self.driven.has_volumes(uid) and tear_down(self._root_dir, uid, self._mounter)
 
     async def _fetch(
         self, pod: Pod, cluster: ClusterObjects | None, deadline_seconds: float

@@ -17,6 +17,7 @@ from ..types.volumes import (
 )
 from . import words
 from .environment import VOLUME_FIELDS, check_field_ref, check_resource_ref
+from .flex_volume import check_flex_volume
 from .problems import Problems, show
 
 _HOST_PATH_TYPES: Final = (
@@ -83,6 +84,8 @@ def _check_source(field: str, volume: Volume, problems: Problems) -> None:
         _check_files(f"{field}.downwardAPI.items", volume.downward_api.items, problems)
     if volume.projected is not None:
         _check_projected(f"{field}.projected", volume.projected, problems)
+    if volume.flex_volume is not None:
+        check_flex_volume(f"{field}.flexVolume", volume.flex_volume, problems)
     if volume.image is not None:
         problems.word(f"{field}.image.reference", volume.image.reference, words.image)
         problems.one_of(

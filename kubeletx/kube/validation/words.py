@@ -79,6 +79,14 @@ def env_name(text: str) -> str:
     return _check(text, _ENV, 32768, "is not a variable name (printable ASCII without '=')")
 
 
+def driver_name(text: str) -> str:
+    """Check the name of an executable volume driver, whose parts are names of files; returns the problem, or an empty text."""
+    is_bad = any(part in ("", ".", "..") or not part.isprintable() for part in text.split("/"))
+    if is_bad or text.startswith("."):
+        return "is not a driver name"
+    return "is longer than 255 bytes" if len(text.encode("utf-8", "replace")) > 255 else ""
+
+
 def config_key(text: str) -> str:
     """Check a key of a config map or secret; returns the problem, or an empty text."""
     if text in (".", "..") or text.startswith(".."):

@@ -3,20 +3,26 @@
     PREPARING ─► READY ─► RELEASING ─► removed with its entry
 
 An entry is on disk before the driver is called, so that the volume is released after a crash, and for a pod whose spec is
-lost. It contains the request without its secrets. A file that cannot be read is set aside, and the entries are
-rebuilt from the directories of the volumes. Pods without such volumes have no journal. All functions block.
+lost. It contains the request without its secrets. A damaged file is set aside, and the entries are rebuilt from the
+directories of the volumes; so are those of a pod whose journal is gone, or whose volumes another program has made, such
+as a kubelet. A file of a newer version stays, and blocks its pod. Pods without such volumes have no journal. All
+functions block.
 """
 
 from __future__ import annotations
 
 import enum
+import errno
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import structlog
 
-from kubeletx.api import PodUid, ReadyVolume, VolumePod, VolumeRequest
+from kubeletx.api import PodUid, ReadyVolume, Unavailable, VolumePod, VolumeRequest
+from kubeletx.api.names import Event
 from kubeletx.store.files import remove_file, write_file
 
 from .. import layout
@@ -26,7 +32,10 @@ from .sources import DRIVER_SOURCES
 log = structlog.get_logger(__name__)
 
 VERSION: Final = 1
-MAX_BYTES: Final = 4 * 1024 * 1024
+MAX_BYTES: Final = 64 * 1024 * 1024
+"""Size above which a file is damaged; a manifest has at most 10 MiB."""
+_NO_FILE: Final = frozenset({errno.EINVAL, errno.EFBIG})
+"""Errors of a journal that is no regular file, or is too large."""
 _SET_ASIDE: Final = "volumes.json.damaged"
 _OWN: Final = frozenset(
     layout.source_directory(kind)
@@ -50,7 +59,7 @@ class EntryState(enum.Enum):
 
 
 class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One volume of a pod. `driver`: name of the volume driver. `request`: without secrets.
+    """One volume of a pod. `request`: without secrets. `driver`: name of the volume driver; empty if it was rebuilt.
 
     `ready`: result of the driver; None until it has prepared the volume. `boot_id`: of the kernel under which it was
     prepared. `is_mount`: the volume's path was a mount point then. `has_group`: the pod's fsGroup was applied.
@@ -79,8 +88,10 @@ class PodJournal(msgspec.Struct, frozen=True, kw_only=True):
     version: int = VERSION
 
     def with_entry(self, entry: JournalEntry) -> PodJournal:
-        """Return the journal with the entry added or replaced."""
-        return PodJournal(entries={**self.entries, entry.request.name: entry})
+        """Return the journal with the entry added or replaced; a rebuilt entry of its target, too."""
+        target = entry.request.target
+        others = {key: one for key, one in self.entries.items() if one.driver or one.request.target != target}
+        return PodJournal(entries={**others, entry.request.name: entry})
 
     def without(self, name: str) -> PodJournal:
         """Return the journal without the volume `name`."""
@@ -92,24 +103,49 @@ def without_secrets(request: VolumeRequest) -> VolumeRequest:
     return msgspec.structs.replace(request, secrets={}) if request.secrets else request
 
 
-def read_journal(root_dir: Path, uid: PodUid) -> PodJournal:
-    """Return the pod's journal; it is empty if the pod has none."""
+class _Head(msgspec.Struct, frozen=True):
+    """Part of a journal that all versions have."""
+
+    version: int = VERSION
+
+
+def read_journal(root_dir: Path, uid: PodUid, is_served: Callable[[str, str], bool]) -> PodJournal:
+    """Return the pod's journal; it is empty if the pod has none, and no volumes of drivers.
+
+    `is_served`: returns True if there is a driver for a source and a driver's name; of a pod without a journal only such
+    volumes are returned. Raises Unavailable if the file cannot be read now, or is of a newer version.
+    """
     path = layout.journal_path(root_dir, uid)
     try:
         with hold_directory(path.parent, depth=1) as directory:
             data = directory.read(path.name, MAX_BYTES)
-        journal = msgspec.json.decode(data, type=PodJournal)
     except FileNotFoundError:
-        return PodJournal()
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        log.warning("Set a journal of volumes aside", pod_uid=uid, path=str(path), err=str(error))
-        path.replace(path.with_name(_SET_ASIDE))
-        return rebuild_journal(root_dir, uid)
-    return journal
+        return _served(rebuild_journal(root_dir, uid), is_served)
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise _unreadable(path, error) from error
+        return _set_aside(root_dir, uid, path, error)
+    try:
+        version = msgspec.json.decode(data, type=_Head).version
+        if version <= VERSION:
+            return msgspec.json.decode(data, type=PodJournal)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return _set_aside(root_dir, uid, path, error)
+    raise Unavailable(
+        f"{path} has version {version}, and this kubeletx knows version {VERSION}; install the newer kubeletx again, or "
+        "remove the file: the volumes are then released without their options",
+        reason=Event.FAILED_MOUNT,
+    )
+
+
+def has_volumes(root_dir: Path, uid: PodUid, is_served: Callable[[str, str], bool]) -> bool:
+    """Return True if the pod has a journal, or volumes of drivers that are there."""
+    path = layout.journal_path(root_dir, uid)
+    return os.path.lexists(path) or bool(_served(rebuild_journal(root_dir, uid), is_served).entries)
 
 
 def write_journal(root_dir: Path, uid: PodUid, journal: PodJournal) -> None:
-    """Write the pod's journal to disk, or remove it if it has no entries."""
+    """Write the pod's journal to disk, or remove it if it has no entries. Raises OSError."""
     path = layout.journal_path(root_dir, uid)
     if journal.entries:
         write_file(path, msgspec.json.encode(journal), mode=0o600)
@@ -119,7 +155,7 @@ def write_journal(root_dir: Path, uid: PodUid, journal: PodJournal) -> None:
 
 def rebuild_journal(root_dir: Path, uid: PodUid) -> PodJournal:
     """Return a journal with the volumes of drivers that have a directory; their options are unknown."""
-    entries = {}
+    entries: dict[str, JournalEntry] = {}
     for base, is_block in (
         (layout.volumes_dir(root_dir, uid), False),
         (layout.devices_dir(root_dir, uid), True),
@@ -127,17 +163,40 @@ def rebuild_journal(root_dir: Path, uid: PodUid) -> PodJournal:
         for directory in _children(base):
             source, driver = _source_of(directory.name)
             for target in _children(directory) if source else ():
+                name = target.name if target.name not in entries else f"{directory.name}/{target.name}"
                 request = VolumeRequest(
                     pod=VolumePod(uid=uid, name="", namespace=""),
-                    name=target.name,
+                    name=name,
                     persistent_volume=target.name,
                     source=source,
                     driver=driver,
                     target=str(target),
                     is_block=is_block,
                 )
-                entries[target.name] = JournalEntry(request=request, driver="", state=EntryState.RELEASING)
+                entries[name] = JournalEntry(request=request, driver="", state=EntryState.RELEASING)
     return PodJournal(entries=entries)
+
+
+def _served(journal: PodJournal, is_served: Callable[[str, str], bool]) -> PodJournal:
+    found = journal.entries.items()
+    return PodJournal(
+        entries={key: one for key, one in found if is_served(one.request.source, one.request.driver)}
+    )
+
+
+def _set_aside(root_dir: Path, uid: PodUid, path: Path, error: Exception) -> PodJournal:
+    log.warning("Set a journal of volumes aside", pod_uid=uid, path=str(path), err=str(error))
+    try:
+        path.replace(path.with_name(_SET_ASIDE))
+    except OSError as second:
+        raise _unreadable(path, second) from second
+    return rebuild_journal(root_dir, uid)
+
+
+def _unreadable(path: Path, error: OSError) -> Unavailable:
+    return Unavailable(
+        f"{path} cannot be read: {error.strerror}; it is tried again", reason=Event.FAILED_MOUNT
+    )
 
 
 def _source_of(directory: str) -> tuple[str, str]:

@@ -15,6 +15,7 @@ import msgspec
 from kubeletx.api import ClusterVolume, VolumePod, VolumeRequest
 from kubeletx.kube.types.core import Pod, Volume
 from kubeletx.kube.types.meta import json_name
+from kubeletx.kube.validation.flex_volume import options_problem
 
 from .. import layout
 from ..prepared import VolumeError
@@ -25,7 +26,6 @@ _OPTIONS: Final = {"flexVolume": "options", "csi": "volumeAttributes"}
 """Fields with the driver's own options; all other fields of other sources are options."""
 _SECRET: Final = {"csi": "nodePublishSecretRef"}
 _COMMON: Final = frozenset({"fsType", "readOnly", "secretRef"})
-_PROTECTED: Final = ("kubernetes.io", "k8s.io")
 
 
 class SecretRef(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +90,8 @@ def _request(
     options = _options(source, values, field)
     security = pod.spec.security_context
     volume_name, is_block = (found.name, found.is_block) if found is not None else (name, False)
+    if found is None and source == layout.FLEX_VOLUME:
+        is_block = _is_used_as_device(pod, name)
     target = layout.driver_volume_dir(root_dir, pod.uid, source, driver, volume_name, is_block=is_block)
     request = VolumeRequest(
         pod=VolumePod(
@@ -122,30 +124,34 @@ def _request(
     )
 
 
+def _is_used_as_device(pod: Pod, name: str) -> bool:
+    """Return True if the pod's volumeDevices have the volume. A volume that a pod describes itself has no volumeMode."""
+    spec = pod.spec
+    machine = (spec.virtual_machine,) if spec.virtual_machine is not None else ()
+    units = (*machine, *spec.init_containers, *spec.containers)
+    return any(device.name == name for unit in units for device in unit.volume_devices)
+
+
 def _options(source: str, values: Mapping[str, Any], field: str) -> dict[str, Any]:
     if (key := _OPTIONS.get(source)) is None:
         return {name: value for name, value in values.items() if name not in _COMMON}
     options = values.get(key) or {}
     if not isinstance(options, dict):
         raise VolumeError(field=f"{field}.{key}", problem="is no mapping of options")
-    _check_options(options, f"{field}.{key}")
+    _check_options(source, options, f"{field}.{key}")
     if source == "csi" and values.get("volumeHandle"):
         return {"volumeHandle": values["volumeHandle"], **options}
     return dict(options)
 
 
-def _check_options(options: Mapping[str, Any], field: str) -> None:
+def _check_options(source: str, options: Mapping[str, Any], field: str) -> None:
     """Raise VolumeError for an option that the API server would refuse; manifest files do not pass through it."""
+    if source == layout.FLEX_VOLUME and (found := options_problem(options)) is not None:
+        where, problem, fix = found
+        raise VolumeError(field=f"{field}{where}", problem=problem, fix=fix)
     for key, value in options.items():
-        if not isinstance(value, str) or "\0" in key or "\0" in value:
-            raise VolumeError(field=f"{field}[{key!r}]", problem="is no text", fix="write a string")
-        namespace = key.partition("/")[0] if "/" in key else ""
-        if any(namespace == one or namespace.endswith(f".{one}") for one in _PROTECTED):
-            raise VolumeError(
-                field=f"{field}[{key!r}]",
-                problem="keys in the namespaces kubernetes.io and k8s.io are reserved",
-                fix="use a key without '/', or in a namespace of your own",
-            )
+        if not isinstance(value, str):
+            raise VolumeError(field=f"{field}[{key}]", problem="is no text", fix="write a string")
 
 
 def _secret(pod: Pod, source: str, driver: str, values: Mapping[str, Any], field: str) -> SecretRef | None:

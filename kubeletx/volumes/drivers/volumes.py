@@ -13,6 +13,8 @@ been rebooted and the volume is still mounted.
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import stat
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -43,10 +45,19 @@ from kubeletx.api.names import Event
 from ..files.ownership import set_group
 from ..files.safe_paths import make_private
 from ..kinds.table import mount_text
+from ..layout import journal_path
 from ..mountinfo import find_mount
 from ..mounting import Mounter, mount_error
 from ..operations import MOUNT, UNMOUNT, OperationCounts, Operations, plugin_name
-from .journal import EntryState, JournalEntry, PodJournal, read_journal, without_secrets, write_journal
+from .journal import (
+    EntryState,
+    JournalEntry,
+    PodJournal,
+    has_volumes,
+    read_journal,
+    without_secrets,
+    write_journal,
+)
 from .requests import DriverVolume
 from .table import VolumeDrivers
 
@@ -55,6 +66,7 @@ log = structlog.get_logger(__name__)
 Secrets = Callable[[], Awaitable[dict[str, bytes]]]
 """Reads the content of the secret that a volume names; empty if it names none."""
 
+_IS_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _SLOW_GROUP_SECONDS: Final = 30.0
 """Duration of applying an fsGroup after which the log says so; as in the kubelet."""
 
@@ -132,10 +144,14 @@ class DriverVolumes:
             for entry in pod.journal.entries.values():
                 if entry.state is not EntryState.RELEASING:
                     pod.put(replace(entry, state=EntryState.RELEASING, since=self._now()))
-            await self._write(uid, pod)
+            await self._write(uid, pod, is_release=True)
             tasks = [self._start_release(uid, pod, name) for name in reversed(pod.journal.entries)]
             await _all_ended(tasks, seconds, "released")
         self._pods.pop(uid, None)
+
+    def has_volumes(self, uid: PodUid) -> bool:
+        """Return True if the pod has a journal, or directories of volumes whose drivers are there. Blocks."""
+        return has_volumes(self._root_dir, uid, self._is_served)
 
     def problem(self, uid: PodUid, name: str) -> str:
         """Return the error of the last call for a volume; empty if it succeeded or there was none."""
@@ -173,9 +189,12 @@ class DriverVolumes:
         request = entry.request
         return self._drivers.for_release(entry.driver, request.source, request.driver).driver
 
+    def _is_served(self, source: str, driver: str) -> bool:
+        return self._drivers.find(source, driver) is not None
+
     async def _pod(self, uid: PodUid) -> _PodVolumes:
         if (pod := self._pods.get(uid)) is None:
-            journal = await self._files(read_journal, self._root_dir, uid)
+            journal = await self._files(read_journal, self._root_dir, uid, self._is_served)
             pod = self._pods.setdefault(uid, _PodVolumes(journal))
         return pod
 
@@ -324,7 +343,7 @@ class DriverVolumes:
             self._operations.add(done)
         await self._working(_remove_target, request)
         pod.drop(name)
-        await self._write(uid, pod)
+        await self._write(uid, pod, is_release=True)
 
     def _lock(self, request: VolumeRequest) -> asyncio.Lock:
         """Return the lock of the volume, which several pods may use, and a pod under several names."""
@@ -334,8 +353,11 @@ class DriverVolumes:
             lock = self._locks[key] = asyncio.Lock()
         return lock
 
-    async def _write(self, uid: PodUid, pod: _PodVolumes) -> None:
-        """Write the pod's journal; concurrent calls follow each other, and the last one writes the newest state."""
+    async def _write(self, uid: PodUid, pod: _PodVolumes, *, is_release: bool = False) -> None:
+        """Write the pod's journal; concurrent calls follow each other, and the last one writes the newest state.
+
+        `is_release`: continue if the disk is full. The older journal has all volumes, and a release may free space.
+        """
         async with pod.writing:
             if pod.written == pod.journal:
                 return
@@ -343,7 +365,21 @@ class DriverVolumes:
             try:
                 await self._files(write_journal, self._root_dir, uid, journal)
             except OSError as error:
-                raise mount_error("cannot write the journal of volumes", error) from error
+                path = journal_path(self._root_dir, uid)
+                if not is_release or error.errno not in _IS_FULL:
+                    fix = "free space on its disk" if error.errno in _IS_FULL else "it is tried again"
+                    raise Unavailable(
+                        f"{path} cannot be written: {error.strerror}; {fix}", reason=Event.FAILED_MOUNT
+                    ) from error
+                if not pod.is_warned:
+                    pod.is_warned = True
+                    log.warning(
+                        "Failed to update a journal of volumes, releasing them anyway",
+                        pod_uid=uid,
+                        path=str(path),
+                        err=str(error),
+                    )
+                return
             pod.written = journal
 
 
@@ -354,6 +390,8 @@ class _PodVolumes:
         self.journal = journal
         self.written = journal
         self.writing = asyncio.Lock()
+        self.is_warned = False
+        """The log says that the disk is full."""
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self.preparing: dict[str, VolumeRequest] = {}
         """Requests of the running preparations, by volume name."""
@@ -431,8 +469,14 @@ def _is_same(one: VolumeRequest, other: VolumeRequest) -> bool:
 
 
 def _make_target(request: VolumeRequest) -> None:
+    """Make the target's directory. Raises Unavailable if a link leads elsewhere: the driver would mount there."""
     target = Path(request.target)
-    make_private(target.parent if request.is_block else target)
+    made = target.parent if request.is_block else target
+    make_private(made)
+    if os.path.realpath(made.parent) != str(made.parent) or made.is_symlink():
+        raise Unavailable(
+            f"{made} is a link, or is reached through one; remove it", reason=Event.FAILED_MOUNT
+        )
 
 
 def _remove_target(request: VolumeRequest) -> None:

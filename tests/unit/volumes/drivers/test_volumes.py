@@ -277,11 +277,18 @@ async def test_a_volume_without_a_driver_of_its_name_is_refused(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ({"driver": "a/b", "options": {"kubernetes.io/fsType": "x"}}, "are reserved"),
-        ({"driver": "a/b", "options": {"sub.k8s.io/x": "x"}}, "are reserved"),
+        ({"driver": "a/b", "options": {"kubernetes.io/fsType": "x"}}, "is reserved"),
+        ({"driver": "a/b", "options": {"sub.k8s.io/x": "x"}}, "is reserved"),
+        ({"driver": "a/b", "options": {"Sub.K8s.io/x": "x"}}, "is reserved"),
+        ({"driver": "a/b", "options": {"kubernetes.io": "x"}}, "is reserved"),
+        ({"driver": "a/b", "options": {"image": "x" * (1 << 20)}}, "more than 131072 bytes"),
         ({"driver": ".."}, "cannot be part of a path"),
+        ({"driver": "a/" + "b" * 254}, "is longer than 255 bytes"),
         ({"driver": "a/b", "options": {"a": "b\0"}}, "is no text"),
-        ({"driver": ""}, "is no name of a driver"),
+        (
+            {"driver": "a/b", "options": {"k8s.io/\n" + "x" * 1000: ""}},
+            r"is reserved; .*options\['k8s\.io/\\nx{10,60}\.\.\.\]",
+        ),
     ],
 )
 async def test_options_of_a_static_pod_are_checked_as_by_the_api_server(
@@ -291,6 +298,23 @@ async def test_options_of_a_static_pod_are_checked_as_by_the_api_server(
     with pytest.raises(InvalidPod, match=words):
         await node(tmp_path, driver).prepare(pod({"flexVolume": source}))
     assert driver.calls == []
+
+
+async def test_attributes_of_a_csi_volume_may_be_in_a_namespace_of_kubernetes(tmp_path: Path) -> None:
+    """The external provisioner of every CSI driver writes such an attribute."""
+    preparer, driver = node(tmp_path), fake(tmp_path)
+    preparer.drivers.add(DriverEntry(name="csi", driver=driver, sources=("csi",)))
+    attributes = {"storage.kubernetes.io/csiProvisionerIdentity": "1234-disk.example.com"}
+    claims = FakeCluster()
+    claims.claims["data"] = ClusterVolume(
+        name="pv-1",
+        kind="csi",
+        claim="data",
+        source={"driver": "disk.example.com", "volumeHandle": "h", "volumeAttributes": attributes},
+    )
+    await preparer.prepare(pod(CLAIM), claims)
+    (request,) = driver.prepared.values()
+    assert request.options == {"volumeHandle": "h", **attributes}
 
 
 class TestPersistentVolumes:
