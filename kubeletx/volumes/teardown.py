@@ -113,7 +113,7 @@ def _remove(path: Path) -> None:
     except OSError as err:
         if err.errno == errno.EBUSY:
             raise Unavailable(
-                f"{path} holds a mount point ({err.filename}) and was left alone",
+                f"{path} holds a mount point ({err.filename}) and was left in place",
                 reason=Event.FAILED_KILL_POD,
             ) from err
         raise mount_error(f"cannot remove {path}", err) from err

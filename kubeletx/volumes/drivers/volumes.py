@@ -108,7 +108,7 @@ class DriverVolumes:
         self._pods: dict[PodUid, _PodVolumes] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.prepared = asyncio.Event()
-        """Set when a volume has become ready; whoever waits for it clears it."""
+        """Set when a volume has become ready; the task that waits for it clears it."""
 
     @property
     def journals(self) -> dict[PodUid, PodJournal]:
@@ -445,7 +445,7 @@ async def _all_ended(tasks: Iterable[asyncio.Task[None]], seconds: float, verb: 
     if late:
         names = ", ".join(sorted(task.get_name().rpartition("/")[2] for task in late))
         raise TimedOut(
-            f"volumes {names} have not been {verb} within {seconds:.0f} s; their volume drivers are still at work",
+            f"volumes {names} have not been {verb} within {seconds:.0f} s; their volume drivers have not finished",
             reason=Event.FAILED_MOUNT,
         )
 

@@ -1,7 +1,7 @@
 """Changes of a journal by a step that begins, succeeds or fails. Pure.
 
-A step that has begun may have any effect, so its mark is MAY; only success makes it YES or NO. A failed step towards a mounted
-use makes the use leave.
+A step that has begun may have any effect, so its mark is MAY; only success makes it YES or NO. If a step towards a mounted
+use fails, the use is to be removed.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def recovered(journal: VolumeJournal, boot_id: str, mounted_on: frozenset[str]) 
     """Return the journal of a former run of the agent, as it is to be continued.
 
     `boot_id`: of the running kernel. `mounted_on`: paths at which something is mounted. Completed mounts that still
-    exist stay. Everything else leaves.
+    exist stay. Everything else is to be removed.
     """
     if (
         journal.boot_id != boot_id

@@ -3,8 +3,8 @@
     connect ─► user is root? ─► message within 5 s? ─► answer ─► closed
                                                         └ the client disconnects: the waiting ends, the work continues
 
-A client that is slow, malformed or too many affects no other: reading has a deadline and a size limit, each connection a
-task of its own, and connections above the limit are refused at once.
+Slow clients, malformed messages and too many connections do not affect other clients: reading has a deadline and a size
+limit, each connection has a task of its own, and connections above the limit are refused at once.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class PrivateSocket:
         self._lock = lock
 
     def close(self) -> None:
-        """Remove the socket, and give the directory up."""
+        """Remove the socket, and release the lock on its directory."""
         (self.directory / NAME).unlink(missing_ok=True)
         self.listening.close()
         os.close(self._lock)
@@ -88,7 +88,7 @@ def _listen(directory: int) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         Path(base, _NEW).unlink(missing_ok=True)
-        listening.bind(f"{base}/{_NEW}")  # nobody else reaches it: the directory is private
+        listening.bind(f"{base}/{_NEW}")  # no other user reaches it: the directory is private
         Path(base, _NEW).chmod(0o600)
         listening.listen(_BACKLOG)
         Path(base, _NEW).replace(Path(base, NAME))

@@ -30,9 +30,9 @@ class StoredJournal:
         return self._present == (None if journal.is_empty else journal)
 
     async def announce(self, journal: VolumeJournal, step: Step) -> None:
-        """Write what the step may make, before it is done. Raises Unavailable.
+        """Write what the step may make, before the step is done. Raises Unavailable.
 
-        A removal does not need it, and is done also if the disk is full.
+        A removal is done also if that fails, such as on a full disk.
         """
         if is_covered(self._present, step):
             return

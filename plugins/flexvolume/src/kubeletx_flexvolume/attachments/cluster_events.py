@@ -49,7 +49,9 @@ class ClusterEvents:
         try:
             subject = await self._subject(name)
         except KubeletxError as error:
-            log.warning("Cannot look up the object of an event", volume=name, reason=reason, err=str(error))
+            log.warning(
+                "Failed to look up the object of an event", volume=name, reason=reason, err=str(error)
+            )
             subject = msgspec.structs.replace(self._record_kind, name=name)
         await self.of_object(subject, reason=reason, message=message)
 

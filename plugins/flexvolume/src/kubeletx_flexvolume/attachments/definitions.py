@@ -4,8 +4,8 @@
     staleattachments.storage.kubeletx.io    a garbage list per node (`garbage`), short name kstale
     storageclusters.storage.kubeletx.io     storage clusters that volumes may belong to (`cleanup`)
 
-Schemas list every field: an API server drops the others. The rights are what the code uses and no more;
-A test compares both. ``deploy/storage`` has these manifests as files.
+Schemas list every field: an API server drops the others. The rights are what the code uses and no more; a
+test compares both. ``deploy/storage`` has these manifests as files.
 """
 
 from __future__ import annotations

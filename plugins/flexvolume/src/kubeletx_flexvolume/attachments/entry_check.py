@@ -83,7 +83,7 @@ class EntryCheck:
             return None
         if len(lost) < len(one.holders):
             log.warning(
-                "A pod has lost its entry, and others use the volume here", volume=name, holder=str(lost[0])
+                "Found a pod without an entry whose volume others use here", volume=name, holder=str(lost[0])
             )
             return None
         return one
@@ -101,7 +101,9 @@ class EntryCheck:
             for holder in one.holders:
                 await self._book.reenter(one.volume, holder)
         except Conflict as error:
-            log.error("A volume of lost records is in use elsewhere", volume=one.volume.name, err=str(error))
+            log.error(
+                "Found a volume of lost records in use elsewhere", volume=one.volume.name, err=str(error)
+            )
             return False
         log.error("Attachment records were lost; entered a volume again", volume=one.volume.name)
         return True

@@ -1,7 +1,7 @@
 """`VolumeGuard`: keeps the taking of a volume and the clearing of what is left of it apart, within one agent.
 
-Clearing is what the background tasks do: they look whether the record still has an entry of this node, and if it has
-not, they drop the volume. Between the look and the drop, no pod may enter the record. A task cannot wait for a mount,
+Background tasks clear volumes: they check whether the record still has an entry of this node, and if it has none, they
+drop the volume. Between the check and the drop, no pod may enter the record. A task cannot wait for a mount,
 since `LocalVolumes.drop` waits for the mount's lock; so both sides give up instead of waiting, and are tried again.
 """
 

@@ -1,4 +1,4 @@
-"""`Leader`: work that one agent of a cluster does for all: the daily scan, and the finalizers of storage clusters.
+"""`lead`: work that one agent of a cluster does for all: the daily scan, and the finalizers of storage clusters.
 
 The agents compete for a Lease in their namespace. Its times are long, since there may be a thousand agents: a leader that
 dies is replaced within three to four minutes. Without a cluster, each agent of the machine scans for itself.
@@ -41,7 +41,7 @@ async def scan_daily(scanner: Scanner, clock: Clock, *, draw: Draw = random.rand
         try:
             report = await scanner.scan()
             for problem in report.problems:
-                log.warning("A scan left something out", problem=problem)
+                log.warning("Skipped a part of a scan", problem=problem)
             seconds = DAY_SECONDS
         except KubeletxError as error:
             log.warning("Failed to scan attachment records", err=str(error))
@@ -69,7 +69,7 @@ async def lead(client: KubeClient, namespace: str, clock: Clock, works: list[Wor
         try:
             await lock.run(work)
         except LockLost:
-            log.info("Another agent scans from now on")
+            log.info("Lost the Lease; another agent scans now")
 
 
 async def _run(work: Work) -> None:

@@ -36,7 +36,7 @@ def origins_of(record: Record) -> tuple[BriefEntry, ...]:
     try:
         return msgspec.convert(record.value, _Brief).attachments
     except msgspec.ValidationError as error:
-        log.warning("Cannot read an attachment record", volume=record.name, err=str(error))
+        log.warning("Failed to read an attachment record", volume=record.name, err=str(error))
         return ()
 
 

@@ -46,7 +46,7 @@ async def start_node(
     except InvalidConfig:
         raise
     except KubeletxError as error:
-        log.warning("Volumes are not attached until the records answer", err=str(error))
+        log.warning("Failed to reach the records; no volume is attached before they answer", err=str(error))
 
 
 async def announce(own: OwnNode, nodes: RecordedNodes, clock: Clock) -> None:
@@ -94,7 +94,7 @@ async def clean_returned(returned: ReturnedEntries, clock: Clock, draw: Draw) ->
 
 
 async def _repeat(what: str, once: Callable[[], Awaitable[float]], clock: Clock, first: float) -> None:
-    """Call `once` again and again. It returns the pause before the next call; after a failure that is short."""
+    """Call `once` repeatedly. It returns the seconds before the next call; after a failure they are `RETRY_SECONDS`."""
     await clock.sleep(first)
     is_failed = False
     while True:
@@ -103,6 +103,6 @@ async def _repeat(what: str, once: Callable[[], Awaitable[float]], clock: Clock,
             is_failed = False
         except KubeletxError as error:
             if not is_failed:
-                log.warning("A task of the attachments failed", task=what, err=str(error))
+                log.warning("Failed a task of the attachments", task=what, err=str(error))
             seconds, is_failed = RETRY_SECONDS, True
         await clock.sleep(seconds)

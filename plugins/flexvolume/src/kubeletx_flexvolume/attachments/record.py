@@ -2,7 +2,7 @@
 
     {"attachments": [ENTRY, ...], "nodes": "n1", "pods": "default/web-0", "mode": "ReadWrite", "device": ..., "status": ...}
 
-The list is the truth. The other fields summarize it for the columns of ``kubectl get``; they are computed at each write
+Only the list counts. The other fields summarize it for the columns of ``kubectl get``; they are computed at each write
 and never read. An entry also has what another node, or this one without its journal, needs to detach the volume.
 """
 

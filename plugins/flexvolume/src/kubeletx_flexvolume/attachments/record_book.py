@@ -5,7 +5,7 @@
                                   └────────┴─ another writer was faster, or the result is unknown
 
 - A node enters itself only while no proof exists against its own entry: its Node object exists, shows this boot and is
-  not out of service. Otherwise another node could break the new lock at once, rightly by its rules.
+  not out of service. Otherwise another node could break the new lock at once, as the rules allow.
 - Before a lock is broken, the broken entries are added to the garbage lists of their nodes.
 - A volume that is attached here without an entry (its lock was broken) is not taken before it is unmounted.
 - A proof counts only while its entry is unchanged: a holder that writes to its entry is not gone.
@@ -184,7 +184,7 @@ class RecordBook:
             is_last = attempt == TRIES - 1
             match decision:
                 case AlreadyEntered(entry):
-                    if broken_for and entry.reason == broken_for:  # written, but the answer went missing
+                    if broken_for and entry.reason == broken_for:  # written, but the answer was lost
                         await self._report(name, entry)
                     return entry.holder
                 case RefuseEntry(reason):

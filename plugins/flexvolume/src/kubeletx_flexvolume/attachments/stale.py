@@ -2,7 +2,7 @@
 
     list all records ─► facts about the nodes, read later than the records ─► garbage lists ─► records
 
-The facts are read after the records: an entry is older than the facts that speak against it. An entry that its holder
+The facts are read after the records, so that an entry is older than the facts that it is removed for. An entry that its holder
 changes meanwhile stays. Items of the lists that can no longer apply are dropped, too: of nodes that have restarted since,
 and of nodes that have been gone for a month.
 """

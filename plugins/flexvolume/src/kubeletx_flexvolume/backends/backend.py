@@ -72,7 +72,7 @@ class Backend(Protocol):
     async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
         """Try to make sure that `holder` cannot write to the volume any more, now and later.
 
-        A backend that cannot do or know that answers `fenced` False with the reason.
+        A backend that cannot do that, or cannot know it, returns `fenced` False with the reason.
         """
         ...
 

@@ -89,12 +89,14 @@ class ClusterCleaner:
         return ""
 
     def on_cluster(self, cluster: StorageCluster) -> None:
-        """Take over the state of a storage cluster."""
+        """Note the state of a storage cluster."""
         if cluster.state is ClusterState.ALIVE:
             self._deleted.pop(cluster.key, None)
             return
         if cluster.key not in self._deleted:
-            log.info("A storage cluster is being deleted", cluster=cluster.key, state=cluster.state.value)
+            log.info(
+                "Noticed the deletion of a storage cluster", cluster=cluster.key, state=cluster.state.value
+            )
         self._deleted[cluster.key] = cluster
         self._wake.set()
 
@@ -155,7 +157,7 @@ class ClusterCleaner:
                 if after.step is before.step:
                     return
         except KubeletxError as error:  # of the journal
-            log.warning("A clean-up stops for now", volume=name, err=str(error))
+            log.warning("Paused a clean-up", volume=name, err=str(error))
         finally:
             self._running.discard(name)
 
@@ -168,7 +170,7 @@ class ClusterCleaner:
                     state = await self._tools.objects.look_up(state)
                 is_done = await self._do(state)
         except KubeletxError as error:
-            log.warning("A step of a clean-up failed", volume=name, step=state.step.value, err=str(error))
+            log.warning("Failed a step of a clean-up", volume=name, step=state.step.value, err=str(error))
             return state, StepResult.UNKNOWN if isinstance(error, TimedOut) else StepResult.FAILED
         if is_done:
             await self._report(state)

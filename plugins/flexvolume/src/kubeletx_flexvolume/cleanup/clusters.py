@@ -78,7 +78,7 @@ class ClusterWatch:
             await one.synced.wait()
 
     def seen(self, cluster: StorageCluster) -> None:
-        """Take over the present state of a cluster."""
+        """Note the present state of a cluster."""
         known = (cluster.resource, cluster.key)
         if cluster.state is ClusterState.GONE:
             self.clusters.pop(known, None)

@@ -1,4 +1,4 @@
-"""`FinalizerKeeper`: holds storage clusters back from their end while attachment records name them.
+"""`FinalizerKeeper`: keeps deleted storage clusters until no attachment record names them.
 
 The agent that scans (`attachments.tasks`) adds the finalizer to each storage cluster that a record names, and removes it
 when no record names the cluster any more. So a deleted cluster stays visible, with its deletion timestamp, until the

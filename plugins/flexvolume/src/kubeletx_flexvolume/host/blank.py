@@ -7,7 +7,7 @@ if two independent looks agree, and an error of any step means that it is not:
 2. The device is opened exclusively (which fails while it is mounted or used by another driver of the kernel), is not
    read-only, and wipefs -n finds no signature. Its first and last MiB are read, and are zero.
 
-Data without a known signature, such as that of a database or an encrypted device, is so never overwritten.
+Data without a known signature, such as that of a database or an encrypted device, is therefore never overwritten.
 """
 
 from __future__ import annotations

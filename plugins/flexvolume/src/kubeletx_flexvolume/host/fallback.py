@@ -1,7 +1,7 @@
 """`GenericDevice`: formats, checks, mounts and resizes a device, for drivers that do not support it themselves.
 
 As in the kubelet, the device is looked at first: an empty one is formatted, a file system is checked (if it will be
-written) and mounted. Here it is formatted only if two looks call it blank (`blank`), and a file system of
+written) and mounted. Here it is formatted only if two looks find it blank (`blank`), and a file system of
 another type than the volume asks for is refused.
 """
 
