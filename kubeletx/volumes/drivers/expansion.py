@@ -1,9 +1,9 @@
 """`VolumeExpansion`: expands the file systems of claimed volumes whose devices have grown.
 
-A controller of the cluster enlarges the device and the capacity of the persistent volume. The node then expands the file
-system, also while pods use it, and writes the new size to the claim. A node may not watch claims, so that the claims of
-volumes whose driver can expand them are read once a minute. Source: kubelet, pkg/volume/util/operationexecutor
-(NodeExpandVolume).
+A controller of the cluster enlarges the device and the capacity of the persistent volume. The node then expands the
+file system, also while pods use it, and writes the new size to the claim. A node may not watch claims, so that the
+claims of volumes whose driver can expand them are read once a minute. Source: kubelet,
+pkg/volume/util/operationexecutor (NodeExpandVolume).
 """
 
 from __future__ import annotations

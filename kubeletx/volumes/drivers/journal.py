@@ -2,8 +2,8 @@
 
     PREPARING ─► READY ─► RELEASING ─► removed with its entry
 
-An entry is on disk before the driver is called, so that the volume is released after a crash, and for a pod whose spec is
-lost. It contains the request without its secrets. A damaged file is set aside, and the entries are rebuilt from the
+An entry is on disk before the driver is called, so that the volume is released after a crash, and for a pod whose spec
+is lost. It contains the request without its secrets. A damaged file is set aside, and the entries are rebuilt from the
 directories of the volumes; so are those of a pod whose journal is gone, or whose volumes another program has made, such
 as a kubelet. A file of a newer version stays, and blocks its pod. Pods without such volumes have no journal. All
 functions block.
@@ -112,8 +112,8 @@ class _Head(msgspec.Struct, frozen=True):
 def read_journal(root_dir: Path, uid: PodUid, is_served: Callable[[str, str], bool]) -> PodJournal:
     """Return the pod's journal; it is empty if the pod has none, and no volumes of drivers.
 
-    `is_served`: returns True if there is a driver for a source and a driver's name; of a pod without a journal only such
-    volumes are returned. Raises Unavailable if the file cannot be read now, or is of a newer version.
+    `is_served`: returns True if there is a driver for a source and a driver's name; of a pod without a journal only
+    such volumes are returned. Raises Unavailable if the file cannot be read now, or is of a newer version.
     """
     path = layout.journal_path(root_dir, uid)
     try:

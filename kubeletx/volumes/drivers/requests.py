@@ -125,7 +125,10 @@ def _request(
 
 
 def _is_used_as_device(pod: Pod, name: str) -> bool:
-    """Return True if the pod's volumeDevices have the volume. A volume that a pod describes itself has no volumeMode."""
+    """Return True if the pod's volumeDevices have the volume.
+
+    A volume that a pod describes itself has no volumeMode.
+    """
     spec = pod.spec
     machine = (spec.virtual_machine,) if spec.virtual_machine is not None else ()
     units = (*machine, *spec.init_containers, *spec.containers)

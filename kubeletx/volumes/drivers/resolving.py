@@ -66,7 +66,10 @@ def resolve_volumes(
 
 
 def wanted_volumes(volumes: Iterable[DriverVolume], cluster: ClusterObjects | None) -> list[WantedVolume]:
-    """Return the volumes with the functions that read their secrets. `cluster` None: the pod's source has no cluster."""
+    """Return the volumes with the functions that read their secrets.
+
+    `cluster` None: the pod's source has no cluster.
+    """
     return [
         WantedVolume(volume, partial(_read_secret, volume.request.pod.uid, volume.secret, cluster))
         for volume in volumes

@@ -1,13 +1,13 @@
 """`DriverVolumes`: prepares and releases the volumes of pods that volume drivers serve.
 
-Each volume has a task of its own for each step, so that a driver that hangs delays neither the other volumes of its
-pod nor the pod's files. Steps of one volume follow each other. The pod's journal is written before the driver is called.
+Each volume has a task of its own for each step, so that a driver that hangs delays neither the other volumes of its pod
+nor the pod's files. Steps of one volume follow each other. The pod's journal is written before the driver is called.
 
     prepare   journal (all volumes of the pod) ─► for each volume: secret ─► driver ─► checks ─► fsGroup ─► journal
     release   journal ─► for each volume, the last one first: driver ─► journal
 
-A volume that was prepared before is not prepared again, also after a restart of the agent, as long as the machine has not
-been rebooted and the volume is still mounted.
+A volume that was prepared before is not prepared again, also after a restart of the agent, as long as the machine has
+not been rebooted and the volume is still mounted.
 """
 
 from __future__ import annotations
@@ -164,7 +164,10 @@ class DriverVolumes:
         return await self._driver_of(entry).stats(entry.request)
 
     async def expand(self, uid: PodUid, name: str, size_bytes: int) -> int:
-        """Expand the file system of a prepared volume; returns its size. Raises the errors of the driver, and NotFound."""
+        """Expand the file system of a prepared volume; returns its size.
+
+        Raises the errors of the driver, and NotFound.
+        """
         entry = self._ready_entry(uid, name)
         async with self._lock(entry.request):
             return await self._driver_of(entry).expand(entry.request, size_bytes)

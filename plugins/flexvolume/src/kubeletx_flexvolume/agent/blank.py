@@ -1,8 +1,8 @@
 """Rules that tell a blank device from one with data. Pure.
 
-A device is formatted only if three looks agree that it is blank: blkid(8) and wipefs(8) find no signature, and the first
-and the last MiB are zero. A partition table is data. Exit status 2 of blkid also means that the device could not be read,
-so it alone proves nothing.
+A device is formatted only if three looks agree that it is blank: blkid(8) and wipefs(8) find no signature, and the
+first and the last MiB are zero. A partition table is data. Exit status 2 of blkid also means that the device could not
+be read, so it alone proves nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ BLKID_AMBIVALENT: Final = 8
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True):
-    """Content that blkid has found. `fs_type`: type of a file system or other content. `partitions`: type of a partition table."""
+    """Content that blkid has found.
+
+    `fs_type`: type of a file system or other content. `partitions`: type of a partition table.
+    """
 
     fs_type: str = ""
     partitions: str = ""

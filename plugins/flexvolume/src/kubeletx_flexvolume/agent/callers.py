@@ -16,7 +16,10 @@ ABANDONED_SECONDS: Final = 150.0
 
 
 class MountCallers:
-    """Callers by the use that they wait for. Requests, which may contain secrets, are dropped with their last caller."""
+    """Callers by the use that they wait for.
+
+    Requests, which may contain secrets, are dropped with their last caller.
+    """
 
     def __init__(self) -> None:
         self._waiting: Counter[UseKey] = Counter()

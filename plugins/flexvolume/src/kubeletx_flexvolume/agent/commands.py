@@ -3,9 +3,10 @@
     started ─► ended                                        code, output
        └─ deadline ─► SIGINT ─ grace ─► SIGKILL ─ grace ─► it hangs in the kernel
 
-A program runs in a process group of its own, which gets the signals. Its output goes to files in memory, so that a child
-that keeps the output open delays nothing. A program that survives SIGKILL keeps the lock of its volume (`locks`). It also keeps
-running if the waiting task is cancelled: that happens only at the agent's end, when half of a mkfs would be worse.
+A program runs in a process group of its own, which gets the signals. Its output goes to files in memory, so that a
+child that keeps the output open delays nothing. A program that survives SIGKILL keeps the lock of its volume (`locks`).
+It also keeps running if the waiting task is cancelled: that happens only at the agent's end, when half of a mkfs would
+be worse.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ class Commands:
             "LC_ALL": "C",
             "HOME": "/",
         }
+        self._paths: dict[str, str] = {}
+        """Paths of programs that were found, by name; a search looks into each directory of PATH."""
         self._left: list[_Program] = []
         """Programs that did not end after SIGKILL."""
 
@@ -74,15 +77,16 @@ class Commands:
     ) -> ProgramResult:
         """Run the command and return its result, also if its exit status is not 0.
 
-        `volume`: volume that stays locked until the program has ended; empty: the program changes none. `secret`: content of the file `SECRET_FILE` of the
-        program; secrets are never among the arguments. Raises Unavailable if the program is not installed or the
-        volume is locked, and TimedOut if the program did not end within `seconds`.
+        `volume`: volume that stays locked until the program has ended; empty: the program changes none. `secret`:
+        content of the file `SECRET_FILE` of the program; secrets are never among the arguments. Raises Unavailable if
+        the program is not installed or the volume is locked, and TimedOut if the program did not end within `seconds`.
         """
         self._left = [one for one in self._left if not one.reap()]
+        path = self._path_of(command[0])
         with contextlib.ExitStack() as stack:
             out, err = stack.enter_context(_memory_file()), stack.enter_context(_memory_file())
             with self._shared(volume, secret) as shared:
-                program = _Program(command, [(out, 1), (err, 2), *shared], self._environment)
+                program = _Program(path, command, [(out, 1), (err, 2), *shared], self._environment)
             stack.callback(program.close)
             try:
                 async with asyncio.timeout(seconds):
@@ -90,6 +94,16 @@ class Commands:
             except TimeoutError:
                 raise await self._stop(program, seconds) from None
             return ProgramResult(command=program.text, code=code, out=_content(out), err=_content(err))
+
+    def _path_of(self, name: str) -> str:
+        """Return the path of a program. Raises Unavailable if it is not installed."""
+        path = self._paths.get(name)
+        if path is None or not os.access(path, os.X_OK):  # it was not searched for yet, or was removed since
+            path = shutil.which(name, path=self._environment["PATH"])
+            if path is None:
+                raise Unavailable(f"program {name} is not on this node; install it")
+            self._paths[name] = path
+        return path
 
     async def _stop(self, program: _Program, seconds: float) -> TimedOut:
         """Stop a program that has missed its deadline, and return the error to raise."""
@@ -126,12 +140,10 @@ class _Program:
     """One running program, which is a child process of this one. `ended` reaps it."""
 
     def __init__(
-        self, command: Sequence[str], inherited: Sequence[tuple[int, int]], environment: dict[str, str]
+        self, path: str, command: Sequence[str], inherited: Sequence[tuple[int, int]], environment: dict[str, str]
     ) -> None:
+        """`path`: of the program. Raises Unavailable."""
         self.text = shlex.join(command)
-        path = shutil.which(command[0], path=environment["PATH"])
-        if path is None:
-            raise Unavailable(f"program {command[0]} is not on this node; install it")
         actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
         ]

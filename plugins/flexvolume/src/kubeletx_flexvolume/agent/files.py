@@ -14,7 +14,8 @@ _LONGEST_STEM: Final = 200
 def file_stem(volume: str) -> str:
     """Return a file name for the volume, without an extension.
 
-    It is the volume's name, which is a DNS subdomain. A name that leaves no room for an extension is shortened, and its hash added.
+    It is the volume's name, which is a DNS subdomain. A name that leaves no room for an extension is shortened, and its
+    hash added.
     """
     if len(volume) <= _LONGEST_STEM:
         return volume
@@ -51,8 +52,8 @@ def sync_directory(directory: Path) -> None:
 def private_directory(path: Path) -> Path:
     """Make the directory, with mode 0700 from the first moment, and return it.
 
-    An existing one gets mode 0700. Raises OSError, with ENOTDIR if the path is a link or a file, and PermissionError if it belongs to
-    another user.
+    An existing one gets mode 0700. Raises OSError, with ENOTDIR if the path is a link or a file, and PermissionError if
+    it belongs to another user.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):

@@ -1,8 +1,8 @@
 """`TopDirectory`: gives the top directory of a volume to the pod's fsGroup.
 
 Normally the kubelet applies the fsGroup to all files, which takes long on large volumes. With option
-``--fs-group=top-directory`` the driver reports that kubelets must not do so, and the agent changes the top directory only: new files get the
-group from its setgid bit.
+``--fs-group=top-directory`` the driver reports that kubelets must not do so, and the agent changes the top directory
+only: new files get the group from its setgid bit.
 """
 
 from __future__ import annotations

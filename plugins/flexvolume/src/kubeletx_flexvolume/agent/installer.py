@@ -36,7 +36,10 @@ class DriverInstaller:
         self._touches: dict[InstallPlace, TouchSchedule] = {}
 
     async def start(self) -> None:
-        """Serve and install in every directory. Raises Conflict if another agent has one, and PermissionDenied if none works."""
+        """Serve and install in every directory.
+
+        Raises Conflict if another agent has one, and PermissionDenied if none works.
+        """
         for place in self._places:
             try:
                 await self._server.listen(place.socket_directory, str(place.plugin_directory))

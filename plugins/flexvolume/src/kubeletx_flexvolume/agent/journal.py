@@ -1,7 +1,7 @@
 """`VolumeJournal`: everything of one volume that may exist on this node. A frozen value; `plan` has its rules.
 
-Each part of a volume has a `Mark`. A part is marked MAY on disk before the agent makes it, and remains marked until it is
-known to be gone. So whatever a crash leaves behind is marked in the journal, and can be removed.
+Each part of a volume has a `Mark`. A part is marked MAY on disk before the agent makes it, and remains marked until it
+is known to be gone. So whatever a crash leaves behind is marked in the journal, and can be removed.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ class Use(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
 class VolumeJournal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Journal of one volume. `boot_id`: of the kernel that has the mounts and the device.
 
-    `kubelet_root`, `global_dir`: where the volume is mounted once for the node. `is_forced`: the storage does not answer, or this node must not use it any more:
-    writes that are not done are given up. `why`: reason of that, for logs.
+    `kubelet_root`, `global_dir`: where the volume is mounted once for the node. `is_forced`: the storage does not
+    answer, or this node must not use it any more: writes that are not done are given up. `why`: reason of that, for
+    logs.
     """
 
     volume: StorageVolume

@@ -1,10 +1,11 @@
 """`StorageAgent`: start and end of the agent.
 
-    lock the state directory ─► recover journals ─► garbage list ─► serve sockets ─► install the driver ─► first handshake: ready
+    lock the state directory ─► recover journals ─► garbage list ─► serve sockets ─► install the driver
+    first handshake ─► ready
 
-The agent serves calls only when every volume of a former run is in a known state, and all that another node has taken over
-is unmounted. At its end it accepts no more calls, lets steps that run end within a grace period, and leaves volumes and the
-driver as they are: pods continue to use them.
+The agent serves calls only when every volume of a former run is in a known state, and all that another node has taken
+over is unmounted. At its end it accepts no more calls, lets steps that run end within a grace period, and leaves
+volumes and the driver as they are: pods continue to use them.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ class LocalVolumes(Protocol):
     async def drop(self, volume: StorageVolume, *, why: str, force: bool = False) -> None:
         """Unmount the volume from all pods of this node, detach it, and release this node's entries in its record.
 
-        Succeeds if nothing is left of it here, also if it never had a journal. `why`: one clause for the log and events. `force`: the storage does not answer: unmount lazily, and give up writes that are not
-        done. Raises Unavailable or TimedOut with the step that failed; the journal keeps the rest, and another call
-        continues there.
+        Succeeds if nothing is left of it here, also if it never had a journal. `why`: one clause for the log and
+        events. `force`: the storage does not answer: unmount lazily, and give up writes that are not done. Raises
+        Unavailable or TimedOut with the step that failed; the journal keeps the rest, and another call continues there.
         """
         ...

@@ -1,8 +1,8 @@
 """File locks of volumes: at most one program works on a volume, also across restarts of the agent.
 
-A program that the agent starts for a volume inherits the open lock file. The kernel drops the lock when the last process
-that has the file open has ended. So the volume remains locked as long as a program of it runs: also if the program hangs in the
-kernel and survives SIGKILL, and also if the agent that started it was killed.
+A program that the agent starts for a volume inherits the open lock file. The kernel drops the lock when the last
+process that has the file open has ended. So the volume remains locked as long as a program of it runs: also if the
+program hangs in the kernel and survives SIGKILL, and also if the agent that started it was killed.
 """
 
 from __future__ import annotations

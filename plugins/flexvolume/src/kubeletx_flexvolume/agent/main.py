@@ -1,7 +1,7 @@
 """Command ``kubeletx-flexvolume``: the storage agent, its state, and the administrator's commands.
 
-Modules are imported by the command that needs them, so that ``status``, a readiness probe, starts quickly. Exit codes: 0; 1 if
-something failed or is not ready; 2 if an option is wrong.
+Modules are imported by the command that needs them, so that ``status``, a readiness probe, starts quickly. Exit codes:
+0; 1 if something failed or is not ready; 2 if an option is wrong.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ add_commands(main)
     "volume_plugin_dirs",
     multiple=True,
     type=_PATH,
-    help="Plugin directory of a kubelet, in which the driver is installed. May be given several times. [default: /usr/libexec/kubernetes/kubelet-plugins/volume/exec]",
+    help="Plugin directory of a kubelet, in which the driver is installed. May be given several times. "
+    "[default: /usr/libexec/kubernetes/kubelet-plugins/volume/exec]",
 )
 @click.option(
     "--known-plugin-dirs/--no-known-plugin-dirs",
@@ -103,7 +104,8 @@ add_commands(main)
 @click.option(
     "--records",
     type=_PATH,
-    help="SQLite file with the attachment records, shared by the agents of this machine. [default: records/records.db in the state directory]",
+    help="SQLite file with the attachment records, shared by the agents of this machine. "
+    "[default: records/records.db in the state directory]",
 )
 @click.option(
     "--break-policy",

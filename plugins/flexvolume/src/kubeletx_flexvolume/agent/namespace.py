@@ -1,7 +1,8 @@
 """`MountNamespace`: the mount namespace in which the kubelet finds volumes.
 
-The agent may run in a container, with a mount namespace of its own. Programs that mount are then started in the kubelet's
-namespace with nsenter(1), and files there are reached through ``/proc/PID/root``. Source: nsenter(1), proc(5).
+The agent may run in a container, with a mount namespace of its own. Programs that mount are then started in the
+kubelet's namespace with nsenter(1), and files there are reached through ``/proc/PID/root``. Source: nsenter(1),
+proc(5).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Changes of a journal by a step that begins, succeeds or fails. Pure.
 
-A step that has begun may have any effect, so its mark is MAY; only success makes it YES or NO. If a step towards a mounted
-use fails, the use is to be removed.
+A step that has begun may have any effect, so its mark is MAY; only success makes it YES or NO. If a step towards a
+mounted use fails, the use is to be removed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from .journal import Content, Mark, UseKey, VolumeJournal
 from .plan import Step, StepKind
 
 StepResult = Holder | AttachedSource | bool | None
-"""Result of a step: the stored entry (TAKE), the attached volume (ATTACH), True if it is usable (LOOK), True if it is writable (MOUNT)."""
+"""Result of a step.
+
+The stored entry (TAKE), the attached volume (ATTACH), True if it is usable (LOOK), True if it is writable (MOUNT).
+"""
 
 REMOVALS = frozenset(
     (StepKind.UNBIND, StepKind.FINISH_FORMAT, StepKind.UNMOUNT, StepKind.DETACH, StepKind.RELEASE)

@@ -1,7 +1,8 @@
 """The agent's Unix sockets: private from the first moment, one live agent for each directory. All functions block.
 
-The directory has mode 0700 before the socket is made in it. The new socket replaces a stale one by a rename. An exclusive
-lock on the directory shows that its agent lives; the kernel drops it when the agent ends, however that happens.
+The directory has mode 0700 before the socket is made in it. The new socket replaces a stale one by a rename. An
+exclusive lock on the directory shows that its agent lives; the kernel drops it when the agent ends, however that
+happens.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def open_socket(directory: Path) -> PrivateSocket:
 
 
 def find_agent(directory: Path) -> int | None:
-    """Return the PID of the agent that serves the socket in `directory`; 0 if it is not visible, None if there is none."""
+    """Return the PID of the agent that serves the socket in `directory`; 0: it is not visible, None: there is none."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
         one.settimeout(1.0)
         try:

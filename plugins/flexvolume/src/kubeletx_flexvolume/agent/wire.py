@@ -1,7 +1,7 @@
 """Messages between driver and agent: a 4-byte length (big endian) and a JSON object. Pure, but for `read_message`.
 
-The driver (`driver.program`) prints the agent's reply without decoding it. So the reply is the JSON object that a kubelet
-expects, in ASCII, and ``status`` is its first member.
+The driver (`driver.program`) prints the agent's reply without decoding it. So the reply is the JSON object that a
+kubelet expects, in ASCII, and ``status`` is its first member.
 """
 
 from __future__ import annotations

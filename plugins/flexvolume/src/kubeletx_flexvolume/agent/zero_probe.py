@@ -1,7 +1,7 @@
 """Program that reads the first and the last MiB of a device, and exits with 0 only if all of it is zero.
 
-The agent runs it as a program of its own, since a read of a dead device can hang in the kernel. Exit status: 0: all bytes
-are zero; 1: there is data; 2: a read failed or was short.
+The agent runs it as a program of its own, since a read of a dead device can hang in the kernel. Exit status: 0: all
+bytes are zero; 1: there is data; 2: a read failed or was short.
 """
 
 from __future__ import annotations

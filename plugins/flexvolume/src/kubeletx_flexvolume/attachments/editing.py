@@ -1,8 +1,8 @@
 """`ListEditor`: reads and changes records that contain one list, with optimistic concurrency.
 
-A change is a pure function from the present list to the wanted one. It is applied to what was read, and written with the
-version that was read. If another writer was faster, everything is done again. If it is unknown whether a write was done,
-the record is read again, and the function finds its own result there. A record with an empty list is deleted.
+A change is a pure function from the present list to the wanted one. It is applied to what was read, and written with
+the version that was read. If another writer was faster, everything is done again. If it is unknown whether a write was
+done, the record is read again, and the function finds its own result there. A record with an empty list is deleted.
 """
 
 from __future__ import annotations

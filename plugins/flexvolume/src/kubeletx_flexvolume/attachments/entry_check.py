@@ -1,8 +1,8 @@
 """`EntryCheck`: compares the volumes that are attached here with their records.
 
 If another node has broken the lock, the entries of this node are gone from the record; the volume is then dropped at
-once. If the records as a whole were lost and made again (their store has another identity than at the start), each volume
-is entered again, unless another node has it meanwhile.
+once. If the records as a whole were lost and made again (their store has another identity than at the start), each
+volume is entered again, unless another node has it meanwhile.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`lead`: work that one agent of a cluster does for all: the daily scan, and the finalizers of storage clusters.
 
-The agents compete for a Lease in their namespace. Its times are long, since there may be a thousand agents: a leader that
-dies is replaced within three to four minutes. Without a cluster, each agent of the machine scans for itself.
+The agents compete for a Lease in their namespace. Its times are long, since there may be a thousand agents: a leader
+that dies is replaced within three to four minutes. Without a cluster, each agent of the machine scans for itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Values of attachment records: the entries of one volume, and the JSON object in which they are stored.
 
-    {"attachments": [ENTRY, ...], "nodes": "n1", "pods": "default/web-0", "mode": "ReadWrite", "device": ..., "status": ...}
+    {"attachments": [ENTRY, ...], "nodes": "n1", "pods": "default/web-0", "mode": "ReadWrite", "device": ..., ...}
 
 Only the list counts. The other fields summarize it for the columns of ``kubectl get``; they are computed at each write
 and never read. An entry also has what another node, or this one without its journal, needs to detach the volume.

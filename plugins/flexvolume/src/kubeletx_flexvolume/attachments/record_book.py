@@ -57,8 +57,8 @@ class BookTools(msgspec.Struct, frozen=True, kw_only=True):
     """Parts that a `RecordBook` works with.
 
     `pending`: names of the volumes that the garbage list of this node has; raises Unavailable while the list is not
-    known. `refuses`: returns why a volume must not be mounted; empty if it may. `lost`: set if a volume is attached here
-    without an entry.
+    known. `refuses`: returns why a volume must not be mounted; empty if it may. `lost`: set if a volume is attached
+    here without an entry.
     """
 
     editor: RecordEditor

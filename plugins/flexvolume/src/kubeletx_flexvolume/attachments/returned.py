@@ -1,7 +1,7 @@
 """`ReturnedEntries`: removes entries of this node that no volume of it belongs to, once after a start.
 
-Such entries are of an earlier boot, after which everything is detached, or of a journal that was lost. In the latter case
-the device may exist: the volume is dropped first.
+Such entries are of an earlier boot, after which everything is detached, or of a journal that was lost. In the latter
+case the device may exist: the volume is dropped first.
 """
 
 from __future__ import annotations

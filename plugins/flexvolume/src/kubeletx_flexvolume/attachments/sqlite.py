@@ -1,8 +1,8 @@
 """`SqliteRecords`: `kubeletx.api.Records` in one SQLite file, for all storage agents of one machine.
 
-Versions are random, so that a version from a lost file matches no record of the next one. A watch looks at the counter of
-SQLite that other connections' writes change (PRAGMA data_version), twice a second, and compares all records of its kind
-if there was a change. Writes of this process wake its watches at once.
+Versions are random, so that a version from a lost file matches no record of the next one. A watch looks at the counter
+of SQLite that other connections' writes change (PRAGMA data_version), twice a second, and compares all records of its
+kind if there was a change. Writes of this process wake its watches at once.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     list all records ─► facts about the nodes, read later than the records ─► garbage lists ─► records
 
-The facts are read after the records, so that an entry is older than the facts that it is removed for. An entry that its holder
-changes meanwhile stays. Items of the lists that can no longer apply are dropped, too: of nodes that have restarted since,
-and of nodes that have been gone for a month.
+The facts are read after the records, so that an entry is older than the facts that it is removed for. An entry that its
+holder changes meanwhile stays. Items of the lists that can no longer apply are dropped, too: of nodes that have
+restarted since, and of nodes that have been gone for a month.
 """
 
 from __future__ import annotations
@@ -73,7 +73,10 @@ class Scanner:
         self._clock = clock
 
     async def scan(self, *, dry_run: bool = False) -> StaleReport:
-        """Scan once. Raises the error if the records or the nodes cannot be listed; other failures are in the report."""
+        """Scan once.
+
+        Raises the error if the records or the nodes cannot be listed; other failures are in the report.
+        """
         known = await self._nodes.all()
         candidates: dict[str, Record] = {}
         sizes: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""`open_stores`: opens the records of a cluster, or those of this machine, with the sources of facts that go with them."""
+"""`open_stores`: opens the records of a cluster, or those of this machine, with their sources of facts."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def open_stores(
 ) -> Stores:
     """Open the records of a cluster (`kubeconfig`) or of this machine (`records`, an SQLite file).
 
-    `node`: name of this node, the reporter of events. `silent_seconds`: see `RecordedNodes`. Call it in the event loop that uses the stores. Raises
-    InvalidConfig unless exactly one of the two is given, or if the kubeconfig is invalid.
+    `node`: name of this node, the reporter of events. `silent_seconds`: see `RecordedNodes`. Call it in the event loop
+    that uses the stores. Raises InvalidConfig unless exactly one of the two is given, or if the kubeconfig is invalid.
     """
     if kubeconfig is not None and records is None:
         return _cluster_stores(kubeconfig, node, clock)

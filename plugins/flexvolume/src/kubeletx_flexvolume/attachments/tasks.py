@@ -6,8 +6,8 @@
     made.book, made.refuses              # for mount and unmount
     await made.close()
 
-`before_serving` does not fail if the API server does not answer: the agent must unmount without it. The book then refuses
-to take volumes until the garbage list was read.
+`before_serving` does not fail if the API server does not answer: the agent must unmount without it. The book then
+refuses to take volumes until the garbage list was read.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ from .stores import Stores, open_stores
 class AttachmentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the attachments of one node.
 
-    `node`: name of its Node object. `boot_id`: content of /proc/sys/kernel/random/boot_id. `kubeconfig`: with the storage
-    identity, or `records`: SQLite file of this machine; exactly one of them. `state`: directory of the agent, for the
-    journal of clean-ups. `namespace`: of the agents' Lease. `cluster_resources`: GROUP/VERSION/PLURAL of storage clusters.
+    `node`: name of its Node object. `boot_id`: content of /proc/sys/kernel/random/boot_id. `kubeconfig`: with the
+    storage identity, or `records`: SQLite file of this machine; exactly one of them. `state`: directory of the agent,
+    for the journal of clean-ups. `namespace`: of the agents' Lease. `cluster_resources`: GROUP/VERSION/PLURAL of
+    storage clusters.
     """
 
     node: str

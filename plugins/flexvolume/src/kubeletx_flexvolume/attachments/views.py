@@ -39,7 +39,10 @@ def scanner_of(stores: Stores) -> Scanner:
 
 
 async def entry_rows(records: Records, volumes: Sequence[str]) -> list[Row]:
-    """Return a row for each entry of these volumes; no volumes: of all. Raises NotFound for a volume without a record."""
+    """Return a row for each entry of these volumes; no volumes: of all.
+
+    Raises NotFound for a volume without a record.
+    """
     if volumes:
         found = [await _record(records, name) for name in volumes]
     else:

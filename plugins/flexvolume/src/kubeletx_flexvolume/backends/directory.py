@@ -1,7 +1,7 @@
 """Backend ``directory``: directories of a pool, bind-mounted. It needs no device and no format.
 
-Option ``image`` is the name of the directory; option ``size`` only says that a missing one is made, as a directory has no
-limit of its own. Nothing is attached, so a holder cannot be cut off from it.
+Option ``image`` is the name of the directory; option ``size`` only says that a missing one is made, as a directory has
+no limit of its own. Nothing is attached, so a holder cannot be cut off from it.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     image ─ qemu-storage-daemon ─ FUSE ─► STATE/fuse/VOLUME/image ─ loop device ─► pods
 
-It has the data path of storage whose client is a program and no kernel module. Each volume has a daemon, which continues to
-run when the agent ends, and ends when the volume is detached. If a daemon is killed, reads and writes of its
-volume fail; `find` reports that, and detaching the volume cleans up. Debian package:
-qemu-system-common. Source: qemu-storage-daemon(1).
+It has the data path of storage whose client is a program and no kernel module. Each volume has a daemon, which
+continues to run when the agent ends, and ends when the volume is detached. If a daemon is killed, reads and writes of
+its volume fail; `find` reports that, and detaching the volume cleans up. Debian package: qemu-system-common. Source:
+qemu-storage-daemon(1).
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     options server (host), port (default 10809); image is the name of the export
 
-Recorded contract: the kernel of the tests has no nbd, so they check the commands that are run, not a device. sysfs does not
-show the export of a device, so the backend notes the device of a volume in a file before it connects it. A device that such a note names is
-not given to another volume.
+Recorded contract: the kernel of the tests has no nbd, so they check the commands that are run, not a device. sysfs does
+not show the export of a device, so the backend notes the device of a volume in a file before it connects it. A device
+that such a note names is not given to another volume.
 """
 
 from __future__ import annotations

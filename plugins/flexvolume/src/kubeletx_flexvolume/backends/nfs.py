@@ -2,8 +2,8 @@
 
     SERVER:SHARE/IMAGE   options server, share (a path) and image
 
-Recorded contract: the kernel of the tests has no NFS, so they check the commands that are run, not a mount. The agent mounts
-the directory once for the node, and never makes it.
+Recorded contract: the kernel of the tests has no NFS, so they check the commands that are run, not a mount. The agent
+mounts the directory once for the node, and never makes it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pools: directories of this node with the image files or directories of volumes (option ``--pool``).
 
-An image is one file or directory directly in its pool. It is never a link, so that a volume cannot reach other files of the node.
-A new image appears in the pool complete, by a link(2) that replaces nothing. All functions block.
+An image is one file or directory directly in its pool. It is never a link, so that a volume cannot reach other files of
+the node. A new image appears in the pool complete, by a link(2) that replaces nothing. All functions block.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class Pools:
     def ensure_file(self, volume: StorageVolume) -> str:
         """Return the path of the volume's image file; make the file if it is missing and the volume has a size.
 
-        Raises NotFound if it is missing, InvalidConfig if it is no file or smaller than the volume, and Unavailable if the pool cannot be used.
+        Raises NotFound if it is missing, InvalidConfig if it is no file or smaller than the volume, and Unavailable if
+        the pool cannot be used.
         """
         path = Path(self.image_path(volume))
         try:

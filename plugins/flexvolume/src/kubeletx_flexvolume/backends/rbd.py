@@ -4,8 +4,8 @@
     secret key ``key``: the user's key; without one, rbd uses its keyring
 
 Recorded contract: the kernel of the tests has no rbd, so they check the commands that are run, not a device. The key
-goes to rbd through a file in memory. A hanging unmap is interrupted and then killed. A holder is fenced by adding the addresses of all clients that have
-the image open to the cluster's blocklist.
+goes to rbd through a file in memory. A hanging unmap is interrupted and then killed. A holder is fenced by adding the
+addresses of all clients that have the image open to the cluster's blocklist.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`ClusterCleaner`: removes the volumes of deleted storage clusters from this node.
 
-While a cluster is being deleted, its volumes are not mounted any more. Each volume of it that is on this node goes through
-the steps of `sequence`, with a task, a deadline for each step, and an event for each step that was done. Volumes do not
-wait for each other. What fails is tried again in the next round.
+While a cluster is being deleted, its volumes are not mounted any more. Each volume of it that is on this node goes
+through the steps of `sequence`, with a task, a deadline for each step, and an event for each step that was done.
+Volumes do not wait for each other. What fails is tried again in the next round.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ class StepResult(enum.Enum):
 class VolumeCleanup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """State of the clean-up of one volume on this node.
 
-    `cluster`: the deleted storage cluster, for events. `claim_*`, `volume_uid`: claim and PersistentVolume of the volume;
-    empty: there is none, or it is not the agent's. `tries`: failed attempts of the present step.
+    `cluster`: the deleted storage cluster, for events. `claim_*`, `volume_uid`: claim and PersistentVolume of the
+    volume; empty: there is none, or it is not the agent's. `tries`: failed attempts of the present step.
     """
 
     volume: StorageVolume

@@ -5,11 +5,11 @@
             ◄─ JSON ─               ◄──────────────────
 
 The agent installs this file into the kubelet's plugin directory. It runs with any Python from 3.7 that is at
-/usr/bin/python3, and uses only the standard library. Each call of the kubelet starts a process, so the file imports only
-modules that are written in C; `json` and `socket` alone take longer than the rest of the program.
+/usr/bin/python3, and uses only the standard library. Each call of the kubelet starts a process, so the file imports
+only modules that are written in C; `json` and `socket` alone take longer than the rest of the program.
 
-A message is a 4-byte length (big endian) and a JSON object. The agent's answer begins with the member ``status``, and is
-printed as it is. Options, and with them secrets, go through the socket only.
+A message is a 4-byte length (big endian) and a JSON object. The agent's answer begins with the member ``status``, and
+is printed as it is. Options, and with them secrets, go through the socket only.
 """
 
 from __future__ import annotations

@@ -87,10 +87,10 @@ class FlexDriver:
     ) -> DriverReply | None:
         """Call the driver; return its reply, or None if it does not support the command.
 
-        `until`: deadline, in the time of the event loop. `key`: names the volume, as in `Processes.run`. `secrets`: what
-        the arguments contain, to keep it out of messages. Raises DriverFailed if the driver answered that it failed,
-        DriverMissing if it was not started, and CallUnclear if its answer is missing or unclear (BadAnswer if it has
-        exited by itself).
+        `until`: deadline, in the time of the event loop. `key`: names the volume, as in `Processes.run`. `secrets`:
+        what the arguments contain, to keep it out of messages. Raises DriverFailed if the driver answered that it
+        failed, DriverMissing if it was not started, and CallUnclear if its answer is missing or unclear (BadAnswer if
+        it has exited by itself).
         """
         if command in self._unsupported:
             return None

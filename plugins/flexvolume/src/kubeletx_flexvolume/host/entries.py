@@ -72,10 +72,10 @@ class FlexEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Entry of one volume. It contains neither options nor secrets.
 
     `volume`: name of the persistent volume, or name in the pod. `attach`: the driver attaches and mounts a device; the
-    other fields are then set. `global_directory`: where the device is mounted once for all pods. `device`: as the driver
-    named it; empty if it has none, or is not attached yet. `read_only`: the device was mounted so. `node`: name of the
-    node for which it was attached. `fingerprint`: of the options with which it was attached. `is_formatting`: a format of
-    the device was begun and has not ended; the entry then stays when the device is detached.
+    other fields are then set. `global_directory`: where the device is mounted once for all pods. `device`: as the
+    driver named it; empty if it has none, or is not attached yet. `read_only`: the device was mounted so. `node`: name
+    of the node for which it was attached. `fingerprint`: of the options with which it was attached. `is_formatting`: a
+    format of the device was begun and has not ended; the entry then stays when the device is detached.
     """
 
     driver: str

@@ -52,8 +52,9 @@ class GenericDevice:
     ) -> None:
         """Mount a device, and format it before if it is blank.
 
-        `fs_type`: file system that it should have; empty: any, and ext4 for a new one. `is_interrupted`: a format of this
-        device has not ended. `formatting`: called with True before the formatting and with False after it, to journal it.
+        `fs_type`: file system that it should have; empty: any, and ext4 for a new one. `is_interrupted`: a format of
+        this device has not ended. `formatting`: called with True before the formatting and with False after it, to
+        journal it.
         """
         await self._check(device, until)
         found = await look_at_device(self._programs, device, until=until, key=directory)

@@ -30,8 +30,8 @@ class Threads:
     def __init__(self, blocking: Blocking, most: int, *, finishes: bool) -> None:
         """`most`: number of calls that run at the same time.
 
-        `finishes`: a cancelled caller waits until its function has returned. False: the function continues without it, and
-        occupies its share until it returns.
+        `finishes`: a cancelled caller waits until its function has returned. False: the function continues without it,
+        and occupies its share until it returns.
         """
         self._blocking = blocking
         self._finishes = finishes
