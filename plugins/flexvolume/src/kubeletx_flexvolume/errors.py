@@ -42,15 +42,10 @@ def invalid_volume(volume: str, field: str, problem: str, fix: str) -> InvalidPo
 
 def start_error(driver: str, path: str, error: OSError) -> KubeletxError:
     """Translate the error of starting a driver's executable."""
-    if error.errno == errno.E2BIG:
-        return invalid_volume(
-            driver,
-            "flexVolume",
-            "options and secrets together are too large for a command line",
-            "make them smaller: Linux allows 128 KiB for one argument",
-        )
     fix = {
-        errno.ENOENT: "install it again; a script also needs the interpreter of its first line",
+        errno.ENOENT: "install it again; a script also needs the interpreter of its first line, which must not end with "
+        "CR LF",
+        errno.E2BIG: "make the options of the volume smaller",
         errno.EACCES: "make it executable (mode 0755), on a file system without noexec",
         errno.ENOEXEC: "a script needs a first line such as #!/bin/sh",
         errno.ETXTBSY: "it is being written; it is tried again",

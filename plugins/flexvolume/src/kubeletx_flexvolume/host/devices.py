@@ -77,9 +77,9 @@ class VolumeDevices:
             return
         if entry.stage is not DeviceStage.NONE:
             if entry.stage in _MAY_BE_MOUNTED:
-                entry = await self._journal.put(replace(entry, stage=DeviceStage.UNMOUNTING))
+                entry = await self._journal.put(replace(entry, stage=DeviceStage.UNMOUNTING), is_release=True)
             await self._unmount(entry, driver, until)
-            entry = await self._journal.put(replace(entry, stage=DeviceStage.DETACHING))
+            entry = await self._journal.put(replace(entry, stage=DeviceStage.DETACHING), is_release=True)
             await self._detach(entry, driver, until, is_detached=is_detached)
         if entry.is_formatting:
             await self._journal.put(replace(entry, stage=DeviceStage.NONE, device="", uses={}))

@@ -22,6 +22,7 @@ import structlog
 
 from kubeletx.api import Clock, KubeletxError
 
+from ..errors import file_error
 from .inotify import DirectoryWatch
 from .options import driver_parts
 from .threads import Threads
@@ -63,11 +64,17 @@ class Discovery:
         self._is_blind = False
 
     async def look(self) -> None:
-        """Look at the directory now, and again until all directories are watched that the look has read."""
+        """Look at the directory now, and again until all directories are watched that the look has read.
+
+        Raises Unavailable if it cannot be read; what was found before stays.
+        """
         async with self._looking:
             for _ in range(3):
                 self._changed.clear()
-                found, watched = await self._threads.run(_scan, self._directory)
+                try:
+                    found, watched = await self._threads.run(_scan, self._directory)
+                except OSError as error:
+                    raise file_error("cannot read the directory of volume drivers", error) from error
                 if not self._follow(watched):
                     break
             self._on_found(found)
@@ -80,7 +87,7 @@ class Discovery:
                 await self._wait()
                 try:
                     await self.look()
-                except KubeletxError as error:  # no free thread: the next look comes
+                except KubeletxError as error:  # the next look comes
                     log.warning("Failed to look for drivers", err=str(error))
         finally:
             self.close()
@@ -146,9 +153,17 @@ def _existing(directory: Path) -> Path:
 
 def _directories(directory: Path) -> list[Path]:
     try:
-        return sorted(one for one in directory.iterdir() if not one.name.startswith(".") and one.is_dir())
+        found = sorted(one for one in directory.iterdir() if not one.name.startswith("."))
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return []
+    return [one for one in found if _is_directory(one)]
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # one that is broken hides no other
+        return False
 
 
 def _driver(directory: Path) -> FoundDriver | None:

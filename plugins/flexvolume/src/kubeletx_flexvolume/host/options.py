@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from kubeletx.api import VolumeRequest
+from kubeletx.api import InvalidPod, VolumeRequest
 from kubeletx.api.text import is_printable
 
 from ..errors import invalid_volume
@@ -34,19 +34,13 @@ _RESERVED: Final = (".kubernetes.io", ".k8s.io")
 _FS_TYPE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,31}")
 _SECRET_KEY: Final = re.compile(r"[-._A-Za-z0-9]{1,253}")
 _MOST_NAME: Final = 255
+_MOST_ARGUMENT_BYTES: Final = 128 * 1024
 _ESCAPES: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
 def check_request(request: VolumeRequest) -> None:
     """Raise InvalidPod if the volume cannot be prepared by a FlexVolume driver as it is written."""
     name = request.volume_name
-    if request.is_block:
-        raise invalid_volume(
-            name,
-            "volumeMode",
-            "FlexVolume has no block volumes",
-            "use volumeMode Filesystem, or another driver",
-        )
     if request.mount_options:
         raise invalid_volume(
             name,
@@ -60,6 +54,22 @@ def check_request(request: VolumeRequest) -> None:
         )
     check_names(request)
     _check_options(request)
+    if len(encode_options(mount_options(request)).encode()) >= _MOST_ARGUMENT_BYTES:
+        raise invalid_volume(
+            name,
+            "flexVolume",
+            "options and secrets together are too large for a command line",
+            "make them smaller: Linux allows 128 KiB for one argument",
+        )
+
+
+def has_valid_names(request: VolumeRequest) -> bool:
+    """Return False for a request that `check_names` refuses."""
+    try:
+        check_names(request)
+    except InvalidPod:
+        return False
+    return True
 
 
 def check_names(request: VolumeRequest) -> None:

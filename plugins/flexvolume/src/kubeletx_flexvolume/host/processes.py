@@ -61,6 +61,7 @@ class Processes:
     def __init__(self, directory: Path) -> None:
         """`directory`: for records of running programs; `open` makes it."""
         self._directory = directory
+        self._is_warned = False
         self._stuck: dict[str, int] = {}
         """Processes that did not end when they were killed, by key."""
 
@@ -88,8 +89,9 @@ class Processes:
             raise asyncio.CancelledError
         transport, output = starting.result()
         pid = transport.get_pid()
-        record = self._record(key, pid)
+        record = self._directory / f"{pid}.json"
         try:
+            self._record(record, key, pid)
             if is_cancelled:
                 raise asyncio.CancelledError
             await output.finished()
@@ -118,10 +120,14 @@ class Processes:
             )
         self._stuck.pop(key, None)
 
-    def _record(self, key: str, pid: int) -> Path:
-        path = self._directory / f"{pid}.json"
-        path.write_bytes(msgspec.json.encode(RunningProcess(key, pid, _start_time(pid))))
-        return path
+    def _record(self, path: Path, key: str, pid: int) -> None:
+        """Record a running program. With a full disk it runs without: a release may be what frees space."""
+        try:
+            write_record(path, RunningProcess(key, pid, _start_time(pid)))
+        except OSError as error:
+            if not self._is_warned:
+                self._is_warned = True
+                log.warning("Failed to record a running program", path=str(path), err=str(error))
 
     async def _end(self, key: str, pid: int, output: _Output) -> None:
         """Kill the group of a program; note it as stuck if it does not end."""
@@ -146,6 +152,11 @@ class Processes:
         if _start_time(left.pid) == left.started:
             self._stuck[left.key] = left.pid
         (self._directory / f"{left.pid}.json").unlink(missing_ok=True)
+
+
+def write_record(path: Path, record: RunningProcess) -> None:
+    """Write the record of a running program. Blocks, but not for long: it is not flushed to the disk."""
+    path.write_bytes(msgspec.json.encode(record))
 
 
 async def _start(

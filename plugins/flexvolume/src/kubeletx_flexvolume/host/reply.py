@@ -49,6 +49,7 @@ _CAPABILITIES: Final = {
     "supportsmetrics": "supports_metrics",
     "fsgroup": "fs_group",
     "requiresfsresize": "requires_fs_resize",
+    "blockvolumes": "block_volumes",
 }
 
 
@@ -62,13 +63,17 @@ class ReplyStatus(enum.Enum):
 
 
 class DriverCapabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """Capabilities of a driver, from the reply of ``init``; the defaults are those of the kubelet."""
+    """Capabilities of a driver, from the reply of ``init``; the defaults are those of the kubelet.
+
+    `block_volumes`: not in the FlexVolume specification: a target below ``volumeDevices`` is made a block device.
+    """
 
     attach: bool = True
     selinux_relabel: bool = True
     supports_metrics: bool = False
     fs_group: bool = True
     requires_fs_resize: bool = True
+    block_volumes: bool = False
 
 
 class DriverReply(msgspec.Struct, frozen=True, kw_only=True):

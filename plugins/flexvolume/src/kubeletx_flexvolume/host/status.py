@@ -15,6 +15,8 @@ from typing import Final
 import msgspec
 import structlog
 
+from kubeletx.api import KubeletxError
+
 from .driver import FlexDriver
 from .reply import DriverCapabilities
 from .threads import Threads
@@ -56,7 +58,7 @@ class StatusFile:
             data = msgspec.json.encode([status_of(one) for one in drivers])
             try:
                 await self._threads.run(_replace, self._path, data)
-            except OSError as error:
+            except (OSError, KubeletxError) as error:  # it is written again after the next change
                 log.warning("Failed to write the status of drivers", path=str(self._path), err=str(error))
 
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from kubeletx.api import KubeletxError, TimedOut, VolumeRequest
 
-from ..errors import DriverFailed, volume_error
+from ..errors import DriverFailed, invalid_volume, volume_error
 from .devices import VolumeDevices
 from .driver import FlexDriver
 from .drivers import FlexDrivers
@@ -64,6 +64,9 @@ class VolumeSteps:
     async def prepare(self, request: VolumeRequest, until: float) -> tuple[FlexEntry, FlexDriver]:
         """Make the volume available; return its entry and driver. `until`: deadline in the event loop's time."""
         driver = await self._drivers.get(request.driver, until)
+        if request.is_block:
+            _check_block(request, driver)
+        await self._check(request)
         found = self._journal.find(request.target)
         attach = found.attach if found is not None else driver.capabilities.attach
         async with self.turn(self._key(request, attach=attach), request, until):
@@ -76,6 +79,7 @@ class VolumeSteps:
 
     async def release(self, request: VolumeRequest, until: float) -> None:
         """Undo `prepare` with what the journal and the mount table tell; succeeds if nothing is there."""
+        await self._check(request)
         found = self._journal.find(request.target)
         key = found.key if found is not None else self._key(request, attach=True)
         async with self.turn(key, request, until):
@@ -84,6 +88,10 @@ class VolumeSteps:
                 driver = await self._drivers.get_for_release(entry.driver, until)
                 await self._put_away(entry, request.target, driver, until)
         await self._mounts.remove_directory(request.target)
+
+    async def _check(self, request: VolumeRequest) -> None:
+        """Raise Unavailable if the volume has an entry that cannot be read."""
+        await self._journal.check(self._key(request, attach=one) for one in (True, False))
 
     @asynccontextmanager
     async def turn(self, key: str, request: VolumeRequest, until: float) -> AsyncIterator[None]:
@@ -139,7 +147,9 @@ class VolumeSteps:
         """Unmount the volume from one pod, and take its device down if no other pod uses it."""
         use = entry.uses[target]
         if use.state not in _ALL_DONE:
-            entry = await self._journal.put(entry.with_use(replace(use, state=UseState.UNMOUNTING)))
+            entry = await self._journal.put(
+                entry.with_use(replace(use, state=UseState.UNMOUNTING)), is_release=True
+            )
             await self._targets.unmount(entry, target, driver, until)
         if not entry.attach:
             await self._journal.remove(entry.key)
@@ -181,3 +191,14 @@ class VolumeSteps:
         entry = new_entry(request, attach=has_device, global_directory=directory, node=self._node_name)
         stage = DeviceStage.MOUNTED if has_device else DeviceStage.NONE
         return replace(entry.with_use(use), stage=stage)
+
+
+def _check_block(request: VolumeRequest, driver: FlexDriver) -> None:
+    """Raise InvalidPod if the driver cannot give a pod the device itself."""
+    if not driver.capabilities.block_volumes or driver.capabilities.attach:
+        raise invalid_volume(
+            request.volume_name,
+            "volumeMode",
+            f"driver {driver.name} has no block volumes",
+            "use volumeMode Filesystem, or another driver",
+        )

@@ -43,7 +43,7 @@ class PodTargets:
         entry = await self._journal.put(
             entry.with_use(replace(use, state=UseState.MOUNTING, is_mount=None, read_only=request.read_only))
         )
-        await self._mounts.make_directory(target)
+        await self._mounts.make_directory(target.rpartition("/")[0] if request.is_block else target)
         arguments = (target, encode_options(mount_options(request)))
         try:
             reply = await driver.call(

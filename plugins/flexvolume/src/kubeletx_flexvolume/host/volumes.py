@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from kubeletx.api import (
     KubeletxError,
     ReadyVolume,
+    SourceKind,
     Unavailable,
     Unsupported,
     VolumeCapabilities,
@@ -29,7 +30,7 @@ from .journal import FlexJournal
 from .measuring import measure
 from .mount_table import MountLine, read_mounts
 from .mounts import Mounts
-from .options import check_names, check_request, driver_parts
+from .options import check_request, has_valid_names
 from .processes import Processes
 from .programs import NodePrograms, Programs
 from .status import FILE_NAME, StatusFile
@@ -126,6 +127,13 @@ class FlexVolumes:
         finally:
             parts.status.mark()
         capabilities = driver.capabilities
+        if request.is_block:
+            return ReadyVolume(
+                path=request.target,
+                kind=SourceKind.BLOCK_DEVICE,
+                read_only=request.read_only,
+                capabilities=VolumeCapabilities(fs_group=False, selinux_relabel=False),
+            )
         return ReadyVolume(
             path=request.target,
             read_only=request.read_only,
@@ -139,9 +147,8 @@ class FlexVolumes:
         )
 
     async def release(self, request: VolumeRequest) -> None:
-        if not driver_parts(request.driver):  # such a volume was never prepared
+        if not has_valid_names(request):  # such a volume was never prepared
             return
-        check_names(request)
         parts = self._opened()
         try:
             await parts.steps.release(request, self._until())

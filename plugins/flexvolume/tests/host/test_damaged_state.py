@@ -1,0 +1,288 @@
+"""The host's own files and directories are damaged, of a newer version, unreadable, or their disk is full."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubeletx_flexvolume.host import discovery, journal
+from kubeletx_flexvolume.host import processes as processes_module
+from kubeletx_flexvolume.host.processes import Processes
+from kubeletx_flexvolume.host.status import FILE_NAME
+from structlog.testing import capture_logs
+
+from kubeletx.api import InvalidPod, Unavailable
+from kubeletx_testing.waiting import until
+from plugins.flexvolume.tests.host.flex_model import FlexNode, failure, says
+
+
+def entry_files(flex: FlexNode) -> list[Path]:
+    return sorted((flex.host.state_directory / "volumes").glob("*.json"))
+
+
+async def prepared(flex: FlexNode, **fields: Any) -> Path:
+    """Prepare volume data and return the file of its entry."""
+    await (await flex.open()).prepare(flex.request(**fields))
+    (path,) = entry_files(flex)
+    return path
+
+
+# --- entries of the journal ---
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\0" * 100, b'{"volume": 1}', b"\xff"])
+async def test_a_damaged_entry_is_set_aside_and_its_volume_released_by_the_mount_table(
+    flex: FlexNode, content: bytes
+) -> None:
+    flex.install_attaching()
+    path = await prepared(flex)
+    path.write_bytes(content)
+    after = await flex.open()
+    await after.release(flex.request())
+    assert flex.node.mounted == []
+    assert flex.commands()[-1] == "detach"
+    assert path.with_suffix(".damaged").exists()
+
+
+async def test_an_entry_under_the_name_of_another_is_set_aside(flex: FlexNode) -> None:
+    flex.install_plain()
+    path = await prepared(flex)
+    other = path.with_name("0" * 40 + ".json")
+    other.write_bytes(path.read_bytes())
+    await (await flex.open()).release(flex.request())
+    assert flex.journal() == []
+    assert other.with_suffix(".damaged").exists()
+
+
+async def test_an_entry_that_is_a_directory_affects_no_volume(flex: FlexNode) -> None:
+    flex.install_plain()
+    path = await prepared(flex)
+    (path.parent / ("1" * 40 + ".json")).mkdir()
+    after = await flex.open()
+    await after.release(flex.request())
+    assert flex.journal() == []
+
+
+@pytest.mark.parametrize("attach", [False, True])
+async def test_an_entry_of_a_newer_version_is_kept_and_blocks_only_its_volume(
+    flex: FlexNode, attach: bool
+) -> None:
+    (flex.install_attaching if attach else flex.install_plain)()
+    path = await prepared(flex)
+    text = json.dumps({**json.loads(path.read_text()), "version": 2, "stage": "of another kind"})
+    path.write_text(text)
+    after = await flex.open()
+    for call in (after.prepare, after.release):
+        with pytest.raises(Unavailable, match=r"has version 2.*knows version 1.*install the newer"):
+            await call(flex.request())
+    other = flex.request("other")
+    await after.prepare(other)
+    await after.release(other)
+    assert path.read_text() == text
+
+
+async def test_an_entry_that_cannot_be_read_is_read_again_when_it_is_needed(
+    flex: FlexNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flex.install_plain()
+    path = await prepared(flex)
+    read = Path.read_bytes
+
+    def fails(one: Path) -> bytes:
+        if one == path:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return read(one)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", fails)
+        after = await flex.open()
+        with pytest.raises(Unavailable, match=r"json cannot be read: Input/output error"):
+            await after.release(flex.request())
+        await after.prepare(flex.request("other"))
+    await after.release(flex.request())
+    assert flex.commands() == ["mount", "mount", "unmount"]
+
+
+# --- a full disk ---
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Function that fills the disk of the state directory, or empties it again."""
+    is_full = [False]
+    write, record = journal.write_file, processes_module.write_record
+
+    def writing(function: Callable[..., None], *args: Any) -> None:
+        if is_full[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        function(*args)
+
+    monkeypatch.setattr(journal, "write_file", lambda *args: writing(write, *args))
+    monkeypatch.setattr(processes_module, "write_record", lambda *args: writing(record, *args))
+    return lambda wanted: is_full.__setitem__(0, wanted)
+
+
+async def test_no_volume_is_mounted_that_cannot_be_recorded(
+    flex: FlexNode, full: Callable[[bool], None]
+) -> None:
+    flex.install_plain()
+    volumes = await flex.open()
+    full(True)
+    with pytest.raises(Unavailable, match=r"volumes/\w+\.json cannot be written: No space left.*free space"):
+        await volumes.prepare(flex.request())
+    assert flex.commands() == []
+    full(False)
+    await volumes.prepare(flex.request())
+    await volumes.release(flex.request())
+
+
+@pytest.mark.parametrize("attach", [False, True])
+async def test_a_volume_is_released_though_the_disk_is_full(
+    flex: FlexNode, full: Callable[[bool], None], attach: bool
+) -> None:
+    (flex.install_attaching if attach else flex.install_plain)()
+    await prepared(flex)
+    after = await flex.open()
+    full(True)
+    await after.release(flex.request())
+    assert (flex.node.mounted, flex.journal()) == ([], [])
+
+
+async def test_with_a_full_disk_a_device_is_kept_until_the_other_pod_ends(
+    flex: FlexNode, full: Callable[[bool], None]
+) -> None:
+    flex.install_attaching()
+    volumes = await flex.open()
+    one, other = (flex.request(pod=pod, persistent_volume="pv-1") for pod in ("one", "other"))
+    await volumes.prepare(one)
+    await volumes.prepare(other)
+    full(True)
+    with pytest.raises(Unavailable, match="free space"):  # else a restarted agent would wait for this pod
+        await volumes.release(one)
+    full(False)
+    await volumes.release(one)
+    assert flex.node.mounted == [str(flex.global_directory("pv-1")), other.target]
+    await (await flex.open()).release(other)
+    assert (flex.node.mounted, flex.journal()) == ([], [])
+
+
+async def test_a_program_runs_without_a_record_if_the_disk_is_full(
+    tmp_path: Path, full: Callable[[bool], None]
+) -> None:
+    processes = Processes(tmp_path / "running")
+    await processes.open()
+    full(True)
+    with capture_logs() as logs:
+        for _ in range(2):
+            found = await processes.run(
+                ("/bin/sh", "-c", "echo out"), environment={"PATH": os.environ["PATH"]}
+            )
+            assert found.stdout == b"out\n"
+    assert [one["event"] for one in logs] == ["Failed to record a running program"]
+
+
+async def test_the_status_of_drivers_is_written_again_when_it_can_be(flex: FlexNode) -> None:
+    path = flex.host.state_directory / FILE_NAME
+    (path.parent / f".{FILE_NAME}.new").mkdir()
+    flex.install_plain()
+    with capture_logs() as logs:
+        volumes = await flex.open()
+        await until(lambda: any("Failed to write the status" in one["event"] for one in logs))
+    (path.parent / f".{FILE_NAME}.new").rmdir()
+    await volumes.prepare(flex.request())
+    await until(path.exists)
+
+
+# --- the directory of drivers ---
+
+
+async def test_a_directory_of_drivers_that_cannot_be_read_loses_no_driver(
+    flex: FlexNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flex.install_plain()
+    volumes = await flex.open()
+    await volumes.prepare(flex.request())
+    read = discovery._directories
+
+    def fails(directory: Path) -> list[Path]:
+        raise OSError(errno.ESTALE, "Stale file handle", str(directory))
+
+    monkeypatch.setattr(discovery, "_directories", fails)
+    with capture_logs() as logs:
+        flex.install_plain(name="example.com/other")
+        await until(lambda: any("Failed to look for drivers" in one["event"] for one in logs))
+        with pytest.raises(Unavailable, match="Stale file handle"):
+            await volumes.prepare(flex.request("second", driver="example.com/other"))
+    await volumes.release(flex.request())
+    monkeypatch.setattr(discovery, "_directories", read)
+    await volumes.prepare(flex.request("second", driver="example.com/other"))
+
+
+@pytest.mark.parametrize("kind", ["directory", "dangling link", "fifo", "not executable", "empty"])
+async def test_what_is_no_executable_file_is_no_driver_and_harms_no_other(flex: FlexNode, kind: str) -> None:
+    path = flex.path_of("example.com/odd")
+    path.parent.mkdir(parents=True)
+    make: dict[str, Callable[[], object]] = {
+        "directory": path.mkdir,
+        "dangling link": lambda: path.symlink_to("missing"),
+        "fifo": lambda: os.mkfifo(path, 0o755),
+        "not executable": lambda: path.write_text("#!/bin/sh\n"),
+        "empty": lambda: (path.touch(), path.chmod(0o755)),
+    }
+    make[kind]()
+    flex.install_plain()
+    volumes = await flex.open()
+    await volumes.prepare(flex.request())
+    with pytest.raises(Unavailable, match=r"no executable .*/example\.com~odd/odd; install the driver there"):
+        await volumes.prepare(flex.request("odd", driver="example.com/odd"))
+
+
+async def test_a_driver_may_be_a_link_and_its_directory_too(flex: FlexNode) -> None:
+    real = flex.install_plain(name="elsewhere/ramdisk")
+    path = flex.path_of()
+    path.parent.symlink_to(real.parent)
+    volumes = await flex.open()
+    await volumes.prepare(flex.request())
+    await volumes.release(flex.request())
+
+
+async def test_a_script_with_line_ends_of_windows_says_so(flex: FlexNode) -> None:
+    flex.install_text("#!/bin/sh\r\necho hello\r\n")
+    volumes = await flex.open()
+    with pytest.raises(Unavailable, match=r"cannot be started: .*CR LF"):
+        await volumes.prepare(flex.request())
+
+
+# --- names ---
+
+
+@pytest.mark.parametrize(
+    "changes", [{"persistent_volume": "v" * 300}, {"persistent_volume": ".."}, {"persistent_volume": "a/b"}]
+)
+async def test_a_volume_whose_name_was_refused_is_released(flex: FlexNode, changes: dict[str, Any]) -> None:
+    flex.install_plain()
+    volumes = await flex.open()
+    good = flex.request()
+    request = good.__class__(
+        **{
+            **{name: getattr(good, name) for name in good.__struct_fields__},
+            **changes,
+        }
+    )
+    with pytest.raises(InvalidPod):
+        await volumes.prepare(request)
+    await volumes.release(request)
+    assert flex.commands() == []
+
+
+async def test_the_error_of_too_many_options_names_the_driver(flex: FlexNode) -> None:
+    flex.install_plain(mount=says(failure("never called"), 1))
+    volumes = await flex.open()
+    with pytest.raises(InvalidPod, match=r"volume data: flexVolume: options and secrets") as error:
+        await volumes.prepare(flex.request(options={"a": "x" * 200_000}))
+    assert error.value.field == "flexVolume"
