@@ -94,7 +94,10 @@ class Namespace:
 
 
 class AgentNode:
-    """A node in `directory`, with its own agent. `pool`, `records`: may be those of another node of the test."""
+    """A node in `directory`, with its own agent. `pool`, `records`: may be those of another node of the test.
+
+    `kubeconfig`: the attachment records are those of its cluster.
+    """
 
     def __init__(
         self,
@@ -103,6 +106,7 @@ class AgentNode:
         *,
         pool: Path | None = None,
         records: Path | None = None,
+        kubeconfig: Path | None = None,
         boot_id: str = "",
         options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
@@ -116,6 +120,7 @@ class AgentNode:
         self.state = self.directory / "state"
         self.pool = pool or self.directory / "pool"
         self.records = records or self.directory / "records.db"
+        self.kubeconfig = kubeconfig
         self.options = list(options)
         self.environment = environment
         for one in (self.root, self.plugins, self.pool):
@@ -237,7 +242,7 @@ class AgentNode:
 
     def entries(self) -> list[dict[str, Any]]:
         """Return the entries of all attachment records."""
-        return asyncio.run(_entries(self.records))
+        return asyncio.run(_entries(self.kubeconfig, None if self.kubeconfig else self.records))
 
     def daemons(self) -> list[int]:
         """Return the PIDs of the storage daemons of this node."""
@@ -258,13 +263,20 @@ class AgentNode:
 
     # --- inside ---
 
+    @property
+    def _store(self) -> dict[str, Path]:
+        """Return the option that says where the records are."""
+        if self.kubeconfig is not None:
+            return {"--storage-kubeconfig": self.kubeconfig}
+        return {"--records": self.records}
+
     def _daemon(self) -> Daemon:
         options = {
             "--state-dir": self.state,
             "--volume-plugin-dir": self.plugins,
             "--kubelet-root-dir": self.root,
             "--pool": f"default={self.pool}",
-            "--records": self.records,
+            **self._store,
             "--node-name": self.name,
         }
         words = [str(word) for pair in options.items() for word in pair]
@@ -310,8 +322,8 @@ def finished(process: subprocess.Popen[bytes]) -> Reply:
     return Reply(status=value["status"], message=value.get("message", ""), code=process.returncode)
 
 
-async def _entries(records: Path) -> list[dict[str, Any]]:
-    stores = open_stores(kubeconfig=None, records=records, node="test", clock=LoopClock())
+async def _entries(kubeconfig: Path | None, records: Path | None) -> list[dict[str, Any]]:
+    stores = open_stores(kubeconfig=kubeconfig, records=records, node="test", clock=LoopClock())
     try:
         return await entry_rows(stores.attachments, ())
     finally:

@@ -182,6 +182,25 @@ async def test_volumes_are_not_taken_before_the_list_was_read(
             await works()
 
 
+async def test_volumes_of_a_storage_cluster_are_not_taken_before_it_is_known_to_live(
+    api: ApiServerDouble, kubeconfig: Path, tmp_path: Path
+) -> None:
+    add_cluster(api.admin, "main", finalizers=["example.com/hold"])
+    add_cluster(api.admin, "other")
+    api.admin.delete(STORAGE_CLUSTERS, "main", "default")
+    one = AgentModel("n1", tmp_path / "n1", kubeconfig=kubeconfig)
+    await one.made.before_serving()
+    for name in ("main", "other"):
+        with pytest.raises(
+            Unavailable, match=f"default/{name} of volume pv-1 is being deleted is not known yet"
+        ):
+            await one.made.book.take(volume(cluster=f"default/{name}"), holder("n1"))
+    await one.made.book.take(volume("pv-2"), holder("n1"))
+    async with running(one):
+        await until(lambda: not one.made.refuses(volume(cluster="default/other")))
+        assert one.made.refuses(volume(cluster="default/main")).endswith("is being deleted")
+
+
 async def test_the_own_identity_of_a_node_is_refused(
     api: ApiServerDouble, kubeconfig: Path, tmp_path: Path
 ) -> None:

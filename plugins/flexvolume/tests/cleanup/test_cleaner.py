@@ -180,6 +180,25 @@ async def test_one_volume_that_hangs_does_not_stop_the_others(here: CleanerModel
         await until(lambda: here.reasons().count("RemovedAttachment") == 3)
 
 
+async def test_a_volume_that_stays_in_use_is_reported_once_with_the_reason(here: CleanerModel) -> None:
+    await here.mount()
+    here.node.local.fails = {"pv-1"}
+    async with here.running():
+        here.cleaner.on_cluster(cluster())
+
+        def was_tried(times: int) -> bool:
+            here.clock.advance(ROUND_SECONDS)
+            return len(here.node.local.dropped) >= times
+
+        await until(lambda: was_tried(4))
+        assert here.reasons() == ["DeletedClaim", "DeletedPersistentVolume", "CleanupBlocked"]
+        message = here.model.events.seen[-1][2]
+        assert message == "Node n1 cannot remove volume pv-1 yet, and tries again: volume pv-1 is busy"
+        here.node.local.fails.clear()
+        await until(here.done)
+    assert here.reasons()[3:] == ["UnmappedVolume", "UnmountedVolume", "RemovedAttachment"]
+
+
 async def test_a_clean_up_goes_on_after_a_restart_without_any_object(here: CleanerModel) -> None:
     await here.mount()
     here.node.local.fails = {"pv-1"}

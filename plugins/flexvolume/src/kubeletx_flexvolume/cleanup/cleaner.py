@@ -33,6 +33,8 @@ STEP_SECONDS: Final = 60.0
 ROUND_SECONDS: Final = 10.0
 _OF_OBJECTS: Final = (CleanupStep.DELETE_CLAIM, CleanupStep.DELETE_VOLUME)
 """Steps that need the claim and the PersistentVolume; the others need no API server, except for the record."""
+_NECESSARY: Final = (CleanupStep.UNMOUNT, CleanupStep.REMOVE_RECORD)
+"""Steps that are tried until they are done."""
 _WHY: Final = "its storage cluster is being deleted"
 _WORDS: Final = {
     CleanupStep.DELETE_CLAIM: ("DeletedClaim", "deleted the claim {claim} of volume {volume}"),
@@ -45,6 +47,8 @@ _WORDS: Final = {
     ),
 }
 """Reason and text of the event after each step."""
+BLOCKED: Final = "CleanupBlocked"
+"""Reason of the event for a volume whose last steps fail; the text has the error."""
 
 
 class CleanerTools(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,9 +175,13 @@ class ClusterCleaner:
                 is_done = await self._do(state)
         except KubeletxError as error:
             log.warning("Failed a step of a clean-up", volume=name, step=state.step.value, err=str(error))
+            if not state.tries and state.step in _NECESSARY:
+                await self._report_blocked(state, error)
             return state, StepResult.UNKNOWN if isinstance(error, TimedOut) else StepResult.FAILED
+        if is_done and state.step is CleanupStep.UNMOUNT and not state.is_unmapped:
+            await self._report(state, CleanupStep.UNMAP)  # nothing of the volume is left on the node
         if is_done:
-            await self._report(state)
+            await self._report(state, state.step)
         return state, StepResult.DONE
 
     async def _do(self, state: VolumeCleanup) -> bool:
@@ -193,11 +201,15 @@ class ClusterCleaner:
     def _without_own(self, entries: Entries) -> Entries:
         return tuple(one for one in entries if one.node != self._node)
 
-    async def _report(self, state: VolumeCleanup) -> None:
-        reason, words = _WORDS[state.step]
+    async def _report(self, state: VolumeCleanup, step: CleanupStep) -> None:
+        reason, words = _WORDS[step]
         claim = f"{state.claim_namespace}/{state.claim_name}"
         message = f"Node {self._node} {words.format(volume=state.volume.name, claim=claim)}"
         await self._tools.events.of_object(state.cluster, reason=reason, message=message)
+
+    async def _report_blocked(self, state: VolumeCleanup, error: KubeletxError) -> None:
+        message = f"Node {self._node} cannot remove volume {state.volume.name} yet, and tries again: {error}"
+        await self._tools.events.of_object(state.cluster, reason=BLOCKED, message=message)
 
     async def _save(self, without: str = "") -> None:
         """Write the journal. `without`: name of a volume that is done."""

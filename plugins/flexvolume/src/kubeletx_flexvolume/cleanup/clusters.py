@@ -72,6 +72,11 @@ class ClusterWatch:
             for number, one in enumerate(self._reflectors):
                 group.create_task(one.run(), name=f"storage clusters {number}")
 
+    @property
+    def is_synced(self) -> bool:
+        """True once all clusters have been listed."""
+        return all(one.synced.is_set() for one in self._reflectors)
+
     async def synced(self) -> None:
         """Wait until all clusters have been listed once."""
         for one in self._reflectors:

@@ -4,6 +4,7 @@
 
 - If the claim or the PersistentVolume cannot be deleted, that is tried three times; then the sequence goes on.
 - If the volume cannot be unmapped, the sequence goes on, too: the PersistentVolume is deleted so that no pod uses it.
+  The step that unmounts then unmaps it as well.
 - The volume must be unmounted, and this node's entries must be out of the record, before the sequence ends.
 
 The state is journaled after each step. It has everything that the further steps need, since the objects of the cluster
@@ -57,6 +58,8 @@ class VolumeCleanup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     volume_uid: str = ""
     is_looked_up: bool = False
     """True once claim and PersistentVolume were looked up."""
+    is_unmapped: bool = False
+    """True once the volume was unmapped by its own step; otherwise it is with the step that unmounts."""
     step: CleanupStep = CleanupStep.DELETE_CLAIM
     tries: int = 0
 
@@ -87,4 +90,5 @@ def after_step(state: VolumeCleanup, result: StepResult) -> VolumeCleanup:
     is_over = result is StepResult.DONE or tries >= _SKIPPED_AFTER.get(state.step, tries + 1)
     if state.step is CleanupStep.DONE or not is_over:
         return msgspec.structs.replace(state, tries=tries)
-    return msgspec.structs.replace(state, step=_NEXT[state.step], tries=0)
+    is_unmapped = state.is_unmapped or (state.step is CleanupStep.UNMAP and result is StepResult.DONE)
+    return msgspec.structs.replace(state, step=_NEXT[state.step], tries=0, is_unmapped=is_unmapped)

@@ -76,8 +76,14 @@ def make_cleanup(
         stores.client, [cluster_resource(one) for one in resources], clock, cleaner.on_cluster
     )
     keeper = FinalizerKeeper(stores.client, watch, stores.attachments, stores.events, clock)
+
+    def refuses(volume: StorageVolume) -> str:
+        if volume.cluster and not watch.is_synced:
+            return f"whether storage cluster {volume.cluster} of volume {volume.name} is being deleted is not known yet"
+        return cleaner.refuses(volume)
+
     return Cleanup(
-        refuses=cleaner.refuses,
+        refuses=refuses,
         load=cleaner.load,
         tasks=(("storage clusters", watch.run), ("clean-up of storage clusters", cleaner.run)),
         leading=(keeper.run,),
