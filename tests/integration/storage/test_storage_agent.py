@@ -207,6 +207,7 @@ def test_init_reports_capabilities(node: AgentNode) -> None:
             "fsGroup": True,
             "supportsMetrics": True,
             "requiresFSResize": True,
+            "blockVolumes": True,
         },
         "agentVersion": "0.1.0",
     }

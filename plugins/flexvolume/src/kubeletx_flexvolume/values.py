@@ -28,8 +28,8 @@ class StorageVolume(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
     `name`: name of the PersistentVolume, or the name that the options give; the key of its record, journal and lock.
     `backend`: name of the backend. `image`: name within the pool. `size_bytes`: size of a volume that does not exist
-    yet; 0: it must exist. `cluster`: NAMESPACE/NAME of the storage cluster it belongs to; empty: none. `parameters`:
-    further options of the backend. It contains no secrets.
+    yet; 0: it must exist. `cluster`: NAMESPACE/NAME of the storage cluster it belongs to; empty: none. `is_block`: pods
+    get the device itself (volumeMode Block). `parameters`: further options of the backend. It contains no secrets.
     """
 
     name: str
@@ -39,6 +39,7 @@ class StorageVolume(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     size_bytes: int = 0
     fs_type: str = "ext4"
     cluster: str = ""
+    is_block: bool = False
     mount_options: tuple[str, ...] = ()
     access_modes: tuple[AccessMode, ...] = ()
     """Modes given in the options; empty: those of the PersistentVolume, or else ReadWriteOnce."""

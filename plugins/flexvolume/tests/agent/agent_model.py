@@ -203,7 +203,7 @@ class ModelMounts:
     def make_directory(self, kubelet_root: str, path: str) -> None:
         return
 
-    check_directory = remove_directory = make_directory
+    check_directory = remove_directory = make_file = remove_file = make_directory
 
     async def mount(
         self, volume: str, source: AttachedSource, directory: str, *, read_only: bool, **_: Any
@@ -220,6 +220,10 @@ class ModelMounts:
         if directory not in self.mounted:
             raise Unavailable(f"volume {volume}: nothing is mounted on {directory}")
         self.add(target, self.mounted[directory].source, read_only)
+
+    async def bind_device(self, volume: str, device: str, target: str) -> None:
+        await self._faults.pass_("bind device")
+        self.add(target, device, read_only=False)
 
     async def unmount(self, volume: str, path: str, *, lazy: bool = False) -> None:
         what = "unmount" if "/plugins/" in path else "unbind"

@@ -62,6 +62,7 @@ async def test_init_reports_the_capabilities_and_is_a_handshake(called: Called) 
         "fsGroup": True,
         "supportsMetrics": True,
         "requiresFSResize": True,
+        "blockVolumes": True,
     }
     assert called.handshakes.first.is_set()
     assert called.handshakes.versions == {"/plugins": "0.1.0"}

@@ -2,6 +2,7 @@
 
     <root>/plugins/kubeletx.io/storage/mounts/NAME           the volume, mounted once for the node
     <root>/pods/UID/volumes/kubeletx.io~storage/NAME         a pod's mount of it
+    <root>/pods/UID/volumeDevices/kubeletx.io~storage/NAME   a pod's device of it
 
 Paths and the mounted device are known from there, and backends recognize their devices. The pods' names are lost.
 """
@@ -35,7 +36,11 @@ def find_volumes(table: Sequence[MountEntry], kubelet_roots: Iterable[str]) -> t
     """Return the volumes of the driver that the mount table shows. `kubelet_roots`: real paths."""
     roots = {root: root for root in kubelet_roots}
     bases = {one.target: one for one in table}
-    binds = [(target, one) for one in table if (target := _target(one.target, roots)) is not None]
+    binds = [
+        (target, _with_device(one) if target.is_block else one)
+        for one in table
+        if (target := _target(one.target, roots)) is not None
+    ]
     found, left = [], list({target.path: (target, one) for target, one in binds}.values())
     for root in roots:
         for path, base in bases.items():
@@ -75,7 +80,10 @@ def rebuild_journal(found: FoundVolume, backends: Backends, *, node: str, boot_i
     ]
     volume = backends.identify(found.name, shown)
     return VolumeJournal(
-        volume=volume or StorageVolume(name=found.name, backend="", image=found.name),
+        volume=msgspec.structs.replace(
+            volume or StorageVolume(name=found.name, backend="", image=found.name),
+            is_block=any(target.is_block for target, _ in found.binds),
+        ),
         boot_id=boot_id,
         kubelet_root=found.kubelet_root,
         global_dir=global_directory(found.kubelet_root, found.name),
@@ -85,6 +93,11 @@ def rebuild_journal(found: FoundVolume, backends: Backends, *, node: str, boot_i
         is_writable=not shown.is_read_only,
         uses=tuple(uses),
     )
+
+
+def _with_device(one: MountEntry) -> MountEntry:
+    """Return the entry with the device whose file is mounted as its source."""
+    return msgspec.structs.replace(one, source=one.device_path or one.source)
 
 
 def _target(path: str, roots: Mapping[str, str]) -> TargetPath | None:

@@ -32,6 +32,8 @@ class DriverCapabilities(msgspec.Struct, frozen=True, kw_only=True, rename="came
     fs_group: bool = True
     supports_metrics: bool = True
     requires_fs_resize: bool = msgspec.field(default=True, name="requiresFSResize")
+    block_volumes: bool = True
+    """A capability of kubeletx: a target below ``volumeDevices`` becomes the device. A kubelet ignores it."""
 
 
 class DriverCalls:

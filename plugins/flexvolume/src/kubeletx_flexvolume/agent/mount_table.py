@@ -33,6 +33,11 @@ class MountEntry(msgspec.Struct, frozen=True, kw_only=True):
         """True if nothing can be written through this mount."""
         return "ro" in self.options
 
+    @property
+    def device_path(self) -> str:
+        """Path of the device whose file is mounted, such as /dev/loop7; empty for other mounts."""
+        return f"/dev{self.root}" if self.fs_type == "devtmpfs" and self.root != "/" else ""
+
     def has_same_files(self, other: MountEntry) -> bool:
         """Return True if both mounts show the same directory of the same file system."""
         return (self.device, self.root) == (other.device, other.root)

@@ -7,6 +7,7 @@ any more. All paths are those of the kubelet's namespace.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Sequence
 from typing import Final
 
@@ -65,6 +66,33 @@ class Mounts:
         except (OSError, Unavailable):  # an empty directory that is left does no harm
             return
 
+    def make_file(self, kubelet_root: str, path: str) -> None:
+        """Make the empty file `path` for a device; succeeds if it exists. Links are refused."""
+        parent, _, name = path.rpartition("/")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with self._namespace.open_root() as root, open_directory(root, kubelet_root, parent) as directory:
+            try:
+                os.close(os.open(name, flags, 0o600, dir_fd=directory))
+            except FileExistsError:
+                if stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+                    raise Unavailable(f"file {path}: it is a link; remove it") from None
+            except OSError as error:
+                raise Unavailable(f"file {path}: {error.strerror}") from error
+
+    def remove_file(self, kubelet_root: str, path: str) -> None:
+        """Remove the file for a device if it is there and empty."""
+        parent, _, name = path.rpartition("/")
+        try:
+            with (
+                self._namespace.open_root() as root,
+                open_directory(root, kubelet_root, parent) as directory,
+            ):
+                found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                if stat.S_ISREG(found.st_mode) and not found.st_size:
+                    os.unlink(name, dir_fd=directory)
+        except (OSError, Unavailable):  # an empty file that is left does no harm
+            return
+
     async def mount(
         self,
         volume: str,
@@ -102,7 +130,9 @@ class Mounts:
         Raises Conflict if something else is mounted there, and Unavailable if nothing is mounted on `directory`, or the
         mount does not appear as asked.
         """
-        base, present = self.find(directory), self.find(target)
+        name = target.rpartition("/")[2]
+        table = self.table(name if directory.endswith(f"/{name}") else "")
+        base, present = find_topmost(table, directory), find_topmost(table, target)
         if base is None:  # the pod would write to the disk of the node
             raise Unavailable(
                 f"volume {volume}: nothing is mounted on {directory} any more; the next call mounts it again"
@@ -127,6 +157,23 @@ class Mounts:
             raise Unavailable(
                 f"volume {volume}: the mount on {target} {problem}; see option --mount-namespace-of"
             )
+
+    async def bind_device(self, volume: str, device: str, target: str) -> None:
+        """Mount the file of a device on the file `target`; succeeds if it is mounted there.
+
+        Raises Conflict if something else is mounted there.
+        """
+        present = self.find(target)
+        if present is not None and present.device_path != device:
+            shown = present.device_path or present.source
+            raise Conflict(f"volume {volume}: {shown} is mounted on {target}, not {device}; unmount it")
+        if present is None:
+            await self._run(volume, ["mount", "-c", "--bind", "--", device, target], self._mount_seconds)
+            if self.find(target) is None:
+                raise Unavailable(
+                    f"volume {volume}: the mount on {target} is not in the kubelet's mount namespace; "
+                    "see option --mount-namespace-of"
+                )
 
     async def unmount(self, volume: str, path: str, *, lazy: bool = False) -> None:
         """Unmount everything that is mounted on `path`. `lazy`: also while it is in use.

@@ -64,7 +64,7 @@ class Operations:
 
     async def mount(self, request: MountRequest, target: TargetPath) -> None:
         """Make the volume available at the target. Raises KubeletxErrors; TimedOut: it continues, repeat the call."""
-        await self._parts.blocking(self._mounts.check_directory, target.kubelet_root, target.path)
+        await self._parts.blocking(self._mounts.check_directory, target.kubelet_root, target.directory)
         self._check_target(request.volume.name, target.path)
         worker = self._worker(request.volume, target)
         with worker.in_use():

@@ -81,6 +81,7 @@ def _volume(options: Mapping[str, str], target: TargetPath, backends: Backends) 
         size_bytes=_size(options, target),
         fs_type=_fs_type(options, target),
         cluster=_cluster(options, target),
+        is_block=target.is_block,
         mount_options=_mount_options(options, target),
         access_modes=_access_modes(options, target),
         parameters={

@@ -1,7 +1,7 @@
 """Checks of the paths that the driver sends, and directories that the agent makes for mounts.
 
-The driver's only paths are targets: ``<kubelet root>/pods/<uid>/volumes/kubeletx.io~storage/<name>``. `parse_target`
-checks the text. `open_directory` then walks to the directory without following a link below the kubelet's root, so that no
+The driver's only paths are targets: ``<kubelet root>/pods/<uid>/volumes/kubeletx.io~storage/<name>``, and for block
+volumes the same below ``volumeDevices``. `parse_target` checks the text. `open_directory` then walks to the directory without following a link below the kubelet's root, so that no
 other directory can be mounted on.
 """
 
@@ -24,20 +24,32 @@ from ..values import DRIVER
 MAX_PATH: Final = 4000
 MAX_COMPONENT: Final = 255
 _VOLUMES: Final = DRIVER.replace("/", "~")
+_VOLUMES_DIRECTORY: Final = "volumes"
+_DEVICES_DIRECTORY: Final = "volumeDevices"
 _UID: Final = re.compile(r"[0-9A-Za-z][-0-9A-Za-z._]{0,252}")
 
 
 class TargetPath(msgspec.Struct, frozen=True, kw_only=True):
-    """Parts of a checked target. `kubelet_root`: real path of the kubelet's root directory that it is in."""
+    """Parts of a checked target. `kubelet_root`: real path of the kubelet's root directory that it is in.
+
+    `is_block`: the pod gets the device itself there, a file, and not a directory.
+    """
 
     kubelet_root: str
     pod_uid: str
     name: str
+    is_block: bool = False
 
     @property
     def path(self) -> str:
-        """The target itself: the directory at which the pod gets the volume."""
-        return f"{self.kubelet_root}/pods/{self.pod_uid}/volumes/{_VOLUMES}/{self.name}"
+        """The target itself: the directory at which the pod gets the volume, or the file that becomes its device."""
+        kind = _DEVICES_DIRECTORY if self.is_block else _VOLUMES_DIRECTORY
+        return f"{self.kubelet_root}/pods/{self.pod_uid}/{kind}/{_VOLUMES}/{self.name}"
+
+    @property
+    def directory(self) -> str:
+        """Directory that exists before the mount: the target, or of a block volume the one that it is in."""
+        return self.path.rpartition("/")[0] if self.is_block else self.path
 
     @property
     def global_directory(self) -> str:
@@ -66,9 +78,12 @@ def parse_target(text: str, kubelet_roots: Mapping[str, str]) -> TargetPath:
     if root is None:
         raise _bad(text, f"is not below {' or '.join(kubelet_roots)}; see option --kubelet-root-dir")
     match text[len(root) + 1 :].split("/"):
-        case ["pods", uid, "volumes", volumes, name] if volumes == _VOLUMES and _UID.fullmatch(uid):
+        case ["pods", uid, ("volumes" | "volumeDevices") as kind, volumes, name] if (
+            volumes == _VOLUMES and _UID.fullmatch(uid)
+        ):
             check_volume_name(name)
-            return TargetPath(kubelet_root=kubelet_roots[root], pod_uid=uid, name=name)
+            is_block = kind == _DEVICES_DIRECTORY
+            return TargetPath(kubelet_root=kubelet_roots[root], pod_uid=uid, name=name, is_block=is_block)
     raise _bad(text, f"is no {root}/pods/UID/volumes/{_VOLUMES}/NAME")
 
 

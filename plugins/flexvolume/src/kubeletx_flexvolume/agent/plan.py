@@ -3,6 +3,8 @@
     TAKE ─► ATTACH ─► LOOK ─► FORMAT if blank ─► MOUNT ─► BIND ─► CONFIRM       a pod wants the volume
     RELEASE ◄─ DETACH ◄─────────────────────────  UNMOUNT ◄─ UNBIND             no pod wants it any more
 
+A block volume goes from ATTACH to BIND.
+
 What is to be removed is removed first. The device stays while a use stays. The entry of a use in the volume's record is released
 only when the device is gone, or another use of this node has an entry that stands for it.
 
@@ -97,6 +99,8 @@ def _for_use(journal: VolumeJournal, use: Use, *, is_awaited: bool) -> Step | No
         return Step(StepKind.TAKE, use.key)
     if journal.attached is not Mark.YES or journal.source is None:
         return Step(StepKind.ATTACH, use.key)
+    if journal.volume.is_block:
+        return _for_device(use, is_awaited=is_awaited)
     if journal.mounted is not Mark.YES:
         if journal.source.type is SourceType.DEVICE and journal.content is not Content.READY:
             is_blank = journal.content is Content.BLANK
@@ -104,6 +108,11 @@ def _for_use(journal: VolumeJournal, use: Use, *, is_awaited: bool) -> Step | No
         return Step(StepKind.MOUNT, use.key)
     if not use.holder.read_only and not journal.is_writable:
         return Step(StepKind.WRITABLE, use.key)
+    return _for_device(use, is_awaited=is_awaited)
+
+
+def _for_device(use: Use, *, is_awaited: bool) -> Step | None:
+    """Return the last steps. A pod with a block volume gets the device, which nobody has formatted or mounted."""
     if use.bound is not Mark.YES:
         return Step(StepKind.BIND, use.key) if is_awaited else None
     return Step(StepKind.CONFIRM, use.key)

@@ -9,11 +9,11 @@ from typing import Final
 
 import structlog
 
-from kubeletx.api import Blocking, Conflict, Internal, KubeletxError, TimedOut
+from kubeletx.api import Blocking, Conflict, Internal, InvalidPod, KubeletxError, TimedOut
 
 from ..attachments.book import AttachmentBook
 from ..attachments.holder import Holder, HolderStatus
-from ..backends.backend import AttachedSource
+from ..backends.backend import AttachedSource, SourceType
 from ..backends.registry import Backends
 from ..values import AccessMode, MountRequest, StorageVolume
 from .format import FileSystems
@@ -94,6 +94,13 @@ class StepRunner:
         source = await self._backends.get(volume.backend).attach(
             volume, read_only=is_read_only, secrets=request.secrets
         )
+        if volume.is_block and source.type is not SourceType.DEVICE:
+            raise InvalidPod(
+                obj=f"volume {volume.name}",
+                field="volumeMode",
+                problem=f"backend {volume.backend} has no block devices",
+                fix="use volumeMode Filesystem, or a backend with devices",
+            )
         await self._note(volume, use.holder, source.source, HolderStatus.ATTACHING)
         return source
 
@@ -125,6 +132,10 @@ class StepRunner:
 
     async def _bind(self, journal: VolumeJournal, use: Use, request: MountRequest) -> StepResult:
         holder, volume, group = use.holder, journal.volume, request.fs_group
+        if volume.is_block:
+            await self._blocking(self._mounts.make_file, journal.kubelet_root, holder.mount_dir)
+            await self._mounts.bind_device(volume.name, _source(journal).source, holder.mount_dir)
+            return None
         if self._top_directory is not None and group is not None and not holder.read_only:
             await self._top_directory.apply(volume.name, journal.global_dir, group)
         await self._mounts.bind(
@@ -157,6 +168,8 @@ class StepRunner:
         if use is not None:
             await self._cut(journal)
             await self._mounts.unmount(journal.volume.name, use.holder.mount_dir, lazy=journal.is_forced)
+            if journal.volume.is_block:
+                await self._blocking(self._mounts.remove_file, journal.kubelet_root, use.holder.mount_dir)
 
     async def _unmount(self, journal: VolumeJournal, _: Use | None) -> None:
         await self._cut(journal)

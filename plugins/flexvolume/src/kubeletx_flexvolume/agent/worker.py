@@ -272,6 +272,13 @@ class VolumeWorker:
     def _check_same(self, volume: StorageVolume) -> None:
         """Raise Conflict if the journal is of a volume with the same name, but another image."""
         known = self.journal.volume
+        if known.is_block != volume.is_block and not self.journal.is_empty:
+            raise Conflict(
+                f"volume {self.name}: pods of this node have its device, so that it cannot be mounted; delete them"
+                if known.is_block
+                else f"volume {self.name}: pods of this node have it mounted, so that no pod can have its device; "
+                "delete them"
+            )
         if known.backend and _identity(known) != _identity(volume):
             raise Conflict(
                 f"volume {self.name}: this node has it as image {known.image} of pool {known.pool} ({known.backend}), "
