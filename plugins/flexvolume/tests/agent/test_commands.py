@@ -29,6 +29,14 @@ async def test_the_result_has_status_and_output(commands: Commands) -> None:
     )
 
 
+async def test_a_problem_leaves_out_the_description_of_options(commands: Commands) -> None:
+    script = (
+        "printf 'Filesystem must be larger than 300MB.\\nUsage: mkfs.xfs\\n/* blocksize */\\n' >&2; exit 1"
+    )
+    result = await commands.run(["sh", "-c", script], seconds=10)
+    assert str(result.problem("volume v")).endswith("exit status 1: Filesystem must be larger than 300MB.")
+
+
 async def test_a_program_gets_no_input_and_a_plain_environment(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import configparser
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import click
+import pytest
 import yaml
 from kubeletx_flexvolume.agent.main import main
 from kubeletx_flexvolume.attachments.definitions import IDENTITY, NAMESPACE, rights
@@ -91,3 +94,33 @@ def test_the_service_is_notified_and_leaves_volumes_alone() -> None:
         "2",
     )
     assert service["ExecStart"].split()[:2] == ["/opt/kubeletx/bin/kubeletx-flexvolume", "agent"]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_systemd_accepts_the_service(tmp_path: Path) -> None:
+    text = (DEPLOY / "kubeletx-storage.service").read_text()
+    unit = tmp_path / "kubeletx-storage.service"
+    unit.write_text(text.replace("/opt/kubeletx/bin/kubeletx-flexvolume", "/bin/true"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_daemon_set_selects_its_nodes_and_mounts_what_it_defines() -> None:
+    pod = document("DaemonSet")["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "linux"}
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+    defined = {one["name"] for one in pod["volumes"]}
+    assert {one["name"] for one in container()["volumeMounts"]} == defined
+    pools = [text.partition("=")[2] for text in container()["args"] if text.startswith("--pool=")]
+    mounted = {one["mountPath"] for one in container()["volumeMounts"]}
+    assert [text.partition("=")[2] in mounted for text in pools] == [True]
+
+
+def test_the_image_has_the_program_that_the_pods_run() -> None:
+    text = (DEPLOY / "Dockerfile").read_text()
+    assert container()["image"] in text
+    assert container()["command"] == yaml.safe_load(text.partition("CMD ")[2])
+    for name in re.findall(r"/src(/plugins/\w+)", text):
+        assert (DEPLOY.parents[1] / name.lstrip("/") / "pyproject.toml").exists()

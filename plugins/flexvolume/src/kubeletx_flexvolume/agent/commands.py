@@ -34,6 +34,8 @@ SECRET_FILE: Final = "/proc/self/fd/4"
 
 _MAX_OUTPUT: Final = 64 * 1024
 _LONGEST_ERROR: Final = 500
+_USAGE: Final = " Usage: "
+"""Begins the description of options that programs such as mkfs.xfs print after an error."""
 _KILL_SECONDS: Final = 3.0
 _FIRST_FREE: Final = 10
 _LOCK, _SECRET = 3, 4
@@ -50,7 +52,7 @@ class ProgramResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def problem(self, what: str) -> Unavailable:
         """Return an error for the failed program. `what`: the beginning of the message, such as the volume."""
-        text = " ".join((self.err or self.out).split())[:_LONGEST_ERROR]
+        text = " ".join((self.err or self.out).split()).partition(_USAGE)[0][:_LONGEST_ERROR]
         return Unavailable(
             f"{what}: {self.command} failed with exit status {self.code}: {text or 'no output'}"
         )
@@ -140,7 +142,11 @@ class _Program:
     """One running program, which is a child process of this one. `ended` reaps it."""
 
     def __init__(
-        self, path: str, command: Sequence[str], inherited: Sequence[tuple[int, int]], environment: dict[str, str]
+        self,
+        path: str,
+        command: Sequence[str],
+        inherited: Sequence[tuple[int, int]],
+        environment: dict[str, str],
     ) -> None:
         """`path`: of the program. Raises Unavailable."""
         self.text = shlex.join(command)

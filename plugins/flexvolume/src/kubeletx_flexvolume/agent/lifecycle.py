@@ -1,6 +1,6 @@
 """`StorageAgent`: start and end of the agent.
 
-    lock the state directory ─► recover journals ─► garbage list ─► serve sockets ─► install the driver
+    lock state directory and node name ─► recover journals ─► garbage list ─► serve sockets ─► install the driver
     first handshake ─► ready
 
 The agent serves calls only when every volume of a former run is in a known state, and all that another node has taken
@@ -12,21 +12,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import structlog
 
-from kubeletx.api import BoundedThreadPool, Clock, Conflict, InvalidConfig, WhenFull
+from kubeletx.api import BoundedThreadPool, Clock, WhenFull
 
 from ..attachments.tasks import Attachments
 from ..backends.pools import Pool
 from ..backends.registry import BackendParts, Backends, build_backends
 from ..driver.install import KNOWN_PLUGIN_DIRECTORIES, install_places
+from .agent_locks import hold_node, hold_state
 from .calls import DriverCalls, DriverCapabilities
 from .commands import Commands
 from .config import AgentConfig, is_network_file_system
@@ -78,7 +78,7 @@ class StorageAgent:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises InvalidConfig, Conflict or PermissionDenied if the start is refused."""
         config = self._config
-        with _hold_state(config.state_dir):
+        with hold_state(config.state_dir), hold_node(config.records, config.node_name):
             pool = BoundedThreadPool("files", _THREADS, when_full=WhenFull.WAIT, owner="storage agent")
             try:
                 async with contextlib.AsyncExitStack() as stack:
@@ -237,34 +237,6 @@ async def _background(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@contextlib.contextmanager
-def _hold_state(directory: Path) -> Iterator[None]:
-    """Hold the lock of the state directory. Raises Conflict, with the PID of the agent that has it."""
-    try:
-        private_directory(directory)
-        descriptor = os.open(directory / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise InvalidConfig(
-            obj="storage agent",
-            field="--state-dir",
-            problem=f"{directory}: {error.strerror}",
-            fix="use another one",
-        ) from error
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pid = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
-            raise Conflict(
-                f"another storage agent, PID {pid}, has state directory {directory}; stop it, or give another --state-dir"
-            ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _with_sharing(pool: Pool) -> Pool:

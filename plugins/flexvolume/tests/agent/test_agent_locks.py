@@ -1,0 +1,61 @@
+"""Locks that keep a second agent from running."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import structlog
+from click.testing import CliRunner
+from kubeletx_flexvolume.agent.agent_locks import hold_node, hold_state
+from kubeletx_flexvolume.agent.main import main
+
+from kubeletx.api import Conflict, InvalidConfig
+
+
+def test_a_state_directory_has_one_agent(tmp_path: Path) -> None:
+    with hold_state(tmp_path / "state"):
+        with pytest.raises(Conflict, match=f"PID {os.getpid()}, has state directory"):
+            hold_state(tmp_path / "state").__enter__()
+        assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+    with hold_state(tmp_path / "state"):
+        pass
+
+
+def test_a_node_name_has_one_agent_in_each_file_of_records(tmp_path: Path) -> None:
+    records = tmp_path / "records" / "records.db"
+    with (
+        hold_node(records, "n1"),
+        hold_node(records, "n2"),
+        hold_node(tmp_path / "other.db", "n1"),
+        pytest.raises(Conflict, match=r"node n1 .* give each agent a --node-name of its own"),
+    ):
+        hold_node(records, "n1").__enter__()
+    with hold_node(records, "n1"), hold_node(None, "n1"):
+        assert records.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_directory_of_the_records_keeps_its_mode(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    with hold_node(tmp_path / "records.db", "x" * 253):
+        assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
+def test_records_at_a_place_that_cannot_exist_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidConfig, match=r"--records: .*file.*; use another one"):
+        hold_node(tmp_path / "file" / "records.db", "n1").__enter__()
+
+
+def test_a_second_agent_of_the_node_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would remove the entries of the first one as those of a lost journal."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    records = tmp_path / "records.db"
+    arguments = ["agent", f"--state-dir={tmp_path / 'state'}", f"--records={records}", "--node-name=n1"]
+    with hold_node(records, "n1"):
+        result = CliRunner().invoke(main, [*arguments, f"--volume-plugin-dir={tmp_path / 'plugins'}"])
+    structlog.reset_defaults()  # the command sets up the log of its process
+    assert result.exit_code == 1
+    assert f"another storage agent, PID {os.getpid()}, is node n1" in result.output
+    assert not (tmp_path / "plugins").exists()
