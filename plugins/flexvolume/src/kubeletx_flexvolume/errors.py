@@ -56,7 +56,10 @@ def start_error(driver: str, path: str, error: OSError) -> KubeletxError:
 
 
 def file_error(what: str, error: OSError) -> KubeletxError:
-    """Translate an error of the plugin's own files and of directories for volumes. `what`: text that begins the message."""
+    """Translate an error of the plugin's own files and of directories for volumes.
+
+    `what`: text that begins the message.
+    """
     text = f"{what}: {error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
     cls = PermissionDenied if error.errno in {errno.EPERM, errno.EACCES} else Unavailable
     return cls(text, reason=Event.FAILED_MOUNT)

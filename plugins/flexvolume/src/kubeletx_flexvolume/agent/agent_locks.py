@@ -1,7 +1,7 @@
 """Locks that keep a second agent from running: of a state directory, and of a node's name in a file of records.
 
-Two agents with one name would take each other's entries for those of a lost journal, and remove them, while pods use the
-volumes. The kernel drops the locks when their process ends, however that happens. All functions block.
+Two agents with one name would take each other's entries for those of a lost journal, and remove them, while pods use
+the volumes. The kernel drops the locks when their process ends, however that happens. All functions block.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _LONGEST_PID: Final = 20
 
 @contextlib.contextmanager
 def hold_state(directory: Path) -> Iterator[None]:
-    """Make the state directory, and hold its lock. Raises InvalidConfig, or Conflict with the PID of the agent that has it."""
+    """Make the state directory, and hold its lock.
+
+    Raises InvalidConfig, or Conflict with the PID of the agent that has it.
+    """
     try:
         private_directory(directory)
         descriptor = _opened(directory / _STATE_LOCK)

@@ -1,7 +1,7 @@
 """`Mounts`: mounts and unmounts with mount(8) and umount(8), in the kubelet's mount namespace.
 
-Every call may be repeated: it looks at the mount table first, and an unmount that fails is a success if nothing is mounted
-any more. All paths are those of the kubelet's namespace.
+Every call may be repeated: it looks at the mount table first, and an unmount that fails is a success if nothing is
+mounted any more. All paths are those of the kubelet's namespace.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Mounts:
     ) -> bool:
         """Mount an attached volume on `directory`, and return True if it can be written to.
 
-        Succeeds if it is mounted there, however that is. Raises Conflict if something else is mounted there.
+        Succeeds if it is mounted there, also with other options. Raises Conflict if something else is mounted there.
         """
         present = self.find(directory)
         if present is not None:

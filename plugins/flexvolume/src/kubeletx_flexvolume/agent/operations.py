@@ -1,7 +1,8 @@
 """`Operations`: mount and unmount of the driver, and the volumes of this node for the agent's other tasks.
 
-Each volume that is on this node, or comes or goes, has a worker (`worker`). This class finds the worker of a call, limits
-the time of the call, and starts workers for journals of a former run and for mounts whose journal is lost.
+Each volume that is on this node, or is being attached or detached, has a worker (`worker`). This class finds the worker
+of a call, limits the time of the call, and starts workers for journals of a former run and for mounts whose journal is
+lost.
 """
 
 from __future__ import annotations

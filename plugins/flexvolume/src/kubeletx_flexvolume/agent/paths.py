@@ -1,8 +1,8 @@
 """Checks of the paths that the driver sends, and directories that the agent makes for mounts.
 
 The driver's only paths are targets: ``<kubelet root>/pods/<uid>/volumes/kubeletx.io~storage/<name>``, and for block
-volumes the same below ``volumeDevices``. `parse_target` checks the text. `open_directory` then walks to the directory without following a link below the kubelet's root, so that no
-other directory can be mounted on.
+volumes the same below ``volumeDevices``. `parse_target` checks the text. `open_directory` then walks to the directory
+without following a link below the kubelet's root, so that no other directory can be mounted on.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 
 A block volume goes from ATTACH to BIND.
 
-What is to be removed is removed first. The device stays while a use stays. The entry of a use in the volume's record is released
-only when the device is gone, or another use of this node has an entry that stands for it.
+Removals come first. The device stays while a use stays. The entry of a use in the volume's record is removed only when
+the device is gone, or another use of this node has an entry, which then protects the device.
 
 A step is blocked after it has failed, until it is repeated; nothing that depends on it is planned meanwhile.
 """
@@ -112,7 +112,7 @@ def _for_use(journal: VolumeJournal, use: Use, *, is_awaited: bool) -> Step | No
 
 
 def _for_device(use: Use, *, is_awaited: bool) -> Step | None:
-    """Return the last steps. A pod with a block volume gets the device, which nobody has formatted or mounted."""
+    """Return the last steps. A pod with a block volume gets the device, which is neither formatted nor mounted."""
     if use.bound is not Mark.YES:
         return Step(StepKind.BIND, use.key) if is_awaited else None
     return Step(StepKind.CONFIRM, use.key)
@@ -128,7 +128,7 @@ def _is_half_formatted(journal: VolumeJournal) -> bool:
 
 
 def _may_release(journal: VolumeJournal) -> bool:
-    """Return True if an entry of this node may go: no device is left, or another entry stands for it."""
+    """Return True if an entry of this node may be removed: no device is left, or another entry protects it."""
     return journal.attached is Mark.NO or any(use.taken is Mark.YES for use in journal.staying)
 
 

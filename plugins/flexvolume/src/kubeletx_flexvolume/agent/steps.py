@@ -179,7 +179,7 @@ class StepRunner:
     async def _cut(self, journal: VolumeJournal) -> None:
         """Take the storage away before a forced unmount, which otherwise waits for it.
 
-        Errors are no surprise here, as the volume is in use; the step DETACH decides.
+        Errors are expected here, as the volume is in use; the result of step DETACH counts.
         """
         if journal.is_forced and journal.volume.backend:
             try:

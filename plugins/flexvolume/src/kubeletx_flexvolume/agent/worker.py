@@ -2,10 +2,10 @@
 
     mount, unmount, drop ─ change what is wanted ─► plan ─► journal on disk ─► step ─► plan ─► ... ─► settled
 
-The worker's task is the lock of the volume. Callers change what is wanted and wait for the result. A caller whose deadline
-expires, or whose client disconnects, only stops waiting: the step continues, and a repeated call waits for the same work.
-A volume is not mounted for a pod while no caller waits, as a kubelet does not unmount what it does not know. If no
-call is repeated for `callers.ABANDONED_SECONDS`, everything is undone.
+The worker's task is the lock of the volume. Callers change what is wanted and wait for the result. A caller whose
+deadline expires, or whose client disconnects, only stops waiting: the step continues, and a repeated call waits for the
+same work. A volume is not mounted for a pod while no caller waits, as a kubelet does not unmount what it does not know.
+If no call is repeated for `callers.ABANDONED_SECONDS`, everything is undone.
 
 Removals that fail are repeated with growing pauses, and at once when a caller asks for them.
 """
@@ -85,7 +85,10 @@ class VolumeWorker:
             self._wake.set()
 
     async def mount(self, request: MountRequest, holder: Holder) -> None:
-        """Wait until the volume is mounted for the holder. Raises the error of the step that failed, after the undoing."""
+        """Wait until the volume is mounted for the holder.
+
+        Raises the error of the step that failed, after the undoing.
+        """
         key = holder.key
         self._callers.begin(key)
         try:

@@ -2,8 +2,8 @@
 
     attach ─► waitforattach ─► mountdevice        unmountdevice ─► detach
 
-The last pod's release undoes it. A pod counts as a user if the journal has a use of it, or the mount table shows the volume in
-its directory, so that a lost journal never takes a device away from a running pod.
+The last pod's release undoes it. A pod counts as a user if the journal has a use of it, or the mount table shows the
+volume in its directory, so that a lost journal never takes a device away from a running pod.
 """
 
 from __future__ import annotations

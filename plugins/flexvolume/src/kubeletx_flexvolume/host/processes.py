@@ -8,8 +8,8 @@ A deadline is a cancellation, too: callers use `asyncio.timeout`. A program that
 behind, such as the daemon of a FUSE file system: they are not killed.
 
 A process in an uninterruptible system call outlives SIGKILL. Until it has ended, further calls with its key raise
-Unavailable, since both would change the same volume. For the same reason the running processes are recorded in files: the next
-agent process ends what a killed one left, before it calls a driver for any volume.
+Unavailable, since both would change the same volume. For the same reason the running processes are recorded in files:
+the next agent process ends what a killed one left, before it calls a driver for any volume.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Processes:
         await output.ended(KILL_SECONDS)
         if key and _group_lives(pid):
             self._stuck[key] = pid
-            log.warning("A killed process does not end", pid=pid)
+            log.warning("Failed to end a process with SIGKILL", pid=pid)
 
     async def _end_left(self, left: RunningProcess) -> None:
         for number, seconds in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
@@ -291,7 +291,10 @@ def _start_time(pid: int) -> str:
 
 
 def _group_lives(pid: int) -> bool:
-    """Return True if a process of the group `pid` has not ended. Zombies have ended, also if their parent ignores them."""
+    """Return True if a process of the group `pid` has not ended.
+
+    Zombies have ended, also if their parent ignores them.
+    """
     try:
         os.killpg(pid, 0)
     except ProcessLookupError:

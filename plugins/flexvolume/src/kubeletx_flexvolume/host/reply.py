@@ -4,7 +4,7 @@
     0           Success          the reply
     any         Not supported    the reply; the caller uses its own way instead
     any         another          the driver failed, with its message
-    not 0       Success          an error: the driver contradicts itself
+    not 0       Success          an error: status and exit code contradict each other
     any         no JSON object   an error that quotes the output
 
 The output must be one JSON object. The kubelet takes standard output and standard error together, so that a line of
