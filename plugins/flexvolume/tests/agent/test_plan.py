@@ -225,6 +225,13 @@ def test_nothing_exists_unmarked_and_everything_can_be_removed(history: list[tup
     play(history)
 
 
+@pytest.mark.parametrize("steps", [7, 8])
+def test_what_was_undone_after_the_last_write_is_not_believed_after_a_crash(steps: int) -> None:
+    """Step 7 detaches the device after the failed mount, and step 8 removes the entry; the disk has both."""
+    failed_mount = ("fault", StepKind.MOUNT, Outcome.FAILED_BEFORE)
+    play([("want", 1, True), failed_mount, ("steps", steps), ("crash",), ("want", 1, True), ("steps", 1)])
+
+
 def play(history: list[tuple[object, ...]]) -> None:
     """Check a model after each action, and that everything can be removed in the end."""
     model = Model()

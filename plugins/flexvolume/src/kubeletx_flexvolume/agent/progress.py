@@ -115,7 +115,32 @@ def recovered(journal: VolumeJournal, boot_id: str, mounted_on: frozenset[str]) 
         for use in journal.uses
         if not (use.is_mounted and use.is_wanted and use.holder.mount_dir in mounted_on)
     ]
-    return journal.leave(*gone) if gone else journal
+    if not gone and journal.uses:
+        return journal
+    return _uncertain(journal.leave(*gone) if gone else journal, gone)
+
+
+def _uncertain(journal: VolumeJournal, gone: list[UseKey]) -> VolumeJournal:
+    """Return the journal without certainty about uses that leave: steps after the last write may have undone them."""
+    for key in gone:
+        use = journal.find(key)
+        if use is not None:
+            journal = _with_use(
+                journal, key, taken=_uncertain_mark(use.taken), bound=_uncertain_mark(use.bound)
+            )
+    if journal.staying:
+        return journal
+    return _replace(
+        journal,
+        attached=_uncertain_mark(journal.attached),
+        source=None,
+        mounted=_uncertain_mark(journal.mounted),
+        content=journal.content if journal.content is Content.FORMATTING else Content.UNKNOWN,
+    )
+
+
+def _uncertain_mark(mark: Mark) -> Mark:
+    return Mark.MAY if mark is Mark.YES else mark
 
 
 def _confirmed(journal: VolumeJournal, key: UseKey | None) -> VolumeJournal:
