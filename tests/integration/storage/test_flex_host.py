@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -142,3 +144,35 @@ async def test_fifty_volumes_at_once_are_made_and_removed(
     assert len(flex_node.mounts()) == 50
     await asyncio.gather(*(flex_volumes.release(one) for one in requests))
     assert flex_node.left() == []
+
+
+@pytest.fixture
+def small_disk(flex_node: StorageNode) -> Iterator[Path]:
+    """File that fills the disk of the plugin's state directory, which is a small tmpfs."""
+    state = flex_node.host.state_directory
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(state)], check=True)
+    try:
+        yield state / "fill"
+    finally:
+        subprocess.run(["umount", str(state)], check=True)
+
+
+async def test_with_a_full_disk_volumes_are_released_and_none_is_mounted(
+    small_disk: Path, flex_node: StorageNode, flex_volumes: FlexVolumes
+) -> None:
+    requests = flex_node.request("data", LOOP), flex_node.request("other", TMPFS)
+    for one in requests:
+        await flex_volumes.prepare(one)
+    third = flex_node.request("third", TMPFS)
+    with small_disk.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(4096)):
+            continue
+    with pytest.raises(Unavailable, match="No space left on device; free space on its disk"):
+        await flex_volumes.prepare(third)
+    for one in requests:
+        await flex_volumes.release(one)
+    assert (flex_node.devices(), flex_node.journal()) == ([], [])
+    assert flex_node.mounts() == [str(flex_node.host.state_directory)]
+    small_disk.unlink()
+    await flex_volumes.prepare(third)
+    await flex_volumes.release(third)

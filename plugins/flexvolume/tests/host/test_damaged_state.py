@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import itertools
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ from typing import Any
 import pytest
 from kubeletx_flexvolume.host import discovery, journal
 from kubeletx_flexvolume.host import processes as processes_module
+from kubeletx_flexvolume.host.discovery import PAUSE_SECONDS
 from kubeletx_flexvolume.host.processes import Processes
 from kubeletx_flexvolume.host.status import FILE_NAME
 from structlog.testing import capture_logs
@@ -193,8 +197,10 @@ async def test_the_status_of_drivers_is_written_again_when_it_can_be(flex: FlexN
     with capture_logs() as logs:
         volumes = await flex.open()
         await until(lambda: any("Failed to write the status" in one["event"] for one in logs))
+        await volumes.prepare(flex.request())
+    assert len([one for one in logs if "Failed to write the status" in one["event"]]) == 1
     (path.parent / f".{FILE_NAME}.new").rmdir()
-    await volumes.prepare(flex.request())
+    await volumes.prepare(flex.request("second"))
     await until(path.exists)
 
 
@@ -221,6 +227,25 @@ async def test_a_directory_of_drivers_that_cannot_be_read_loses_no_driver(
     await volumes.release(flex.request())
     monkeypatch.setattr(discovery, "_directories", read)
     await volumes.prepare(flex.request("second", driver="example.com/other"))
+
+
+async def test_a_driver_that_writes_its_log_beside_it_causes_few_looks(
+    flex: FlexNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = flex.install_plain()
+    await flex.open()
+    looks: list[float] = []
+    scan = discovery._scan
+
+    def counting(directory: Path) -> Any:
+        looks.append(time.monotonic())
+        return scan(directory)
+
+    monkeypatch.setattr(discovery, "_scan", counting)
+    while len(looks) < 5:
+        (path.parent / "log").write_text("a line")
+        await asyncio.sleep(0)
+    assert min(later - earlier for earlier, later in itertools.pairwise(looks[1:])) >= PAUSE_SECONDS / 2
 
 
 @pytest.mark.parametrize("kind", ["directory", "dangling link", "fifo", "not executable", "empty"])

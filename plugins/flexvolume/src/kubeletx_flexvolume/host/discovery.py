@@ -4,8 +4,9 @@
     <plugin directory>/<driver>/<driver>             the driver driver
 
 Names that begin with a dot are left out. File events trigger a look; each look reads the whole directory, which is
-small. There is also a look every minute, or every 5 seconds if the kernel gives no file events. A missing directory is
-made; if that is impossible, its nearest existing parent is watched until someone else makes it.
+small. While there are many events, looks are at least `PAUSE_SECONDS` apart. There is also a look every minute, or
+every 5 seconds if the kernel gives no file events. A missing directory is made; if that is impossible, its nearest
+existing parent is watched until another program makes it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ log = structlog.get_logger(__name__)
 
 RESCAN_SECONDS: Final = 60.0
 RESCAN_WITHOUT_EVENTS_SECONDS: Final = 5.0
+PAUSE_SECONDS: Final = 0.05
 DIRECTORY_MODE: Final = 0o755
 
 
@@ -89,6 +91,7 @@ class Discovery:
                     await self.look()
                 except KubeletxError as error:  # the next look comes
                     log.warning("Failed to look for drivers", err=str(error))
+                await asyncio.sleep(PAUSE_SECONDS)  # a driver may write its log here, line by line
         finally:
             self.close()
 

@@ -45,6 +45,7 @@ class StatusFile:
         self._path = path
         self._threads = threads
         self._changed = asyncio.Event()
+        self._is_failing = False
 
     def mark(self) -> None:
         """Note that the status has changed; it is written soon."""
@@ -58,8 +59,11 @@ class StatusFile:
             data = msgspec.json.encode([status_of(one) for one in drivers])
             try:
                 await self._threads.run(_replace, self._path, data)
+                self._is_failing = False
             except (OSError, KubeletxError) as error:  # it is written again after the next change
-                log.warning("Failed to write the status of drivers", path=str(self._path), err=str(error))
+                if not self._is_failing:
+                    log.warning("Failed to write the status of drivers", path=str(self._path), err=str(error))
+                self._is_failing = True
 
 
 def status_of(driver: FlexDriver) -> FlexDriverStatus:
