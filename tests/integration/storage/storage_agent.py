@@ -181,7 +181,7 @@ class AgentNode:
         """Return the pod's volume, as this process reaches it."""
         return self.namespace.path(self.target(pod, name))
 
-    def mount(self, pod: str, name: str, **options: str) -> Reply:
+    def mount(self, pod: str, name: str, /, **options: str) -> Reply:
         """Call ``mount`` as a kubelet does."""
         self.make_target(pod, name)
         return self.call("mount", str(self.target(pod, name)), self.options_text(pod, name, **options))
@@ -200,7 +200,7 @@ class AgentNode:
         """Make the directory at which a pod gets a volume."""
         self.target(pod, name).mkdir(mode=0o750, parents=True, exist_ok=True)
 
-    def options_text(self, pod: str, name: str, **options: str) -> str:
+    def options_text(self, pod: str, name: str, /, **options: str) -> str:
         """Return the options of a mount. An option with an empty text is left out."""
         merged = {
             "backend": "loop",

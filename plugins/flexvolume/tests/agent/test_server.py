@@ -200,6 +200,16 @@ async def test_a_stale_socket_is_replaced(tmp_path: Path) -> None:
     assert find_agent(tmp_path / "missing") is None
 
 
+def test_an_agent_whose_queue_is_full_is_an_agent(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as first:
+        listening.bind(str(tmp_path / NAME))
+        listening.listen(0)
+        first.connect(str(tmp_path / NAME))
+        assert find_agent(tmp_path) == 0
+        with pytest.raises(Conflict, match="another storage agent, a process that is not visible here"):
+            open_socket(tmp_path)
+
+
 async def test_a_socket_may_have_a_long_path(tmp_path: Path) -> None:
     directory = tmp_path / ("d" * 120) / "agent"
     one = open_socket(directory)

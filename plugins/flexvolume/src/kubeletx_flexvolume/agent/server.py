@@ -22,7 +22,7 @@ import structlog
 from kubeletx.api import KubeletxError
 
 from ..driver.program import MAX_REQUEST
-from .sockets import PrivateSocket, open_socket, peer_of
+from .sockets import BACKLOG, PrivateSocket, open_socket, peer_of
 from .wire import FAILURE, DriverRequest, framed, parse_request, read_message, reply
 
 log = structlog.get_logger(__name__)
@@ -60,7 +60,7 @@ class AgentServer:
             self._connections.add(task)
             task.add_done_callback(self._connections.discard)
 
-        server = await asyncio.start_unix_server(connected, sock=one.listening)
+        server = await asyncio.start_unix_server(connected, sock=one.listening, backlog=BACKLOG)
         self._sockets.append((one, server))
 
     async def stop_listening(self) -> None:

@@ -20,7 +20,8 @@ from .files import private_directory
 
 NAME: Final = "agent.sock"
 _NEW: Final = ".agent.sock.new"
-_BACKLOG: Final = 128
+BACKLOG: Final = 1024
+"""Length of the queue. A kubelet that starts calls the driver for all its volumes at once."""
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
@@ -60,7 +61,7 @@ def open_socket(directory: Path) -> PrivateSocket:
 def find_agent(directory: Path) -> int | None:
     """Return the PID of the agent that serves the socket in `directory`; 0: it is not visible, None: there is none."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
-        one.settimeout(1.0)
+        one.setblocking(False)
         try:
             descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
@@ -68,7 +69,7 @@ def find_agent(directory: Path) -> int | None:
         try:
             one.connect(f"/proc/self/fd/{descriptor}/{NAME}")
             return peer_of(one)[0]
-        except TimeoutError:  # its queue is full
+        except BlockingIOError:  # its queue is full
             return 0
         except OSError:
             return None
@@ -91,7 +92,7 @@ def _listen(directory: int) -> socket.socket:
         Path(base, _NEW).unlink(missing_ok=True)
         listening.bind(f"{base}/{_NEW}")  # no other user reaches it: the directory is private
         Path(base, _NEW).chmod(0o600)
-        listening.listen(_BACKLOG)
+        listening.listen(BACKLOG)
         Path(base, _NEW).replace(Path(base, NAME))
     except BaseException:
         listening.close()

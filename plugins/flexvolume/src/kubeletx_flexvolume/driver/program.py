@@ -32,6 +32,9 @@ CALLS = {"init": 0, "mount": 2, "unmount": 1}
 INIT_SECONDS = 10.0
 CALL_SECONDS = 160.0
 """Deadline of mount and unmount. The agent's own deadlines are shorter, so it answers before."""
+FIRST_PAUSE_SECONDS = 0.002
+LAST_PAUSE_SECONDS = 0.1
+"""Pauses before another connection while the agent's queue is full, as after the start of a kubelet with many pods."""
 MAX_REQUEST = 512 * 1024
 MAX_REPLY = 64 * 1024
 
@@ -142,8 +145,15 @@ def connect(sock: _socket.socket, path: str, ends: float) -> None:
     directory, _, name = path.rpartition("/")
     fd = posix.open(directory, posix.O_PATH | posix.O_DIRECTORY | posix.O_CLOEXEC)
     try:
-        sock.settimeout(left(ends))
-        sock.connect(f"/proc/self/fd/{fd}/{name}")
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            sock.settimeout(left(ends))
+            try:
+                sock.connect(f"/proc/self/fd/{fd}/{name}")
+                break
+            except BlockingIOError:  # its queue is full; the kernel has no event for room in it
+                time.sleep(min(pause, left(ends)))
+                pause = min(pause * 2, LAST_PAUSE_SECONDS)
     finally:
         posix.close(fd)
     peer = sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
