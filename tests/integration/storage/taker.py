@@ -27,6 +27,9 @@ class NoVolumes:
     def volumes(self) -> list[LocalVolume]:
         return []
 
+    def find(self, name: str) -> None:
+        return None
+
     async def drop(self, volume: StorageVolume, *, why: str, force: bool = False) -> None:
         return
 

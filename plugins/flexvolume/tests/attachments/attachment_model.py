@@ -60,6 +60,9 @@ class LocalDouble:
     def volumes(self) -> list[LocalVolume]:
         return [self.present[name] for name in sorted(self.present)]
 
+    def find(self, name: str) -> LocalVolume | None:
+        return self.present.get(name)
+
     def mount(self, of: StorageVolume, *holders: Holder, device: str = "/dev/loop0") -> None:
         """Make the volume present, used by these holders."""
         mounted = tuple(msgspec.structs.replace(one, status=HolderStatus.MOUNTED) for one in holders)

@@ -29,6 +29,10 @@ class LocalVolumes(Protocol):
         """Return every volume that has a journal, ordered by name."""
         ...
 
+    def find(self, name: str) -> LocalVolume | None:
+        """Return the volume with this name; None if it has no journal."""
+        ...
+
     async def drop(self, volume: StorageVolume, *, why: str, force: bool = False) -> None:
         """Unmount the volume from all pods of this node, detach it, and release this node's entries in its record.
 

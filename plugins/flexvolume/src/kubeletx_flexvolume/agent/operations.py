@@ -94,16 +94,15 @@ class Operations:
             raise _still(worker, "unmount", self._facts.unmount_seconds) from None
 
     def volumes(self) -> Sequence[LocalVolume]:
-        journals = sorted((one.journal for one in self._workers.values()), key=lambda one: one.volume.name)
-        return tuple(
-            LocalVolume(
-                volume=one.volume,
-                holders=entered_holders(one),
-                device=_device(one),
-            )
-            for one in journals
-            if not one.is_empty
-        )
+        found = (self.find(name) for name in sorted(self._workers))
+        return tuple(one for one in found if one is not None)
+
+    def find(self, name: str) -> LocalVolume | None:
+        worker = self._workers.get(name)
+        if worker is None or worker.journal.is_empty:
+            return None
+        journal = worker.journal
+        return LocalVolume(volume=journal.volume, holders=entered_holders(journal), device=_device(journal))
 
     def state(self) -> list[dict[str, Any]]:
         """Return the state of each volume, for users."""

@@ -77,7 +77,7 @@ class EntryCheck:
     async def _lost_of(self, name: str) -> LocalVolume | None:
         """Return the volume if all its holders have lost their entries; else None."""
         entries = await self._editor.items(name)
-        one = next((one for one in self._local().volumes() if one.volume.name == name), None)
+        one = self._local().find(name)
         lost = lost_holders(one, entries) if one is not None else []
         if one is None or not lost:
             return None

@@ -145,4 +145,5 @@ class ListWorker:
 
 def known_volume(local: LocalVolumes, described: StorageVolume) -> StorageVolume:
     """Return the volume as its journal on this node describes it, or else `described`."""
-    return next((one.volume for one in local.volumes() if one.volume.name == described.name), described)
+    known = local.find(described.name)
+    return described if known is None else known.volume

@@ -224,13 +224,13 @@ class RecordBook:
 
     def _check_local(self, name: str, entries: Entries, wanted: AttachmentEntry) -> None:
         """Raise Unavailable if the volume is attached here for pods that have lost their entries."""
-        for one in self._tools.local().volumes():
-            if one.volume.name == name and (lost := lost_holders(one, entries, wanted.key)):
-                self._tools.lost.set()
-                raise Unavailable(
-                    f"volume {name} is attached on this node for {lost[0]}, which has no entry in the record any more: "
-                    "it is unmounted first"
-                )
+        one = self._tools.local().find(name)
+        if one is not None and (lost := lost_holders(one, entries, wanted.key)):
+            self._tools.lost.set()
+            raise Unavailable(
+                f"volume {name} is attached on this node for {lost[0]}, which has no entry in the record any more: "
+                "it is unmounted first"
+            )
 
 
 def lost_holders(

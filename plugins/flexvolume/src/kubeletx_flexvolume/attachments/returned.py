@@ -64,7 +64,7 @@ class ReturnedEntries:
             old = self._old(await self._editor.items(name)) if is_free else []
             if not old:
                 return False
-            here = any(one.volume.name == name for one in self._local().volumes())
+            here = self._local().find(name) is not None
             if not here and any(one.boot_id == self._own.boot_id for one in old):
                 volume = known_volume(self._local(), old[0].volume(name))
                 async with within(self._drop_seconds, f"volume {name} was not removed from this node"):

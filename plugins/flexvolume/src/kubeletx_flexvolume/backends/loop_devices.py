@@ -44,9 +44,17 @@ class LoopDevices:
         self._commands = commands
         self._clock = clock
         self._sys_block = sys_block
+        self._names: dict[str, str] = {}
+        """Names of the devices that were attached last, by file; a hint, which saves a search."""
 
     def find(self, path: str) -> LoopDevice | None:
-        """Return the loop device with this file, also if the file was deleted since. Raises Unavailable if it is not known."""
+        """Return the loop device with this file, also if the file was deleted since.
+
+        Raises Unavailable if it is not known.
+        """
+        hint = self._names.get(path)
+        if hint is not None and self.file_of(hint) == path:
+            return _read(self._directory(hint))
         for name in _loop_names(self._sys_block):
             directory = f"{self._sys_block}/{name}"
             if _file_of(directory).removesuffix(_DELETED) == path:
@@ -73,6 +81,7 @@ class LoopDevices:
             device = _read(self._directory(name)) if self.file_of(name) == path else None
             if device is None:  # losetup compares inodes
                 raise Conflict(f"volume {volume}: {path} is attached as {name} by another path; detach it")
+            self._names[path] = name
         if device.is_deleted or device.is_ending:
             why = (
                 "of a deleted file" if device.is_deleted else "which disappears when its last user closes it"
@@ -90,6 +99,7 @@ class LoopDevices:
         `force`: also while another program of the volume hangs.
         """
         device = self.find(path)
+        self._names.pop(path, None)
         if device is None:
             return
         if not device.is_ending:
@@ -151,7 +161,8 @@ def _read(directory: str) -> LoopDevice | None:
 def _attribute(directory: str, name: str) -> bytes:
     """Return the content of an attribute of sysfs, which has at most one page; empty if there is none.
 
-    Raises Unavailable if that is not known: a device must not count as gone because this process has too many open files.
+    Raises Unavailable if that is not known: a device must not count as gone because this process has too many open
+    files.
     """
     path = f"{directory}/{name}"
     try:
