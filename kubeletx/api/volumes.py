@@ -57,6 +57,8 @@ class VolumeRequest(msgspec.Struct, frozen=True, kw_only=True):
     driver: str = ""
     persistent_volume: str = ""
     """Name of the PersistentVolume; empty for a volume that is written in the pod itself."""
+    persistent_volume_uid: str = ""
+    """UID of the PersistentVolume: another one of the same name has another UID. Empty if there is none."""
     claim: str = ""
     """Name of the PersistentVolumeClaim in the pod's namespace; empty if there is none."""
     options: dict[str, Any] = {}

@@ -105,6 +105,7 @@ def _request(
         driver=driver,
         target=str(target),
         persistent_volume=found.name if found is not None else "",
+        persistent_volume_uid=found.uid if found is not None else "",
         claim=found.claim if found is not None else "",
         options=options,
         fs_type=_text(values, "fsType", field),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from urllib.parse import quote
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +19,14 @@ def test_no_form_of_a_secret_is_left(secret: str, before: str, after: str) -> No
     data = secret.encode("utf-8", "replace")
     secret = data.decode()
     redactor = Redactor({"key": data})
-    for form in (secret, base64.b64encode(data).decode(), data.hex(), json.dumps(secret)[1:-1]):
+    for form in (
+        secret,
+        base64.b64encode(data).decode(),
+        base64.urlsafe_b64encode(data).decode(),
+        data.hex(),
+        json.dumps(secret)[1:-1],
+        quote(secret, safe=""),
+    ):
         cleaned = redactor.clean(f"{before} {form} {after}").replace("[secret]", "")
         assert form not in cleaned or form in f"{before} {after}" or form in "  "
 

@@ -330,6 +330,7 @@ class TestPersistentVolumes:
         found = FakeCluster()
         found.claims["data"] = ClusterVolume(
             name="pv-1",
+            uid="pv-uid",
             kind="flexVolume",
             claim="data",
             source={**source, **changes},
@@ -344,6 +345,7 @@ class TestPersistentVolumes:
         await node(tmp_path, driver).prepare(pod(CLAIM), self.cluster(readOnly=True))
         (request,) = driver.prepared.values()
         assert (request.persistent_volume, request.claim, request.volume_name) == ("pv-1", "data", "pv-1")
+        assert request.persistent_volume_uid == "pv-uid"
         assert (request.fs_type, request.read_only, request.access_modes) == ("xfs", True, ("ReadWriteOnce",))
         assert (request.options, request.capacity_bytes) == ({"image": "a"}, 1 << 30)
         assert request.target.endswith("/pods/u1/volumes/example.com~disk/pv-1")

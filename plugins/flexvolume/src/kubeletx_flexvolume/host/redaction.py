@@ -1,7 +1,7 @@
 """Removes secrets from text of drivers before it is quoted in an error or a log line.
 
-A driver may print a secret as it got it (base64), decoded, without the line feed at its end, one line of it, or as JSON
-text. Each of these forms is replaced.
+A driver may print a secret as it got it (base64), decoded, without the line feed at its end, one line of it, as JSON text, or
+as a part of a URL. Each of these forms is replaced.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping
+from urllib.parse import quote
 
 REPLACEMENT = "[secret]"
 _SHORTEST_LINE = 8
@@ -37,9 +38,9 @@ def _forms(data: bytes) -> Iterator[str]:
     for one in {data, data.strip()}:
         if not one:
             continue
-        encoded = base64.b64encode(one).decode()
-        yield encoded
-        yield encoded.rstrip("=")
+        for encoded in (base64.b64encode(one).decode(), base64.urlsafe_b64encode(one).decode()):
+            yield encoded
+            yield encoded.rstrip("=")
         yield one.hex()
         yield from _texts(one.decode("utf-8", "replace"))
 
@@ -50,3 +51,4 @@ def _texts(text: str) -> Iterator[str]:
         yield one.strip()
         yield json.dumps(one)[1:-1]
         yield json.dumps(one, ensure_ascii=False)[1:-1]
+        yield quote(one, safe="")
