@@ -209,7 +209,7 @@ def _source_of(directory: str) -> tuple[str, str]:
     kinds = {layout.source_directory(source): source for source in (*DRIVER_SOURCES, layout.NFS)}
     if directory in kinds:
         return kinds[directory], ""
-    return layout.FLEX_VOLUME, directory.replace("~", "/", 1)
+    return layout.FLEX_VOLUME, directory.replace("~", "/")
 
 
 def _children(path: Path) -> list[Path]:
