@@ -126,7 +126,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class _Found(NamedTuple):
-    """What one file has: an entry, or a problem for which it is kept; neither if it was set aside."""
+    """Content of one file: an entry, or a problem for which it is kept; neither if it was set aside."""
 
     entry: FlexEntry | None = None
     problem: str = ""
