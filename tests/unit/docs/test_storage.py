@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
 import pytest
 import yaml
 from kubeletx_flexvolume.agent import options, server
+from kubeletx_flexvolume.agent.commands import Commands
 from kubeletx_flexvolume.agent.format import MAKE_COMMANDS
 from kubeletx_flexvolume.agent.main import main
+from kubeletx_flexvolume.agent.paths import TargetPath
 from kubeletx_flexvolume.attachments import definitions, events, loops, proofs
+from kubeletx_flexvolume.attachments.clock import LoopClock
 from kubeletx_flexvolume.attachments.decision import BreakPolicy
 from kubeletx_flexvolume.backends import directory, fuse, loop, nbd, nfs, rbd
+from kubeletx_flexvolume.backends.loop_devices import LoopDevices
+from kubeletx_flexvolume.backends.pools import Pool, Pools
+from kubeletx_flexvolume.backends.registry import Backends, CheckedBackend
 from kubeletx_flexvolume.cleanup import cleaner, finalizers
 from kubeletx_flexvolume.cleanup.sequence import CleanupStep
 from kubeletx_flexvolume.config import FlexSettings
@@ -63,30 +73,48 @@ def flags(command: click.Command) -> set[str]:
     }
 
 
-def test_the_pod_of_the_page_is_valid_without_a_cluster() -> None:
+def test_the_pod_of_the_page_is_valid_without_a_cluster(tmp_path: Path) -> None:
     (text,) = BLOCKS["counter"]
     (pod,) = load_pods(text.encode(), "counter.yaml")
     assert validate_pod(set_defaults(pod), "counter.yaml") == ()
     assert refused_references(pod, "counter.yaml") == ()
-    check_volume(yaml.safe_load(text)["spec"]["volumes"][0]["flexVolume"])
+    check_volume(yaml.safe_load(text)["spec"]["volumes"][0]["flexVolume"], tmp_path)
 
 
-def test_the_persistent_volume_of_the_page_is_one() -> None:
+def test_the_persistent_volume_of_the_page_is_one(tmp_path: Path) -> None:
     (text,) = BLOCKS["persistent-volume"]
     content = yaml.safe_load(text)
-    import msgspec
-
     volume = msgspec.convert(content, PersistentVolume)
     assert volume.metadata.name == "shop-data"
-    check_volume(content["spec"]["flexVolume"])
+    check_volume(content["spec"]["flexVolume"], tmp_path)
     assert "kubeletx.io/storage" in text.partition("secretRef")[2]
 
 
-def check_volume(source: dict[str, object]) -> None:
-    given = source["options"]
-    assert isinstance(given, dict)
+def check_volume(source: dict[str, Any], pool: Path) -> None:
+    """Let the agent read the options, as a kubelet would send them."""
     assert source["driver"] == DRIVER
-    assert set(given) <= options._OPTIONS | BACKENDS[given["backend"]]
+    sent = {
+        "kubernetes.io/fsType": source.get("fsType", ""),
+        "kubernetes.io/readwrite": "rw",
+        "kubernetes.io/pvOrVolumeName": "data",
+        "kubernetes.io/pod.name": "web",
+        "kubernetes.io/pod.namespace": "default",
+        "kubernetes.io/pod.uid": "u1",
+        **source["options"],
+    }
+    commands = Commands(pool)
+    made: dict[str, CheckedBackend] = {
+        loop.NAME: loop.LoopBackend(
+            Pools({"default": Pool(name="default", directory=str(pool))}),
+            LoopDevices(commands, LoopClock()),
+            asyncio.to_thread,
+            boot_id="b",
+        ),
+        rbd.NAME: rbd.RbdBackend(commands),
+    }
+    target = TargetPath(kubelet_root="/k", pod_uid="u1", name="data")
+    request = options.parse_options(json.dumps(sent), target, Backends(made, BACKENDS))
+    assert request.volume.backend == source["options"]["backend"]
 
 
 def test_every_option_of_the_driver_is_in_the_table_with_its_backends() -> None:
