@@ -16,9 +16,10 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 class MountEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One mount. `root`: path of the mounted directory within its file system. `device`: MAJOR:MINOR of the file system.
+    """One mount. `root`: path of the mounted directory within its file system.
 
-    `source`: device or remote source that was mounted. `options`: options of this mount, such as ro.
+    `device`: MAJOR:MINOR of the file system. `source`: device or remote source that was mounted. `options`: options of
+    this mount, such as ro.
     """
 
     target: str

@@ -83,7 +83,10 @@ class Operations:
                 await _cancelled(task)
 
     async def unmount(self, target: TargetPath) -> None:
-        """Unmount the target, and detach its volume if no other pod of this node uses it; succeeds if it is not mounted."""
+        """Unmount the target, and detach its volume if no other pod of this node uses it.
+
+        Succeeds if it is not mounted.
+        """
         worker = self._find_mounted_at(target.path) or self._adopt_at(target)
         if worker is None:
             return

@@ -198,9 +198,10 @@ class StepRunner:
                 await self._book.release(journal.volume, use.holder)
 
     async def _finish_format(self, journal: VolumeJournal, _: Use | None) -> None:
-        """Format the device again, once, after the agent was killed while mkfs ran: half a file system is refused later.
+        """Format the device again, once, after the agent was killed while mkfs ran.
 
-        It was blank, and only this node can have written to it as long as an entry of this node is in its record.
+        Half a file system would be refused later. The device was blank, and only this node can have written to it as
+        long as an entry of this node is in its record.
         """
         volume = journal.volume
         try:

@@ -1,8 +1,8 @@
 """`FlexJournal`: the entries of all volumes, one file each in ``<state directory>/volumes``.
 
-A file is on disk before its step is begun, so that a volume is released after a crash at any step, also if the options of the
-volume are lost. A damaged file is set aside: `release` then relies on the mount table. A file that cannot be read now, or
-that a newer version has written, is kept, and blocks only its volume.
+A file is on disk before its step is begun, so that a volume is released after a crash at any step, also if the options
+of the volume are lost. A damaged file is set aside: `release` then relies on the mount table. A file that cannot be
+read now, or that a newer version has written, is kept, and blocks only its volume.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class FlexJournal:
     async def put(self, entry: FlexEntry, *, is_release: bool = False) -> FlexEntry:
         """Store an entry and return it; it is on disk then. Raises Unavailable if it cannot be written.
 
-        `is_release`: with a full disk it is stored in memory only. For a step that undoes another one, which may be done
-        twice: what is on disk then says more than is there.
+        `is_release`: with a full disk it is stored in memory only. For a step that undoes another one, which may be
+        done twice: what is on disk then says more than is there.
         """
         if self._entries.get(entry.key) != entry:
             await self._change(entry.key, entry, is_release=is_release)

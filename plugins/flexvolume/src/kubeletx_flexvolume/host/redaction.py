@@ -1,7 +1,7 @@
 """Removes secrets from text of drivers before it is quoted in an error or a log line.
 
-A driver may print a secret as it got it (base64), decoded, without the line feed at its end, one line of it, as JSON text, or
-as a part of a URL. Each of these forms is replaced.
+A driver may print a secret as it got it (base64), decoded, without the line feed at its end, one line of it, as JSON
+text, or as a part of a URL. Each of these forms is replaced.
 """
 
 from __future__ import annotations
