@@ -1,4 +1,4 @@
-"""What the double does in place of controllers: the status of budgets, and deletions with a propagation policy."""
+"""What the double does in place of controllers: status of budgets, propagation of deletions, protection of volumes."""
 
 from __future__ import annotations
 
@@ -125,3 +125,40 @@ def test_tables_of_jobs_and_budgets_have_their_columns(api: ApiServerDouble) -> 
     assert [row["cells"][:-1] for row in budgets["rows"]] == [["web", "1", "N/A", 0]]
     names = [one["name"] for one in budgets["columnDefinitions"]]
     assert names == ["Name", "Min Available", "Max Unavailable", "Allowed Disruptions", "Age"]
+
+
+def test_a_claim_exists_until_its_pod_ends_and_a_bound_volume_until_its_claim_does(
+    api: ApiServerDouble,
+) -> None:
+    size, modes = {"storage": "1Gi"}, ["ReadWriteOnce"]
+    wanted = {"accessModes": modes, "resources": {"requests": size}, "volumeName": "disk"}
+    claim = api.admin.create(
+        "persistentvolumeclaims", {"metadata": {"name": "data"}, "spec": wanted}, "default"
+    )
+    bound = {"namespace": "default", "name": "data", "uid": claim["metadata"]["uid"]}
+    spec = {"capacity": size, "accessModes": modes, "hostPath": {"path": "/x"}, "claimRef": bound}
+    api.admin.create("persistentvolumes", {"metadata": {"name": "disk"}, "spec": spec})
+    api.admin.patch("persistentvolumes", "disk", {"status": {"phase": "Bound"}}, subresource="status")
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    user = {"nodeName": "node", "containers": [{"name": "c", "image": "busybox"}], "volumes": volumes}
+    api.admin.create("pods", {"metadata": {"name": "web"}, "spec": user}, "default")
+    for plural, name, namespace in (
+        ("persistentvolumes", "disk", ""),
+        ("persistentvolumeclaims", "data", "default"),
+    ):
+        api.admin.delete(plural, name, namespace)
+        assert "deletionTimestamp" in api.admin.get(plural, name, namespace)["metadata"]
+    api.admin.delete("pods", "web", "default", gracePeriodSeconds=0)
+    assert api.admin.list("persistentvolumeclaims", "default")["items"] == []
+    assert api.admin.list("persistentvolumes")["items"] == []
+
+
+def test_a_claim_that_nothing_uses_goes_at_once(api: ApiServerDouble) -> None:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    metadata = {"name": "data", "finalizers": ["example.com/hold"]}
+    api.admin.create("persistentvolumeclaims", {"metadata": metadata, "spec": spec}, "default")
+    api.admin.delete("persistentvolumeclaims", "data", "default")
+    held = api.admin.get("persistentvolumeclaims", "data", "default")["metadata"]["finalizers"]
+    assert held == ["example.com/hold"]
+    api.admin.patch("persistentvolumeclaims", "data", {"metadata": {"finalizers": None}}, "default")
+    assert api.admin.list("persistentvolumeclaims", "default")["items"] == []

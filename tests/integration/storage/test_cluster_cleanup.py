@@ -24,6 +24,7 @@ from plugins.flexvolume.tests.attachments.cluster_model import (
     STORAGE_CLUSTERS,
     add_cluster,
     add_node,
+    add_pod,
     add_volume,
     set_up,
 )
@@ -86,8 +87,9 @@ class Cluster:
         return self.admin.send("GET", found.path(name, namespace)).code == 200
 
     def mount(self, name: str, **options: str) -> None:
-        """Mount a volume that has a PersistentVolume and a claim for the pod ``web``."""
+        """Mount a volume that has a PersistentVolume, a claim, and a pod that uses it."""
         add_volume(self.admin, name, claim=f"claim-{name}")
+        add_pod(self.admin, f"pod-{name}", f"claim-{name}")
         assert self.n1.mount("web", name, **options).is_success
 
     def run(self, name: str, program: str) -> subprocess.Popen[str]:
@@ -111,17 +113,14 @@ class Cluster:
         return not self.exists(RECORDS, name) and name not in self.n1.journals()
 
     def is_deleted(self, plural: str, name: str, namespace: str = "") -> bool:
-        """Return True if a finalizer of another controller alone holds an object that the test has made."""
+        """Return True if an object is being deleted, and exists because its pod has not ended."""
         return "deletionTimestamp" in self.admin.get(plural, name, namespace)["metadata"]
 
-    def remove_objects(self, name: str) -> None:
-        """Remove the claim and the PersistentVolume of a volume, which are being deleted."""
-        for plural, of, namespace in (
-            ("persistentvolumeclaims", f"claim-{name}", "default"),
-            ("persistentvolumes", name, ""),
-        ):
-            self.admin.patch(plural, of, {"metadata": {"finalizers": None}}, namespace)
-            assert not self.exists(plural, of, namespace)
+    def end_pod(self, name: str) -> None:
+        """Remove the pod of a volume, after which its deleted claim and PersistentVolume go."""
+        self.admin.delete("pods", f"pod-{name}", "default", gracePeriodSeconds=0)
+        assert not self.exists("persistentvolumeclaims", f"claim-{name}", "default")
+        assert not self.exists("persistentvolumes", name)
 
 
 class Storage:
@@ -186,6 +185,7 @@ def test_volumes_in_use_go_step_by_step_and_one_that_hangs_stops_none(cluster: C
         assert cluster.is_released(name)
         assert cluster.is_deleted("persistentvolumeclaims", f"claim-{name}", "default")
         assert cluster.is_deleted("persistentvolumes", name)
+        cluster.end_pod(name)
     block_until(main.is_gone)
 
     assert not cluster.is_deleted("persistentvolumes", "pv-other")
@@ -206,7 +206,7 @@ def test_an_agent_that_is_killed_continues_without_any_object(cluster: Cluster) 
         block_until(lambda name=name: "DeletedPersistentVolume" in second.steps(name))
     n1.kill()
     for name in kinds:
-        cluster.remove_objects(name)
+        cluster.end_pod(name)
     n1.start()
     refusal = n1.mount("late", "pv-late", **second.option).message
     assert "is being deleted" in refusal

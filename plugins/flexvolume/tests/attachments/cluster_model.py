@@ -92,7 +92,7 @@ def add_node(admin: ApiClient, name: str, boot_id: str = "") -> None:
 
 
 def add_volume(admin: ApiClient, name: str, *modes: str, claim: str = "", driver: str = DRIVER) -> None:
-    """Make a PersistentVolume of the agent's driver, with the finalizer that a real cluster gives it, and its claim."""
+    """Make a PersistentVolume of the agent's driver, and its claim, to which it is bound."""
     size = {"storage": "1Gi"}
     wanted = list(modes) or ["ReadWriteOnce"]
     spec: dict[str, Any] = {
@@ -102,13 +102,21 @@ def add_volume(admin: ApiClient, name: str, *modes: str, claim: str = "", driver
     }
     if claim:
         bound = {
-            "metadata": {"name": claim, "finalizers": ["kubernetes.io/pvc-protection"]},
+            "metadata": {"name": claim},
             "spec": {"accessModes": wanted, "resources": {"requests": size}, "volumeName": name},
         }
         made = admin.create("persistentvolumeclaims", bound, "default")
         spec["claimRef"] = {"namespace": "default", "name": claim, "uid": made["metadata"]["uid"]}
-    metadata = {"name": name, "finalizers": ["kubernetes.io/pv-protection"]}
-    admin.create("persistentvolumes", {"metadata": metadata, "spec": spec})
+    admin.create("persistentvolumes", {"metadata": {"name": name}, "spec": spec})
+    if claim:
+        admin.patch("persistentvolumes", name, {"status": {"phase": "Bound"}}, subresource="status")
+
+
+def add_pod(admin: ApiClient, name: str, claim: str, node: str = "n1") -> None:
+    """Make a pod on a node that uses a claim. Claim and PersistentVolume exist until it ends, also if they are deleted."""
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
+    spec = {"nodeName": node, "containers": [{"name": "c", "image": "busybox"}], "volumes": volumes}
+    admin.create("pods", {"metadata": {"name": name}, "spec": spec}, "default")
 
 
 def add_cluster(admin: ApiClient, name: str, namespace: str = "default", **metadata: Any) -> None:

@@ -16,7 +16,7 @@ from kubeletx_flexvolume.values import AccessMode
 from kubeletx.api import Internal, PermissionDenied, TimedOut, Unavailable
 from kubeletx.kube.client import KubeClient, load_kubeconfig
 from kubeletx.testing import FakeClock, FakeRecords
-from kubeletx_testing.apiserver import ApiServerDouble
+from kubeletx_testing.apiserver import ApiServerDouble, volumes
 from plugins.flexvolume.tests.attachments.attachment_model import ROX, RWO, RWX, holder, volume
 from plugins.flexvolume.tests.attachments.cluster_model import add_node, add_volume, close, set_up
 
@@ -54,9 +54,10 @@ async def test_a_volume_without_an_object_is_of_one_node(client: KubeClient, clo
     assert await VolumeLookup(None, clock).modes(volume("pv-1")) == (RWO,)
 
 
-async def test_a_mode_that_is_not_known_is_left_out(
-    api: ApiServerDouble, client: KubeClient, clock: FakeClock
+async def test_a_mode_of_a_newer_kubernetes_is_left_out(
+    api: ApiServerDouble, client: KubeClient, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(volumes, "MODES", (*volumes.MODES, "ReadWriteSometimes"))
     add_volume(api.admin, "pv-1", "ReadWriteSometimes")
     assert await VolumeLookup(client, clock).modes(volume("pv-1")) == (AccessMode.READ_WRITE_ONCE,)
 

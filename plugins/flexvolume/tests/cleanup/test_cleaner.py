@@ -27,7 +27,7 @@ from plugins.flexvolume.tests.attachments.attachment_model import (
     entry,
     volume,
 )
-from plugins.flexvolume.tests.attachments.cluster_model import add_volume, close, set_up
+from plugins.flexvolume.tests.attachments.cluster_model import add_pod, add_volume, close, set_up
 
 MAIN = "storage/main"
 OF_MAIN = {"cluster": MAIN}
@@ -289,6 +289,7 @@ async def test_only_objects_of_the_driver_are_deleted_and_only_those_that_were_s
     client = KubeClient(load_kubeconfig(set_up(api)), clock=FakeClock(auto_advance=True))
     objects = VolumeObjects(client)
     add_volume(api.admin, "pv-1", claim="data")
+    add_pod(api.admin, "web-0", "data")
     add_volume(api.admin, "pv-2", claim="other", driver="example.com/another")
     state = VolumeCleanup(volume=volume("pv-1"), cluster=cluster().subject)
     found = await objects.look_up(state)
@@ -300,7 +301,7 @@ async def test_only_objects_of_the_driver_are_deleted_and_only_those_that_were_s
     ):
         metadata = api.admin.get(plural, name, namespace)["metadata"]
         assert "deletionTimestamp" in metadata, "its finalizer keeps it until nothing uses it"
-        api.admin.patch(plural, name, {"metadata": {"finalizers": None}}, namespace)
+    api.admin.delete("pods", "web-0", "default", gracePeriodSeconds=0)
     assert not await objects.delete_claim(found)
     add_volume(api.admin, "pv-1", claim="data")
     assert not await objects.delete_claim(found), "another claim has its name now"

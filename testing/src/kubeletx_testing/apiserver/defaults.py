@@ -1,7 +1,6 @@
-"""Defaults and validation of small resources that nodes read or write: services, volumes, claims, leases.
+"""Defaults and validation of small resources that nodes read or write: services and leases.
 
-A real server's controllers protect volumes with finalizers. The double has no such controllers and adds no
-such finalizers. Source: kubernetes, pkg/apis/core/v1/defaults.go, pkg/registry/core/service/storage/alloc.go,
+Source: kubernetes, pkg/apis/core/v1/defaults.go, pkg/registry/core/service/storage/alloc.go,
 pkg/apis/coordination/validation.
 """
 
@@ -38,14 +37,6 @@ def new_service(made: Json, store: Store) -> Json:
         }
         spec = {**network, **spec, "clusterIP": address, "clusterIPs": [address]}
     return {**made, "spec": spec, "status": {"loadBalancer": {}}}
-
-
-def new_volume(made: Json) -> Json:
-    """Return a new PersistentVolume or PersistentVolumeClaim with defaults, in phase Pending."""
-    spec = {"volumeMode": "Filesystem", **(made.get("spec") or {})}
-    if made["kind"] == "PersistentVolume":
-        spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
-    return {**made, "spec": spec, "status": {"phase": "Pending"}}
 
 
 def check_lease(lease: Json) -> Json:

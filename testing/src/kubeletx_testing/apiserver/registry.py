@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
-from . import custom, definitions, deletion, disruption, jobs, nodes, patches, pods
+from . import custom, definitions, deletion, disruption, jobs, nodes, patches, pods, protection, volumes
 from .catalog import DEFINITIONS, resource_of
 from .csr import approved_by, sign_if_approved, strip_new_request
-from .defaults import check_lease, new_service, new_volume
+from .defaults import check_lease, new_service
 from .errors import (
     Json,
     StatusError,
@@ -75,6 +75,7 @@ class Registry:
         self.settings = settings
         self._sign = sign
         store.listen(disruption.follower(store, settings))
+        store.listen(protection.follower(store, settings))
 
     def get(self, target: Target) -> Stored:
         """Return the object as stored. Raises StatusError 404 if it does not exist."""
@@ -261,6 +262,8 @@ class Registry:
                 return nodes.change_node(old, new)
             case "nodes", "status":
                 return nodes.change_node_status(old, new)
+            case "persistentvolumes" | "persistentvolumeclaims", "":
+                return volumes.CHANGE[of.plural](old, new)
             case "leases", "":
                 return check_lease(new)
             case "events", "":
@@ -301,7 +304,7 @@ class Registry:
             case "services":
                 return new_service(made, self.store)
             case "persistentvolumes" | "persistentvolumeclaims":
-                return new_volume(made)
+                return volumes.NEW[of.plural](made)
             case "leases":
                 return check_lease(made)
             case _ if of.status_subresource:

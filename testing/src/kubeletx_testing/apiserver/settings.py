@@ -12,8 +12,8 @@ class Settings(msgspec.Struct):
 
     `service_account_admission`: pods need an existing service account and get its token as a volume.
     `controllers`: the double does at once what the controller manager does: each namespace gets the service
-    account ``default`` and the config map ``kube-root-ca.crt``, approved certificate requests are signed, and
-    disruption budgets get their status. `auto_approve`: certificate requests of nodes are approved when they
+    account ``default`` and the config map ``kube-root-ca.crt``, approved certificate requests are signed,
+    disruption budgets get their status, and deleted claims and volumes lose their finalizers when nothing uses them. `auto_approve`: certificate requests of nodes are approved when they
     are created. `certificate_seconds`: maximum validity of signed certificates. `clock_offset`: time by which
     the server's clock is ahead of this machine's clock. `bookmark_seconds`: interval of bookmarks while no
     object changes, in a watch that asked for bookmarks.

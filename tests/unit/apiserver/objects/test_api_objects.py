@@ -254,11 +254,17 @@ def test_a_service_that_cannot_be_read_stays_as_it_was_and_a_namespace_without_a
 
 
 def make_claim(api: ApiServerDouble, *, bound: bool = True, name: str = "data", **volume: Any) -> None:
-    claim = api.admin.create(
-        "persistentvolumeclaims", {"metadata": {"name": name}, "spec": {"volumeName": "disk"}}, SPACE
-    )
+    size, modes = {"storage": "1Gi"}, ["ReadWriteOnce"]
+    wanted = {"volumeName": "disk", "accessModes": modes, "resources": {"requests": size}}
+    claim = api.admin.create("persistentvolumeclaims", {"metadata": {"name": name}, "spec": wanted}, SPACE)
     reference = {"namespace": SPACE, "name": name, "uid": claim["metadata"]["uid"]}
-    spec = {"local": {"path": "/disk"}, "claimRef": reference, **volume}
+    spec = {
+        "capacity": size,
+        "accessModes": modes,
+        "local": {"path": "/disk"},
+        "claimRef": reference,
+        **volume,
+    }
     api.admin.create("persistentvolumes", {"metadata": {"name": "disk"}, "spec": spec})
     if bound:
         bind(api, name)
@@ -283,6 +289,8 @@ async def test_a_claim_is_followed_to_its_volume_and_remembered_without_the_api_
             mount_options=("nfsvers=4.2",),
             uid=api.admin.get("persistentvolumes", "disk")["metadata"]["uid"],
             claim="data",
+            access_modes=("ReadWriteOnce",),
+            capacity_bytes=1 << 30,
         )
         assert await objects.find_volume(uid, "data") == expected
         await asyncio.to_thread(api.stop)
@@ -467,4 +475,5 @@ async def test_an_expansion_is_written_to_the_claim_with_the_nodes_own_rights(ap
         assert after["capacity"] == {"storage": "2Gi"}
         assert [one["type"] for one in after["conditions"]] == ["Other"]
         api.admin.delete("persistentvolumeclaims", "data", SPACE)
+        api.admin.patch("persistentvolumeclaims", "data", {"metadata": {"finalizers": None}}, SPACE)
         await objects.note_expanded(uid, "data", 2 << 30)
