@@ -1,31 +1,36 @@
-"""Faults of the first implementation of the design document (reference 2.8) that records must not have.
-
-D6, D10 and D11 are about the driver and paths, and D9 about a volume without an object, which is no PersistentVolume: the
-record of such a volume needs no look-up to be released. D12 is in `plugins.flexvolume.tests.cleanup.test_cleaner`.
-"""
+"""Faults of the first implementation of the design document, each by its number: D1 to D12."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kubeletx_flexvolume.agent.paths import parse_target
 from kubeletx_flexvolume.attachments.entry_check import EntryCheck
 from kubeletx_flexvolume.attachments.holder import HolderStatus
+from kubeletx_flexvolume.driver import program
+from kubeletx_flexvolume.host.options import FS_GROUPS
 
-from kubeletx.api import Conflict, Unavailable
+from kubeletx.api import Conflict, InvalidPod, Unavailable
 from kubeletx_testing.apiserver import ApiServerDouble
+from kubeletx_testing.waiting import until
+from plugins.flexvolume.tests.agent.test_options import parse
+from plugins.flexvolume.tests.agent.test_paths import GOOD, ROOTS
 from plugins.flexvolume.tests.attachments.attachment_model import (
     RWOP,
     RWX,
     NodeModel,
     StorageModel,
+    entry,
     holder,
     volume,
 )
 from plugins.flexvolume.tests.attachments.cluster_model import add_node, set_up
 from plugins.flexvolume.tests.attachments.test_tasks import AgentModel
+from plugins.flexvolume.tests.cleanup.test_cleaner import OF_MAIN, CleanerModel, cluster
 
 
 @pytest.fixture
@@ -87,6 +92,11 @@ async def test_d5_two_pods_of_a_node_at_the_same_time_do_not_both_win(model: Sto
     assert sorted(await asyncio.gather(attempt("a"), attempt("b"))) == [False, True]
 
 
+@pytest.mark.parametrize("key", FS_GROUPS)
+def test_d6_the_fs_group_is_read_by_the_key_of_every_kubelet(key: str) -> None:
+    assert parse(**{key.replace("kubernetes.io/", "__"): "2000"}).fs_group == 2000
+
+
 async def test_d7_a_pod_that_is_force_deleted_on_a_cut_off_node_keeps_its_volume(model: StorageModel) -> None:
     assert model.pods is not None
     await NodeModel(model, "n1").take()
@@ -132,3 +142,29 @@ async def test_d9_a_volume_without_an_object_is_released_without_a_look_up(
     paths = {record.path for record in api.requests.all()}
     assert paths == {"/apis/storage.kubeletx.io/v1alpha1/volumeattachments/inline-volume"}
     await one.stop()
+
+
+@pytest.mark.parametrize("end", ["/", "//", "/.", "/..", "/pv-1/"])
+def test_d10_a_target_that_ends_in_a_slash_is_refused(end: str) -> None:
+    with pytest.raises(InvalidPod):
+        parse_target(GOOD + end, ROOTS)
+
+
+@pytest.mark.parametrize("words", [[], ["mount"], ["mount", GOOD], ["unmount"], ["unmount", GOOD, "{}"]])
+def test_d11_a_call_without_its_arguments_is_answered_with_a_failure(
+    tmp_path: Path, words: list[str]
+) -> None:
+    text, code = program.main([str(tmp_path / "storage"), *words])
+    answer = json.loads(text)
+    assert (answer["status"], code) == (("Failure", 1) if words else ("Not supported", 0))
+    assert not words or "arguments" in answer["message"]
+
+
+async def test_d12_a_clean_up_leaves_the_entries_of_other_nodes(tmp_path: Path) -> None:
+    here = CleanerModel(tmp_path / "cleanup.json")
+    await here.model.put(entry("n1"), entry("n2", "b"))
+    here.node.local.mount(volume(**OF_MAIN), here.node.holder())
+    async with here.running():
+        here.cleaner.on_cluster(cluster())
+        await until(lambda: "RemovedAttachment" in here.reasons())
+    assert await here.model.holders() == ["n2/b"]
