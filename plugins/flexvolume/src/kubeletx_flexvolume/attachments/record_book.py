@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -23,6 +23,8 @@ import structlog
 from kubeletx.api import Clock, Conflict, Record, Unavailable
 
 from ..agent.local import LocalVolume, LocalVolumes
+from ..backends.backend import Backend
+from ..backends.sharing import ChecksModes
 from ..values import AccessMode, StorageVolume
 from .decision import AlreadyEntered, BreakLock, BreakPolicy, Decision, Enter, NeedsProof, RefuseEntry, decide
 from .editing import TRIES, RecordEditor
@@ -72,6 +74,8 @@ class BookTools(msgspec.Struct, frozen=True, kw_only=True):
     pending: Callable[[], Collection[str]]
     refuses: Callable[[StorageVolume], str]
     lost: asyncio.Event
+    backends: Mapping[str, Backend] = {}
+    """By name. Those that check access modes do it before a volume is taken."""
 
 
 class _Request(msgspec.Struct, frozen=True):
@@ -104,7 +108,11 @@ class RecordBook:
                 raise Unavailable(
                     f"volume {volume.name} is still to be removed from node {self._node}: its lock was broken"
                 )
-            return await self._enter(await self._request(volume, holder))
+            request = await self._request(volume, holder)
+            backend: object = self._tools.backends.get(volume.backend)
+            if isinstance(backend, ChecksModes):
+                backend.check_modes(volume, request.modes)
+            return await self._enter(request)
 
     async def reenter(self, volume: StorageVolume, holder: Holder) -> None:
         """Enter a holder that is mounted here into records that were lost as a whole.

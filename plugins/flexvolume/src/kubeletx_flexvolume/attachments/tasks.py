@@ -182,6 +182,7 @@ def _book(
         pending=worker.pending,
         refuses=cleanup.refuses,
         lost=parts.lost,
+        backends=backends,
     )
     return RecordBook(
         tools, node=settings.node, boot_id=settings.boot_id, policy=settings.policy, clock=parts.clock

@@ -6,10 +6,10 @@ its pool is shared between machines: the loop devices of this kernel then prove 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kubeletx.api import Blocking, InvalidConfig
+from kubeletx.api import Blocking
 
 from ..agent.mount_table import MountEntry
 from ..attachments.holder import Holder
@@ -18,6 +18,7 @@ from .backend import AttachedSource, FenceResult, SourceType
 from .expanding import grow_file
 from .loop_devices import LoopDevices
 from .pools import Pools
+from .sharing import check_one_writer
 
 NAME: Final = "loop"
 PARAMETERS: Final[frozenset[str]] = frozenset()
@@ -34,13 +35,11 @@ class LoopBackend:
 
     def check(self, volume: StorageVolume) -> None:
         """Raise InvalidConfig if the options cannot work."""
-        if self._pools.get(volume).is_shared and AccessMode.READ_WRITE_MANY in volume.access_modes:
-            raise InvalidConfig(
-                obj=f"volume {volume.name}",
-                field="option accessModes",
-                problem="ReadWriteMany on an image that several machines reach destroys its file system",
-                fix="use ReadWriteOnce, or backend nfs",
-            )
+        self.check_modes(volume, volume.access_modes)
+
+    def check_modes(self, volume: StorageVolume, modes: Sequence[AccessMode]) -> None:
+        if self._pools.get(volume).is_shared:
+            check_one_writer(volume, modes)
 
     async def attach(
         self, volume: StorageVolume, *, read_only: bool, secrets: Mapping[str, bytes]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,9 +20,10 @@ from kubeletx.api import Blocking, Unavailable, Unsupported
 from ..agent.commands import Commands
 from ..agent.files import file_stem, private_directory, replace_file
 from ..attachments.holder import Holder
-from ..values import StorageVolume
+from ..values import AccessMode, StorageVolume
 from .backend import AttachedSource, FenceResult, SourceType
 from .parameters import HOST, PORT, check_word, parameter
+from .sharing import check_one_writer
 
 NAME: Final = "nbd"
 PARAMETERS: Final = frozenset({"server", "port"})
@@ -47,6 +48,9 @@ class NbdBackend:
     def check(self, volume: StorageVolume) -> None:
         """Raise InvalidConfig if the options cannot work."""
         _server(volume)
+
+    def check_modes(self, volume: StorageVolume, modes: Sequence[AccessMode]) -> None:
+        check_one_writer(volume, modes)
 
     async def attach(
         self, volume: StorageVolume, *, read_only: bool, secrets: Mapping[str, bytes]

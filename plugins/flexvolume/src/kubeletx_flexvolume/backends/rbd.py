@@ -11,7 +11,7 @@ addresses of all clients that have the image open to the cluster's blocklist.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,9 +20,10 @@ from kubeletx.api import NotFound, Unavailable
 from ..agent.commands import SECRET_FILE, Commands, ProgramResult
 from ..agent.mount_table import MountEntry
 from ..attachments.holder import Holder
-from ..values import StorageVolume
+from ..values import AccessMode, StorageVolume
 from .backend import AttachedSource, FenceResult, SourceType
 from .parameters import HOSTS, WORD, check_word, parameter
+from .sharing import check_one_writer
 
 NAME: Final = "rbd"
 PARAMETERS: Final = frozenset({"monitors", "user"})
@@ -45,6 +46,9 @@ class RbdBackend:
         check_word(volume, "pool", volume.pool)
         check_word(volume, "image", volume.image)
         _client(volume)
+
+    def check_modes(self, volume: StorageVolume, modes: Sequence[AccessMode]) -> None:
+        check_one_writer(volume, modes)
 
     async def attach(
         self, volume: StorageVolume, *, read_only: bool, secrets: Mapping[str, bytes]
