@@ -242,13 +242,11 @@ class AgentNode:
 
     def entries(self) -> list[dict[str, Any]]:
         """Return the entries of all attachment records."""
-        return asyncio.run(_entries(self.kubeconfig, None if self.kubeconfig else self.records))
+        return entries_of(self.records, self.kubeconfig)
 
     def daemons(self) -> list[int]:
         """Return the PIDs of the storage daemons of this node."""
-        return [
-            pid for pid, line in _processes() if "qemu-storage-daemon" in line and str(self.state) in line
-        ]
+        return storage_daemons(self.state)
 
     def left(self) -> list[str]:
         """Return all that a node without volumes must not have."""
@@ -320,6 +318,16 @@ def finished(process: subprocess.Popen[bytes]) -> Reply:
     output, _ = process.communicate(timeout=100)
     value = msgspec.json.decode(output, type=dict[str, Any])
     return Reply(status=value["status"], message=value.get("message", ""), code=process.returncode)
+
+
+def entries_of(records: Path, kubeconfig: Path | None = None) -> list[dict[str, Any]]:
+    """Return the entries of all attachment records: of a file of this machine, or of a cluster."""
+    return asyncio.run(_entries(kubeconfig, None if kubeconfig else records))
+
+
+def storage_daemons(state: Path) -> list[int]:
+    """Return the PIDs of the storage daemons of an agent."""
+    return [pid for pid, line in _processes() if "qemu-storage-daemon" in line and str(state) in line]
 
 
 async def _entries(kubeconfig: Path | None, records: Path | None) -> list[dict[str, Any]]:

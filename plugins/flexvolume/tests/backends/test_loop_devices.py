@@ -1,11 +1,9 @@
-"""Loop devices, in a tree that looks like sysfs."""
+"""Loop devices as sysfs shows them, and the commands of losetup(8)."""
 
 from __future__ import annotations
 
-import errno
-import os
+import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kubeletx_flexvolume.agent.commands import Commands
@@ -13,98 +11,162 @@ from kubeletx_flexvolume.backends.loop_devices import LoopDevices
 
 from kubeletx.api import Conflict, Unavailable
 from kubeletx.testing import FakeClock
+from kubeletx_testing.waiting import until
+from plugins.flexvolume.tests.backends.backend_model import SysLoop
 from plugins.flexvolume.tests.fake_programs import FakePrograms
 
-IMAGE = "/pool/pv-1"
+FILE = "/pool/data"
 
 
 @pytest.fixture
-def sys_block(tmp_path: Path) -> Path:
-    """A sysfs with an unused loop device and a disk."""
-    place = tmp_path / "block"
-    for name in ("loop0", "vda"):
-        (place / name).mkdir(parents=True)
-    return place
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
-def devices(programs: FakePrograms, sys_block: Path, tmp_path: Path) -> LoopDevices:
-    return LoopDevices(Commands(tmp_path), FakeClock(), sys_block)
+def system(tmp_path: Path) -> SysLoop:
+    return SysLoop(tmp_path / "block")
 
 
-def add(sys_block: Path, name: str, file: str, *, ending: bool = False, read_only: bool = False) -> None:
-    directory = sys_block / name
-    (directory / "loop").mkdir(parents=True, exist_ok=True)
-    (directory / "loop" / "backing_file").write_bytes(f"{file}\n".encode("utf-8", "surrogateescape"))
-    (directory / "loop" / "autoclear").write_text(f"{ending:d}\n")
-    (directory / "ro").write_text(f"{read_only:d}\n")
+@pytest.fixture
+def devices(commands: Commands, clock: FakeClock, system: SysLoop) -> LoopDevices:
+    return LoopDevices(commands, clock, system.directory)
 
 
-def test_a_device_is_found_by_its_file(devices: LoopDevices, sys_block: Path) -> None:
-    add(sys_block, "loop1", "/pool/pv-2")
-    add(sys_block, "loop7", IMAGE, read_only=True)
-    found = devices.find(IMAGE)
+def test_a_device_is_found_by_its_exact_file(devices: LoopDevices, system: SysLoop) -> None:
+    assert devices.find(FILE) is None
+    system.add("/pool/data2", name="loop1")
+    assert devices.find(FILE) is None
+    system.add(FILE)
+    found = devices.find(FILE)
     assert found is not None
-    assert (found.device, found.is_read_only, found.is_ending, found.is_deleted) == (
-        "/dev/loop7",
-        True,
+    assert (found.device, found.file, found.is_deleted, found.is_read_only, found.is_ending) == (
+        "/dev/loop3",
+        FILE,
+        False,
         False,
         False,
     )
-    assert devices.find("/pool/pv-3") is None
 
 
-def test_a_device_whose_file_was_deleted_is_found(devices: LoopDevices, sys_block: Path) -> None:
-    add(sys_block, "loop1", f"{IMAGE} (deleted)", ending=True)
-    found = devices.find(IMAGE)
+def test_a_device_of_a_deleted_file_is_found(devices: LoopDevices, system: SysLoop) -> None:
+    system.add(f"{FILE} (deleted)")
+    found = devices.find(FILE)
     assert found is not None
     assert found.is_deleted
-    assert found.is_ending
+    assert devices.file_of("/dev/loop3") == FILE
 
 
-def test_a_file_name_may_have_any_bytes(devices: LoopDevices, sys_block: Path) -> None:
-    add(sys_block, "loop1", "/pool/\udcff\n")
-    assert devices.file_of("/dev/loop1") == "/pool/\udcff\n"
+@pytest.mark.parametrize("device", ["/dev/loop9", "/dev/loop77", "/dev/vda", "tmpfs", ""])
+def test_a_device_without_a_file_has_none(devices: LoopDevices, device: str) -> None:
+    assert devices.file_of(device) == ""
 
 
-@pytest.mark.parametrize("source", ["", "/dev/loop0", "tmpfs", "..", "host:/path", "x" * 300])
-def test_other_sources_have_no_file(devices: LoopDevices, source: str) -> None:
-    assert devices.file_of(source) == ""
-
-
-def test_without_loop_devices_nothing_is_found(programs: FakePrograms, tmp_path: Path) -> None:
-    assert LoopDevices(Commands(tmp_path), FakeClock(), tmp_path / "none").find(IMAGE) is None
-
-
-async def test_an_attached_file_gets_the_device_that_losetup_names(
-    devices: LoopDevices, sys_block: Path, programs: FakePrograms
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_a_file_is_attached_once(
+    devices: LoopDevices, system: SysLoop, programs: FakePrograms, read_only: bool
 ) -> None:
-    add(sys_block, "loop3", IMAGE)
-    (sys_block / "loop3").rename(sys_block / "later")
-    programs.answer("losetup", "/dev/loop3\n", then=f"mv {sys_block}/later {sys_block}/loop3")
-    assert await devices.attach(IMAGE, volume="pv-1", read_only=False) == "/dev/loop3"
-    assert await devices.attach(IMAGE, volume="pv-1", read_only=False) == "/dev/loop3"
-    assert programs.calls == [f"losetup --find --show --nooverlap -- {IMAGE}"]
+    programs.answer("losetup", "/dev/loop3\n", then=system.adding(FILE, is_read_only=read_only))
+    for _ in range(2):
+        assert await devices.attach(FILE, volume="pv-1", read_only=read_only) == "/dev/loop3"
+    option = " --read-only" if read_only else ""
+    assert programs.calls == [f"losetup --find --show --nooverlap{option} -- {FILE}"]
 
 
-async def test_a_file_that_is_attached_by_another_path_is_a_conflict(
-    devices: LoopDevices, sys_block: Path, programs: FakePrograms
+async def test_a_failed_attach_says_what_losetup_says(devices: LoopDevices, programs: FakePrograms) -> None:
+    programs.answer("losetup", code=1, err="losetup: cannot find an unused loop device")
+    with pytest.raises(Unavailable, match=r"volume pv-1: losetup .* cannot find an unused loop device"):
+        await devices.attach(FILE, volume="pv-1", read_only=False)
+
+
+async def test_a_file_that_is_attached_by_another_path_is_refused(
+    devices: LoopDevices, system: SysLoop, programs: FakePrograms
 ) -> None:
-    add(sys_block, "loop3", "/other/link")
-    programs.answer("losetup", "/dev/loop3\n")
-    with pytest.raises(Conflict, match="another path"):
-        await devices.attach(IMAGE, volume="pv-1", read_only=False)
+    programs.answer("losetup", "/dev/loop3\n", then=system.adding("/other/data"))
+    with pytest.raises(Conflict, match=r"/pool/data is attached as /dev/loop3 by another path; detach it"):
+        await devices.attach(FILE, volume="pv-1", read_only=False)
 
 
-async def test_a_device_does_not_count_as_gone_while_files_cannot_be_opened(
-    devices: LoopDevices, sys_block: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_device_that_disappears_is_not_used(
+    devices: LoopDevices, system: SysLoop, programs: FakePrograms
 ) -> None:
-    """Otherwise the record would be released, and another node could attach the volume that is still attached here."""
-    add(sys_block, "loop3", IMAGE)
+    system.add(FILE, is_ending=True)
+    with pytest.raises(Unavailable, match="disappears when its last user closes it"):
+        await devices.attach(FILE, volume="pv-1", read_only=False)
+    assert programs.calls == []
 
-    def open_nothing(*_: Any, **__: Any) -> int:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr(os, "open", open_nothing)
-    with pytest.raises(Unavailable, match="Too many open files"):
-        await devices.detach(IMAGE, volume="pv-1")
+async def test_a_device_of_a_deleted_file_is_not_used(devices: LoopDevices, system: SysLoop) -> None:
+    """A new file with the same name has other content."""
+    system.add(f"{FILE} (deleted)")
+    with pytest.raises(Unavailable, match="of a deleted file"):
+        await devices.attach(FILE, volume="pv-1", read_only=False)
+
+
+async def test_a_read_only_device_serves_readers_only(devices: LoopDevices, system: SysLoop) -> None:
+    system.add(FILE, is_read_only=True)
+    assert await devices.attach(FILE, volume="pv-1", read_only=True) == "/dev/loop3"
+    with pytest.raises(Conflict, match="is read-only; pods that write must wait for its end"):
+        await devices.attach(FILE, volume="pv-1", read_only=False)
+
+
+async def test_a_device_is_detached(devices: LoopDevices, system: SysLoop, programs: FakePrograms) -> None:
+    await devices.detach(FILE, volume="pv-1")
+    assert programs.calls == []
+    system.add(FILE)
+    programs.answer("losetup", then=system.removing())
+    await devices.detach(FILE, volume="pv-1")
+    assert programs.calls == ["losetup --detach /dev/loop3"]
+
+
+async def test_a_device_that_is_gone_when_losetup_fails_is_detached(
+    devices: LoopDevices, system: SysLoop, programs: FakePrograms
+) -> None:
+    system.add(FILE)
+    programs.answer("losetup", code=1, err="No such device or address", then=system.removing())
+    await devices.detach(FILE, volume="pv-1")
+
+
+async def test_a_failed_detach_says_what_losetup_says(
+    devices: LoopDevices, system: SysLoop, programs: FakePrograms
+) -> None:
+    system.add(FILE)
+    programs.answer("losetup", code=1, err="detach failed: Device or resource busy")
+    with pytest.raises(Unavailable, match="Device or resource busy"):
+        await devices.detach(FILE, volume="pv-1")
+
+
+async def test_a_device_in_use_is_waited_for_and_then_reported(
+    devices: LoopDevices, system: SysLoop, programs: FakePrograms, clock: FakeClock
+) -> None:
+    """losetup succeeds; the kernel removes the file when the last user closes the device."""
+    system.add(FILE)
+    programs.answer("losetup", then=f"echo 1 > {system.directory}/loop3/loop/autoclear")
+    detaching = asyncio.create_task(devices.detach(FILE, volume="pv-1"), name="detach")
+    await until(lambda: clock.sleepers)
+    assert not detaching.done()
+    clock.advance(3)
+    with pytest.raises(Unavailable, match=r"loop device /dev/loop3 is in use; stop the process"):
+        await detaching
+    assert programs.calls == ["losetup --detach /dev/loop3"]
+
+
+async def test_a_device_that_ends_already_is_not_detached_again(
+    devices: LoopDevices, system: SysLoop, programs: FakePrograms, clock: FakeClock
+) -> None:
+    system.add(FILE, is_ending=True)
+    detaching = asyncio.create_task(devices.detach(FILE, volume="pv-1"), name="detach")
+    await until(lambda: clock.sleepers)
+    (system.directory / "loop3" / "loop" / "backing_file").unlink()
+    clock.advance(0.1)
+    await detaching
+    assert programs.calls == []
+
+
+async def test_a_device_gets_the_size_of_its_file(devices: LoopDevices, programs: FakePrograms) -> None:
+    programs.answer("losetup")
+    await devices.refresh_size("/dev/loop3", volume="pv-1")
+    assert programs.calls == ["losetup --set-capacity /dev/loop3"]
+    programs.answer("losetup", code=1, err="not a device")
+    with pytest.raises(Unavailable, match="not a device"):
+        await devices.refresh_size("/dev/loop3", volume="pv-1")

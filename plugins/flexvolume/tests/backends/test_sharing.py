@@ -12,6 +12,7 @@ from kubeletx_flexvolume.attachments.clock import LoopClock
 from kubeletx_flexvolume.attachments.record_book import RecordBook
 from kubeletx_flexvolume.backends.backend import Backend
 from kubeletx_flexvolume.backends.directory import DirectoryBackend
+from kubeletx_flexvolume.backends.fuse import FuseBackend
 from kubeletx_flexvolume.backends.loop import LoopBackend
 from kubeletx_flexvolume.backends.loop_devices import LoopDevices
 from kubeletx_flexvolume.backends.nbd import NbdBackend
@@ -34,6 +35,15 @@ def backends(directory: Path, *, is_shared: bool) -> dict[str, Backend]:
     return {
         "loop": LoopBackend(pools, LoopDevices(commands, LoopClock()), asyncio.to_thread, boot_id="b"),
         "directory": DirectoryBackend(pools, asyncio.to_thread, lambda: ()),
+        "fuse": FuseBackend(
+            pools,
+            LoopDevices(commands, LoopClock()),
+            commands,
+            asyncio.to_thread,
+            directory=directory,
+            boot_id="b",
+            table=lambda: (),
+        ),
         "nfs": NfsBackend(),
         "rbd": RbdBackend(commands),
         "nbd": NbdBackend(commands, asyncio.to_thread, directory=directory),
@@ -55,8 +65,8 @@ def refused(directory: Path, volume: StorageVolume, *modes: AccessMode, is_share
 
 
 def test_devices_that_other_machines_reach_refuse_it(tmp_path: Path) -> None:
-    assert refused(tmp_path, VOLUME, RWX) == {"loop", "rbd", "nbd"}
-    assert refused(tmp_path, VOLUME, RWO, RWX) == {"loop", "rbd", "nbd"}
+    assert refused(tmp_path, VOLUME, RWX) == {"loop", "fuse", "rbd", "nbd"}
+    assert refused(tmp_path, VOLUME, RWO, RWX) == {"loop", "fuse", "rbd", "nbd"}
 
 
 def test_images_of_one_machine_and_other_modes_are_accepted(tmp_path: Path) -> None:

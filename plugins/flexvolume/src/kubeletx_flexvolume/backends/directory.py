@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from kubeletx.api import Blocking, Unsupported
@@ -65,4 +66,4 @@ def _path_of(mount: MountEntry, table: Sequence[MountEntry]) -> str:
     base = min(bases, key=lambda one: len(one.root), default=None)
     if base is None:
         return ""
-    return os.path.normpath(f"{base.target}/{os.path.relpath(mount.root, base.root)}")
+    return os.path.normpath(Path(base.target, os.path.relpath(mount.root, base.root)))

@@ -10,7 +10,7 @@ _LOCKS: Final = Path("/proc/locks")
 
 
 def is_locked(path: str, locks: Path = _LOCKS) -> bool:
-    """Return True if a process has a lock on the file. qemu locks each image that it serves. Blocks."""
+    """Return True if a process has a lock on the file. qemu locks each image that it serves, but for no exclusive use. Blocks."""
     try:
         found = Path(path).stat()
     except FileNotFoundError:

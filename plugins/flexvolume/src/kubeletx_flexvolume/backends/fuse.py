@@ -22,13 +22,14 @@ from ..agent.commands import Commands
 from ..agent.files import file_stem, private_directory, replace_file
 from ..agent.mount_table import MountEntry, find_topmost
 from ..attachments.holder import Holder
-from ..values import StorageVolume
+from ..values import AccessMode, StorageVolume
 from .backend import AttachedSource, FenceResult, SourceType
 from .daemons import end_daemon, is_running, pid_of
 from .expanding import grow_file
 from .file_locks import is_locked
 from .loop_devices import LoopDevices
 from .pools import Pools
+from .sharing import check_one_writer
 
 NAME: Final = "fuse"
 PARAMETERS: Final[frozenset[str]] = frozenset()
@@ -65,6 +66,11 @@ class FuseBackend:
     def check(self, volume: StorageVolume) -> None:
         """Raise InvalidConfig if the options cannot work."""
         self._pools.check(volume)
+        self.check_modes(volume, volume.access_modes)
+
+    def check_modes(self, volume: StorageVolume, modes: Sequence[AccessMode]) -> None:
+        if self._pools.get(volume).is_shared:
+            check_one_writer(volume, modes)
 
     async def attach(
         self, volume: StorageVolume, *, read_only: bool, secrets: Mapping[str, bytes]
@@ -73,6 +79,12 @@ class FuseBackend:
         if not self._is_served(volume.name):
             await self.detach(volume)
             path = await self._blocking(self._pools.ensure_file, volume)
+            if not read_only and await self._blocking(
+                is_locked, path
+            ):  # qemu's own locks let two processes write
+                raise Unavailable(
+                    f"volume {volume.name}: another process of this machine serves {path}; end its pods there"
+                )
             await self._start(volume, path, read_only=read_only)
         device = await self._devices.attach(str(export), volume=volume.name, read_only=read_only)
         return AttachedSource(type=SourceType.DEVICE, source=device)
