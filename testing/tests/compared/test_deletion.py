@@ -86,6 +86,39 @@ def test_finalizers_hold_a_pod_without_grace(admin: ApiClient, namespace: str) -
     assert not exists(admin, namespace)
 
 
+def test_an_object_that_is_being_deleted_gets_no_new_finalizers(admin: ApiClient, namespace: str) -> None:
+    metadata = {"name": "one", "finalizers": ["example.com/hold"]}
+    admin.create("configmaps", {"metadata": metadata}, namespace)
+    admin.delete("configmaps", "one", namespace)
+    change = {"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}}
+    with pytest.raises(StatusError) as error:
+        admin.patch("configmaps", "one", change, namespace)
+    assert refusal(error) == (
+        422,
+        "Invalid",
+        'ConfigMap "one" is invalid: metadata.finalizers: Forbidden: no new finalizers can be added if the object is being '
+        'deleted, found new finalizers []string{"example.com/more"}',
+    )
+    admin.patch("configmaps", "one", {"metadata": {"finalizers": None}}, namespace)
+
+
+@pytest.mark.parametrize(
+    ("finalizers", "field"),
+    [
+        (["hold"], "metadata.finalizers[0]"),
+        (["example.com/-"], "metadata.finalizers"),
+        (["orphan", "foregroundDeletion"], "metadata.finalizers"),
+    ],
+)
+def test_finalizers_have_names_with_a_domain(
+    admin: ApiClient, namespace: str, finalizers: list[str], field: str
+) -> None:
+    with pytest.raises(StatusError) as error:
+        admin.create("configmaps", {"metadata": {"name": "one", "finalizers": finalizers}}, namespace)
+    assert refusal(error)[:2] == (422, "Invalid")
+    assert [one["field"] for one in (error.value.details or {})["causes"]] == [field]
+
+
 def test_a_pod_in_its_grace_outlives_its_finalizers(admin: ApiClient, namespace: str) -> None:
     bound(admin, namespace, finalizers=["example.com/hold"])
     admin.delete("pods", "one", namespace)

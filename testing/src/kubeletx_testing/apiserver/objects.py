@@ -6,6 +6,7 @@ pkg/api/validation/objectmeta.go.
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import uuid
@@ -32,6 +33,7 @@ _VALUE: Final = (
     "with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
     "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
+_STANDARD_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
 _KEPT: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 
 
@@ -44,8 +46,8 @@ def label_key_problem(text: str) -> str:
     return "" if re.fullmatch(_PART, name) else f"name part {_MEANS}"
 
 
-def check_labels(resource: Resource, value: Json) -> None:
-    """Raise StatusError 422 for invalid labels or annotation keys. Source: ValidateObjectMeta."""
+def check_metadata(resource: Resource, value: Json) -> None:
+    """Raise StatusError 422 for invalid labels, annotation keys or finalizers. Source: ValidateObjectMeta."""
     metadata, causes = value["metadata"], []
     for field in ("labels", "annotations"):
         for key, text in (metadata.get(field) or {}).items():
@@ -57,8 +59,36 @@ def check_labels(resource: Resource, value: Json) -> None:
                 causes.append(
                     (f"metadata.{field}", "FieldValueInvalid", f'Invalid value: "{text}": {_VALUE}')
                 )
+    causes += _wrong_finalizers(resource, metadata.get("finalizers") or [])
     if causes:
         raise invalid(resource, metadata["name"], causes)
+
+
+def _wrong_finalizers(resource: Resource, finalizers: list[str]) -> list[tuple[str, str, str]]:
+    """Return a cause for each wrong finalizer. Only Kubernetes' own objects need a domain in its name."""
+    field, causes = "metadata.finalizers", []
+    for number, one in enumerate(finalizers):
+        if problem := label_key_problem(one):
+            causes.append((field, "FieldValueInvalid", f'Invalid value: "{one}": {problem}'))
+        elif "/" not in one and one not in _STANDARD_FINALIZERS and resource.custom is None:
+            problem = "name is neither a standard finalizer name nor is it fully qualified"
+            causes.append((f"{field}[{number}]", "FieldValueInvalid", f'Invalid value: "{one}": {problem}'))
+    if {"orphan", "foregroundDeletion"} <= set(finalizers):
+        problem = "finalizer orphan and foregroundDeletion cannot be both set"
+        causes.append((field, "FieldValueInvalid", f"Invalid value: {json.dumps(finalizers)}: {problem}"))
+    return causes
+
+
+def _check_new_finalizers(resource: Resource, before: Json, metadata: Json) -> None:
+    """Raise StatusError 422 if an object that is being deleted gets a finalizer."""
+    new = sorted(set(metadata.get("finalizers") or ()) - set(before.get("finalizers") or ()))
+    if "deletionTimestamp" in before and new:
+        words = ", ".join(json.dumps(one) for one in new)
+        problem = (
+            "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers "
+            f"[]string{{{words}}}"
+        )
+        raise invalid(resource, before["name"], [("metadata.finalizers", "FieldValueForbidden", problem)])
 
 
 def suffix() -> str:
@@ -104,7 +134,7 @@ def new_object(resource: Resource, value: Json, namespace: str, settings: Settin
         metadata["generation"] = 1
     kind = {"kind": resource.kind, "apiVersion": resource.api_version}
     made = {**kind, **value, **kind, "metadata": metadata}
-    check_labels(resource, made)
+    check_metadata(resource, made)
     return made
 
 
@@ -141,8 +171,9 @@ def changed_object(resource: Resource, old: Json, new: Json, is_patch: bool) -> 
         if field in before:
             metadata[field] = before[field]
     metadata["resourceVersion"] = before["resourceVersion"]
+    _check_new_finalizers(resource, before, metadata)
     changed = {**new, "kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
-    check_labels(resource, changed)
+    check_metadata(resource, changed)
     return changed
 
 
