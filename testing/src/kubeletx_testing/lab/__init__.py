@@ -16,6 +16,7 @@ from .oci import Image, build_image, build_layer, push
 from .pods import pod_manifest, put_manifest
 from .process import Daemon, LabError
 from .registry import PrivateRegistry, free_port
+from .storage import PrivateStorageAgent
 from .sweep import clean, clean_stale, leftovers
 from .tools import find_tool, get_tool, list_missing
 
@@ -31,6 +32,7 @@ __all__ = [
     "PrivateContainerd",
     "PrivateNetwork",
     "PrivateRegistry",
+    "PrivateStorageAgent",
     "SmallDisk",
     "answers_cri",
     "bound_runtime",

@@ -1,4 +1,4 @@
-"""Disks for tests: a small file system that a test can fill up, and a block device."""
+"""Disks for tests: a small file system that a test can fill up, and block devices."""
 
 from __future__ import annotations
 
@@ -11,6 +11,26 @@ from .process import LabError
 from .tools import get_tool
 
 _MNT_DETACH = 2
+_SYS_BLOCK = Path("/sys/block")
+
+
+def loop_devices(directory: Path) -> list[str]:
+    """Return the paths of the loop devices whose files are below `directory`."""
+    found = []
+    for one in sorted(_SYS_BLOCK.glob("loop*/loop/backing_file")):
+        try:
+            file = one.read_text().strip()
+        except OSError:  # it was detached meanwhile
+            continue
+        if file.startswith(f"{directory}/"):
+            found.append(f"/dev/{one.parts[3]}")
+    return found
+
+
+def detach_loop_devices(directory: Path) -> None:
+    """Detach the loop devices whose files are below `directory`."""
+    for device in loop_devices(directory):
+        subprocess.run([get_tool("losetup"), "--detach", device], check=False, capture_output=True)
 
 
 class LoopDevice:

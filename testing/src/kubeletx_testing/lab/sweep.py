@@ -5,7 +5,7 @@ Everything that belongs to a lab can be found from its base directory:
 - daemons and shims have a path below it on their command line,
 - containers are known by their ids, which are names of directories below the containerds' state and runc roots;
   their processes have such an id in their cgroup path, whatever their parent process is,
-- mounts (root file systems, network namespaces, volumes) are below it,
+- mounts (root file systems, network namespaces, volumes) and the files of loop devices are below it,
 - emulators of a lab's libvirtd have libvirt's usual directories on their command line, but their pid files are below it,
 - the names of bridge, CNI results and iptables chains are derived from it (see `cni`).
 
@@ -24,6 +24,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from . import cgroups, cni, mount_points
+from .disk import detach_loop_devices, loop_devices
 from .mounts import list_mounts, unmount_below
 from .process import list_pids, process_state, read_pid_file, write_pid_file
 
@@ -34,6 +35,7 @@ _PROGRAMS = (
     "docker-registry",
     "runc",
     "kubeletx",
+    "kubeletx-flexvolume",
     "qemu-system-x86_64",
     "libvirtd",
     "virtlogd",
@@ -60,6 +62,7 @@ def clean(base_dir: Path) -> None:
             end_containers(directory)
     end_processes(list_processes(base_dir), signum=signal.SIGKILL)
     unmount_below(base_dir)
+    detach_loop_devices(base_dir)
     cgroups.remove_empty_default_cgroups()
     cgroups.remove_cgroups(cni.network_name(base_dir))
     cni.remove_network(base_dir)
@@ -88,6 +91,7 @@ def leftovers(base_dir: Path, *, ids: Iterable[str] = ()) -> list[str]:
     """
     found = [f"process {pid}: {_command_line(pid)}" for pid in list_processes(base_dir)]
     found += [f"mount {path}" for path in list_mounts(base_dir)]
+    found += [f"loop device {path}" for path in loop_devices(base_dir)]
     found += cni.network_leftovers(base_dir)
     known = container_ids(base_dir) | set(ids)
     found += [
