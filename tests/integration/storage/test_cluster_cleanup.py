@@ -127,9 +127,8 @@ class Storage:
     """A storage cluster, such as default/main."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
-        self.admin, self.name = cluster.admin, name
+        self.cluster, self.admin, self.name = cluster, cluster.admin, name
         self.option = {"cluster": f"default/{name}"}
-        self._exists = lambda: cluster.exists(STORAGE_CLUSTERS, name, "default")
         add_cluster(self.admin, name)
 
     def delete(self) -> None:
@@ -142,7 +141,7 @@ class Storage:
         return list(found.get("finalizers") or [])
 
     def is_gone(self) -> bool:
-        return not self._exists()
+        return not self.cluster.exists(STORAGE_CLUSTERS, self.name, "default")
 
     def steps(self, volume: str) -> list[str]:
         """Return the reasons of the cluster's events about a volume, in their order."""
@@ -153,6 +152,14 @@ class Storage:
             for one in events
             if one["involvedObject"]["name"] == self.name and volume in one["message"].split()
         ]
+
+    def gets_event(self, reason: str, volume: str) -> None:
+        """Wait until the cluster has an event about a volume."""
+        block_until(lambda: reason in self.steps(volume))
+
+    def becomes_clean_of(self, volume: str) -> None:
+        """Wait until a volume has gone through all steps."""
+        block_until(lambda: self.steps(volume)[-1:] == STEPS[-1:])
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +187,7 @@ def test_volumes_in_use_go_step_by_step_and_one_that_hangs_stops_none(cluster: C
         output, _ = writer.communicate(timeout=60)
         assert output, "a pod that writes gets an error instead of an endless wait"
     for name in kinds:
-        block_until(lambda name=name: main.steps(name)[-1:] == STEPS[-1:])
+        main.becomes_clean_of(name)
         assert sorted(one for one in main.steps(name) if one in STEPS) == sorted(STEPS)
         assert cluster.is_released(name)
         assert cluster.is_deleted("persistentvolumeclaims", f"claim-{name}", "default")
@@ -203,7 +210,7 @@ def test_an_agent_that_is_killed_continues_without_any_object(cluster: Cluster) 
     holders = {name: cluster.run(name, HOLD_OPEN) for name in kinds}
     second.delete()
     for name in kinds:
-        block_until(lambda name=name: "DeletedPersistentVolume" in second.steps(name))
+        second.gets_event("DeletedPersistentVolume", name)
     n1.kill()
     for name in kinds:
         cluster.end_pod(name)
@@ -213,7 +220,7 @@ def test_an_agent_that_is_killed_continues_without_any_object(cluster: Cluster) 
     assert second.finalizers() == [FINALIZER], "open files keep the device, and so the record"
     for name, holder in holders.items():
         holder.kill()
-        block_until(lambda name=name: second.steps(name)[-1:] == STEPS[-1:])
+        second.becomes_clean_of(name)
         assert {*STEPS} <= {*second.steps(name)}
         assert cluster.is_released(name)
     block_until(second.is_gone)
