@@ -30,7 +30,7 @@ def test_a_file_never_shrinks(tmp_path: Path, size: int) -> None:
 
 
 def test_a_missing_file_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="volume pv-1: .*data does not exist"):
+    with pytest.raises(NotFound, match=r"volume pv-1: .*data does not exist"):
         grow_file(volume("loop"), str(tmp_path / "data"), MIB)
     assert list(tmp_path.iterdir()) == []
 
@@ -46,6 +46,6 @@ def test_a_link_or_a_directory_does_not_grow(tmp_path: Path) -> None:
 
 def test_a_file_system_that_cannot_hold_the_size_is_named(tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(b"x")
-    with pytest.raises(Unavailable, match="File too large|Invalid argument"):
+    with pytest.raises(Unavailable, match=r"File too large|Invalid argument"):
         grow_file(volume("loop"), str(tmp_path / "data"), 1 << 62)
     assert (tmp_path / "data").read_bytes() == b"x"

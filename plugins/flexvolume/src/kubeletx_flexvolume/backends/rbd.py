@@ -11,6 +11,7 @@ addresses of all clients that have the image open to the cluster's blocklist.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +33,9 @@ _SECONDS: Final = 15.0
 _SYS_DEVICES: Final = Path("/sys/bus/rbd/devices")
 _MISSING: Final = 2
 _MIB: Final = 1 << 20
+_ADDRESS: Final = re.compile(r"[0-9A-Za-z\[][-0-9A-Za-z.:/\[\]]{0,150}")
+_BLOCK_SECONDS: Final = "157784760"
+"""Five years. Ceph's default is an hour, after which the holder could write again. A restarted node has another address."""
 
 
 class RbdBackend:
@@ -94,7 +98,7 @@ class RbdBackend:
                 fenced=False, why="no client has the image open, and the holder's address is unknown"
             )
         for address in clients:
-            command = ["ceph", *_client(volume), "osd", "blocklist", "add", address]
+            command = ["ceph", *_client(volume), "osd", "blocklist", "add", address, _BLOCK_SECONDS]
             result = await self._commands.run(command, seconds=_SECONDS)
             if result.code != 0:
                 return FenceResult(fenced=False, why=str(result.problem(f"volume {volume.name}")))
@@ -130,7 +134,10 @@ class RbdBackend:
         try:
             watchers: Any = json.loads(result.out)["watchers"]
             found = watchers.values() if isinstance(watchers, dict) else watchers
-            return sorted({str(one["address"]) for one in found})
+            addresses = sorted({one["address"] for one in found})
+            if not all(_ADDRESS.fullmatch(one) for one in addresses):
+                raise ValueError(addresses)
+            return addresses
         except (ValueError, KeyError, TypeError) as error:
             raise Unavailable(
                 f"volume {volume.name}: {result.command} printed no list of watchers"

@@ -1,0 +1,254 @@
+"""Backend fuse: commands of qemu-storage-daemon(1), and what is left of a daemon. Real daemons are in the integration tests."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kubeletx_flexvolume.agent.commands import Commands
+from kubeletx_flexvolume.agent.mount_table import MountEntry
+from kubeletx_flexvolume.backends import fuse
+from kubeletx_flexvolume.backends.backend import AttachedSource, SourceType
+from kubeletx_flexvolume.backends.fuse import FuseBackend
+from kubeletx_flexvolume.backends.loop_devices import LoopDevices
+from kubeletx_flexvolume.backends.pools import Pools
+
+from kubeletx.api import InvalidConfig, Unavailable
+from kubeletx.testing import FakeClock
+from plugins.flexvolume.tests.agent.agent_model import at_once
+from plugins.flexvolume.tests.backends.backend_model import BOOT, MIB, SysLoop, holder, mount, volume
+from plugins.flexvolume.tests.fake_programs import FakePrograms
+
+VOLUME = volume("fuse", size_bytes=MIB)
+DEVICE = AttachedSource(type=SourceType.DEVICE, source="/dev/loop3")
+
+
+class Daemons:
+    """Volumes whose daemon runs. `ended`: volumes whose daemon was ended, with the seconds of grace."""
+
+    def __init__(self) -> None:
+        self.running: set[str] = set()
+        self.ended: list[tuple[str, float]] = []
+        self.can_end = True
+
+    def is_running(self, pid_file: Path, word: str) -> bool:
+        assert word == str(pid_file.with_name("image"))
+        return word in self.running
+
+    def end(self, pid_file: Path, word: str, *, grace_seconds: float) -> bool:
+        if word in self.running:
+            self.ended.append((word, grace_seconds))
+            if self.can_end:
+                self.running.discard(word)
+        return word not in self.running
+
+
+@pytest.fixture
+def daemons(monkeypatch: pytest.MonkeyPatch) -> Daemons:
+    made = Daemons()
+    monkeypatch.setattr(fuse, "is_running", made.is_running)
+    monkeypatch.setattr(fuse, "end_daemon", made.end)
+    return made
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> SysLoop:
+    return SysLoop(tmp_path / "block")
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "fuse"
+
+
+@pytest.fixture
+def table() -> list[MountEntry]:
+    """Mounts of the agent."""
+    return []
+
+
+@pytest.fixture
+def backend(
+    pools: Pools, commands: Commands, system: SysLoop, state: Path, table: list[MountEntry], daemons: Daemons
+) -> FuseBackend:
+    devices = LoopDevices(commands, FakeClock(), system.directory)
+    return FuseBackend(
+        pools, devices, commands, at_once, directory=state, boot_id=BOOT, table=lambda: tuple(table)
+    )
+
+
+@pytest.fixture
+def attached(
+    backend: FuseBackend, programs: FakePrograms, system: SysLoop, state: Path, daemons: Daemons
+) -> str:
+    """Let the programs succeed, and return the path of the export."""
+    export = str(state / "pv-1" / "image")
+    programs.answer("qemu-storage-daemon")
+    programs.answer("losetup.--find", "/dev/loop3\n", then=system.adding(export))
+    programs.answer("losetup.--detach", then=system.removing())
+    return export
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_the_recorded_commands_of_an_attachment(
+    backend: FuseBackend, programs: FakePrograms, attached: str, pool: Path, read_only: bool
+) -> None:
+    assert await backend.attach(VOLUME, read_only=read_only, secrets={}) == DEVICE
+    daemon, loop = programs.calls
+    words = shlex.split(daemon.replace('"', '\\"').replace(", ", ",").replace(": ", ":"))
+    assert words[:4] == [
+        "qemu-storage-daemon",
+        "--daemonize",
+        "--pidfile",
+        attached.replace("image", "daemon.pid"),
+    ]
+    file, disk = (json.loads(words[at]) for at in (5, 7))
+    assert (file["filename"], file["read-only"]) == (f"{pool}/data", read_only)
+    assert (disk["driver"], disk["file"], disk["read-only"]) == ("raw", "file", read_only)
+    served = json.loads(words[9])
+    assert (served["type"], served["mountpoint"], served["writable"]) == ("fuse", attached, not read_only)
+    option = " --read-only" if read_only else ""
+    assert loop == f"losetup --find --show --nooverlap{option} -- {attached}"
+
+
+async def test_files_of_an_export_are_private_and_removed_with_it(
+    backend: FuseBackend, attached: str, state: Path, pool: Path, daemons: Daemons
+) -> None:
+    await backend.attach(VOLUME, read_only=False, secrets={})
+    daemons.running.add(attached)
+    assert await backend.find(VOLUME) == DEVICE
+    directory = state / "pv-1"
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert (directory / "image").stat().st_mode & 0o777 == 0o600
+    assert (directory / "source").read_text() == f"{pool}/data"
+    await backend.detach(VOLUME)
+    assert daemons.ended == [(attached, 5.0)]
+    assert not directory.exists()
+    assert await backend.find(VOLUME) is None
+    await backend.detach(VOLUME)
+
+
+async def test_a_served_volume_is_not_served_again(
+    backend: FuseBackend, programs: FakePrograms, attached: str, daemons: Daemons
+) -> None:
+    await backend.attach(VOLUME, read_only=False, secrets={})
+    daemons.running.add(attached)
+    programs.forget()
+    assert await backend.attach(VOLUME, read_only=False, secrets={}) == DEVICE
+    assert programs.calls == []
+
+
+async def test_what_an_ended_daemon_has_left_is_removed_before_another_one_starts(
+    backend: FuseBackend, programs: FakePrograms, attached: str, table: list[MountEntry]
+) -> None:
+    await backend.attach(VOLUME, read_only=False, secrets={})
+    table.append(mount("/dev/fuse", target=attached, fs_type="fuse"))
+
+    programs.forget()
+    programs.answer("umount", code=1, err="umount: busy")
+    with pytest.raises(Unavailable, match=r"volume pv-1: umount .* busy"):
+        await backend.attach(VOLUME, read_only=False, secrets={})
+    assert programs.calls == ["losetup --detach /dev/loop3", f"umount -c -l -- {attached}"]
+
+
+async def test_an_ended_daemon_is_reported_by_a_search(backend: FuseBackend, attached: str) -> None:
+    await backend.attach(VOLUME, read_only=False, secrets={})
+    with pytest.raises(Unavailable, match="qemu-storage-daemon of /dev/loop3 has ended"):
+        await backend.find(VOLUME)
+
+
+async def test_a_forced_detach_kills_the_daemon_before_the_device_goes(
+    backend: FuseBackend, programs: FakePrograms, attached: str, daemons: Daemons
+) -> None:
+    """A device whose daemon hangs keeps its users in the kernel."""
+    await backend.attach(VOLUME, read_only=False, secrets={})
+    daemons.running.add(attached)
+    programs.answer("losetup.--detach", code=1, err="hangs")
+    with pytest.raises(Unavailable, match="hangs"):
+        await backend.detach(VOLUME, force=True)
+    assert daemons.ended == [(attached, 0)]
+
+
+async def test_a_daemon_that_survives_sigkill_is_named(
+    backend: FuseBackend, attached: str, state: Path, daemons: Daemons
+) -> None:
+    await backend.attach(VOLUME, read_only=False, secrets={})
+    daemons.running.add(attached)
+    daemons.can_end = False
+    (state / "pv-1" / "daemon.pid").write_text("77")
+    with pytest.raises(Unavailable, match="PID 77, does not end after SIGKILL"):
+        await backend.detach(VOLUME)
+    assert (state / "pv-1").exists()
+
+
+async def test_a_daemon_that_does_not_start_is_an_error(
+    backend: FuseBackend, programs: FakePrograms, attached: str
+) -> None:
+    programs.answer("qemu-storage-daemon", code=1, err="Could not open image")
+    with pytest.raises(Unavailable, match=r"volume pv-1: qemu-storage-daemon .*Could not open image"):
+        await backend.attach(VOLUME, read_only=False, secrets={})
+    assert len(programs.calls) == 1
+
+
+@pytest.fixture
+def locked(pool: Path) -> Iterator[None]:
+    """The image is locked by a process, as qemu locks what it serves."""
+    with (pool / "data").open("wb") as file:
+        file.truncate(MIB)
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+@pytest.mark.usefixtures("locked")
+async def test_an_image_that_another_process_serves_is_not_served_for_writing(
+    backend: FuseBackend, programs: FakePrograms, attached: str
+) -> None:
+    with pytest.raises(Unavailable, match="another process of this machine serves"):
+        await backend.attach(VOLUME, read_only=False, secrets={})
+    assert programs.calls == []
+    assert await backend.attach(VOLUME, read_only=True, secrets={}) == DEVICE
+
+
+async def test_a_holder_is_fenced_only_if_no_process_serves_the_image(backend: FuseBackend) -> None:
+    assert (await backend.fence(VOLUME, holder())).why == "no process of this machine serves its image"
+    assert (await backend.fence(VOLUME, holder())).fenced
+    assert "under another kernel" in (await backend.fence(VOLUME, holder(boot_id="other"))).why
+    assert not (await backend.fence(VOLUME, holder(boot_id="other"))).fenced
+    result = await backend.fence(volume("fuse", pool="shared"), holder())
+    assert (result.fenced, result.why) == (False, "other machines reach pool shared, too")
+
+
+@pytest.mark.usefixtures("locked")
+async def test_a_holder_whose_image_is_served_is_not_fenced(backend: FuseBackend) -> None:
+    result = await backend.fence(VOLUME, holder())
+    assert (result.fenced, result.why) == (False, "a process of this machine serves its image")
+
+
+async def test_an_image_grows_while_it_is_not_attached(
+    backend: FuseBackend, attached: str, pool: Path
+) -> None:
+    (pool / "data").write_bytes(bytes(100))
+    assert await backend.expand(VOLUME, MIB) == MIB
+    await backend.attach(VOLUME, read_only=False, secrets={})
+    with pytest.raises(Unavailable, match="/dev/loop3 cannot grow while it is attached"):
+        await backend.expand(VOLUME, 2 * MIB)
+
+
+async def test_a_mounted_export_is_recognized(backend: FuseBackend, attached: str, state: Path) -> None:
+    assert backend.identify("pv-1", mount()) is None
+    await backend.attach(VOLUME, read_only=False, secrets={})
+    assert backend.identify("pv-1", mount()) == volume("fuse")
+    assert backend.identify("pv-2", mount()) is None
+    (state / "pv-1" / "source").write_text("/elsewhere/data")
+    assert backend.identify("pv-1", mount()) is None
+    (state / "pv-1" / "source").unlink()
+    assert backend.identify("pv-1", mount()) is None
+
+
+def test_options_are_those_of_a_pool(backend: FuseBackend) -> None:
+    with pytest.raises(InvalidConfig):
+        backend.check(volume("fuse", image="../x"))

@@ -1,0 +1,106 @@
+"""Backend nfs as a recorded contract: no NFS is in the kernel of the tests, so they check what mount(8) is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kubeletx_flexvolume.agent.commands import Commands
+from kubeletx_flexvolume.agent.mounts import Mounts
+from kubeletx_flexvolume.agent.namespace import MountNamespace
+from kubeletx_flexvolume.backends.backend import AttachedSource, SourceType
+from kubeletx_flexvolume.backends.nfs import NfsBackend
+from kubeletx_flexvolume.values import StorageVolume
+
+from kubeletx.api import InvalidConfig, Unsupported
+from plugins.flexvolume.tests.backends.backend_model import MIB, holder, mount, volume
+from plugins.flexvolume.tests.fake_programs import FakePrograms
+
+
+@pytest.fixture
+def backend() -> NfsBackend:
+    return NfsBackend()
+
+
+def remote(server: str = "nas.example.com", share: str = "/export", **changes: str) -> StorageVolume:
+    return volume("nfs", parameters={"server": server, "share": share}, **changes)
+
+
+@pytest.mark.parametrize(
+    ("one", "source"),
+    [
+        (remote(), "nas.example.com:/export/data"),
+        (remote(share="/"), "nas.example.com:/data"),
+        (remote(server="10.0.0.7", share="/a/b_c-d.e"), "10.0.0.7:/a/b_c-d.e/data"),
+        (remote(server="[2001:db8::7]"), "[2001:db8::7]:/export/data"),
+    ],
+)
+async def test_the_source_is_the_directory_of_the_share(
+    backend: NfsBackend, one: StorageVolume, source: str
+) -> None:
+    backend.check(one)
+    attached = await backend.attach(one, read_only=False, secrets={})
+    assert attached == AttachedSource(type=SourceType.REMOTE, source=source, fs_type="nfs")
+    assert await backend.find(one) is None
+    await backend.detach(one)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_the_recorded_command_of_a_mount(
+    backend: NfsBackend, commands: Commands, programs: FakePrograms, tmp_path: Path, read_only: bool
+) -> None:
+    mounts = Mounts(commands, MountNamespace(), mount_seconds=10, unmount_seconds=10)
+    programs.answer("mount")
+    source = await backend.attach(remote(), read_only=read_only, secrets={})
+    await mounts.mount(
+        "pv-1", source, str(tmp_path), read_only=read_only, fs_type="ext4", options=("nfsvers=4.1", "hard")
+    )
+    access = "ro" if read_only else "rw"
+    options = f"{access},nfsvers=4.1,hard"
+    assert programs.calls == [f"mount -c -t nfs -o {options} -- nas.example.com:/export/data {tmp_path}"]
+
+
+@pytest.mark.parametrize(
+    ("one", "field"),
+    [
+        (volume("nfs", parameters={"share": "/export"}), "server: is missing|option server"),
+        (volume("nfs", parameters={"server": "nas"}), "option share"),
+        (remote(server="-o"), "option server"),
+        (remote(server="a b"), "option server"),
+        (remote(server="nas:/x"), "option server"),
+        (remote(share="export"), "option share"),
+        (remote(share="/a/../b"), "option share"),
+        (remote(share="/a//b"), "option share"),
+        (remote(share="/-o"), "option share"),
+        (remote(share="/a\n"), "option share"),
+        (remote(image="../x"), "option image"),
+        (remote(image="-x"), "option image"),
+    ],
+)
+def test_options_that_are_no_plain_words_are_refused(
+    backend: NfsBackend, one: StorageVolume, field: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=field):
+        backend.check(one)
+
+
+async def test_a_holder_is_never_fenced_and_nothing_grows(backend: NfsBackend) -> None:
+    assert not (await backend.fence(remote(), holder())).fenced
+    with pytest.raises(Unsupported, match="the NFS server sets its size"):
+        await backend.expand(remote(), MIB)
+
+
+@pytest.mark.parametrize("fs_type", ["nfs", "nfs4"])
+@pytest.mark.parametrize(
+    "one", [remote(), remote(share="/"), remote(share="/a/b"), remote(server="[2001:db8::7]")]
+)
+async def test_a_mounted_directory_is_recognized(
+    backend: NfsBackend, fs_type: str, one: StorageVolume
+) -> None:
+    source = (await backend.attach(one, read_only=False, secrets={})).source
+    assert backend.identify("pv-1", mount(source, fs_type=fs_type)) == one
+
+
+def test_other_mounts_are_not_recognized(backend: NfsBackend) -> None:
+    assert backend.identify("pv-1", mount("nas:/export/data", fs_type="ext4")) is None
+    assert backend.identify("pv-1", mount("/dev/loop1", fs_type="nfs4")) is None
