@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
+from kubeletx_flexvolume.host import processes as module
+from kubeletx_flexvolume.host.processes import Processes
 from structlog.testing import capture_logs
 
 from kubeletx.api import TimedOut, Unavailable
@@ -297,7 +301,14 @@ async def test_drivers_get_a_small_environment_no_input_and_a_session_of_their_o
         await flex.close()
     lines = [line for line in seen.read_text().split("\n") if line]
     variables = {line.partition("=")[0] for line in lines if "=" in line}
-    assert variables - {"_", "OLDPWD", "SHLVL"} == {"PATH", "HOME", "LANG", "HTTPS_PROXY", "PWD"}
+    assert variables - {"_", "OLDPWD", "SHLVL"} == {
+        "PATH",
+        "HOME",
+        "LANG",
+        "HTTPS_PROXY",
+        "PWD",
+        "KUBELETX_CALL",
+    }
     session, pid = next(line for line in lines if line.startswith("session")).split()[1:]
     assert session == pid
     assert lines[-1] == "/"
@@ -307,10 +318,10 @@ async def test_a_call_that_a_killed_agent_left_is_ended_at_the_start(flex: FlexN
     flex.install_plain()
     program = (
         "import subprocess, sys, pathlib, msgspec\n"
-        "from kubeletx_flexvolume.host.processes import RunningProcess, _start_time\n"
+        "from kubeletx_flexvolume.host.running import RunningProcess, start_time\n"
         "child = subprocess.Popen(['sleep', '1000'], start_new_session=True, stdout=subprocess.DEVNULL)\n"
         "path = pathlib.Path(sys.argv[1]); path.mkdir()\n"
-        "one = RunningProcess('key', child.pid, _start_time(child.pid))\n"
+        "one = RunningProcess('key', child.pid, start_time(child.pid))\n"
         "(path / f'{child.pid}.json').write_bytes(msgspec.json.encode(one))\n"
         "print(child.pid, flush=True)\n"
     )
@@ -327,6 +338,49 @@ async def test_a_call_that_a_killed_agent_left_is_ended_at_the_start(flex: FlexN
     assert is_alive(pid)
     await flex.open()
     await until(lambda: not is_alive(pid))
+
+
+async def test_a_call_of_an_agent_that_was_killed_before_it_knew_the_process_is_ended(
+    flex: FlexNode,
+) -> None:
+    """The record is written before the program starts, and has its process ID only afterwards."""
+    running = flex.host.state_directory / "running"
+    running.mkdir()
+    (running / "one.json").write_text(
+        '{"key": "volume", "pid": 0, "started": "", "call": "0123456789abcdef"}'
+    )
+    (running / "other.json").write_text('{"key": "volume", "pid": 0, "started": "", "call": "of-no-process"}')
+    process = await asyncio.create_subprocess_exec(
+        "sleep", "1000", env={**os.environ, "KUBELETX_CALL": "0123456789abcdef"}, start_new_session=True
+    )
+    other = await asyncio.create_subprocess_exec("sleep", "1000", start_new_session=True)
+    try:
+        await flex.open()
+        assert await process.wait() == -signal.SIGTERM
+        assert other.returncode is None
+        assert flex.running() == []
+    finally:
+        other.kill()
+        await other.wait()
+
+
+async def test_a_program_has_a_record_before_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes = Processes(tmp_path / "running")
+    await processes.open()
+    seen = []
+    start = module._start
+
+    async def starting(*args: Any) -> Any:
+        seen.extend(json.loads(one.read_bytes()) for one in (tmp_path / "running").iterdir())
+        return await start(*args)
+
+    monkeypatch.setattr(module, "_start", starting)
+    with pytest.raises(FileNotFoundError):
+        await processes.run(("/no/such/program",), key="volume", environment={})
+    assert [(one["key"], one["pid"]) for one in seen] == [("volume", 0)]
+    assert list((tmp_path / "running").iterdir()) == []
 
 
 async def test_a_record_of_a_process_that_ended_harms_no_other(flex: FlexNode) -> None:

@@ -11,6 +11,7 @@ import pytest
 from kubeletx_flexvolume.host import processes as module
 from kubeletx_flexvolume.host.call_slots import MOST_CALLS, MOST_OF_ONE_DRIVER, CallSlots
 from kubeletx_flexvolume.host.processes import Processes
+from kubeletx_flexvolume.host.running import group_lives
 from kubeletx_flexvolume.host.threads import Threads
 
 from kubeletx.api import TimedOut, Unavailable
@@ -76,7 +77,7 @@ async def test_a_process_that_outlives_its_kill_blocks_further_calls_for_its_vol
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     processes, alive = await made(tmp_path), {True}
-    monkeypatch.setattr(module, "_group_lives", lambda pid: bool(alive))  # as in an uninterruptible call
+    monkeypatch.setattr(module, "group_lives", lambda pid: bool(alive))  # as in an uninterruptible call
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
             await processes.run(shell("exec sleep 1000"), key="volume", environment=ENVIRONMENT)
@@ -93,9 +94,9 @@ async def test_a_group_lives_until_its_last_process_has_ended() -> None:
         "/bin/sh", "-c", "sleep 1000 & exit 0", stdin=asyncio.subprocess.DEVNULL, start_new_session=True
     )
     await leader.wait()
-    assert module._group_lives(leader.pid)
+    assert group_lives(leader.pid)
     os.killpg(leader.pid, signal.SIGKILL)
-    await until(lambda: not module._group_lives(leader.pid))
+    await until(lambda: not group_lives(leader.pid))
 
 
 async def test_slots_limit_all_calls_and_those_of_one_driver_in_their_order() -> None:

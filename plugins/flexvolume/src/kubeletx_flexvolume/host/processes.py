@@ -8,14 +8,15 @@ A deadline is a cancellation, too: callers use `asyncio.timeout`. A program that
 behind, such as the daemon of a FUSE file system: they are not killed.
 
 A process in an uninterruptible system call outlives SIGKILL. Until it has ended, further calls with its key raise
-Unavailable, since both would change the same volume. For the same reason the running processes are recorded in files:
-the next agent process ends what a killed one left, before it calls a driver for any volume.
+Unavailable, since both would change the same volume. For the same reason the running processes are recorded in files
+(`running`): the next agent process ends what a killed one left, before it calls a driver for any volume.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -28,14 +29,14 @@ import structlog
 from kubeletx.api import Unavailable
 from kubeletx.api.names import Event
 
+from .running import CALL, RunningProcess, group_lives, is_own, read_record, start_time, write_record
+
 log = structlog.get_logger(__name__)
 
 MOST_OUTPUT_BYTES: Final = 1 << 20
 DRAIN_SECONDS: Final = 0.3
 STOP_SECONDS: Final = 0.4
 KILL_SECONDS: Final = 0.4
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-_ENDED: Final = (b"Z", b"X")
 
 
 class ProcessResult(msgspec.Struct, frozen=True):
@@ -45,14 +46,6 @@ class ProcessResult(msgspec.Struct, frozen=True):
     stdout: bytes
     stderr: bytes
     is_cut: bool = False
-
-
-class RunningProcess(msgspec.Struct, frozen=True):
-    """Record of a running program. `key`: as in `Processes.run`. `started`: as returned by `_start_time`."""
-
-    key: str
-    pid: int
-    started: str
 
 
 class Processes:
@@ -68,8 +61,11 @@ class Processes:
     async def open(self) -> None:
         """End the programs that an earlier process of the agent has left running. Raises OSError."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        left = [found for path in sorted(self._directory.iterdir()) if (found := _read(path)) is not None]
+        paths = [path for path in self._directory.iterdir() if not is_own(path)]
+        left = [one for path in paths for one in read_record(path)]
         await asyncio.gather(*(self._end_left(one) for one in left))
+        for path in paths:
+            path.unlink(missing_ok=True)
 
     async def run(
         self, program: Sequence[str], *, key: str = "", environment: Mapping[str, str]
@@ -81,6 +77,17 @@ class Processes:
         If the caller is cancelled, the group of the program is killed before this returns.
         """
         self._check(key)
+        call = secrets.token_hex(8)
+        record = self._directory / f"{call}.json"
+        self._record(record, RunningProcess(key, 0, "", call))
+        try:
+            return await self._run(program, key, {**environment, CALL: call}, record)
+        finally:
+            record.unlink(missing_ok=True)
+
+    async def _run(
+        self, program: Sequence[str], key: str, environment: Mapping[str, str], record: Path
+    ) -> ProcessResult:
         loop = asyncio.get_running_loop()
         starting = loop.create_task(_start(program, environment), name="flexvolume start")
         # asyncio leaves pipes open, and waits for the program's children, if its start is cancelled.
@@ -89,9 +96,8 @@ class Processes:
             raise asyncio.CancelledError
         transport, output = starting.result()
         pid = transport.get_pid()
-        record = self._directory / f"{pid}.json"
         try:
-            self._record(record, key, pid)
+            self._record(record, RunningProcess(key, pid, start_time(pid), environment[CALL]))
             if is_cancelled:
                 raise asyncio.CancelledError
             await output.finished()
@@ -102,7 +108,6 @@ class Processes:
             raise
         finally:
             transport.close()
-            record.unlink(missing_ok=True)
         exit_code = transport.get_returncode()
         return ProcessResult(
             -signal.SIGKILL if exit_code is None else exit_code,
@@ -113,17 +118,17 @@ class Processes:
 
     def _check(self, key: str) -> None:
         pid = self._stuck.get(key, 0) if key else 0
-        if pid and _group_lives(pid):
+        if pid and group_lives(pid):
             raise Unavailable(
                 f"an earlier call for it does not end although it was killed (process {pid}); its storage may hang",
                 reason=Event.FAILED_MOUNT,
             )
         self._stuck.pop(key, None)
 
-    def _record(self, path: Path, key: str, pid: int) -> None:
+    def _record(self, path: Path, record: RunningProcess) -> None:
         """Record a running program. With a full disk it runs without: a release may be what frees space."""
         try:
-            write_record(path, RunningProcess(key, pid, _start_time(pid)))
+            write_record(path, record)
         except OSError as error:
             if not self._is_warned:
                 self._is_warned = True
@@ -137,26 +142,20 @@ class Processes:
         finally:
             _signal(pid, signal.SIGKILL, output)
         await output.ended(KILL_SECONDS)
-        if key and _group_lives(pid):
+        if key and group_lives(pid):
             self._stuck[key] = pid
             log.warning("Failed to end a process with SIGKILL", pid=pid)
 
     async def _end_left(self, left: RunningProcess) -> None:
         for number, seconds in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
-            if _start_time(left.pid) != left.started:
+            if start_time(left.pid) != left.started:
                 break
-            log.info("Killed a program of an earlier agent process", pid=left.pid, signal=number)
+            log.info("Killed a program of an earlier agent process", pid=left.pid, signal=number.name)
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(left.pid, number)
             await _gone(left.pid, seconds)
-        if _start_time(left.pid) == left.started:
+        if start_time(left.pid) == left.started:
             self._stuck[left.key] = left.pid
-        (self._directory / f"{left.pid}.json").unlink(missing_ok=True)
-
-
-def write_record(path: Path, record: RunningProcess) -> None:
-    """Write the record of a running program. Blocks, but not for long: it is not flushed to the disk."""
-    path.write_bytes(msgspec.json.encode(record))
 
 
 async def _start(
@@ -263,49 +262,3 @@ async def _gone(pid: int, seconds: float) -> None:
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
-
-
-def _read(path: Path) -> RunningProcess | None:
-    """Return the record in a file of another agent process that has ended.
-
-    Returns None, and removes the file, if it is damaged or the program has ended.
-    """
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=RunningProcess)
-    except (OSError, msgspec.DecodeError):
-        found = None
-    if found is None or not found.started or _start_time(found.pid) != found.started:
-        path.unlink(missing_ok=True)
-        return None
-    fields = _stat(found.pid)
-    is_own = bool(fields) and int(fields[1]) == os.getpid()
-    return None if is_own else found
-
-
-def _start_time(pid: int) -> str:
-    """Return when a process was started, as boot ID and ticks since the boot; empty if it has ended."""
-    fields = _stat(pid)
-    if not fields or fields[0] in _ENDED:
-        return ""
-    return f"{_BOOT_ID.read_text().strip()} {fields[19].decode()}"
-
-
-def _group_lives(pid: int) -> bool:
-    """Return True if a process of the group `pid` has not ended.
-
-    Zombies have ended, also if their parent ignores them.
-    """
-    try:
-        os.killpg(pid, 0)
-    except ProcessLookupError:
-        return False
-    found = (_stat(int(name)) for name in os.listdir("/proc") if name.isdigit())
-    return any(fields and int(fields[2]) == pid and fields[0] not in _ENDED for fields in found)
-
-
-def _stat(pid: int) -> list[bytes]:
-    """Return the fields of ``/proc/PID/stat`` from the state on; empty if there is no such process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
