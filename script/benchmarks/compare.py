@@ -24,6 +24,7 @@ ALLOWED: Final = 0.1
 HIGHER_IS_BETTER: Final = {
     "pods/s": True,
     "machines/s": True,
+    "volumes/s": True,
     "MB/s": True,
     "µs": False,
     "ms": False,

@@ -35,7 +35,7 @@ def idle(bench: BenchLab, sizes: Sizes) -> Result:
         time.sleep(min(SETTLE_SECONDS, sizes.idle_seconds))
         cpu, seconds = cpu_during(agent.pid, sizes.idle_seconds)
         memory = resident_mib(agent.pid)
-        threads = int(_status(agent.pid, "Threads"))
+        threads = int(status_of(agent.pid, "Threads"))
         agent.stop()
         agent.start()
         wait_ready(agent)
@@ -111,10 +111,11 @@ def start_figure(label: str, ours: Sequence[float], bare: Sequence[float], allow
 
 def resident_mib(pid: int) -> float:
     """Resident memory of the process (VmRSS) in MiB."""
-    return int(_status(pid, "VmRSS").split()[0]) / 1024
+    return int(status_of(pid, "VmRSS").split()[0]) / 1024
 
 
-def _status(pid: int, key: str) -> str:
+def status_of(pid: int, key: str) -> str:
+    """Value of one line of ``/proc/PID/status``."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         name, _, value = line.partition(":")
         if name == key:
@@ -152,11 +153,12 @@ def cpu_during(pid: int, seconds: float) -> tuple[float, float]:
 
 def _compared_starts(agent: PrivateAgent, runs: int) -> tuple[list[float], list[float]]:
     """Start bare Python and the agent in turns; returns the seconds of each."""
-    turns = [(_seconds_of([sys.executable, "-c", "pass"]), _start_seconds(agent)) for _ in range(runs)]
+    turns = [(_seconds_of([sys.executable, "-c", "pass"]), start_seconds(agent)) for _ in range(runs)]
     return [bare for bare, _ in turns], [ours for _, ours in turns]
 
 
-def _start_seconds(agent: PrivateAgent) -> float:
+def start_seconds(agent: PrivateAgent) -> float:
+    """Start the agent, and stop it after the first answer of its admin socket; return the seconds until then."""
     agent.socket_path.unlink(missing_ok=True)
     began = time.monotonic()
     process = subprocess.Popen(

@@ -29,6 +29,9 @@ from . import (
     standby,
     standby_memory,
     standby_rest,
+    storage,
+    storage_records,
+    storage_unused,
     streams,
 )
 from .compare import Verdict, compare, read_report, summary, table
@@ -52,6 +55,7 @@ WITH_DAEMONS: dict[str, Callable[[BenchLab, Sizes], Result]] = {
     "idle": idle.idle,
     "start": idle.start,
     "rooms": rooms.rooms,
+    "storage-unused": storage_unused.storage_unused,
 }
 MACHINES: dict[str, Callable[[BenchLab, Sizes], Result]] = {
     "machine": machines.machine,
@@ -77,6 +81,11 @@ STANDBY: dict[str, Callable[[BenchLab, Sizes], Result]] = {
     "standby-500": standby_rest.standby_500,
     "standby-memory": standby_memory.standby_memory,
 }
+STORAGE: dict[str, Callable[[Sizes], Result]] = {
+    "storage-mount": storage.storage_mount,
+    "storage-many": storage.storage_many,
+    "storage-records": storage_records.storage_records,
+}
 IN_PROCESS: dict[str, Callable[[Sizes], Result]] = {
     "scale": scale.scale,
     "isolated-call": isolated.isolated_call,
@@ -90,7 +99,7 @@ def main() -> int:
     """
     options = _options()
     if options.list:
-        print("\n".join((*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *STANDBY, *IN_PROCESS)))
+        print("\n".join((*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *STANDBY, *STORAGE, *IN_PROCESS)))
         return 0
     try:
         published = None if options.compare is None else read_report(PUBLISHED / "results.json")
@@ -99,7 +108,7 @@ def main() -> int:
     except InvalidConfig as err:
         print(f"error: {err}", file=sys.stderr)
         return 2
-    wanted = options.only or [*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *STANDBY, *IN_PROCESS]
+    wanted = options.only or [*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *STANDBY, *STORAGE, *IN_PROCESS]
     sizes = msgspec.structs.replace(QUICK if options.quick else Sizes(), kubelet=options.kubelet)
     results = run(wanted, sizes)
     report = Report(machine=machine(), results=results)
@@ -113,9 +122,10 @@ def main() -> int:
 def run(wanted: list[str], sizes: Sizes) -> dict[str, Result]:
     """Run the named benchmarks, those without daemons before the others; returns results in the order of `wanted`."""
     results: dict[str, Result] = {}
+    alone = {**IN_PROCESS, **STORAGE}
     for name in wanted:
-        if name in IN_PROCESS:
-            results[name] = _timed(name, partial(IN_PROCESS[name], sizes))
+        if name in alone:
+            results[name] = _timed(name, partial(alone[name], sizes))
     known = {**WITH_DAEMONS, **MACHINES, **CLUSTER, **STREAMS, **STANDBY}
     with_daemons = [name for name in wanted if name in known]
     if with_daemons:
@@ -157,7 +167,7 @@ def save(report: Report, directory: Path, *, merge: bool) -> Report:
     if merge and path.exists():
         old = msgspec.json.decode(path.read_bytes(), type=Report)
         report = Report(machine=report.machine, results={**old.results, **report.results})
-    order = [*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *STANDBY, *IN_PROCESS]
+    order = [*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *STANDBY, *STORAGE, *IN_PROCESS]
     report = Report(
         machine=report.machine,
         results={name: report.results[name] for name in order if name in report.results},
@@ -200,7 +210,7 @@ def _timed(name: str, measure: Callable[[], Result]) -> Result:
 
 
 def _options() -> argparse.Namespace:
-    known = (*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *STANDBY, *IN_PROCESS)
+    known = (*WITH_DAEMONS, *MACHINES, *CLUSTER, *STREAMS, *STANDBY, *STORAGE, *IN_PROCESS)
     parser = argparse.ArgumentParser(prog="script/bench", description=__doc__)
     parser.add_argument("--only", action="append", choices=known, metavar="NAME", help="may be repeated")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, smaller sizes")

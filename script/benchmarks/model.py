@@ -82,6 +82,11 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     """Time in each state of the plot of an instance's memory."""
     instances: int = 2
     """Python and Node.js, or only the first."""
+    mounts: int = 30
+    """Mounts and unmounts of one volume by each side."""
+    volumes: int = 50
+    record_calls: int = 200
+    records: int = 10_000
     kubelet: Path | None = None
     """Program of a stock kubelet that is measured beside the agent; None: there is none."""
 
@@ -102,6 +107,8 @@ QUICK = Sizes(
     most_pods=100,
     answers=3,
     hold_seconds=0.5,
+    mounts=10,
+    record_calls=50,
 )
 TINY = Sizes(
     runs=1,
@@ -125,6 +132,10 @@ TINY = Sizes(
     heap_mib=1,
     hold_seconds=0.1,
     instances=1,
+    mounts=1,
+    volumes=2,
+    record_calls=2,
+    records=20,
 )
 
 

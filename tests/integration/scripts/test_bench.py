@@ -15,7 +15,7 @@ from script.benchmarks.model import TINY, rows
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize("kind", ["WITH_DAEMONS", "MACHINES", "CLUSTER", "STREAMS", "STANDBY"])
+@pytest.mark.parametrize("kind", ["WITH_DAEMONS", "MACHINES", "CLUSTER", "STREAMS", "STANDBY", "STORAGE"])
 def test_every_benchmark_runs(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     names = list(getattr(main, kind))
     with TemporaryDirectory(prefix="kx-") as place:  # short: names of sockets have 107 bytes at most

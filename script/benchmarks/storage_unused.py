@@ -1,0 +1,94 @@
+"""Benchmark of plugin flexvolume in an agent without volumes of drivers: what it adds to memory, threads and start.
+
+Agents with and without the plugin are started in turns, on the same containerd.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from .idle import resident_mib, start_seconds, status_of
+from .lab import BenchLab, wait_ready
+from .model import Figure, Result, Sizes, median, now
+
+WITH: Final[tuple[str, ...]] = ()
+WITHOUT: Final = ("--disable-plugin=flexvolume",)
+MEMORY_KIB: Final = 1024.0
+START_MS: Final = 20.0
+
+
+class Costs(msgspec.Struct, frozen=True, kw_only=True):
+    """Costs of one agent without pods. `watches`: open inotify descriptors."""
+
+    start_seconds: float
+    resident_mib: float
+    threads: int
+    watches: int
+
+
+def storage_unused(bench: BenchLab, sizes: Sizes) -> Result:
+    """Measure starts and memory of agents with and without the plugin."""
+    turns = [(_costs(bench, WITHOUT), _costs(bench, WITH)) for _ in range(sizes.start_runs)]
+    return unused_result([one for one, _ in turns], [one for _, one in turns])
+
+
+def unused_result(without: list[Costs], having: list[Costs]) -> Result:
+    """Figures of agents without and with the plugin, in turns."""
+    memory = [
+        (ours.resident_mib - bare.resident_mib) * 1024 for bare, ours in zip(without, having, strict=True)
+    ]
+    start = [
+        (ours.start_seconds - bare.start_seconds) * 1000 for bare, ours in zip(without, having, strict=True)
+    ]
+    return Result(
+        name="storage-unused",
+        figures=(
+            Figure(
+                label="memory of plugin flexvolume without volumes",
+                value=round(median(memory)),
+                unit="KiB",
+                goal=f"≤ {MEMORY_KIB:g}",
+                is_met=median(memory) <= MEMORY_KIB,
+                samples=tuple(memory),
+            ),
+            Figure(
+                label="plugin flexvolume at the start of the agent",
+                value=round(median(start), 1),
+                unit="ms",
+                goal=f"≤ {START_MS:g}",
+                is_met=median(start) <= START_MS,
+                samples=tuple(start),
+            ),
+        ),
+        notes=tuple(
+            f"{name}: {sorted({one.threads for one in side})} threads, {sorted({one.watches for one in side})} "
+            f"inotify descriptors, {median([one.resident_mib for one in side]):.1f} MiB, "
+            f"start {median([one.start_seconds for one in side]):.3f} s"
+            for name, side in (("without the plugin", without), ("with the plugin", having))
+        ),
+        measured_at=now(),
+    )
+
+
+def _costs(bench: BenchLab, flags: tuple[str, ...]) -> Costs:
+    agent = bench.agent(flags=flags)
+    seconds = start_seconds(agent)
+    with agent:
+        wait_ready(agent)
+        found = Costs(
+            start_seconds=seconds,
+            resident_mib=resident_mib(agent.pid),
+            threads=int(status_of(agent.pid, "Threads")),
+            watches=_watches(agent.pid),
+        )
+    agent.remove_files()
+    return found
+
+
+def _watches(pid: int) -> int:
+    links = [os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir() if one.is_symlink()]
+    return links.count("anon_inode:inotify")
