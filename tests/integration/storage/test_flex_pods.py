@@ -49,25 +49,17 @@ class Drivers:
         return [pid for pid in found if Path(f"/proc/{pid}/cmdline").exists()]
 
 
-@pytest.fixture
-def drivers(tmp_path: Path) -> Drivers:
+@pytest.fixture(scope="module")
+def drivers(tmp_path_factory: pytest.TempPathFactory) -> Drivers:
     """The plugin directory, with one good driver."""
-    made = Drivers(tmp_path / "plugins")
+    made = Drivers(tmp_path_factory.mktemp("flex") / "plugins")
     made.install("tmpfs", TMPFS_SCRIPT)
     return made
 
 
-@pytest.fixture
-def agent(make_agent: Callable[..., PrivateAgent], drivers: Drivers) -> PrivateAgent:
-    """A started agent."""
-    one = make_agent(flags=(f"--volume-plugin-dir={drivers.directory}",))
-    one.start()
-    return one
-
-
-@pytest.fixture
-def bench(agent: PrivateAgent, manifests: Path) -> Bench:
-    return Bench(agent, manifests)
+@pytest.fixture(scope="module")
+def bench(make_bench: Callable[..., Bench], drivers: Drivers) -> Bench:
+    return make_bench(flags=(f"--volume-plugin-dir={drivers.directory}",))
 
 
 def using(driver: str, **source: Any) -> dict[str, Any]:
