@@ -127,7 +127,7 @@ class DriverVolumes:
         missing = [one for one in wanted if not await self._is_ready(pod, one.volume.request)]
         if missing:
             for one in missing:
-                pod.put(self._new_entry(pod, one.volume.request))
+                pod.put(await self._new_entry(pod, one.volume.request))
             await self._write(uid, pod)
             tasks = [self._start(uid, pod, one) for one in missing]
             await _all_ended(tasks, seconds, "prepared")
@@ -218,10 +218,17 @@ class DriverVolumes:
             return find_mount(self._mounter.mounts(Path(entry.path)), Path(entry.path)) is not None
         return Path(entry.path).exists()
 
-    def _new_entry(self, pod: _PodVolumes, request: VolumeRequest) -> JournalEntry:
+    async def _new_entry(self, pod: _PodVolumes, request: VolumeRequest) -> JournalEntry:
+        """Return the entry of a volume that is prepared now. Its files have the pod's fsGroup if it still is mounted."""
         found = self._drivers.find(request.source, request.driver)
         before = pod.journal.entries.get(request.name)
-        has_group = before is not None and before.has_group and before.request.fs_group == request.fs_group
+        has_group = (
+            before is not None
+            and before.has_group
+            and before.request.fs_group == request.fs_group
+            and before.boot_id == self._boot_id
+            and await self._working(self._is_there, before)
+        )
         return JournalEntry(
             request=without_secrets(request),
             driver=found.name if found is not None else "",
@@ -268,7 +275,7 @@ class DriverVolumes:
             raise Unavailable(f"{field}: no volume driver for {request.served_by} is there now")
         entry = pod.journal.entries.get(request.name)
         if entry is None or entry.state is not EntryState.PREPARING:  # a release of the same pod came between
-            pod.put(self._new_entry(pod, request))
+            pod.put(await self._new_entry(pod, request))
             await self._write(uid, pod)
         await self._working(_make_target, request)
         secrets = await wanted.secrets()

@@ -145,7 +145,7 @@ def test_the_largest_images_are_reported_with_at_most_five_names() -> None:
     assert all(len(image.names) == 5 for image in found)
 
 
-def test_the_node_says_that_controllers_attach_its_volumes(tmp_path: Path) -> None:
+def test_the_node_does_not_say_that_controllers_attach_its_volumes(tmp_path: Path) -> None:
     notes = reporter(tmp_path).build([report("one")]).metadata.annotations
     assert "volumes.kubernetes.io/controller-managed-attach-detach" not in notes
 

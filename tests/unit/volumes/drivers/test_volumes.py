@@ -437,21 +437,47 @@ async def test_calls_for_one_persistent_volume_follow_each_other(tmp_path: Path)
     assert driver.calls == ["prepare pv-1"] * 3
 
 
-async def test_the_pods_group_gets_the_files_once(tmp_path: Path) -> None:
+async def test_the_pods_group_gets_the_files_when_the_volume_is_mounted(tmp_path: Path) -> None:
+    """As in a kubelet: also after a reboot, since a volume in memory is a new one then."""
     driver = fake(tmp_path, capabilities=VolumeCapabilities(fs_group=True))
     (tmp_path / "volumes/v0").mkdir(parents=True)
     file = tmp_path / "volumes/v0/file"
     file.write_text("")
     file.chmod(0o600)
-    group = file.stat().st_gid
-    one = make_pod({"volumes": [{"name": "v0", **DISK}], "securityContext": {"fsGroup": group}})
+    one = with_group(file.stat().st_gid)
     await node(tmp_path, driver).prepare(one)
     assert file.stat().st_mode & 0o777 == 0o660
     file.chmod(0o600)
+    await node(tmp_path, driver).prepare(one)
+    other = with_group(file.stat().st_gid, {**DISK["flexVolume"], "options": {"size": "2"}})
+    await node(tmp_path, driver).prepare(other)
+    assert driver.calls == ["prepare v0", "prepare v0"]
+    assert file.stat().st_mode & 0o777 == 0o600, "containers may have changed it since"
     rebooted = make_preparer(tmp_path / "root", boot_id="boot-2")
     rebooted.drivers.add(DriverEntry(name="disks", driver=driver, sources=("flexVolume",)))
-    await rebooted.prepare(one)
-    assert file.stat().st_mode & 0o777 == 0o600, "containers may have changed it since"
+    await rebooted.prepare(other)
+    assert file.stat().st_mode & 0o777 == 0o660
+
+
+@pytest.mark.parametrize(("policy", "mode"), [("OnRootMismatch", 0o600), ("Always", 0o660), (None, 0o660)])
+async def test_the_policy_of_the_group_says_whether_files_are_looked_at(
+    tmp_path: Path, policy: str | None, mode: int
+) -> None:
+    driver = fake(tmp_path, capabilities=VolumeCapabilities(fs_group=True))
+    volume = tmp_path / "volumes/v0"
+    volume.mkdir(parents=True)
+    volume.chmod(0o2770)
+    (volume / "file").write_text("")
+    (volume / "file").chmod(0o600)
+    await node(tmp_path, driver).prepare(with_group(volume.stat().st_gid, policy=policy))
+    assert (volume / "file").stat().st_mode & 0o777 == mode
+
+
+def with_group(group: int, source: dict[str, Any] | None = None, policy: str | None = None) -> Any:
+    """A pod with one volume and an fsGroup."""
+    context = {"fsGroup": group, **({"fsGroupChangePolicy": policy} if policy else {})}
+    volume = {"name": "v0", "flexVolume": source or DISK["flexVolume"]}
+    return make_pod({"volumes": [volume], "securityContext": context})
 
 
 async def test_a_driver_that_prepares_nothing_is_found_out(tmp_path: Path) -> None:
