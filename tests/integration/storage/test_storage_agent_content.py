@@ -219,3 +219,16 @@ def test_an_image_that_is_a_link_is_refused(node: AgentNode, tmp_path: Path) -> 
 def digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def test_an_image_that_is_attached_by_another_path_is_refused(node: AgentNode, tmp_path: Path) -> None:
+    """Two devices with one file would each have a cache of their own."""
+    make_image(node.pool / "pv-twice")
+    (node.directory / "pv-twice").hardlink_to(node.pool / "pv-twice")
+    run("losetup", "--find", node.directory / "pv-twice")
+    try:
+        reply = node.mount("one", "pv-twice")
+        assert not reply.is_success
+        assert f"by path {node.directory}/pv-twice; detach it" in reply.message
+    finally:
+        run("losetup", "--detach", *node.devices())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -125,3 +126,22 @@ def test_after_a_reboot_no_mount_is_left_and_everything_leaves() -> None:
     assert (found.mounted, found.uses[0].bound, found.staying) == (Mark.NO, Mark.NO, ())
     assert (found.attached, found.content, found.boot_id) == (Mark.YES, Content.UNKNOWN, "boot-2")
     assert found.uses[0].holder.boot_id == BOOT
+
+
+def test_a_write_that_fails_leaves_no_file(
+    store: JournalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        store.write(journal())
+    assert list((tmp_path / "volumes").iterdir()) == []
+
+
+def test_a_half_written_file_of_a_former_run_is_removed(store: JournalStore, tmp_path: Path) -> None:
+    store.write(journal())
+    (tmp_path / "volumes" / ".pv-2.json.tmp").write_text("{")
+    assert [one.volume.name for one in store.load()] == ["pv-1"]
+    assert [one.name for one in (tmp_path / "volumes").iterdir()] == ["pv-1.json"]

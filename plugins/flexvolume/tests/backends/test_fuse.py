@@ -36,7 +36,7 @@ class Daemons:
         self.can_end = True
 
     def is_running(self, pid_file: Path, word: str) -> bool:
-        assert word == str(pid_file.with_name("image"))
+        assert word == str(pid_file.with_name(f".{pid_file.parent.name}"))
         return word in self.running
 
     def end(self, pid_file: Path, word: str, *, grace_seconds: float) -> bool:
@@ -86,7 +86,7 @@ def attached(
     backend: FuseBackend, programs: FakePrograms, system: SysLoop, state: Path, daemons: Daemons
 ) -> str:
     """Let the programs succeed, and return the path of the export."""
-    export = str(state / "pv-1" / "image")
+    export = str(state / "pv-1" / ".pv-1")
     programs.answer("qemu-storage-daemon")
     programs.answer("losetup.--find", "/dev/loop3\n", then=system.adding(export))
     programs.answer("losetup.--detach", then=system.removing())
@@ -104,7 +104,7 @@ async def test_the_recorded_commands_of_an_attachment(
         "qemu-storage-daemon",
         "--daemonize",
         "--pidfile",
-        attached.replace("image", "daemon.pid"),
+        str(Path(attached).with_name("daemon.pid")),
     ]
     file, disk = (json.loads(words[at]) for at in (5, 7))
     assert (file["filename"], file["read-only"]) == (f"{pool}/data", read_only)
@@ -112,7 +112,7 @@ async def test_the_recorded_commands_of_an_attachment(
     served = json.loads(words[9])
     assert (served["type"], served["mountpoint"], served["writable"]) == ("fuse", attached, not read_only)
     option = " --read-only" if read_only else ""
-    assert loop == f"losetup --find --show --nooverlap{option} -- {attached}"
+    assert loop == f"losetup --find --show{option} -- {attached}"
 
 
 async def test_files_of_an_export_are_private_and_removed_with_it(
@@ -123,7 +123,7 @@ async def test_files_of_an_export_are_private_and_removed_with_it(
     assert await backend.find(VOLUME) == DEVICE
     directory = state / "pv-1"
     assert directory.stat().st_mode & 0o777 == 0o700
-    assert (directory / "image").stat().st_mode & 0o777 == 0o600
+    assert (directory / ".pv-1").stat().st_mode & 0o777 == 0o600
     assert (directory / "source").read_text() == f"{pool}/data"
     await backend.detach(VOLUME)
     assert daemons.ended == [(attached, 5.0)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,7 @@ async def test_a_file_is_attached_once(
     for _ in range(2):
         assert await devices.attach(FILE, volume="pv-1", read_only=read_only) == "/dev/loop3"
     option = " --read-only" if read_only else ""
-    assert programs.calls == [f"losetup --find --show --nooverlap{option} -- {FILE}"]
+    assert programs.calls == [f"losetup --find --show{option} -- {FILE}"]
 
 
 async def test_a_failed_attach_says_what_losetup_says(devices: LoopDevices, programs: FakePrograms) -> None:
@@ -80,10 +81,46 @@ async def test_a_failed_attach_says_what_losetup_says(devices: LoopDevices, prog
 
 
 async def test_a_file_that_is_attached_by_another_path_is_refused(
+    devices: LoopDevices, system: SysLoop, programs: FakePrograms, tmp_path: Path
+) -> None:
+    path = tmp_path / "data"
+    path.touch()
+    found = path.stat()
+    system.add("/other/data")
+    answer = f"  {found.st_ino}  {os.major(found.st_dev)}:{os.minor(found.st_dev)}\n"
+    programs.answer("losetup.--list", answer)
+    with pytest.raises(Conflict, match=r"is attached as /dev/loop3 by path /other/data; detach it"):
+        await devices.attach(str(path), volume="pv-1", read_only=False)
+    assert programs.calls == ["losetup --list --noheadings --output BACK-INO,BACK-MAJ:MIN /dev/loop3"]
+
+
+@pytest.mark.parametrize("answer", ["", "7 1:2\n"])
+async def test_another_file_with_the_same_name_is_no_obstacle(
+    devices: LoopDevices, system: SysLoop, programs: FakePrograms, tmp_path: Path, answer: str
+) -> None:
+    path = tmp_path / "data"
+    path.touch()
+    system.add("/other/data", name="loop1")
+    programs.answer("losetup.--list", answer)
+    programs.answer("losetup.--find", "/dev/loop3\n", then=system.adding(str(path)))
+    assert await devices.attach(str(path), volume="pv-1", read_only=False) == "/dev/loop3"
+
+
+async def test_devices_of_files_with_other_names_are_not_asked(
     devices: LoopDevices, system: SysLoop, programs: FakePrograms
 ) -> None:
-    programs.answer("losetup", "/dev/loop3\n", then=system.adding("/other/data"))
-    with pytest.raises(Conflict, match=r"/pool/data is attached as /dev/loop3 by another path; detach it"):
+    """The storage of one of them may hang, and with it each program that asks for its number."""
+    system.add("/other/hangs", name="loop1")
+    programs.answer("losetup.--find", "/dev/loop3\n", then=system.adding(FILE))
+    await devices.attach(FILE, volume="pv-1", read_only=False)
+    assert programs.calls == [f"losetup --find --show -- {FILE}"]
+
+
+async def test_a_device_that_has_another_file_than_asked_for_is_not_used(
+    devices: LoopDevices, system: SysLoop, programs: FakePrograms
+) -> None:
+    programs.answer("losetup", "/dev/loop3\n", then=system.adding("/other/file"))
+    with pytest.raises(Unavailable, match="/pool/data is not the file of /dev/loop3"):
         await devices.attach(FILE, volume="pv-1", read_only=False)
 
 

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+HALF_WRITTEN: Final = ".tmp"
 _LONGEST_STEM: Final = 200
 
 
@@ -23,21 +24,33 @@ def file_stem(volume: str) -> str:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Replace the file, or make it, so that after a crash it has the old or the new content. Mode 0600."""
-    new = path.with_name(f".{path.name}.tmp")
-    with contextlib.ExitStack() as stack:
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        stack.callback(os.close, descriptor)
-        left = memoryview(data)
-        while left:
-            left = left[os.write(descriptor, left) :]
-        os.fsync(descriptor)
+    """Replace the file, or make it, so that after a crash it has the old or the new content. Mode 0600.
+
+    A write that fails leaves no other file; a crash may leave one that ends in `HALF_WRITTEN`.
+    """
+    new = path.with_name(f".{path.name}{HALF_WRITTEN}")
+    try:
+        _write(new, data)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
     is_new = not path.exists()
     new.replace(path)
     if (
         is_new
     ):  # its name must survive a power loss; a replaced file has the old content then, which is as good
         sync_directory(path.parent)
+
+
+def _write(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def sync_directory(directory: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from .files import file_stem, private_directory, replace_file
+from .files import HALF_WRITTEN, file_stem, private_directory, replace_file
 from .journal import VERSION, VolumeJournal
 
 log = structlog.get_logger(__name__)
@@ -31,6 +31,8 @@ class JournalStore:
 
     def load(self) -> tuple[VolumeJournal, ...]:
         """Return all journals, ordered by volume; damaged files are set aside. Raises OSError."""
+        for path in self._directory.glob(f".*{HALF_WRITTEN}"):
+            path.unlink()
         found = [self._read(path) for path in sorted(self._directory.glob("*.json"))]
         return tuple(sorted((one for one in found if one is not None), key=lambda one: one.volume.name))
 

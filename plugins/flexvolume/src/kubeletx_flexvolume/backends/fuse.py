@@ -1,6 +1,6 @@
 """Backend ``fuse``: image files of a pool, served by a process in user space.
 
-    image ─ qemu-storage-daemon ─ FUSE ─► STATE/fuse/VOLUME/image ─ loop device ─► pods
+    image ─ qemu-storage-daemon ─ FUSE ─► STATE/fuse/VOLUME/.VOLUME ─ loop device ─► pods
 
 It has the data path of storage whose client is a program and no kernel module. Each volume has a daemon, which
 continues to run when the agent ends, and ends when the volume is detached. If a daemon is killed, reads and writes of
@@ -109,7 +109,7 @@ class FuseBackend:
         await self._devices.detach(str(export), volume=volume.name, force=force)
         await self._end(volume.name, grace_seconds=_GRACE_SECONDS)
         await self._unmount_export(volume.name)
-        await self._blocking(_remove_files, export.parent)
+        await self._blocking(_remove_files, export)
 
     async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
         if self._pools.get(volume).is_shared:
@@ -169,7 +169,10 @@ class FuseBackend:
                 raise result.problem(f"volume {name}")
 
     def _export(self, name: str) -> Path:
-        return self._directory / file_stem(name) / "image"
+        stem = file_stem(name)
+        return (
+            self._directory / stem / f".{stem}"
+        )  # no image has this name, so that no search asks a hanging export
 
     def _pid_file(self, name: str) -> Path:
         return self._export(name).with_name("daemon.pid")
@@ -214,8 +217,9 @@ def _make_files(export: Path, path: str) -> None:
     replace_file(export.with_name("source"), os.fsencode(path))
 
 
-def _remove_files(directory: Path) -> None:
-    for name in ("daemon.pid", "source", "image"):
+def _remove_files(export: Path) -> None:
+    directory = export.parent
+    for name in ("daemon.pid", "source", export.name):
         (directory / name).unlink(missing_ok=True)
     if directory.exists():
         directory.rmdir()

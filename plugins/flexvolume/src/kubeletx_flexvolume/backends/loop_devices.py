@@ -73,14 +73,15 @@ class LoopDevices:
         """
         device = self.find(path)
         if device is None:
-            command = ["losetup", "--find", "--show", "--nooverlap", *(["--read-only"] if read_only else [])]
+            await self._refuse_other_path(path, volume)
+            command = ["losetup", "--find", "--show", *(["--read-only"] if read_only else [])]
             result = await self._commands.run([*command, "--", path], seconds=_SECONDS, volume=volume)
             if result.code != 0:
                 raise result.problem(f"volume {volume}")
             name = result.out.strip()
             device = _read(self._directory(name)) if self.file_of(name) == path else None
-            if device is None:  # losetup compares inodes
-                raise Conflict(f"volume {volume}: {path} is attached as {name} by another path; detach it")
+            if device is None:
+                raise Unavailable(f"volume {volume}: {path} is not the file of {name}; detach that device")
             self._names[path] = name
         if device.is_deleted or device.is_ending:
             why = (
@@ -116,6 +117,28 @@ class LoopDevices:
                     f"volume {volume}: loop device {device.device} is in use; stop the process that has it open"
                 )
             await self._clock.sleep(_PAUSE_SECONDS)
+
+    async def _refuse_other_path(self, path: str, volume: str) -> None:
+        """Raise Conflict if the file is attached by another path, such as one in a bind mount.
+
+        Only devices whose files have the same name are asked: `losetup --nooverlap` asks all, and hangs if the storage of
+        any of them does.
+        """
+        for name in _loop_names(self._sys_block):
+            file = self.file_of(name)
+            if file == path or not file.endswith(f"/{path.rpartition('/')[2]}"):
+                continue
+            columns = ["--noheadings", "--output", "BACK-INO,BACK-MAJ:MIN"]
+            command = ["losetup", "--list", *columns, f"/dev/{name}"]
+            result = await self._commands.run(command, seconds=_SECONDS, volume=volume)
+            found = os.stat(path)
+            if result.out.split() == [
+                str(found.st_ino),
+                f"{os.major(found.st_dev)}:{os.minor(found.st_dev)}",
+            ]:
+                raise Conflict(
+                    f"volume {volume}: {path} is attached as /dev/{name} by path {file}; detach it"
+                )
 
     def _directory(self, device: str) -> str:
         """Return the directory of a device such as /dev/loop0 in sysfs."""

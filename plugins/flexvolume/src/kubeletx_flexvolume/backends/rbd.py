@@ -132,12 +132,7 @@ class RbdBackend:
         if result.code != 0:
             raise result.problem(f"volume {volume.name}")
         try:
-            watchers: Any = json.loads(result.out)["watchers"]
-            found = watchers.values() if isinstance(watchers, dict) else watchers
-            addresses = sorted({one["address"] for one in found})
-            if not all(_ADDRESS.fullmatch(one) for one in addresses):
-                raise ValueError(addresses)
-            return addresses
+            return _addresses(json.loads(result.out))
         except (ValueError, KeyError, TypeError) as error:
             raise Unavailable(
                 f"volume {volume.name}: {result.command} printed no list of watchers"
@@ -173,6 +168,16 @@ class RbdBackend:
                 continue
             found.append((f"/dev/rbd{one.name}", pool, image))
         return found
+
+
+def _addresses(status: Any) -> list[str]:
+    """Return the addresses of all watchers. Raises ValueError if one is no address, which is not passed on."""
+    watchers = status["watchers"]
+    found = watchers.values() if isinstance(watchers, dict) else watchers
+    addresses = sorted({one["address"] for one in found})
+    if not all(_ADDRESS.fullmatch(one) for one in addresses):
+        raise ValueError(addresses)
+    return addresses
 
 
 def _client(volume: StorageVolume) -> list[str]:
