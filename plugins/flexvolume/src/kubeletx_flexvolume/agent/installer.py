@@ -19,7 +19,7 @@ CHECK_SECONDS: Final = 15.0
 
 
 class DriverInstaller:
-    """Serves a socket in each plugin directory, and then installs the driver beside it.
+    """Serves a socket in each plugin directory, and then installs the driver next to it.
 
     A directory that cannot be written is reported; the others work without it.
     """

@@ -52,7 +52,7 @@ class InstallPlace(msgspec.Struct, frozen=True):
 
     @property
     def socket_directory(self) -> Path:
-        """Directory of the agent's socket, which the driver expects beside its own file."""
+        """Directory of the agent's socket, which the driver expects next to its own file."""
         return self.directory / Path(program.SOCKET).parent
 
 

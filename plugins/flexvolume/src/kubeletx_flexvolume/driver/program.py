@@ -99,7 +99,7 @@ def quoted(text: str) -> bytes:
 
 
 def socket_path(program: str) -> str:
-    """Return the path of the agent's socket beside the real path of this file."""
+    """Return the path of the agent's socket next to the real path of this file."""
     try:
         fd = posix.open(program, posix.O_RDONLY | posix.O_CLOEXEC)
         try:
