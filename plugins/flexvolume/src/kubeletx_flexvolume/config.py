@@ -17,4 +17,6 @@ class FlexSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     init_timeout_seconds: Annotated[float, msgspec.Meta(gt=0)] = 10.0
     """Deadline of a driver's ``init``."""
     environment: dict[str, str] = {}
-    """Environment variables that drivers get in addition to PATH, HOME and LANG, such as HTTPS_PROXY."""
+    """Environment variables that drivers get in addition to PATH, HOME, LANG and KUBELETX_CALL (ID of the call), such as
+    HTTPS_PROXY.
+    """
