@@ -80,7 +80,7 @@ class PreparingContract(VolumeDriverBase):
     @about("prepare")
     async def test_a_read_only_volume_cannot_be_written(self, volumes: Volumes) -> None:
         driver, request = await volumes.open(), volumes.request(read_only=True)
-        if self.keeps_data:  # else a driver that formats devices would be asked to format one it may not write
+        if self.keeps_data:  # a driver that formats devices must not format one that is only read
             first = volumes.request()
             await write(await volumes.prepare(driver, first), "one")
             await volumes.release(driver, first)
