@@ -1,9 +1,9 @@
 """The demo behind script/demo: a lab, an agent with the pods of examples/pods/, and a live table.
 
 Steps: start registry, network and two containerds, and make the guest's disk beside; start the agent, with libvirt
-in it; wait until every pod is Running and ready on the runtime that it asked for; look at both containerds and for
+in it, and the storage agent; wait until every pod is Running and ready on the runtime that it asked for; look at both containerds and for
 the emulator whether the pods really are there; let containers and machine reach each other; hibernate one pod and
-wake it with a request; print node readiness and usage; stay until Ctrl-C, or with --once delete the machine; stop
+wake it with a request; move a volume from a pod to another one; print node readiness and usage; stay until Ctrl-C, or with --once delete the machine and the pod with the volume; stop
 everything and check that nothing is left.
 """
 
@@ -30,10 +30,18 @@ from kubeletx.cli.output.pod_status import summarise
 from kubeletx.kube.manifests.load import load_pods
 from kubeletx.kube.types.core import Pod
 from kubeletx.server.views import MeasuredUsage
-from kubeletx_testing.lab import Daemon, Lab, LabError, PrivateAgent, bound_runtime, is_ready
+from kubeletx_testing.lab import (
+    Daemon,
+    Lab,
+    LabError,
+    PrivateAgent,
+    PrivateStorageAgent,
+    bound_runtime,
+    is_ready,
+)
 from kubeletx_testing.lab.machines import PASSWORD
 
-from . import machine, standby
+from . import machine, standby, storage
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = ROOT / ".demo" / "lab"
@@ -68,9 +76,10 @@ def main() -> int:
     lab = Lab(BASE, cache_dir=CACHE, logs_dir=ROOT / ".demo" / "logs", say=_say)
     agent = PrivateAgent(lab, manifest_dir=MANIFESTS, node_name=NODE_NAME, flags=[f"--config={CONFIG}"])
     forward = standby.port_forward(agent)
+    volumes = storage.make_agent(lab, agent)
     status = 0
     try:
-        run(lab, agent, forward, stay=not once)
+        run(lab, agent, forward, volumes, stay=not once)
     except (DemoFailed, LabError) as err:
         status = 1
         console.print(f"[bold red]failed:[/] {err}", highlight=False)
@@ -78,7 +87,7 @@ def main() -> int:
     except KeyboardInterrupt:
         status = 130
         console.print("interrupted")
-    left = clean_up(lab, agent, forward)
+    left = clean_up(lab, agent, forward, volumes)
     if left:
         status = status or 1
         console.print("[bold red]left behind:[/]", *left, sep="\n  ")
@@ -87,10 +96,11 @@ def main() -> int:
     return status
 
 
-def run(lab: Lab, agent: PrivateAgent, forward: Daemon, *, stay: bool) -> None:
+def run(lab: Lab, agent: PrivateAgent, forward: Daemon, volumes: PrivateStorageAgent, *, stay: bool) -> None:
     """Start everything, wait for the pods, check them and show them.
 
-    `forward`: the port-forward to the pod on standby. `stay`: then wait until Ctrl-C; otherwise delete the machine and check that nothing of it is left.
+    `forward`: the port-forward to the pod on standby. `volumes`: the storage agent. `stay`: then wait until Ctrl-C;
+    otherwise delete the machine and the pod with the volume, and check that nothing of them is left.
     """
     require_space()
     image = machine.GuestImage(CACHE)
@@ -101,9 +111,10 @@ def run(lab: Lab, agent: PrivateAgent, forward: Daemon, *, stay: bool) -> None:
     prepare(image.path())
     first = next(iter(lab.containerds.values()))
     agent.endpoints = f"{lab.endpoints};{standby.endpoint(first)};{machine.endpoint(lab, CACHE)}"
-    _say("starting kubeletx, with libvirt in it")
+    _say("starting kubeletx, with libvirt in it, and the storage agent")
     began = time.monotonic()
     agent.start()
+    volumes.start()
     wanted = wanted_runtimes(containers=first.name)
     watch_pods(agent, wanted, began)
     for name in lab.containerds:
@@ -115,8 +126,10 @@ def run(lab: Lab, agent: PrivateAgent, forward: Daemon, *, stay: bool) -> None:
     )
     show_machine(agent, began)
     url = show_standby(agent, forward)
+    show_storage(agent)
     show_node(agent)
     if not stay:
+        verify_volume_deletion(agent, volumes)
         verify_deletion(agent)
         return
     show_commands(agent, url)
@@ -137,6 +150,7 @@ def show_commands(agent: PrivateAgent, url: str) -> None:
         f"kx exec {MACHINE} -- uname -a": "a program in the guest, as in a container",
         f"curl {url}": f"wakes {standby.POD} for one answer",
         f"kx describe pod {standby.POD}": "its memory, and when it was woken",
+        "kx get volumes": f"volumes of the pods, {storage.VOLUME} among them",
     }
     width = max(map(len, commands))
     console.print(
@@ -341,6 +355,36 @@ def show_standby(agent: PrivateAgent, forward: Daemon) -> str:
     return url
 
 
+def show_storage(agent: PrivateAgent) -> None:
+    """Write to a volume in a pod, delete the pod, and read the volume in a pod on the other containerd.
+
+    Raises DemoFailed if the data is not there.
+    """
+    _say(f"{storage.WRITER} writes to volume {storage.VOLUME}, is deleted, and {storage.READER} reads it")
+    first = storage.run_pod(agent, MANIFESTS, storage.WRITER)
+    storage.delete_pod(agent, MANIFESTS, storage.WRITER)
+    second = storage.run_pod(agent, MANIFESTS, storage.READER)
+    table = make_table(f"volume {storage.VOLUME}", "POD", "RUNTIME", "DATA")
+    for one in (first, second):
+        table.add_row(one.pod, one.runtime, one.text)
+    console.print(table)
+    console.print(
+        "kx get volumes says:", *(f"  [green]{line}[/]" for line in second.volumes), "", sep="\n",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+    if second.text != f"written by {first.pod}" or second.runtime == first.runtime:
+        raise DemoFailed(f"{second.pod} on {second.runtime} reads {second.text!r}")
+
+
+def verify_volume_deletion(agent: PrivateAgent, volumes: PrivateStorageAgent) -> None:
+    """Delete the pod with the volume. Raises DemoFailed if something of the volume is left but its image."""
+    _say(f"deleting {storage.READER}-{NODE_NAME}")
+    storage.delete_pod(agent, MANIFESTS, storage.READER)
+    if left := storage.remains(volumes):
+        raise DemoFailed(f"{storage.READER} is gone, but not {', '.join(left)}")
+    console.print(f"{storage.READER}-{NODE_NAME} is gone, with mount, device and attachment")
+
+
 def verify_deletion(agent: PrivateAgent) -> None:
     """Delete the machine's manifest. Raises DemoFailed if something of the machine is left after its end."""
     _say(f"deleting {MACHINE}")
@@ -382,7 +426,7 @@ def show_node(agent: PrivateAgent) -> None:
         raise DemoFailed("the node is not Ready")
 
 
-def clean_up(lab: Lab, agent: PrivateAgent, forward: Daemon) -> list[str]:
+def clean_up(lab: Lab, agent: PrivateAgent, forward: Daemon, volumes: PrivateStorageAgent) -> list[str]:
     """Stop and remove everything, ignoring Ctrl-C; returns what is left."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -390,6 +434,7 @@ def clean_up(lab: Lab, agent: PrivateAgent, forward: Daemon) -> list[str]:
         return []
     _say("stopping and removing everything")
     forward.stop()
+    volumes.stop()
     if agent.daemon is not None and agent.log_path.is_file():
         logs = ROOT / ".demo" / "logs"
         logs.mkdir(parents=True, exist_ok=True)

@@ -48,6 +48,10 @@ def test_the_demo_runs_containers_and_a_machine_where_they_asked_to_be_and_leave
         r"kx describe pod says:\n  Hibernated since .*memory: [\d.]+ MiB before, [\d.]+ MiB after",
         done.stdout,
     )
+    assert re.search(r"writer-demo +containerd-a +written by writer-demo", done.stdout)
+    assert re.search(r"reader-demo +containerd-b +written by writer-demo", done.stdout)
+    assert re.search(r"reader-demo/notes +kubeletx\.io/storage .*ready", done.stdout)
+    assert "reader-demo is gone, with mount, device and attachment" in done.stdout
     assert "machine-demo is gone, with emulator, disk and address" in done.stdout
     assert "nothing is left" in done.stdout
     assert leftovers(ROOT / ".demo" / "lab") == []

@@ -71,7 +71,7 @@ def test_commands_that_are_shown_exist(page: Path) -> None:
 
 
 def test_the_tour_names_pods_of_the_demo() -> None:
-    tour = (ROOT / "README.md").read_text().partition("## A ten-line tour")[2].partition("\n## ")[0]
+    tour = (ROOT / "README.md").read_text().partition("## A short tour")[2].partition("\n## ")[0]
     manifests = {path.stem for path in (ROOT / "examples" / "pods").glob("*.yaml")}
     said = set(re.findall(r"([\w-]+)-demo\b", tour))
     assert said
