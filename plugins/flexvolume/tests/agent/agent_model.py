@@ -238,9 +238,13 @@ class ModelMounts:
 
 
 class Node:
-    """A node with one agent on models. `restart` makes a new agent on what the old one has left."""
+    """A node with one agent on models. `restart` makes a new agent on what the old one has left.
 
-    def __init__(self, state: Path, *, type: SourceType = SourceType.DEVICE) -> None:
+    `seconds`: deadline of a call, in real time.
+    """
+
+    def __init__(self, state: Path, *, type: SourceType = SourceType.DEVICE, seconds: float = 30.0) -> None:
+        self.seconds = seconds
         self.faults = Faults()
         self.book = ModelBook(self.faults)
         self.backend = ModelBackend(self.faults, type)
@@ -295,8 +299,8 @@ class Node:
             node=NODE,
             boot_id=self.boot_id,
             kubelet_roots={ROOT: ROOT},
-            mount_seconds=0.2,
-            unmount_seconds=0.2,
+            mount_seconds=self.seconds,
+            unmount_seconds=self.seconds,
         )
         return Operations(parts, facts=facts, mounts=self.mounts, backends=self.backends)  # type: ignore[arg-type]
 

@@ -20,6 +20,14 @@ REMOVING = ["unbind", "unmount", "detach", "release"]
 
 
 @pytest.fixture
+async def hasty(tmp_path: Path) -> AsyncIterator[Node]:
+    """A node whose calls have a deadline that the test waits for."""
+    one = Node(tmp_path / "volumes", seconds=1.5)
+    yield one
+    await one.operations.close(0)
+
+
+@pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[Node]:
     one = Node(tmp_path / "volumes")
     yield one
@@ -159,15 +167,15 @@ async def test_an_unmount_succeeds_while_the_records_do_not_answer(node: Node) -
 
 
 async def test_a_mount_over_its_deadline_says_what_it_is_doing_and_a_repeated_call_joins_it(
-    node: Node,
+    hasty: Node,
 ) -> None:
-    _, gate = node.faults.pause("format")
+    _, gate = hasty.faults.pause("format")
     with pytest.raises(TimedOut, match="pv-1: still formatting it"):
-        await node.mount()
-    again = call(node.mount())
+        await hasty.mount()
+    again = call(hasty.mount())
     gate.set()
     await again
-    assert node.faults.log == MAKING
+    assert hasty.faults.log == MAKING
 
 
 async def test_a_mount_that_no_call_waits_for_stops_before_the_pods_mount_and_is_undone_later(
@@ -223,17 +231,17 @@ async def test_an_unmount_during_a_mount_wins(node: Node) -> None:
     await until(lambda: node.is_clean)
 
 
-async def test_a_hanging_unmount_of_one_volume_does_not_disturb_another(node: Node) -> None:
-    await node.mount()
-    entered, gate = node.faults.pause("unmount")
-    unmounting = call(node.unmount())
+async def test_a_hanging_unmount_of_one_volume_does_not_disturb_another(hasty: Node) -> None:
+    await hasty.mount()
+    entered, gate = hasty.faults.pause("unmount")
+    unmounting = call(hasty.unmount())
     await entered.wait()
-    await node.mount(of=volume("pv-2"))
+    await hasty.mount(of=volume("pv-2"))
     with pytest.raises(TimedOut, match="pv-1: still unmounting it"):
         await unmounting
     gate.set()
-    await node.unmount()
-    assert node.backend.attached == {"pv-2"}
+    await hasty.unmount()
+    assert hasty.backend.attached == {"pv-2"}
 
 
 async def test_a_new_pod_gets_the_volume_while_the_last_one_cannot_be_detached(node: Node) -> None:
