@@ -63,7 +63,7 @@ def causes(error: pytest.ExceptionInfo[StatusError]) -> set[tuple[str, str]]:
         ),
         ({"volumeMode": "Raw"}, "spec.volumeMode", "FieldValueNotSupported"),
         ({"flexVolume": None}, "spec", "FieldValueRequired"),
-        ({"hostPath": {"path": "/x"}}, "spec.flexVolume", "FieldValueForbidden"),
+        ({"local": {"path": "/x"}}, "spec.local", "FieldValueForbidden"),
         ({"flexVolume": {"options": {}}}, "spec.flexVolume.driver", "FieldValueRequired"),
         (
             {"flexVolume": {**FLEX, "options": {"kubernetes.io/fsType": "xfs"}}},

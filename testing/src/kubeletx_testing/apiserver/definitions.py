@@ -130,25 +130,28 @@ def _causes(definition: Json) -> Iterator[Cause]:
         yield "spec.versions", "FieldValueInvalid", problem
     for index, version in enumerate(versions):
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
-        field = f"spec.versions[{index}].schema.openAPIV3Schema"
+        path = f"spec.versions[{index}]."
+        field = f"{path}schema.openAPIV3Schema"
+        if len(versions) == 1 and schema is not None:  # the server moves what all versions share
+            path, field = "spec.", "spec.validation.openAPIV3Schema"
         if schema is None:
             yield field, "FieldValueRequired", "Required value: schemas are required"
         else:
             yield from not_structural(schema, field)
         for number, column in enumerate(version.get("additionalPrinterColumns") or ()):
-            yield from _wrong_columns(column, f"spec.versions[{index}].additionalPrinterColumns[{number}]")
+            yield from _wrong_columns(column, f"{path}additionalPrinterColumns[{number}]")
 
 
 def _wrong_columns(column: Json, path: str) -> Iterator[Cause]:
-    for field in ("name", "type", "jsonPath"):
+    for field, shown in (("name", "name"), ("type", "type"), ("jsonPath", "JSONPath")):
         if not column.get(field):
-            yield f"{path}.{field}", "FieldValueRequired", "Required value"
+            yield f"{path}.{shown}", "FieldValueRequired", "Required value"
     if column.get("type") and column["type"] not in _COLUMN_TYPES:
         problem = f'Invalid value: "{column["type"]}": must be one of {",".join(_COLUMN_TYPES)}'
         yield f"{path}.type", "FieldValueInvalid", problem
     if column.get("jsonPath") and not column["jsonPath"].startswith("."):
         problem = f'Invalid value: "{column["jsonPath"]}": must be a simple json path starting with .'
-        yield f"{path}.jsonPath", "FieldValueInvalid", problem
+        yield f"{path}.JSONPath", "FieldValueInvalid", problem
 
 
 def _condition(type_: str, reason: str, message: str, settings: Settings) -> Json:

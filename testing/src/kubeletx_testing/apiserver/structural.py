@@ -29,7 +29,7 @@ def not_structural(schema: Json, path: str) -> Iterator[Cause]:
 
 def _exclusions(schema: Json, path: str) -> Iterator[Cause]:
     others = schema.get("additionalProperties")
-    if others is not None and schema.get("properties"):
+    if others is not None and others is not True and schema.get("properties"):
         problem = "Forbidden: additionalProperties and properties are mutual exclusive"
         yield f"{path}.additionalProperties", "FieldValueForbidden", problem
     if schema.get("uniqueItems"):
