@@ -121,6 +121,7 @@ async def race(made: dict[str, Attachments], rounds: int) -> None:
     await asyncio.gather(*(run() for _ in range(AT_ONCE)))
 
 
+@pytest.mark.timeout(600)  # a real server writes each change to its disk
 async def test_two_clients_of_an_api_server_never_both_win(kubeconfig: Path, tmp_path: Path) -> None:
     async with (
         agent("n1", tmp_path, kubeconfig=kubeconfig) as one,
