@@ -155,6 +155,7 @@ class AgentNode:
         """Lose all mounts, devices and processes, as a node does that loses power; the agent is not started."""
         self.agent.kill()
         self._end_daemons()
+        self._detach()  # the files of exports have no paths without the namespace
         self.namespace.end()
         self._detach()
         self.namespace = Namespace()
@@ -164,6 +165,7 @@ class AgentNode:
         """End everything of the node, also after a failed test."""
         self.agent.stop(grace_seconds=5)
         self._end_daemons()
+        self._detach()  # the files of exports have no paths without the namespace
         self.namespace.end()
         self._detach()
 
@@ -310,7 +312,7 @@ class AgentNode:
 
     def _detach(self) -> None:
         for device in self.devices():
-            subprocess.run(["losetup", "--detach", device], check=False)
+            subprocess.run(["losetup", "--detach", device], check=False, capture_output=True)
 
 
 def finished(process: subprocess.Popen[bytes]) -> Reply:

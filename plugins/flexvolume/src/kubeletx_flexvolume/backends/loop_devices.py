@@ -131,7 +131,7 @@ class LoopDevices:
             columns = ["--noheadings", "--output", "BACK-INO,BACK-MAJ:MIN"]
             command = ["losetup", "--list", *columns, f"/dev/{name}"]
             result = await self._commands.run(command, seconds=_SECONDS, volume=volume)
-            found = os.stat(path)
+            found = Path(path).stat()
             if result.out.split() == [
                 str(found.st_ino),
                 f"{os.major(found.st_dev)}:{os.minor(found.st_dev)}",
