@@ -158,9 +158,10 @@ class VolumeDriver(Protocol):
     """Driver that makes volumes available on this node. Every call may be repeated."""
 
     async def open(self) -> None:
-        """Get ready; the agent calls it once at its start, before all other calls.
+        """Get ready; the agent calls it once, before all other calls.
 
-        If it raises, the agent logs the error and calls it again before the next call of another method.
+        It is called at the start of the agent, or, for a driver in a child process, with the first volume. If it raises,
+        the agent logs the error and calls it again before the next call of another method.
         """
         ...
 

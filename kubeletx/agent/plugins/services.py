@@ -96,10 +96,12 @@ class PluginServices:
         tasks: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "plugin-health": partial(self._health.run, on_checks)
         }
-        if self.volume_drivers:
+        # a driver in a child process is opened by its first call, so that one which no pod uses costs no process
+        drivers = [one for one in self.volume_drivers if not self._is_isolated(one.registration)]
+        if drivers:
             from .volume_drivers import open_all
 
-            tasks["plugin-volumes"] = partial(open_all, self.volume_drivers)
+            tasks["plugin-volumes"] = partial(open_all, drivers)
         return tasks
 
     def health(self) -> tuple[PartHealth, ...]:
@@ -139,10 +141,14 @@ class PluginServices:
 
         return tuple(PluginVolumeDriver(*self._make(one), seconds) for one in found)
 
+    def _is_isolated(self, registration: Registration) -> bool:
+        """Return True if the registration runs in a child process."""
+        return self._processes is not None and self._processes.runs(registration)
+
     def _make(self, registration: Registration) -> tuple[Callbacks, Any]:
         callbacks = Callbacks(registration, self._parts.clock, self.counts)
         self._callbacks[registration.name] = callbacks
-        if self._processes is not None and self._processes.runs(registration):
+        if self._processes is not None and self._is_isolated(registration):
             return callbacks, self._processes.proxy(registration)
         host = RegistrationHost(registration, self._parts)
         self._hosts.append(host)

@@ -16,6 +16,7 @@ from kubeletx.api import KubeletxError, ReadyVolume, VolumeDriver, VolumeRequest
 from kubeletx.volumes.drivers import DriverEntry
 
 from .callbacks import Callbacks
+from .registrations import Registration
 from .volume_calls import MOST_LEFT, VolumeCalls, is_answer
 
 log = structlog.get_logger(__name__)
@@ -43,9 +44,14 @@ class PluginVolumeDriver:
         self._seconds = seconds
 
     @property
+    def registration(self) -> Registration:
+        """The driver's registration."""
+        return self._callbacks.registration
+
+    @property
     def entry(self) -> DriverEntry:
         """The driver's row in the table of volume drivers."""
-        registration = self._callbacks.registration
+        registration = self.registration
         return DriverEntry(name=registration.name, driver=self, sources=registration.sources)
 
     async def open(self) -> None:

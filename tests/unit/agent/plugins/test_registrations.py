@@ -191,5 +191,9 @@ def test_two_volume_drivers_cannot_serve_one_source(monkeypatch: pytest.MonkeyPa
             plugin(monkeypatch, "two", kubeletx_register_volume_drivers=volumes("two", "csi")),
         ]
     )
-    assert {one.name: one.state for one in found.loaded} == {"one": "failed", "more": "ready", "two": "failed"}
+    assert {one.name: one.state for one in found.loaded} == {
+        "one": "failed",
+        "more": "ready",
+        "two": "failed",
+    }
     assert "the name is taken by volume source csi of plugin one too" in reason(found, "two")

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from kubeletx.agent.plugins.volume_drivers import open_all
 from kubeletx.api import Internal, InvalidPod, KubeletxError, TimedOut, Unavailable, VolumeRequest
 from kubeletx.testing import volume_request
 from kubeletx_testing.waiting import let_others_work, until
@@ -21,7 +20,10 @@ def request(model: ServicesModel, name: str = "data", **fields: Any) -> VolumeRe
 
 
 async def test_all_methods_are_called_in_a_child_that_opens_the_driver_first(model: ServicesModel) -> None:
-    await open_all(model.services.volume_drivers)
+    assert "plugin-volumes" not in model.services.background(lambda _: None), (
+        "an unused driver costs no process"
+    )
+    assert model.pid is None
     wanted = request(model, secrets={"key": b"\x00s"}, access_modes=("ReadWriteOnce",), options={"size": "1"})
     ready = await model.disks.prepare(wanted)
     assert (ready.path, ready.device, ready.capabilities.stats) == (wanted.target, "disk0", True)
