@@ -32,7 +32,8 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
 
 def storage_unused(bench: BenchLab, sizes: Sizes) -> Result:
     """Measure starts and memory of agents with and without the plugin."""
-    without, having = [], []
+    without: list[Costs] = []
+    having: list[Costs] = []
     for number in range(sizes.start_runs):
         sides = [(without, WITHOUT), (having, WITH)]
         for found, flags in reversed(sides) if number % 2 else sides:  # the first may find colder caches
