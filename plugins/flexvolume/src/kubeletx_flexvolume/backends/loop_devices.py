@@ -131,11 +131,7 @@ class LoopDevices:
             columns = ["--noheadings", "--output", "BACK-INO,BACK-MAJ:MIN"]
             command = ["losetup", "--list", *columns, f"/dev/{name}"]
             result = await self._commands.run(command, seconds=_SECONDS, volume=volume)
-            found = Path(path).stat()
-            if result.out.split() == [
-                str(found.st_ino),
-                f"{os.major(found.st_dev)}:{os.minor(found.st_dev)}",
-            ]:
+            if result.out.split() == _identity(path):
                 raise Conflict(
                     f"volume {volume}: {path} is attached as /dev/{name} by path {file}; detach it"
                 )
@@ -150,6 +146,12 @@ class LoopDevices:
         result = await self._commands.run(command, seconds=_SECONDS, volume=volume)
         if result.code != 0:
             raise result.problem(f"volume {volume}")
+
+
+def _identity(path: str) -> list[str]:
+    """Return inode and device of a file, as losetup prints them."""
+    found = Path(path).stat()
+    return [str(found.st_ino), f"{os.major(found.st_dev)}:{os.minor(found.st_dev)}"]
 
 
 def _loop_names(sys_block: Path) -> list[str]:
