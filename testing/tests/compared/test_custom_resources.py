@@ -277,8 +277,8 @@ def test_patches_are_merged_or_steps_and_never_strategic(boxes: Custom) -> None:
     boxes.create("one", {"size": 1, "tags": ["a"]})
     patched = boxes.admin.patch(boxes.of, "one", {"spec": {"tags": ["b"]}}, boxes.namespace)
     assert patched["spec"] == {"size": 1, "mode": "safe", "tags": ["b"]}
-    steps = [{"op": "replace", "path": "/metadata/resourceVersion", "value": "1"}]
-    steps.append({"op": "replace", "path": "/spec/size", "value": 2})  # type: ignore[dict-item] - JSON
+    version: dict[str, Any] = {"op": "replace", "path": "/metadata/resourceVersion", "value": "1"}
+    steps = [version, {"op": "replace", "path": "/spec/size", "value": 2}]
     with pytest.raises(StatusError) as error:
         boxes.admin.patch(boxes.of, "one", steps, boxes.namespace, kind=JSON_PATCH)
     assert refusal(error)[:2] == (409, "Conflict")
