@@ -164,9 +164,6 @@ class ModelBackend:
     async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
         return FenceResult(fenced=False, why="a model")
 
-    async def expand(self, volume: StorageVolume, size_bytes: int) -> int:
-        return size_bytes
-
     def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
         return volume(name) if mount.source == DEVICE else None
 

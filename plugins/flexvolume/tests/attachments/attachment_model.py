@@ -145,9 +145,6 @@ class StorageDouble:
     async def detach(self, volume: StorageVolume, *, force: bool = False) -> None:
         raise AssertionError("records never detach")
 
-    async def expand(self, volume: StorageVolume, size_bytes: int) -> int:
-        raise AssertionError("records never expand")
-
 
 class EventsDouble:
     """Events: (name of the object, reason, message)."""

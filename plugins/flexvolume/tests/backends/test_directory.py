@@ -10,9 +10,9 @@ from kubeletx_flexvolume.backends.backend import AttachedSource, SourceType
 from kubeletx_flexvolume.backends.directory import DirectoryBackend
 from kubeletx_flexvolume.backends.pools import Pools
 
-from kubeletx.api import InvalidConfig, NotFound, Unsupported
+from kubeletx.api import InvalidConfig, NotFound
 from plugins.flexvolume.tests.agent.agent_model import at_once
-from plugins.flexvolume.tests.backends.backend_model import MIB, holder, mount, volume
+from plugins.flexvolume.tests.backends.backend_model import holder, mount, volume
 
 
 @pytest.fixture
@@ -44,10 +44,8 @@ async def test_a_missing_directory_without_a_size_is_not_found(backend: Director
         await backend.attach(volume("directory"), read_only=False, secrets={})
 
 
-async def test_a_holder_is_never_fenced_and_nothing_grows(backend: DirectoryBackend) -> None:
+async def test_a_holder_is_never_fenced(backend: DirectoryBackend) -> None:
     assert not (await backend.fence(volume("directory"), holder())).fenced
-    with pytest.raises(Unsupported, match="a directory has no size"):
-        await backend.expand(volume("directory"), MIB)
     with pytest.raises(InvalidConfig):
         backend.check(volume("directory", image="a/b"))
 

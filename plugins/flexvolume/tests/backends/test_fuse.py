@@ -228,16 +228,6 @@ async def test_a_holder_whose_image_is_served_is_not_fenced(backend: FuseBackend
     assert (result.fenced, result.why) == (False, "a process of this machine serves its image")
 
 
-async def test_an_image_grows_while_it_is_not_attached(
-    backend: FuseBackend, attached: str, pool: Path
-) -> None:
-    (pool / "data").write_bytes(bytes(100))
-    assert await backend.expand(VOLUME, MIB) == MIB
-    await backend.attach(VOLUME, read_only=False, secrets={})
-    with pytest.raises(Unavailable, match="/dev/loop3 cannot grow while it is attached"):
-        await backend.expand(VOLUME, 2 * MIB)
-
-
 async def test_a_mounted_export_is_recognized(backend: FuseBackend, attached: str, state: Path) -> None:
     assert backend.identify("pv-1", mount()) is None
     await backend.attach(VOLUME, read_only=False, secrets={})

@@ -79,19 +79,6 @@ async def test_a_holder_is_fenced_only_if_this_kernel_has_no_device(
     assert (result.fenced, result.why) == (False, "it is attached to this machine as /dev/loop3")
 
 
-async def test_an_image_grows_and_its_device_with_it(
-    backend: LoopBackend, system: SysLoop, programs: FakePrograms, pool: Path
-) -> None:
-    (pool / "data").write_bytes(bytes(100))
-    programs.answer("losetup")
-    assert await backend.expand(volume("loop"), MIB) == MIB
-    assert programs.calls == []
-    system.add(f"{pool}/data")
-    assert await backend.expand(volume("loop"), 2 * MIB) == 2 * MIB
-    assert programs.calls == ["losetup --set-capacity /dev/loop3"]
-    assert await backend.expand(volume("loop"), 1) == (pool / "data").stat().st_size == 2 * MIB
-
-
 def test_a_mounted_image_of_a_pool_is_recognized(backend: LoopBackend, system: SysLoop, pool: Path) -> None:
     assert backend.identify("pv-1", mount()) is None
     system.add("/elsewhere/data")

@@ -198,12 +198,3 @@ async def test_a_device_that_ends_already_is_not_detached_again(
     clock.advance(0.1)
     await detaching
     assert programs.calls == []
-
-
-async def test_a_device_gets_the_size_of_its_file(devices: LoopDevices, programs: FakePrograms) -> None:
-    programs.answer("losetup")
-    await devices.refresh_size("/dev/loop3", volume="pv-1")
-    assert programs.calls == ["losetup --set-capacity /dev/loop3"]
-    programs.answer("losetup", code=1, err="not a device")
-    with pytest.raises(Unavailable, match="not a device"):
-        await devices.refresh_size("/dev/loop3", volume="pv-1")

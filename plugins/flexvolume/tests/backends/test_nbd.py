@@ -13,9 +13,9 @@ from kubeletx_flexvolume.backends.backend import AttachedSource, SourceType
 from kubeletx_flexvolume.backends.nbd import NbdBackend
 from kubeletx_flexvolume.values import StorageVolume
 
-from kubeletx.api import InvalidConfig, TimedOut, Unavailable, Unsupported
+from kubeletx.api import InvalidConfig, TimedOut, Unavailable
 from plugins.flexvolume.tests.agent.agent_model import at_once
-from plugins.flexvolume.tests.backends.backend_model import MIB, holder, volume
+from plugins.flexvolume.tests.backends.backend_model import holder, volume
 from plugins.flexvolume.tests.fake_programs import FakePrograms
 
 VOLUME = volume("nbd", parameters={"server": "store"})
@@ -168,10 +168,8 @@ async def test_a_note_of_a_device_that_is_not_connected_is_no_device(
     assert list(notes.iterdir()) == []
 
 
-async def test_a_holder_is_never_fenced_and_nothing_grows(backend: NbdBackend) -> None:
+async def test_a_holder_is_never_fenced(backend: NbdBackend) -> None:
     assert not (await backend.fence(VOLUME, holder())).fenced
-    with pytest.raises(Unsupported, match="the NBD server sets its size"):
-        await backend.expand(VOLUME, MIB)
 
 
 @pytest.mark.parametrize(

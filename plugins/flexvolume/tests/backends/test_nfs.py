@@ -12,8 +12,8 @@ from kubeletx_flexvolume.backends.backend import AttachedSource, SourceType
 from kubeletx_flexvolume.backends.nfs import NfsBackend
 from kubeletx_flexvolume.values import StorageVolume
 
-from kubeletx.api import InvalidConfig, Unsupported
-from plugins.flexvolume.tests.backends.backend_model import MIB, holder, mount, volume
+from kubeletx.api import InvalidConfig
+from plugins.flexvolume.tests.backends.backend_model import holder, mount, volume
 from plugins.flexvolume.tests.fake_programs import FakePrograms
 
 
@@ -84,10 +84,8 @@ def test_options_that_are_no_plain_words_are_refused(
         backend.check(one)
 
 
-async def test_a_holder_is_never_fenced_and_nothing_grows(backend: NfsBackend) -> None:
+async def test_a_holder_is_never_fenced(backend: NfsBackend) -> None:
     assert not (await backend.fence(remote(), holder())).fenced
-    with pytest.raises(Unsupported, match="the NFS server sets its size"):
-        await backend.expand(remote(), MIB)
 
 
 @pytest.mark.parametrize("fs_type", ["nfs", "nfs4"])

@@ -235,17 +235,6 @@ async def test_a_failed_status_is_an_error(backend: RbdBackend, programs: FakePr
 # --- the rest ---
 
 
-async def test_the_recorded_command_of_an_expansion(backend: RbdBackend, programs: FakePrograms) -> None:
-    programs.answer("rbd.resize")
-    assert await backend.expand(VOLUME, 20 * MIB + 1) == 21 * MIB
-    assert programs.calls == ["rbd resize --id admin --size 21M --no-progress fast/data"]
-    programs.answer(
-        "rbd.resize", code=22, err="shrinking an image is only allowed with the --allow-shrink flag"
-    )
-    with pytest.raises(Unavailable, match="--allow-shrink"):
-        await backend.expand(VOLUME, MIB)
-
-
 @pytest.mark.parametrize(
     "changes",
     [

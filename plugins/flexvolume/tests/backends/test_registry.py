@@ -66,7 +66,7 @@ def test_a_backend_has_options_of_its_own(backends: Backends, name: str, paramet
 def test_each_backend_has_the_methods_of_the_protocol(backends: Backends, name: str) -> None:
     one = backends.get(name)
     methods = [method for method in vars(Backend) if not method.startswith("_")]
-    assert set(methods) == {"attach", "find", "detach", "fence", "expand"}
+    assert set(methods) == {"attach", "find", "detach", "fence"}
     assert all(callable(getattr(one, method)) for method in [*methods, "check"])
     assert isinstance(one, Identifies) == (name != "nbd")  # sysfs does not show the export of an nbd device
 

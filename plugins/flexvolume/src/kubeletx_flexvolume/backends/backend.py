@@ -75,7 +75,3 @@ class Backend(Protocol):
         A backend that cannot do that, or cannot know it, returns `fenced` False with the reason.
         """
         ...
-
-    async def expand(self, volume: StorageVolume, size_bytes: int) -> int:
-        """Make the device at least `size_bytes` large, also while it is attached; return its size in bytes."""
-        ...

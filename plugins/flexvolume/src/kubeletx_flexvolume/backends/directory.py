@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from kubeletx.api import Blocking, Unsupported
+from kubeletx.api import Blocking
 
 from ..agent.mount_table import MountEntry
 from ..attachments.holder import Holder
@@ -49,9 +49,6 @@ class DirectoryBackend:
 
     async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
         return FenceResult(fenced=False, why="a directory has no device that could be taken from its holder")
-
-    async def expand(self, volume: StorageVolume, size_bytes: int) -> int:
-        raise Unsupported(f"volume {volume.name}: a directory has no size; its pool's file system has")
 
     def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
         found = self._pools.image_at(_path_of(mount, self._table()))

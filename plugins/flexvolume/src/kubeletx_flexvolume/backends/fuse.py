@@ -25,7 +25,6 @@ from ..attachments.holder import Holder
 from ..values import AccessMode, StorageVolume
 from .backend import AttachedSource, FenceResult, SourceType
 from .daemons import end_daemon, is_running, pid_of
-from .expanding import grow_file
 from .file_locks import is_locked
 from .loop_devices import LoopDevices
 from .pools import Pools
@@ -120,14 +119,6 @@ class FuseBackend:
         if await self._blocking(is_locked, self._pools.image_path(volume)):
             return FenceResult(fenced=False, why="a process of this machine serves its image")
         return FenceResult(fenced=True, why="no process of this machine serves its image")
-
-    async def expand(self, volume: StorageVolume, size_bytes: int) -> int:
-        device = self._devices.find(str(self._export(volume.name)))
-        if device is not None:
-            raise Unavailable(
-                f"volume {volume.name}: {device.device} cannot grow while it is attached; end its pods"
-            )
-        return await self._blocking(grow_file, volume, self._pools.image_path(volume), size_bytes)
 
     def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
         export = self._export(name)

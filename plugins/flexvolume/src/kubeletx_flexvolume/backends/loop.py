@@ -15,7 +15,6 @@ from ..agent.mount_table import MountEntry
 from ..attachments.holder import Holder
 from ..values import AccessMode, StorageVolume
 from .backend import AttachedSource, FenceResult, SourceType
-from .expanding import grow_file
 from .loop_devices import LoopDevices
 from .pools import Pools
 from .sharing import check_one_writer
@@ -64,14 +63,6 @@ class LoopBackend:
         if device is not None:
             return FenceResult(fenced=False, why=f"it is attached to this machine as {device.device}")
         return FenceResult(fenced=True, why="no loop device of this machine has its image")
-
-    async def expand(self, volume: StorageVolume, size_bytes: int) -> int:
-        path = self._pools.image_path(volume)
-        size = await self._blocking(grow_file, volume, path, size_bytes)
-        device = self._devices.find(path)
-        if device is not None:
-            await self._devices.refresh_size(device.device, volume=volume.name)
-        return size
 
     def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
         found = self._pools.image_at(self._devices.file_of(mount.source))

@@ -140,13 +140,6 @@ class LoopDevices:
         """Return the directory of a device such as /dev/loop0 in sysfs."""
         return f"{self._sys_block}/{device.rpartition('/')[2]}"
 
-    async def refresh_size(self, device: str, *, volume: str) -> None:
-        """Give the device the present size of its file."""
-        command = ["losetup", "--set-capacity", device]
-        result = await self._commands.run(command, seconds=_SECONDS, volume=volume)
-        if result.code != 0:
-            raise result.problem(f"volume {volume}")
-
 
 def _identity(path: str) -> list[str]:
     """Return inode and device of a file, as losetup prints them."""

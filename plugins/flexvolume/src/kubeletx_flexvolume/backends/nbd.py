@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from kubeletx.api import Blocking, Unavailable, Unsupported
+from kubeletx.api import Blocking, Unavailable
 
 from ..agent.commands import Commands
 from ..agent.files import file_stem, private_directory, replace_file
@@ -86,9 +86,6 @@ class NbdBackend:
 
     async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
         return FenceResult(fenced=False, why="the agent cannot cut a client off from an NBD server")
-
-    async def expand(self, volume: StorageVolume, size_bytes: int) -> int:
-        raise Unsupported(f"volume {volume.name}: the NBD server sets its size")
 
     def _device(self, volume: StorageVolume) -> str:
         """Return the device that is connected for the volume; empty if there is none."""

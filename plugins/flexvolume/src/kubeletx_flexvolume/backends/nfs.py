@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kubeletx.api import Unsupported
-
 from ..agent.mount_table import MountEntry
 from ..attachments.holder import Holder
 from ..values import StorageVolume
@@ -43,9 +41,6 @@ class NfsBackend:
 
     async def fence(self, volume: StorageVolume, holder: Holder) -> FenceResult:
         return FenceResult(fenced=False, why="the agent cannot cut a client off from an NFS server")
-
-    async def expand(self, volume: StorageVolume, size_bytes: int) -> int:
-        raise Unsupported(f"volume {volume.name}: the NFS server sets its size")
 
     def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
         server, colon, path = mount.source.partition(":/")

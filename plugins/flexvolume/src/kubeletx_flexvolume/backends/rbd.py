@@ -104,13 +104,6 @@ class RbdBackend:
                 return FenceResult(fenced=False, why=str(result.problem(f"volume {volume.name}")))
         return FenceResult(fenced=True, why=f"Ceph refuses the clients {', '.join(clients)}")
 
-    async def expand(self, volume: StorageVolume, size_bytes: int) -> int:
-        size = _mib(size_bytes)
-        result = await self._rbd(volume, ["resize", "--size", f"{size}M", "--no-progress"], _image(volume))
-        if result.code != 0:
-            raise result.problem(f"volume {volume.name}")
-        return size * _MIB
-
     def identify(self, name: str, mount: MountEntry) -> StorageVolume | None:
         for device, pool, image in self._present():
             if device == mount.source:
