@@ -24,7 +24,8 @@ VOLUME = {"name": "data", "flexVolume": {"driver": "example.com/ramdisk", "optio
 MOUNT = {"name": "data", "mountPath": "/data"}
 KILLS = 3
 FLAGS = tuple(
-    f"--disable-plugin={name}" for name in ("directory-pods", "disk-space", "host-load", "image-registry", "flexvolume")
+    f"--disable-plugin={name}"
+    for name in ("directory-pods", "disk-space", "host-load", "image-registry", "flexvolume")
 )
 """Plugins that these tests do not use; most would be a process of their own at each start of the agent."""
 
