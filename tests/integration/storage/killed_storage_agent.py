@@ -28,9 +28,9 @@ from kubeletx_flexvolume.agent import lifecycle
 from kubeletx_flexvolume.agent.commands import Commands
 from kubeletx_flexvolume.agent.journal_store import JournalStore
 from kubeletx_flexvolume.agent.main import main
-from kubeletx_flexvolume.agent.mount_table import read_table
 from kubeletx_flexvolume.attachments.record_book import RecordBook
 from kubeletx_flexvolume.driver import program
+from kubeletx_flexvolume.mount_table import read_table
 
 from kubeletx_testing.waiting import block_until
 from tests.integration.storage.storage_agent import entries_of, loop_files, storage_daemons

@@ -18,11 +18,11 @@ from typing import Any
 
 import msgspec
 from kubeletx_flexvolume.agent.client import ask_agent
-from kubeletx_flexvolume.agent.mount_table import MountEntry, read_table
 from kubeletx_flexvolume.attachments.clock import LoopClock
 from kubeletx_flexvolume.attachments.stores import open_stores
 from kubeletx_flexvolume.attachments.views import entry_rows
 from kubeletx_flexvolume.driver import program
+from kubeletx_flexvolume.mount_table import MountEntry, read_table
 
 from kubeletx.api import Unavailable
 from kubeletx_testing.lab.process import Daemon

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kubeletx_flexvolume.agent.adopt import find_volumes, rebuild_journal
 from kubeletx_flexvolume.agent.journal import Mark
-from kubeletx_flexvolume.agent.mount_table import MountEntry
 from kubeletx_flexvolume.backends.registry import Backends
+from kubeletx_flexvolume.mount_table import MountEntry
 
 from plugins.flexvolume.tests.agent.agent_model import BOOT, DEVICE, NODE, ROOT, Faults, ModelBackend, target
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 from kubeletx_flexvolume.agent.adopt import find_volumes, rebuild_journal
-from kubeletx_flexvolume.agent.mount_table import parse_table
 from kubeletx_flexvolume.agent.paths import parse_target
 from kubeletx_flexvolume.backends.backend import SourceType
+from kubeletx_flexvolume.mount_table import parse_table
 
 from kubeletx.api import Conflict, InvalidPod, Unavailable
 from kubeletx_testing.waiting import until

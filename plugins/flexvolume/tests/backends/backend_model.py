@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from kubeletx_flexvolume.agent.mount_table import MountEntry
 from kubeletx_flexvolume.attachments.holder import Holder
+from kubeletx_flexvolume.mount_table import MountEntry
 from kubeletx_flexvolume.values import StorageVolume
 
 MIB = 1 << 20

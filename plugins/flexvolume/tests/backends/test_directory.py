@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kubeletx_flexvolume.agent.mount_table import MountEntry
 from kubeletx_flexvolume.backends.backend import AttachedSource, SourceType
 from kubeletx_flexvolume.backends.directory import DirectoryBackend
 from kubeletx_flexvolume.backends.pools import Pools
+from kubeletx_flexvolume.mount_table import MountEntry
 
 from kubeletx.api import InvalidConfig, NotFound
 from plugins.flexvolume.tests.agent.agent_model import at_once

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from kubeletx_flexvolume.agent.commands import Commands
-from kubeletx_flexvolume.agent.mount_table import MountEntry
 from kubeletx_flexvolume.backends import fuse
 from kubeletx_flexvolume.backends.backend import AttachedSource, SourceType
 from kubeletx_flexvolume.backends.fuse import FuseBackend
 from kubeletx_flexvolume.backends.loop_devices import LoopDevices
 from kubeletx_flexvolume.backends.pools import Pools
+from kubeletx_flexvolume.mount_table import MountEntry
 
 from kubeletx.api import InvalidConfig, Unavailable
 from kubeletx.testing import FakeClock

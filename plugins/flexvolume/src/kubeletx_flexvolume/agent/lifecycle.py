@@ -26,6 +26,7 @@ from ..attachments.tasks import Attachments
 from ..backends.pools import Pool
 from ..backends.registry import BackendParts, Backends, build_backends
 from ..driver.install import KNOWN_PLUGIN_DIRECTORIES, install_places
+from ..mount_table import read_table
 from .agent_locks import hold_node, hold_state
 from .calls import DriverCalls, DriverCapabilities
 from .commands import Commands
@@ -37,7 +38,6 @@ from .handshakes import Handshakes
 from .installer import DriverInstaller
 from .journal_store import JournalStore
 from .local import LocalVolumes
-from .mount_table import read_table
 from .mounts import Mounts
 from .namespace import MountNamespace
 from .notify import notify

@@ -14,8 +14,8 @@ from typing import Final
 from kubeletx.api import Conflict, Unavailable
 
 from ..backends.backend import AttachedSource, SourceType
+from ..mount_table import MountEntry, find_topmost, read_table
 from .commands import Commands
-from .mount_table import MountEntry, find_topmost, read_table
 from .namespace import MountNamespace
 from .paths import open_directory
 

@@ -20,8 +20,8 @@ from kubeletx.api import Blocking, Unavailable
 
 from ..agent.commands import Commands
 from ..agent.files import file_stem, private_directory, replace_file
-from ..agent.mount_table import MountEntry, find_topmost
 from ..attachments.holder import Holder
+from ..mount_table import MountEntry, find_topmost
 from ..values import AccessMode, StorageVolume
 from .backend import AttachedSource, FenceResult, SourceType
 from .daemons import end_daemon, is_running, pid_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from ..agent.mount_table import MountEntry
+from ..mount_table import MountEntry
 from ..values import StorageVolume
 
 

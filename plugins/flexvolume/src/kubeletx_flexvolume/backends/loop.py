@@ -11,8 +11,8 @@ from typing import Final
 
 from kubeletx.api import Blocking
 
-from ..agent.mount_table import MountEntry
 from ..attachments.holder import Holder
+from ..mount_table import MountEntry
 from ..values import AccessMode, StorageVolume
 from .backend import AttachedSource, FenceResult, SourceType
 from .loop_devices import LoopDevices

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ..agent.mount_table import MountEntry
 from ..attachments.holder import Holder
+from ..mount_table import MountEntry
 from ..values import StorageVolume
 from .backend import AttachedSource, FenceResult, SourceType
 from .parameters import HOST, PATH, check_word, parameter

@@ -19,8 +19,8 @@ from typing import Any, Final
 from kubeletx.api import NotFound, Unavailable
 
 from ..agent.commands import SECRET_FILE, Commands, ProgramResult
-from ..agent.mount_table import MountEntry
 from ..attachments.holder import Holder
+from ..mount_table import MountEntry
 from ..values import AccessMode, StorageVolume
 from .backend import AttachedSource, FenceResult, SourceType
 from .parameters import HOSTS, WORD, check_word, parameter

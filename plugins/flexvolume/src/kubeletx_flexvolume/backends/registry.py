@@ -11,7 +11,7 @@ import msgspec
 from kubeletx.api import Blocking, Clock, InvalidConfig
 
 from ..agent.commands import Commands
-from ..agent.mount_table import MountEntry
+from ..mount_table import MountEntry
 from ..values import StorageVolume
 from . import directory, fuse, loop, nbd, nfs, rbd
 from .backend import Backend

@@ -7,15 +7,15 @@ path itself is not opened, since a dead file system may be mounted there.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from ..mount_table import MountEntry, parse_table
+
 MOUNTINFO: Final = Path("/proc/self/mountinfo")
-_ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
 
 
 class MountLine(msgspec.Struct, frozen=True):
@@ -29,8 +29,8 @@ class MountLine(msgspec.Struct, frozen=True):
 
 def parse_mounts(data: bytes) -> tuple[MountLine, ...]:
     """Return the mounts in mount order. Lines that are malformed are left out."""
-    found = (_parse(line) for line in data.split(b"\n"))
-    return tuple(one for one in found if one is not None)
+    entries = parse_table(os.fsdecode(data).split("\n"))
+    return tuple(MountLine(one.target, one.fs_type, one.source, _is_read_only(one)) for one in entries)
 
 
 def read_mounts() -> tuple[MountLine, ...]:
@@ -68,15 +68,5 @@ def _split(path: str) -> tuple[str, str, str, str, str]:
     return (parts[0], parts[1], parts[2], parts[3], parts[4]) if len(parts) == 5 else ("", "", "", "", "")
 
 
-def _parse(line: bytes) -> MountLine | None:
-    words = line.split(b" ")
-    try:
-        dash = words.index(b"-", 6)
-        options = {*words[5].split(b","), *words[dash + 3].split(b",")}
-        return MountLine(_text(words[4]), _text(words[dash + 1]), _text(words[dash + 2]), b"ro" in options)
-    except (ValueError, IndexError):
-        return None
-
-
-def _text(word: bytes) -> str:
-    return os.fsdecode(_ESCAPED.sub(lambda match: bytes((int(match[1], 8),)), word))
+def _is_read_only(entry: MountEntry) -> bool:
+    return entry.is_read_only or "ro" in entry.file_system_options

@@ -28,6 +28,7 @@ class MountEntry(msgspec.Struct, frozen=True, kw_only=True):
     fs_type: str
     source: str
     options: tuple[str, ...]
+    file_system_options: tuple[str, ...] = ()
 
     @property
     def is_read_only(self) -> bool:
@@ -76,6 +77,7 @@ def _parse(line: str) -> MountEntry | None:
             options=tuple(words[5].split(",")),
             fs_type=words[dash + 1],
             source=_unescape(words[dash + 2]),
+            file_system_options=tuple(words[dash + 3].split(",")),
         )
     except (ValueError, IndexError):
         return None
