@@ -1,4 +1,4 @@
-"""Volume drivers on plain directories: one that keeps the contract, and one for each fault.
+"""Volume drivers on plain directories: a correct one, and one for each fault.
 
 The docstring of a class is the fault. Each needs only a directory for its state, and no root.
 """

@@ -224,7 +224,7 @@ def _memory_file(content: bytes = b"") -> Iterator[int]:
 
 @contextlib.contextmanager
 def _high(descriptor: int) -> Iterator[int]:
-    """Yield a copy of the descriptor whose number is none of those that a program inherits."""
+    """Yield a copy of the descriptor with a number above those of the descriptors that a program inherits."""
     high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE)
     try:
         yield high

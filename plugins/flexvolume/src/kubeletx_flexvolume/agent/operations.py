@@ -228,7 +228,7 @@ class Operations:
 
 
 def _device(journal: VolumeJournal) -> str:
-    """Return the device; of a volume whose journal was rebuilt, the one that is mounted. Empty: not attached."""
+    """Return the device; if the journal was rebuilt, the mounted device. Empty: the volume is not attached."""
     if journal.source is not None:
         return journal.source.source
     return next((use.holder.device for use in journal.uses if use.holder.device), "")

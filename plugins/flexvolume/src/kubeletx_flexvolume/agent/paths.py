@@ -48,7 +48,7 @@ class TargetPath(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def directory(self) -> str:
-        """Directory that exists before the mount: the target, or of a block volume the one that it is in."""
+        """Directory that exists before the mount: the target; for a block volume, its parent directory."""
         return self.path.rpartition("/")[0] if self.is_block else self.path
 
     @property

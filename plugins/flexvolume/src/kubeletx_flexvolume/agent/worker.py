@@ -320,7 +320,7 @@ class VolumeWorker:
         return is_here and not self.journal.staying
 
     def _with_undo(self, error: KubeletxError, use: Use | None) -> KubeletxError:
-        """Return the error of a mount, with those of its undoing if something of it is left."""
+        """Return the error of a mount; if its undoing failed too, with these errors added."""
         if use is None or not self._blocked:
             return error
         undo = "; ".join(str(one) for one in self._blocked.values())

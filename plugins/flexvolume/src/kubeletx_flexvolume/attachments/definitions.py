@@ -175,7 +175,7 @@ def cluster_rules(clusters: Sequence[Resource] = (CLUSTERS,)) -> list[Json]:
 
 
 def lease_rules() -> list[Json]:
-    """Return the rules of the Role in the namespace of the agents: the Lease of the one that scans."""
+    """Return the rules of the Role in the agents' namespace: the Lease by which they choose the scanning agent."""
     leases = ("leases",)
     return [
         _rule("coordination.k8s.io", leases, ("create",)),

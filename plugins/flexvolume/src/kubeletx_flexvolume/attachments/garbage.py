@@ -83,7 +83,7 @@ class GarbageLists:
     """Reads and changes the garbage lists of all nodes."""
 
     def __init__(self, records: Records, clock: Clock, *, draw: Draw = random.random) -> None:
-        """`records`: those of the kind `STALE`, see `stores`."""
+        """`records`: records of the kind `STALE`, see `stores`."""
         self._editor: ListEditor[GarbageItem] = ListEditor(
             records, clock, decode=items_of, encode=_value, what="garbage list of node", draw=draw
         )

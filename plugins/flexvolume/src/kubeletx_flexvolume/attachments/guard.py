@@ -15,7 +15,7 @@ from kubeletx.api import Unavailable
 
 
 class VolumeGuard:
-    """Names of the volumes that are being taken, and of those that are being cleared."""
+    """Names of the volumes that are being taken or cleared."""
 
     def __init__(self) -> None:
         self._taking: Counter[str] = Counter()

@@ -50,7 +50,7 @@ class RecordedNodes:
     """
 
     def __init__(self, records: Records, clock: Clock, *, silent_seconds: float = SILENT_SECONDS) -> None:
-        """`silent_seconds`: a node that has not refreshed its record for so long is not ready."""
+        """`silent_seconds`: time without a refresh of its record after which a node is not ready."""
         self._records = records
         self._clock = clock
         self._silent = timedelta(seconds=silent_seconds)

@@ -108,7 +108,7 @@ def plain(value: msgspec.Struct, *moments: str) -> dict[str, Any]:
 
 
 def with_entry(entries: Sequence[AttachmentEntry], entry: AttachmentEntry) -> Entries:
-    """Return the entries with `entry`, which replaces the one that has its key."""
+    """Return the entries with `entry`; it replaces an entry with the same key."""
     if any(one.key == entry.key for one in entries):
         return tuple(entry if one.key == entry.key else one for one in entries)
     return *entries, entry

@@ -75,7 +75,7 @@ class BookTools(msgspec.Struct, frozen=True, kw_only=True):
     refuses: Callable[[StorageVolume], str]
     lost: asyncio.Event
     backends: Mapping[str, Backend] = {}
-    """By name. Those that check access modes do it before a volume is taken."""
+    """By name. A backend that checks access modes does so before a volume is taken."""
 
 
 class _Request(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""`open_stores`: opens the records of a cluster, or those of this machine, with their sources of facts."""
+"""`open_stores`: opens the records of a cluster or of this machine, with their sources of facts about nodes."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _GONE_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.02
 _MAX_ATTRIBUTE: Final = 1 << 16
 _ABSENT: Final = frozenset((errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ENOTDIR, errno.ENAMETOOLONG))
-"""Errors of a device without a file, of one that disappears, and of a name that is no device."""
+"""Errors that mean: the device has no file, has just disappeared, or does not exist."""
 
 
 class LoopDevice(msgspec.Struct, frozen=True, kw_only=True):
