@@ -11,6 +11,7 @@ import pytest
 from kubeletx_flexvolume.agent.paths import parse_target
 from kubeletx_flexvolume.attachments.entry_check import EntryCheck
 from kubeletx_flexvolume.attachments.holder import HolderStatus
+from kubeletx_flexvolume.attachments.store_memory import StoreMemory
 from kubeletx_flexvolume.driver import program
 from kubeletx_flexvolume.host.options import FS_GROUPS
 
@@ -106,7 +107,9 @@ async def test_d7_a_pod_that_is_force_deleted_on_a_cut_off_node_keeps_its_volume
         await NodeModel(model, "n2").take()
 
 
-async def test_d8_a_node_whose_lock_was_broken_removes_the_device(model: StorageModel) -> None:
+async def test_d8_a_node_whose_lock_was_broken_removes_the_device(
+    model: StorageModel, tmp_path: Path
+) -> None:
     node = NodeModel(model, "n1")
     node.local.mount(volume(), await node.take())
     facts = model.nodes.known.pop("n1")
@@ -122,8 +125,10 @@ async def test_d8_a_node_whose_lock_was_broken_removes_the_device(model: Storage
         local=lambda: node.local,
         guard=node.guard,
         identity=identity,
+        memory=(memory := StoreMemory(tmp_path / "store")),
     )
     await check.check()
+    memory.close()
     assert [(name, force) for name, _, force in node.local.dropped] == [("pv-1", True)]
     assert await model.holders() == ["n2/web-0"]
 

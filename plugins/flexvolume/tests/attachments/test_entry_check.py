@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from kubeletx_flexvolume.attachments.entry_check import EntryCheck
 from kubeletx_flexvolume.attachments.list_worker import OwnNode
 from kubeletx_flexvolume.attachments.record import entry_of, value_of
 from kubeletx_flexvolume.attachments.returned import ReturnedEntries
+from kubeletx_flexvolume.attachments.store_memory import StoreMemory
 
 from kubeletx.api import Unavailable
 from plugins.flexvolume.tests.attachments.attachment_model import (
@@ -41,13 +45,25 @@ def identity() -> Identity:
 
 
 @pytest.fixture
-def check(node: NodeModel, identity: Identity) -> EntryCheck:
+def memory(tmp_path: Path) -> Iterator[StoreMemory]:
+    made = StoreMemory(tmp_path / "store")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def check(node: NodeModel, identity: Identity, memory: StoreMemory) -> EntryCheck:
+    return make_check(node, identity, memory)
+
+
+def make_check(node: NodeModel, identity: Identity, memory: StoreMemory) -> EntryCheck:
     return EntryCheck(
         book=node.book,
         editor=node.model.editor,
         local=lambda: node.local,
         guard=node.guard,
         identity=identity,
+        memory=memory,
         drop_seconds=0.05,
     )
 
@@ -112,6 +128,31 @@ async def test_volumes_of_lost_records_are_entered_again(
     await check.check()
     assert node.local.dropped == []
     assert await node.model.holders() == ["n1/web-0"]
+
+
+async def test_records_that_were_lost_while_the_agent_was_stopped_are_noticed(
+    node: NodeModel, check: EntryCheck, identity: Identity, memory: StoreMemory
+) -> None:
+    node.local.mount(volume(), await node.take())
+    await check.check()
+    node.model.records.records.clear()
+    identity.text = "made again"
+    await make_check(node, identity, memory).check()
+    assert node.local.dropped == []
+    assert await node.model.holders() == ["n1/web-0"]
+
+
+async def test_a_lock_that_is_broken_in_the_new_records_is_broken(
+    node: NodeModel, check: EntryCheck, identity: Identity
+) -> None:
+    node.local.mount(volume(), await node.take())
+    await check.check()
+    node.model.records.records.clear()
+    identity.text = "made again"
+    await check.check()
+    node.model.records.records.clear()  # another node has had the volume in between
+    await check.check()
+    assert [name for name, _, _ in node.local.dropped] == ["pv-1"]
 
 
 async def test_a_volume_of_lost_records_that_another_node_has_is_dropped(

@@ -1,8 +1,8 @@
 """`EntryCheck`: compares the volumes that are attached here with their records.
 
 If another node has broken the lock, the entries of this node are gone from the record; the volume is then dropped at
-once. If the records as a whole were lost and made again (their store has another identity than at the start), each
-volume is entered again, unless another node has it meanwhile.
+once. If the records as a whole were lost and made again, or are other ones than before (their store has another identity
+than the remembered one), each volume is entered again, unless another node has it meanwhile.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from .editing import RecordEditor
 from .guard import VolumeGuard
 from .list_worker import AT_ONCE, DROP_SECONDS
 from .record_book import RecordBook, lost_holders
+from .store_memory import StoreMemory
 
 log = structlog.get_logger(__name__)
 
@@ -38,6 +39,7 @@ class EntryCheck:
         local: Callable[[], LocalVolumes],
         guard: VolumeGuard,
         identity: Callable[[], Awaitable[str]],
+        memory: StoreMemory,
         drop_seconds: float = DROP_SECONDS,
     ) -> None:
         """`identity`: see `stores.Stores`. `drop_seconds`: deadline for one volume."""
@@ -46,33 +48,44 @@ class EntryCheck:
         self._local = local
         self._guard = guard
         self._identity = identity
+        self._memory = memory
         self._drop_seconds = drop_seconds
         self._store = ""
+        self._present = ""
 
     async def check(self) -> None:
         """Check every attached volume once; what fails is logged, and checked again in the next round.
 
-        The first call remembers which store the records are in. Raises the error if the store does not answer.
+        When all volumes have their entries in a store, that store is remembered. Raises the error if it does not answer.
         """
-        self._store = self._store or await self._identity()
+        if not self._present:
+            self._store = await self._memory.load()
+            self._present = await self._identity()
         turns = asyncio.Semaphore(AT_ONCE)
         async with asyncio.TaskGroup() as group:
-            for one in self._local().volumes():
-                if one.device:
-                    name = one.volume.name
-                    group.create_task(self._volume(name, turns), name=f"entries of {name}")
+            checks = [
+                group.create_task(self._volume(one.volume.name, turns), name=f"entries of {one.volume.name}")
+                for one in self._local().volumes()
+                if one.device
+            ]
+        if self._present != self._store and all(one.result() for one in checks):
+            await self._memory.save(self._present)
+            self._store = self._present
 
-    async def _volume(self, name: str, turns: asyncio.Semaphore) -> None:
+    async def _volume(self, name: str, turns: asyncio.Semaphore) -> bool:
+        """Check one volume; returns True if no entry is missing any more."""
         async with turns:
             try:
                 if await self._lost_of(name) is None:
-                    return
+                    return True
                 with self._guard.clearing(name, _WHY) as is_free:
                     lost = await self._lost_of(name) if is_free else None
                     if lost is not None:
                         await self._handle(lost)
+                    return is_free
             except KubeletxError as error:
                 log.warning("Failed to check the entries of a volume", volume=name, err=str(error))
+                return False
 
     async def _lost_of(self, name: str) -> LocalVolume | None:
         """Return the volume if all its holders have lost their entries; else None."""
@@ -89,8 +102,8 @@ class EntryCheck:
         return one
 
     async def _handle(self, one: LocalVolume) -> None:
-        now = await self._identity()  # raises if the store does not answer: then nothing is dropped
-        if self._store and now != self._store and await self._entered_again(one):
+        self._present = await self._identity()  # raises if the store does not answer: then nothing is dropped
+        if self._store and self._present != self._store and await self._entered_again(one):
             return
         async with within(self._drop_seconds, f"volume {one.volume.name} was not removed from this node"):
             await self._local().drop(one.volume, why=_WHY, force=True)

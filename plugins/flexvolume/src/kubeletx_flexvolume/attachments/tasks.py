@@ -39,6 +39,7 @@ from .nodes import SILENT_SECONDS
 from .record_book import BookTools, RecordBook
 from .returned import ReturnedEntries
 from .stale import Scanner
+from .store_memory import FILE_NAME, StoreMemory
 from .stores import Stores, open_stores
 
 
@@ -47,7 +48,7 @@ class AttachmentSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     `node`: name of its Node object. `boot_id`: content of /proc/sys/kernel/random/boot_id. `kubeconfig`: with the
     storage identity, or `records`: SQLite file of this machine; exactly one of them. `state`: directory of the agent,
-    for the journal of clean-ups. `namespace`: of the agents' Lease. `cluster_resources`: GROUP/VERSION/PLURAL of
+    for the journal of clean-ups and the memory of the store. `namespace`: of the agents' Lease. `cluster_resources`: GROUP/VERSION/PLURAL of
     storage clusters.
     """
 
@@ -117,8 +118,14 @@ def make_attachments(
         clock=clock,
     )
     book = _book(settings, parts, backends, worker, cleanup)
+    memory = StoreMemory(settings.state / FILE_NAME)
     check = EntryCheck(
-        book=book, editor=parts.editor, local=local, guard=parts.guard, identity=stores.identity
+        book=book,
+        editor=parts.editor,
+        local=local,
+        guard=parts.guard,
+        identity=stores.identity,
+        memory=memory,
     )
 
     async def before_serving() -> None:
@@ -128,6 +135,7 @@ def make_attachments(
     async def close() -> None:
         await stores.close()
         cleanup.close()
+        memory.close()
 
     return Attachments(
         book=book,
