@@ -1,12 +1,14 @@
 """Paths of a pod's files below ``root_dir``: the kubelet's layout.
 
     pods/<uid>/                                        0750
-        volumes/kubernetes.io~<kind>/<volume>          0750 up to the volume itself volumes/<vendor>~<driver>/<volume>
-        volumes of flexVolume drivers volumeDevices/kubernetes.io~<kind>/<volume>    block devices of volume drivers
-        volumes.json                                   journal of volumes that volume drivers prepare
-        (`drivers.journal`) volume-subpaths/<volume>/<container>/<index>   bind mounts of subPath
-        containers/<container>/<attempt>               termination message file, 0666 plugins/ etc-hosts
-        0644
+        volumes/kubernetes.io~<kind>/<volume>          0750 up to the volume itself
+        volumes/<vendor>~<driver>/<volume>             volumes of flexVolume drivers
+        volumeDevices/kubernetes.io~<kind>/<volume>    block devices of volume drivers
+        volumes.json                                   journal of volumes of volume drivers (`drivers.journal`)
+        volume-subpaths/<volume>/<container>/<index>   bind mounts of subPath
+        containers/<container>/<attempt>               termination message file, 0666
+        plugins/
+        etc-hosts                                      0644
 
 These functions only compute paths, without I/O. Every name that comes from a manifest is checked before it
 becomes part of a path.
