@@ -26,7 +26,7 @@ def follower(store: Store, settings: Settings) -> Callable[[Change], None]:
     It does nothing unless `Settings.controllers` is set.
     """
 
-    def hear(change: Change) -> None:
+    def release_unused(change: Change) -> None:
         if not settings.controllers:
             return
         if change.table in (PODS.full_name, CLAIMS.full_name):
@@ -38,7 +38,7 @@ def follower(store: Store, settings: Settings) -> Callable[[Change], None]:
                 if not _is_bound(store, volume):
                     _release(store, VOLUMES, volume, VOLUME_FINALIZER)
 
-    return hear
+    return release_unused
 
 
 def _marked(store: Store, of: Resource, finalizer: str) -> list[Json]:
