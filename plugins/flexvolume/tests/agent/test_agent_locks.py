@@ -49,7 +49,7 @@ def test_records_at_a_place_that_cannot_exist_are_refused(tmp_path: Path) -> Non
 
 
 def test_a_second_agent_of_the_node_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would remove the entries of the first one as those of a lost journal."""
+    """The second agent would remove the entries of the first, as if their journal were lost."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     records = tmp_path / "records.db"
     arguments = ["agent", f"--state-dir={tmp_path / 'state'}", f"--records={records}", "--node-name=n1"]

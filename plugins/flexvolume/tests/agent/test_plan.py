@@ -1,4 +1,4 @@
-"""The plan of one volume, over random histories: wishes, failed steps, crashes and reboots at any moment."""
+"""The plan of one volume, over random histories: requests, failed steps, crashes and reboots at any moment."""
 
 from __future__ import annotations
 

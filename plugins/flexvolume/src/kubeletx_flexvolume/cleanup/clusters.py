@@ -53,7 +53,7 @@ OnCluster = Callable[[StorageCluster], None]
 
 
 class ClusterWatch:
-    """Watches storage clusters. `clusters`: those that exist, by resource and key."""
+    """Watches storage clusters. `clusters`: the existing ones, by resource and key."""
 
     def __init__(
         self, client: KubeClient, resources: Sequence[Resource], clock: Clock, on_change: OnCluster

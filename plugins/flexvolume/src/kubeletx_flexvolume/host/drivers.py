@@ -68,7 +68,7 @@ class FlexDrivers:
         self._drivers: dict[str, FlexDriver] = {}
         self._inits: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        """All tasks that have not ended, also those of drivers that are gone."""
+        """All tasks that have not ended, including tasks of removed drivers."""
         self._tried: dict[str, asyncio.Event] = {}
         """Set for a driver once its first ``init`` has succeeded or failed."""
         self._discovery = Discovery(directory, clock, threads, self._take)
@@ -134,7 +134,7 @@ class FlexDrivers:
         )
 
     def _take(self, found: Mapping[str, FoundDriver]) -> None:
-        """Drop drivers that are gone, and start those that are new or changed."""
+        """Drop removed drivers, and start new and changed drivers."""
         for name in self._drivers.keys() - found.keys():
             log.info("Lost a driver", driver=name, path=self._drivers[name].found.path)
             self._drop(name)

@@ -39,7 +39,7 @@ _ALL_DONE: Final = (UseState.WAITING, UseState.DONE)
 
 
 class VolumeSteps:
-    """Steps of all volumes; those of one volume follow each other."""
+    """Steps of all volumes; the steps of one volume follow each other."""
 
     def __init__(
         self,
